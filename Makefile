@@ -1,0 +1,100 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+UV := $(shell command -v uv 2>/dev/null)
+SECONDS_EACH ?= 60
+
+# A clear word before a long traceback: the interpreter is the one thing that make cannot install.
+define PYTHON_CHECK
+$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+  { echo "CometMQ needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+endef
+
+.PHONY: help
+help: ## Show this list.
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+
+$(VENV)/.stamp: pyproject.toml requirements/dev.txt
+	@$(PYTHON_CHECK)
+ifdef UV
+	@test -x $(BIN)/python || $(UV) venv -q --python $(PYTHON) $(VENV)
+	$(UV) pip install -q --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	$(UV) pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
+else
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+endif
+	@touch $@
+
+$(VENV)/.stamp-spark: $(VENV)/.stamp requirements/spark.txt
+ifdef UV
+	$(UV) pip install -q --python $(BIN)/python --require-hashes -r requirements/spark.txt
+else
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/spark.txt
+endif
+	@touch $@
+
+.PHONY: install
+install: $(VENV)/.stamp ## Make .venv with everything but Spark.
+
+.PHONY: install-spark
+install-spark: $(VENV)/.stamp-spark ## Add Spark and what the pipeline needs.
+
+.PHONY: run
+run: install ## Start a name server and a broker on an embedded store.
+	@$(BIN)/cometmq up
+
+.PHONY: format
+format: install ## Rewrite the source in the house format.
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+.PHONY: lint
+lint: install ## Check format, lint rules and layering.
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/lint-imports
+
+.PHONY: types
+types: install ## Check types with mypy and pyright, both strict.
+	$(BIN)/mypy
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+.PHONY: test
+test: install ## Run the fast tests.
+	$(BIN)/pytest -q -m 'not slow' --durations=10
+
+.PHONY: test-slow
+test-slow: install ## Run the tests that take longer: wheels per extra, long properties.
+	$(BIN)/pytest -q -m slow --durations=10
+
+.PHONY: coverage
+coverage: install ## Fail under 98 % branch coverage of proto.
+	$(BIN)/pytest -q -m 'not slow' tests/proto --cov=cometmq.proto --cov-fail-under=98
+
+.PHONY: check
+check: lint types test ## Format, lint, layering, types, tidy and tests: what CI runs.
+
+.PHONY: fuzz
+fuzz: install ## Fuzz every decoder for a minute each (SECONDS_EACH=60).
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS_EACH)
+
+.PHONY: bench
+bench: install ## Measure what docs/performance.md states.
+	$(BIN)/python -m bench
+
+.PHONY: dist
+dist: install ## Build the wheel and the sdist into dist/.
+	$(BIN)/python -m build --no-isolation --outdir dist
+
+.PHONY: lock
+lock: ## Make requirements/*.txt anew from pyproject.toml (needs uv).
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra dev pyproject.toml -o requirements/dev.txt
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra spark -c requirements/dev.txt pyproject.toml -o requirements/spark.txt
+
+.PHONY: clean
+clean: ## Remove what make made.
+	rm -rf $(VENV) dist build site .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,31 @@
+"""The `cometmq` program: every daemon and tool is a subcommand of it.
+
+It is installed with the bare SDK too, where the packages that its subcommands need are missing;
+then it says what to install instead of failing with a traceback.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+NEEDED = ("click", "rich")
+
+
+def main() -> None:
+    """Run the command line; exit status 0 done, 1 failed, 2 wrong usage or config."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        print(
+            f"cometmq: the command line needs {' and '.join(missing)}, which the bare SDK leaves "
+            "out.\nInstall it with:  pip install 'cometmq[broker]'",
+            file=sys.stderr,
+        )
+        raise SystemExit(1)
+    from cometmq.admin.program import program
+
+    program(prog_name="cometmq")
+
+
+if __name__ == "__main__":
+    main()

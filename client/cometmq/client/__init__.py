@@ -1,0 +1,1 @@
+"""The SDK: produce and consume, async and sync."""

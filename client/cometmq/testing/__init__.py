@@ -1,0 +1,1 @@
+"""A real broker as a pytest fixture."""

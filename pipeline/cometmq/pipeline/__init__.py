@@ -1,0 +1,1 @@
+"""Spark reads and writes topics and store directories, through PySpark alone."""

@@ -1,0 +1,208 @@
+"""Rules on the source itself: what a reviewer would otherwise have to say every time."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent
+ROOTS = ("proto", "broker", "nameserver", "client", "pipeline")
+SOURCES = sorted(path for root in ROOTS for path in (REPOSITORY / root).rglob("*.py"))
+CODE = [
+    *SOURCES,
+    *sorted((REPOSITORY / "tests").rglob("*.py")),
+    *sorted((REPOSITORY / "bench").rglob("*.py")),
+]
+MODULE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 70
+LOOPLESS = ("proto/cometmq/proto", "broker/cometmq/store")
+LOOPS = {"anyio", "asyncio", "prometheus_client", "select", "selectors", "socket", "trio", "uvloop"}
+
+
+class Import(NamedTuple):
+    """One imported top-level name and where it stands."""
+
+    path: Path
+    line: int
+    name: str
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(REPOSITORY).as_posix()
+
+
+def imports(path: Path) -> list[Import]:
+    found: list[Import] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found += [Import(path, node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.append(Import(path, node.lineno, node.module))
+    return found
+
+
+def packages() -> list[Path]:
+    return [
+        package
+        for root in ROOTS
+        for package in (REPOSITORY / root / "cometmq").iterdir()
+        if package.is_dir()
+    ]
+
+
+def test_the_namespace_has_no_init() -> None:
+    assert [
+        root for root in ROOTS if (REPOSITORY / root / "cometmq" / "__init__.py").exists()
+    ] == []
+
+
+def test_a_source_root_holds_only_the_namespace() -> None:
+    stray = [
+        relative(path)
+        for root in ROOTS
+        for path in (REPOSITORY / root).iterdir()
+        if path.name not in {"cometmq", "README.md"}
+    ]
+    assert stray == []
+
+
+def test_every_package_is_marked_typed() -> None:
+    assert [
+        relative(p) for p in packages() if p.name != "__pycache__" and not (p / "py.typed").exists()
+    ] == []
+
+
+def test_modules_have_one_subject_and_fit_in_four_hundred_lines() -> None:
+    long = [
+        f"{relative(path)}: {lines}"
+        for path in SOURCES
+        if (lines := len(path.read_text().splitlines())) > MODULE_LINES_MAX
+    ]
+    assert long == []
+
+
+def test_functions_fit_on_a_screen() -> None:
+    long = [
+        f"{relative(path)}:{node.lineno} {node.name}"
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno + 1 > FUNCTION_LINES_MAX
+    ]
+    assert long == []
+
+
+def test_protocol_and_store_import_no_loop_no_socket_and_no_metrics() -> None:
+    loops = [
+        f"{relative(found.path)}:{found.line} {found.name}"
+        for path in SOURCES
+        if relative(path).startswith(LOOPLESS)
+        for found in imports(path)
+        if found.name.split(".")[0] in LOOPS
+    ]
+    assert loops == []
+
+
+def test_importing_the_protocol_loads_no_event_loop() -> None:
+    script = f"import sys, cometmq.proto; print(sorted({LOOPS!r} & set(sys.modules)))"
+    shown = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True
+    )
+    assert shown.stdout.strip() == "[]"
+
+
+def test_the_protocol_imports_nothing_else_of_ours() -> None:
+    ours = [
+        f"{relative(found.path)}:{found.line} {found.name}"
+        for path in SOURCES
+        if relative(path).startswith("proto/cometmq/proto")
+        for found in imports(path)
+        if found.name.startswith("cometmq.") and not found.name.startswith("cometmq.proto")
+    ]
+    assert ours == []
+
+
+def test_every_public_name_is_documented() -> None:
+    bare: list[str] = []
+    for path in SOURCES:
+        module = ast.parse(path.read_text())
+        if ast.get_docstring(module) is None:
+            bare.append(relative(path))
+        scopes: list[ast.Module | ast.ClassDef] = [module]
+        while scopes:
+            scope = scopes.pop()
+            for node in scope.body:
+                if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                    continue
+                if node.name.startswith("_"):
+                    continue
+                if ast.get_docstring(node) is None and not _inherits_its_docstring(node):
+                    bare.append(f"{relative(path)}:{node.lineno} {node.name}")
+                if isinstance(node, ast.ClassDef):
+                    scopes.append(node)
+    assert bare == []
+
+
+def _inherits_its_docstring(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    names = {ast.unparse(decorator).split(".")[-1] for decorator in node.decorator_list}
+    return bool(names & {"override", "overload", "setter"})
+
+
+def test_each_package_lists_its_public_names() -> None:
+    bare: list[str] = []
+    for package in packages():
+        init = package / "__init__.py"
+        if not init.exists():
+            continue
+        module = ast.parse(init.read_text())
+        if (
+            any(isinstance(node, ast.ImportFrom) for node in module.body)
+            and "__all__" not in init.read_text()
+        ):
+            bare.append(relative(init))
+    assert bare == []
+
+
+@pytest.mark.parametrize(
+    "word", ["manager", "service", "util", "common", "helper", "processor", "impl"]
+)
+def test_no_module_hides_behind_a_word_that_says_nothing(word: str) -> None:
+    assert [relative(path) for path in SOURCES if word in path.stem.split("_")] == []
+
+
+def test_no_ignore_without_a_code_and_a_reason() -> None:
+    marker = re.compile(r"#\s*(type: ignore|pyright: ignore|noqa)(?P<rest>.*)")
+    bare = [
+        f"{relative(path)}:{number}"
+        for path in CODE
+        if path != Path(__file__)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if (match := marker.search(line))
+        and not re.match(
+            r"(\[[\w-]+(,\s*[\w-]+)*\]|: [A-Z]+\d+(, [A-Z]+\d+)*)\s+# \w+", match["rest"]
+        )
+    ]
+    assert bare == []
+
+
+def test_nothing_refers_to_a_folder_outside_the_project() -> None:
+    outside = re.compile(r"\.\./(shared|\.library)|/work/|/root/")
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=REPOSITORY, check=True, capture_output=True, text=True
+    ).stdout.split("\n")
+    named = [
+        name
+        for name in tracked
+        if name
+        and name != "tests/test_tidy.py"
+        and not name.startswith("tests/vectors/")
+        and (REPOSITORY / name).is_file()
+        and outside.search((REPOSITORY / name).read_bytes().decode("utf-8", "replace"))
+    ]
+    assert named == []
