@@ -1,0 +1,61 @@
+"""The numbers of the protocol, against what a live server said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cometmq.proto.codes import Language, RequestCode, ResponseCode, request_name, response_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+VECTORS = Path(__file__).parent.parent / "vectors" / "wire"
+UNNAMED = {None, "?"}  # The capture had no name for codes that 5.5.0 does not know.
+
+
+def vectors() -> Iterator[dict[str, Any]]:
+    for path in sorted(VECTORS.glob("*.jsonl")):
+        with path.open() as lines:
+            yield from (json.loads(line) for line in lines)
+
+
+def test_request_codes_have_the_names_that_the_vectors_say() -> None:
+    said = {(v["requestName"], v["requestCode"]) for v in vectors() if "requestName" in v}
+    named = {(name, code) for name, code in said if name not in UNNAMED}
+    assert len(named) > 120
+    assert {(name, code) for name, code in named if RequestCode(code).name != name} == set()
+
+
+def test_response_codes_have_the_names_that_the_vectors_say() -> None:
+    said = {(v.get("responseName"), v["responseCode"]) for v in vectors() if "responseCode" in v}
+    named = {(name, code) for name, code in said if name not in UNNAMED}
+    assert len(named) > 15
+    assert {(name, code) for name, code in named if ResponseCode(code).name != name} == set()
+
+
+def test_a_code_is_said_by_its_name() -> None:
+    assert request_name(10) == "SEND_MESSAGE"
+    assert request_name(200151) == "BATCH_ACK_MESSAGE"
+    assert response_name(0) == "SUCCESS"
+    assert response_name(-1006) == "RPC_TIME_OUT"
+
+
+def test_a_code_of_no_table_is_said_by_its_number() -> None:
+    assert request_name(9999) == "REQUEST_9999"
+    assert request_name(-1) == "REQUEST_-1"
+    assert response_name(9999) == "RESPONSE_9999"
+
+
+@pytest.mark.parametrize("codes", [RequestCode, ResponseCode, Language])
+def test_no_two_names_share_a_code(
+    codes: type[RequestCode] | type[ResponseCode] | type[Language],
+) -> None:
+    assert len(codes.__members__) == len({int(code) for code in codes})
+
+
+def test_languages_are_numbered_without_gaps() -> None:
+    assert [int(language) for language in Language] == list(range(14))
