@@ -1,0 +1,333 @@
+"""The seam between the store and the disk: every file operation of the store goes through here.
+
+There are two real implementations: `RealFileSystem` below, and the simulated one of the crash
+tests, which keeps what was not synced apart and can lose, tear or refuse it. The seam is therefore
+as narrow as the store's needs, and says for each verb what survives a power cut:
+
+* bytes written reach the disk when `File.sync` returns, not before, in any order;
+* a file created, renamed or removed is so after a power cut only once `sync_directory` of its
+  folder returned;
+* a failed `sync` is final: the kernel may have dropped the pages, so a second `sync` that succeeds
+  proves nothing. Callers stop writing.
+
+Paths are plain strings. Everything that the disk refuses is an `OSError` with its errno.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+BUFFERS_MAX = os.sysconf("SC_IOV_MAX")
+
+
+class Entry(NamedTuple):
+    """One name in a folder."""
+
+    name: str
+    is_directory: bool
+    size: int
+
+
+class Space(NamedTuple):
+    """What the partition of a path holds, in bytes."""
+
+    total: int
+    free: int
+
+
+class Mapping(Protocol):
+    """A file read as memory. Slices of `view` stay valid until `close`."""
+
+    @property
+    def view(self) -> memoryview:
+        """The whole file, read-only; bytes written to the file show up in it at once."""
+        ...
+
+    def close(self) -> bool:
+        """Unmap; False when a slice of the view is still held, and the map stays."""
+        ...
+
+
+class File(Protocol):
+    """An open file, addressed by position only: there is no cursor."""
+
+    @property
+    def path(self) -> str:
+        """Where it was opened."""
+        ...
+
+    def size(self) -> int:
+        """The file's length now."""
+        ...
+
+    def read(self, count: int, position: int) -> bytes:
+        """Read up to `count` bytes; fewer only at the end of the file."""
+        ...
+
+    def read_cached(self, count: int, position: int) -> bytes | None:
+        """Read what is in the page cache; None when the disk would have to be waited for."""
+        ...
+
+    def write(self, data: Buffer, position: int) -> None:
+        """Write all of it. On an error an unknown part, from the front, may be written."""
+        ...
+
+    def write_many(self, buffers: Sequence[Buffer], position: int) -> None:
+        """Write the buffers one behind the other, as `write` does."""
+        ...
+
+    def allocate(self, length: int) -> None:
+        """Make the file `length` bytes long with every block reserved, zeros where unwritten."""
+        ...
+
+    def resize(self, length: int) -> None:
+        """Cut or extend the file to `length`; an extension is a hole that reads as zeros."""
+        ...
+
+    def sync(self) -> None:
+        """Return when all that was written, and the length, would survive a power cut."""
+        ...
+
+    def map(self) -> Mapping:
+        """Map the whole file for reading."""
+        ...
+
+    def close(self) -> None:
+        """Close it; maps made of it stay."""
+        ...
+
+
+class FileSystem(Protocol):
+    """The verbs on names."""
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        """Open a file; with `create` make it when it is missing."""
+        ...
+
+    def lock(self, path: str) -> File | None:
+        """Open (and create) a file and lock it for this process; None when another holds it."""
+        ...
+
+    def list(self, path: str) -> list[Entry]:
+        """The names in a folder, sorted; an empty list when there is no such folder."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or folder of that name is there."""
+        ...
+
+    def modified_ms(self, path: str) -> int:
+        """When the file was last written, in milliseconds since 1970."""
+        ...
+
+    def make_directories(self, path: str) -> None:
+        """Make a folder and those above it."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Give a file another name in one step, over what had that name."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file; maps and open files of it stay readable."""
+        ...
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty folder."""
+        ...
+
+    def sync_directory(self, path: str) -> None:
+        """Return when the names in this folder would survive a power cut."""
+        ...
+
+    def space(self, path: str) -> Space:
+        """The partition that the path is on."""
+        ...
+
+
+class RealMapping:
+    """`Mapping` by mmap. A page that is not in memory is faulted in by whoever touches it."""
+
+    __slots__ = ("_map", "view")
+
+    def __init__(self, descriptor: int, length: int) -> None:
+        self._map = mmap.mmap(descriptor, length, prot=mmap.PROT_READ)
+        self.view = memoryview(self._map)
+
+    def close(self) -> bool:
+        """Unmap; False when a slice of the view is still held, and the map stays."""
+        try:
+            self.view.release()
+            self._map.close()
+        except BufferError:
+            return False
+        return True
+
+
+class RealFile:
+    """`File` by descriptor. All calls release the interpreter lock while the kernel works."""
+
+    __slots__ = ("_descriptor", "path")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    def fileno(self) -> int:
+        """The descriptor, for what the seam does not cover (sendfile)."""
+        return self._descriptor
+
+    def size(self) -> int:
+        """The file's length now."""
+        return os.fstat(self._descriptor).st_size
+
+    def read(self, count: int, position: int) -> bytes:
+        """Read up to `count` bytes; fewer only at the end of the file."""
+        data = os.pread(self._descriptor, count, position)
+        if len(data) == count or not data:
+            return data
+        parts = [data]
+        have = len(data)
+        while have < count and (data := os.pread(self._descriptor, count - have, position + have)):
+            parts.append(data)
+            have += len(data)
+        return b"".join(parts)
+
+    def read_cached(self, count: int, position: int) -> bytes | None:
+        """Read what is in the page cache; None when the disk would have to be waited for.
+
+        None too where the file system cannot tell (tmpfs): then a thread reads, as for the disk.
+        """
+        data = bytearray(count)
+        try:
+            have = os.preadv(self._descriptor, [data], position, os.RWF_NOWAIT)
+        except OSError as error:
+            if isinstance(error, BlockingIOError) or error.errno == _NOT_SUPPORTED:
+                return None
+            raise
+        if have == count or position + have >= self.size():
+            return bytes(data[:have])
+        return None
+
+    def write(self, data: Buffer, position: int) -> None:
+        """Write all of it. On an error an unknown part, from the front, may be written."""
+        view = memoryview(data)
+        written = os.pwrite(self._descriptor, view, position)
+        while written < len(view):
+            written += os.pwrite(self._descriptor, view[written:], position + written)
+
+    def write_many(self, buffers: Sequence[Buffer], position: int) -> None:
+        """Write the buffers one behind the other, as `write` does."""
+        for start in range(0, len(buffers), BUFFERS_MAX):
+            part = buffers[start : start + BUFFERS_MAX]
+            total = sum(len(memoryview(buffer)) for buffer in part)
+            written = os.pwritev(self._descriptor, part, position)
+            if written < total:
+                self.write(b"".join(part)[written:], position + written)
+            position += total
+
+    def allocate(self, length: int) -> None:
+        """Make the file `length` bytes long with every block reserved, zeros where unwritten."""
+        os.posix_fallocate(self._descriptor, 0, length)
+
+    def resize(self, length: int) -> None:
+        """Cut or extend the file to `length`; an extension is a hole that reads as zeros."""
+        os.ftruncate(self._descriptor, length)
+
+    def sync(self) -> None:
+        """Return when all that was written, and the length, would survive a power cut."""
+        os.fdatasync(self._descriptor)
+
+    def map(self) -> RealMapping:
+        """Map the whole file for reading."""
+        return RealMapping(self._descriptor, self.size())
+
+    def close(self) -> None:
+        """Close it; maps made of it stay."""
+        os.close(self._descriptor)
+
+
+_NOT_SUPPORTED = 95  # EOPNOTSUPP on Linux, where alone RWF_NOWAIT exists.
+
+
+class RealFileSystem:
+    """`FileSystem` on the machine's disk."""
+
+    __slots__ = ()
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> RealFile:
+        """Open a file; with `create` make it when it is missing."""
+        flags = os.O_RDONLY if read_only else os.O_RDWR
+        if create:
+            flags |= os.O_CREAT
+        return RealFile(path, os.open(path, flags | os.O_CLOEXEC, 0o644))
+
+    def lock(self, path: str) -> RealFile | None:
+        """Open (and create) a file and lock it for this process; None when another holds it.
+
+        The lock is the one that Apache takes (a POSIX record lock on the first byte), so that the
+        two keep out of each other's stores; it goes away with the process, however it ends.
+        """
+        file = self.open(path, create=True)
+        try:
+            fcntl.lockf(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except OSError:
+            file.close()
+            return None
+        return file
+
+    def list(self, path: str) -> list[Entry]:
+        """The names in a folder, sorted; an empty list when there is no such folder."""
+        try:
+            with os.scandir(path) as entries:
+                found = [
+                    Entry(entry.name, entry.is_dir(), entry.stat().st_size) for entry in entries
+                ]
+        except FileNotFoundError:
+            return []
+        return sorted(found)
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or folder of that name is there."""
+        return os.path.exists(path)
+
+    def modified_ms(self, path: str) -> int:
+        """When the file was last written, in milliseconds since 1970."""
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def make_directories(self, path: str) -> None:
+        """Make a folder and those above it."""
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        """Give a file another name in one step, over what had that name."""
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        """Remove a file; maps and open files of it stay readable."""
+        os.unlink(path)
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty folder."""
+        os.rmdir(path)
+
+    def sync_directory(self, path: str) -> None:
+        """Return when the names in this folder would survive a power cut."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def space(self, path: str) -> Space:
+        """The partition that the path is on."""
+        stat = os.statvfs(path)
+        return Space(stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize)
