@@ -1,0 +1,128 @@
+"""The built wheel, installed into a clean environment once for each extra, and used there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent.parent
+PACKAGES = {
+    "admin", "broker", "client", "nameserver", "net", "pipeline", "proto", "store", "testing",
+}  # fmt: skip
+
+USE_THE_PROTOCOL = """
+from importlib.metadata import version
+import cometmq.proto, cometmq.client, cometmq.net
+assert version("cometmq")
+"""
+USE_THE_STORE = """
+import sys
+from cometmq.store.filesystem import RealFileSystem
+disk = RealFileSystem()
+file = disk.open(sys.argv[1] + "/segment", create=True)
+file.allocate(4096); file.write(b"stored", 0); file.sync()
+assert bytes(file.map().view[:6]) == b"stored"
+import cometmq.broker, cometmq.nameserver
+import lark, lz4.frame, numpy, prometheus_client, trio, zstandard
+"""
+USE_SPARK = "import cometmq.pipeline, google.protobuf, pandas, pyarrow, pyspark"
+USE_THE_FIXTURE = "import cometmq.testing, pytest"
+
+
+def run(*command: str | Path, expected: int = 0) -> str:
+    """Run a command; its output, after checking its exit status."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == expected, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from the sdist as an installer without wheels would build it."""
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, REPOSITORY)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def pins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The lock files as constraints: the same versions, without hashes: a wheel has none."""
+    text = "".join(
+        (REPOSITORY / "requirements" / name).read_text() for name in ("dev.txt", "spark.txt")
+    )
+    lines = sorted({line.removesuffix(" \\") for line in text.splitlines() if "==" in line})
+    path = tmp_path_factory.mktemp("pins") / "pins.txt"
+    path.write_text("\n".join(line for line in lines if re.match(r"[a-z]", line)))
+    return path
+
+
+def installed(wheel: Path, pins: Path, extra: str, folder: Path) -> Path:
+    """A new environment with the wheel and one extra in it; its interpreter."""
+    venv.create(folder, with_pip=True)
+    python = folder / "bin" / "python"
+    what = f"{wheel}[{extra}]" if extra else str(wheel)
+    run(python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", pins, what)
+    run(python, "-m", "pip", "check")
+    return python
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_every_package_typed_and_nothing_else(wheel: Path) -> None:
+    names = [Path(name) for name in zipfile.ZipFile(wheel).namelist()]
+    held = [name for name in names if name.parts[0] == "cometmq"]
+    assert {name.parts[1] for name in held} == PACKAGES
+    assert {name.parts[1] for name in held if name.name == "py.typed"} == PACKAGES
+    assert all(name.parts[0].endswith(".dist-info") for name in names if name not in held)
+    assert Path("cometmq/__init__.py") not in names
+
+
+@pytest.mark.slow
+def test_the_bare_install_is_the_sdk_and_its_command_says_what_to_install(
+    wheel: Path, pins: Path, tmp_path: Path
+) -> None:
+    python = installed(wheel, pins, "", tmp_path / "env")
+    run(python, "-c", USE_THE_PROTOCOL)
+    shown = run(python.parent / "cometmq", "--help", expected=1)
+    assert "pip install 'cometmq[broker]'" in shown
+    assert "Traceback" not in shown
+
+
+@pytest.mark.slow
+def test_the_broker_extra_brings_the_daemons_and_the_command_line(
+    wheel: Path, pins: Path, tmp_path: Path
+) -> None:
+    python = installed(wheel, pins, "broker", tmp_path / "env")
+    run(python, "-c", USE_THE_PROTOCOL)
+    run(python, "-c", USE_THE_STORE, tmp_path)
+    assert "cometmq, version" in run(python.parent / "cometmq", "--version")
+
+
+@pytest.mark.slow
+def test_the_test_extra_brings_the_broker_for_the_fixture(
+    wheel: Path, pins: Path, tmp_path: Path
+) -> None:
+    python = installed(wheel, pins, "test", tmp_path / "env")
+    run(python, "-c", USE_THE_FIXTURE)
+    run(python, "-c", USE_THE_STORE, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_spark_extra_brings_spark(wheel: Path, pins: Path, tmp_path: Path) -> None:
+    python = installed(wheel, pins, "spark", tmp_path / "env")
+    run(python, "-c", USE_THE_PROTOCOL)
+    run(python, "-c", USE_SPARK)
+
+
+@pytest.mark.slow
+def test_the_all_extra_brings_everything(wheel: Path, pins: Path, tmp_path: Path) -> None:
+    python = installed(wheel, pins, "all", tmp_path / "env")
+    run(python, "-c", USE_THE_STORE, tmp_path)
+    run(python, "-c", USE_SPARK)
+    run(python, "-c", USE_THE_FIXTURE)
