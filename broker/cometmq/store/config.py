@@ -1,0 +1,159 @@
+"""Every setting of a store: its default, its unit and why it is what it is.
+
+A store has three sizes that cannot change once its files exist: `segment_size`,
+`consume_queue_file_size` and those of the index. Opening an existing store takes the first two from
+its files and leaves the settings for new stores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import Enum
+
+from cometmq.store.errors import StoreFormatError
+
+CONSUME_QUEUE_ENTRY_SIZE = 20
+BATCH_CONSUME_QUEUE_ENTRY_SIZE = 46
+_PAGE_SIZE = 4096
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+DELAY_LEVELS_MS = tuple(
+    seconds * 1000 for seconds in (1, 5, 10, 30, *range(60, 660, 60), 1200, 1800, 3600, 7200)
+)
+"""Apache's `1s 5s 10s 30s 1m ... 10m 20m 30m 1h 2h`: level 1 is the first."""
+
+
+class Flush(Enum):
+    """When a put counts as done."""
+
+    SYNC = "sync"
+    """Once it would survive a power cut; many puts share one sync."""
+    ASYNC = "async"
+    """Once written: it survives the process, and a power cut after `flush_interval_ms`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreConfig:
+    """The settings of one store."""
+
+    # What lies on the disk.
+
+    segment_size: int = GIB
+    """Bytes of a CommitLog file: Apache's default, so that its brokers open the store untold."""
+    consume_queue_file_size: int = 300_000 * CONSUME_QUEUE_ENTRY_SIZE
+    """Bytes of a ConsumeQueue file; sparse, so that a queue of one message costs a block."""
+    batch_consume_queue_file_size: int = 300_000 * BATCH_CONSUME_QUEUE_ENTRY_SIZE
+    """Bytes of a ConsumeQueue file of a batch topic."""
+    index_slots: int = 5_000_000
+    """Hash slots of an index file; with `index_items` it must match the files of the store."""
+    index_items: int = 20_000_000
+    """Items of an index file, after which the next one begins."""
+    index: bool = True
+    """Whether messages are found by key; costs 20 bytes a key."""
+    record_crc: bool = False
+    """Whether each record ends with a checksum of all of it, Apache's `enabledAppendPropCRC`."""
+
+    # How safe it is.
+
+    flush: Flush = Flush.SYNC
+    """A message that was acknowledged and then lost is worse than a slower acknowledgement."""
+    flush_interval_ms: int = 200
+    """With `Flush.ASYNC`: how much may be lost to a power cut. Apache's is 500, or 10,000 when
+    little is written."""
+    flush_least_pages: int = 0
+    """With `Flush.ASYNC`: pages of 4 KiB that must wait before the interval counts; 0 keeps the
+    promise of the interval at any rate of writing."""
+    flush_thorough_interval_ms: int = 10_000
+    """With `flush_least_pages`: after this long, fewer pages are synced too."""
+    checkpoint_bytes: int = 256 * MIB
+    """Log between two checkpoints: bounds what an unclean start must read."""
+    checkpoint_interval_ms: int = 60_000
+    """Time between two checkpoints, when anything was written."""
+    unsynced_size_max: int = 256 * MIB
+    """Log that may wait for the disk: beyond it puts are refused until a sync returns. A bad
+    record with good ones further behind it than this was safe once, so it is corruption."""
+
+    # What one put and one turn may hold.
+
+    message_size_max: int = 4 * MIB
+    """Bytes of a body, or of all bodies of a batch; Apache's `maxMessageSize`."""
+    turn_size_max: int = 32 * MIB
+    """Bytes that one turn collects before it must be committed: bounds its memory and the time
+    that its one write holds up the loop."""
+
+    # What one read may hold.
+
+    read_size_max: int = 256 * 1024
+    """Bytes of one read of hot data; the first record is returned whatever its size."""
+    read_count_max: int = 32
+    """Records of one read of hot data, whatever the caller asks for."""
+    read_cold_size_max: int = 64 * 1024
+    """Bytes of one read of data beyond the hot window: the disk is shared by all readers."""
+    read_cold_count_max: int = 8
+    """Records of one read of data beyond the hot window."""
+    read_scan_size_max: int = 16_000
+    """Bytes of ConsumeQueue that one filtered read looks through, at least."""
+    hot_size: int = 256 * MIB
+    """Bytes at the end of the log that are read through the map. Older data might not be in
+    memory, and a page fault would hold up the whole process."""
+
+    # What stays open.
+
+    segment_maps_max: int = 32
+    """CommitLog files mapped at a time, besides those that slow readers pin."""
+    consume_queue_files_max: int = 512
+    """ConsumeQueue files open at a time; opening one again costs 5 µs."""
+    consume_queue_unwritten_size_max: int = 32 * MIB
+    """ConsumeQueue entries that wait in memory to be written to their files."""
+    consume_queue_write_interval_ms: int = 1000
+    """Age at which a waiting ConsumeQueue entry is written to its file."""
+
+    # What is kept, and for how long.
+
+    retention_hours: int = 72
+    """Age of a CommitLog file, by its last write, at which it may be removed."""
+    retention_hours_of_day: tuple[int, ...] = (4,)
+    """Local hours in which files are removed for their age: when the disk has least to do."""
+    retention_size_max: int | None = None
+    """Bytes of CommitLog to keep; None for as many as the disk holds."""
+    disk_used_percent_expire: int = 75
+    """Above this, files that are old enough go at any hour."""
+    disk_used_percent_force: int = 85
+    """Above this, the oldest files go whatever their age."""
+    disk_used_percent_max: int = 90
+    """Above this, puts are refused: a disk that is full to the last byte cannot be cleaned up."""
+    retention_files_max: int = 10
+    """Files removed in one round: unlinking a large file keeps the disk busy."""
+    integrity: bool = True
+    """Whether sealed data gets checksums of its own, 4 bytes per 64 KiB, beside the log."""
+
+    # What the store must know of the broker above it.
+
+    store_host: bytes = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
+    """The packed address that each record names as its store, and offset message ids hold."""
+    delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS
+    """The delay of each level: the due time of a delayed message is in its ConsumeQueue entry."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no store could work with."""
+        if self.segment_size < _PAGE_SIZE or self.segment_size % _PAGE_SIZE:
+            raise StoreFormatError(
+                f"segment_size: {self.segment_size} is not a positive multiple of {_PAGE_SIZE}"
+            )
+        for name, entry_size in (
+            ("consume_queue_file_size", CONSUME_QUEUE_ENTRY_SIZE),
+            ("batch_consume_queue_file_size", BATCH_CONSUME_QUEUE_ENTRY_SIZE),
+        ):
+            size: int = getattr(self, name)
+            if size <= 0 or size % entry_size:
+                raise StoreFormatError(f"{name}: {size} is not a positive multiple of {entry_size}")
+        for field in fields(self):
+            value: object = getattr(self, field.name)
+            if (
+                field.name.endswith(("_max", "_bytes", "_ms"))
+                and isinstance(value, int)
+                and value < 1
+            ):
+                raise StoreFormatError(f"{field.name}: {value} is not positive")

@@ -1,0 +1,102 @@
+"""What can go wrong in a store, and whose fault it is.
+
+::
+
+    StoreError
+    ├── StoreClosedError            ours: a verb after `close`, or one that writes, read-only
+    ├── PutRefusedError             nothing of this put is stored; `code` answers the sender
+    │   ├── MessageIllegalError     theirs, the sender's: over a limit, or a contradiction
+    │   │   └── PropertiesTooLongError
+    │   ├── StoreNotWriteableError  theirs, the disk's: full or failing; gone when there is room
+    │   └── SyncFailedError         theirs, the disk's, and final: this process must stop
+    └── StoreFilesError             theirs, the disk's or the operator's: what stands in the folder
+        ├── NotAStoreError          there is no store here
+        ├── StoreLockedError        another process has it
+        ├── StoreFormatError        a foreign file, a wrong size, a newer format
+        └── CorruptionError         bytes that were safe are not what they were; names the place
+
+A `StoreFilesError` is raised before a byte is changed. An `OSError` that none of these explains
+(no permission, a read-only file system, a failing read) passes through as it is, with its path.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from cometmq.proto.codes import ResponseCode
+
+
+class StoreError(Exception):
+    """The root of this tree."""
+
+
+class StoreClosedError(StoreError):
+    """The store was closed, or was opened only to read."""
+
+
+class PutRefusedError(StoreError):
+    """Nothing of this put is stored.
+
+    `code` is what Apache answers a send with for the same cause. That a message is stored, but
+    less safely than asked for (`FLUSH_DISK_TIMEOUT` and its like), is no error of the store: who
+    waits for the disk and the replicas says so.
+    """
+
+    code: ClassVar[ResponseCode] = ResponseCode.SYSTEM_ERROR
+
+
+class MessageIllegalError(PutRefusedError):
+    """The message breaks a limit or contradicts itself."""
+
+    code = ResponseCode.MESSAGE_ILLEGAL
+
+
+class PropertiesTooLongError(MessageIllegalError):
+    """The properties, with what the store adds to them, are over 32767 bytes."""
+
+
+class StoreNotWriteableError(PutRefusedError):
+    """The disk is full or failed a write; what was refused left no trace in the log."""
+
+    code = ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+class SyncFailedError(PutRefusedError):
+    """The disk failed a sync: nobody knows what of the unsynced data is safe.
+
+    Final, because the kernel drops the pages of a failed sync and a later one that succeeds proves
+    nothing. No send may be acknowledged any more, and the process must stop: the next start reads
+    the tail back from the disk and writes it anew.
+    """
+
+    code = ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+class StoreFilesError(StoreError):
+    """What stands in the folder cannot be opened; the text says what to do about it."""
+
+
+class NotAStoreError(StoreFilesError):
+    """There is no store here."""
+
+
+class StoreLockedError(StoreFilesError):
+    """Another process has the store open."""
+
+
+class StoreFormatError(StoreFilesError):
+    """A file that does not belong here, has a wrong size, or is of a newer version."""
+
+
+class CorruptionError(StoreFilesError):
+    """Bytes that were known to be safe on the disk are not what was written.
+
+    Nothing is cut or skipped because of it: a replica or an explicit repair has to decide.
+    """
+
+    def __init__(self, path: str, position: int, problem: str) -> None:
+        """Name the file, the byte in it, and what is wrong there."""
+        super().__init__(f"{path}: at byte {position}: {problem}")
+        self.path = path
+        self.position = position
+        self.problem = problem
