@@ -1,0 +1,50 @@
+"""What Java computes and the wire relies on: the hash of a string, and by it the tag code."""
+
+from __future__ import annotations
+
+import sys
+from functools import lru_cache
+from operator import mul
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_BLOCK: Final = 64
+_POWERS: Final = tuple(pow(31, exponent, 1 << 32) for exponent in range(_BLOCK, -1, -1))
+_UTF_16: Final = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
+
+TAGS_CACHED_SIZE_MAX: Final = 64
+"""Longer tags are hashed each time, so that a peer cannot fill the cache with kilobytes each."""
+
+
+def string_hash(text: str) -> int:
+    """Return `String.hashCode()`: over UTF-16 units, as a signed 32-bit number.
+
+    Exact for everything a `str` can hold, lone surrogates included.
+    """
+    units: Sequence[int]
+    if text.isascii():
+        units = text.encode()
+    else:
+        units = memoryview(text.encode(_UTF_16, "surrogatepass")).cast("H")
+    value = 0
+    for start in range(0, len(units), _BLOCK):
+        block = units[start : start + _BLOCK]
+        powers = _POWERS[_BLOCK - len(block) :]
+        value = (value * powers[0] + sum(map(mul, block, powers[1:]))) & 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+def tags_code(tags: bytes) -> int:
+    """Return the number by which brokers filter: the hash of the whole tag text, 0 for none."""
+    if len(tags) > TAGS_CACHED_SIZE_MAX:
+        return _tags_code(tags)
+    return _cached_tags_code(tags)
+
+
+def _tags_code(tags: bytes) -> int:
+    return string_hash(tags.decode("utf-8", "replace"))
+
+
+_cached_tags_code = lru_cache(maxsize=4096)(_tags_code)

@@ -1,0 +1,275 @@
+"""A stored message, read in place: a view of a record that decodes a field when it is asked for.
+
+`read_message` checks once that all lengths agree; after that no field can reach outside its
+record. The view holds the buffer that it was made on, so a message kept for long keeps a whole
+answer: keep `message.body` instead. Layout: see `record`.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from typing import TypeAlias
+
+import msgspec
+
+from . import property_names as names
+from .checksum import crc31
+from .errors import MessageError
+from .host import Host, unpack_host
+from .message_id import encode_offset_id
+from .properties import PropertyFinder, decode_properties
+from .record import (
+    HEAD_SIZE,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    PHYSICAL_OFFSET_AT,
+    STORE_TIMESTAMP_AT,
+    TOPIC_SIZE_V1_MAX,
+    check_record_crc,
+)
+
+Buffer: TypeAlias = bytes | mmap.mmap
+"""What messages are read from: slices of these are `bytes`."""
+
+# Total size, magic, queue offset, sysFlag and body length, with two IPv4 hosts.
+_SCAN = struct.Struct(">iI12xq8xi44xi")
+assert _SCAN.size == HEAD_SIZE
+_HOSTS_MASK = 0x30
+_BORN_HOST_AT = 48
+_I16 = struct.Struct(">h")
+_I32 = struct.Struct(">i")
+_I64 = struct.Struct(">q")
+_TAGS = PropertyFinder(names.TAGS.encode())
+_KEYS = PropertyFinder(names.KEYS.encode())
+_UNIQ_KEY = PropertyFinder(names.UNIQ_KEY.encode())
+
+
+class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """One record, seen in its buffer; made by `read_message`, which has checked its bounds.
+
+    Two views are equal only if they are the same view: compare `raw`.
+    """
+
+    buffer: Buffer
+    start: int
+    end: int
+    queue_offset: int
+    sys_flag: int
+    body_start: int
+    body_end: int
+    topic_start: int
+    topic_end: int
+
+    @property
+    def size(self) -> int:
+        """The size of the record."""
+        return self.end - self.start
+
+    @property
+    def raw(self) -> bytes:
+        """The record's bytes."""
+        return self.buffer[self.start : self.end]
+
+    @property
+    def version(self) -> int:
+        """1, or 2 for a topic length of two bytes."""
+        return self.topic_start - self.body_end
+
+    @property
+    def body_crc(self) -> int:
+        """The checksum that was stored with the body."""
+        return self._i32(8)
+
+    @property
+    def queue_id(self) -> int:
+        """The queue of the topic."""
+        return self._i32(12)
+
+    @property
+    def flag(self) -> int:
+        """The user's flag."""
+        return self._i32(16)
+
+    @property
+    def physical_offset(self) -> int:
+        """Where in the log the record lies."""
+        return self._i64(PHYSICAL_OFFSET_AT)
+
+    @property
+    def born_timestamp(self) -> int:
+        """When its producer made it, ms."""
+        return self._i64(40)
+
+    @property
+    def born_host(self) -> bytes:
+        """The producer's host, packed."""
+        at = self.start + _BORN_HOST_AT
+        return self.buffer[at : at + (20 if self.sys_flag & 0x10 else 8)]
+
+    @property
+    def store_timestamp(self) -> int:
+        """When a broker stored it, ms."""
+        return self._i64(STORE_TIMESTAMP_AT + (12 if self.sys_flag & 0x10 else 0))
+
+    @property
+    def store_host(self) -> bytes:
+        """The broker's host, packed."""
+        end = self.body_start - 16
+        return self.buffer[end - (20 if self.sys_flag & 0x20 else 8) : end]
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often it was delivered again."""
+        return self._i32(self.body_start - 16 - self.start)
+
+    @property
+    def prepared_transaction_offset(self) -> int:
+        """Physical offset of the half message that this one commits, else 0."""
+        return self._i64(self.body_start - 12 - self.start)
+
+    @property
+    def body(self) -> bytes:
+        """The body as it is stored: compressed if the flags say so."""
+        return self.buffer[self.body_start : self.body_end]
+
+    @property
+    def topic_raw(self) -> bytes:
+        """The topic's bytes."""
+        return self.buffer[self.topic_start : self.topic_end]
+
+    @property
+    def topic(self) -> str:
+        """The topic; `MessageError` if it is not UTF-8."""
+        try:
+            return str(self.buffer[self.topic_start : self.topic_end], "utf-8")
+        except UnicodeDecodeError as error:
+            raise MessageError(
+                f"record at {self.start}: topic is not UTF-8: {error.reason}"
+            ) from None
+
+    @property
+    def properties_raw(self) -> bytes:
+        """The properties' bytes."""
+        return self.buffer[self.topic_end + 2 : self.end]
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """All properties, decoded anew each time."""
+        return decode_properties(self.properties_raw)
+
+    @property
+    def tags(self) -> str | None:
+        """The tag, if there is one."""
+        return self._property(_TAGS)
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys under which the message is indexed."""
+        return [key for key in (self._property(_KEYS) or "").split(" ") if key]
+
+    @property
+    def unique_id(self) -> str | None:
+        """The id that its producer gave it, if it did."""
+        return self._property(_UNIQ_KEY)
+
+    @property
+    def offset_id(self) -> str:
+        """The id by which a broker finds the record: its host and physical offset."""
+        return encode_offset_id(self.store_host, self.physical_offset)
+
+    @property
+    def message_id(self) -> str:
+        """The id that users know: the producer's, or else the offset id."""
+        return self.unique_id or self.offset_id
+
+    @property
+    def born_address(self) -> Host:
+        """The producer's host, unpacked."""
+        return unpack_host(self.born_host)
+
+    @property
+    def store_address(self) -> Host:
+        """The broker's host, unpacked."""
+        return unpack_host(self.store_host)
+
+    def find(self, name: str) -> str | None:
+        """Return one property without decoding the others."""
+        return self._property(PropertyFinder(name.encode()))
+
+    def is_body_intact(self) -> bool:
+        """Return whether the body has the checksum that was stored with it."""
+        return crc31(self.body) == self.body_crc
+
+    def is_record_intact(self) -> bool | None:
+        """Return whether the whole record has the checksum at its end; `None` without one."""
+        return check_record_crc(self.raw)
+
+    def _property(self, finder: PropertyFinder) -> str | None:
+        value = finder.find(self.buffer, self.topic_end + 2, self.end)
+        return None if value is None else value.decode("utf-8", "replace")
+
+    def _i32(self, at: int) -> int:
+        value: int = _I32.unpack_from(self.buffer, self.start + at)[0]
+        return value
+
+    def _i64(self, at: int) -> int:
+        value: int = _I64.unpack_from(self.buffer, self.start + at)[0]
+        return value
+
+
+def read_message(buffer: Buffer, start: int = 0) -> StoredMessage:
+    """Return a view of the record at `start`; what follows it does not matter.
+
+    `MessageError`, with the place, if the record is cut short or its lengths do not agree. The
+    checksums are not looked at.
+    """
+    sys_flag: int
+    body_size: int
+    topic_size: int
+    properties_size: int
+    try:
+        size, magic, queue_offset, sys_flag, body_size = _SCAN.unpack_from(buffer, start)
+        body_start = start + HEAD_SIZE
+        if sys_flag & _HOSTS_MASK:
+            body_start += 24 if sys_flag & _HOSTS_MASK == _HOSTS_MASK else 12
+            body_size = _I32.unpack_from(buffer, body_start - 4)[0]
+        if body_size < 0:
+            raise MessageError(f"record at {start}: body of {body_size} bytes")
+        body_end = body_start + body_size
+        if magic == MAGIC_V1:
+            topic_start = body_end + 1
+            topic_size = buffer[body_end]
+        elif magic == MAGIC_V2:
+            topic_start = body_end + 2
+            topic_size = _I16.unpack_from(buffer, body_end)[0]
+            if topic_size < 0:
+                raise MessageError(f"record at {start}: topic of {topic_size} bytes")
+        else:
+            raise _wrong_magic(start, magic)
+        topic_end = topic_start + topic_size
+        properties_size = _I16.unpack_from(buffer, topic_end)[0]
+    except (struct.error, IndexError):
+        raise MessageError(f"record at {start}: cut short") from None
+    end = start + size
+    if properties_size < 0 or (magic == MAGIC_V1 and topic_size > TOPIC_SIZE_V1_MAX):
+        raise MessageError(
+            f"record at {start}: topic of {topic_size} bytes, properties of {properties_size}"
+        )
+    if topic_end + 2 + properties_size != end:
+        raise MessageError(
+            f"record at {start}: says {size} bytes, its parts make"
+            f" {topic_end + 2 + properties_size - start}"
+        )
+    if end > len(buffer):
+        raise MessageError(f"record at {start}: cut short at {len(buffer) - start} of {size} bytes")
+    return StoredMessage(
+        buffer, start, end, queue_offset, sys_flag, body_start, body_end, topic_start, topic_end
+    )
+
+
+def _wrong_magic(start: int, magic: int) -> MessageError:
+    if magic == MAGIC_BLANK:
+        return MessageError(f"record at {start}: the filler of a log file's end, not a message")
+    return MessageError(f"record at {start}: magic {magic:#010x}")

@@ -1,0 +1,143 @@
+"""The two ids of a message, both as hexadecimal text.
+
+The offset id says where a record lies; a broker that is asked for it reads it from there:
+
+=======  =================================================
+4 or 16  address of the broker
+4        its port, i32
+8        physical offset of the record
+=======  =================================================
+
+The unique id is made by the producer before its first attempt and stays the same when it tries
+again; brokers index it as text, so its case matters:
+
+=======  =================================================
+4 or 16  address of the producer
+2        its process id, low bits
+4        instance: what else tells producers apart
+4        ms since the 1st of the month, 00:00 local time
+2        counter
+=======  =================================================
+
+A month has more milliseconds than an i32: writers let it wrap, readers take it as unsigned.
+"""
+
+from __future__ import annotations
+
+import struct
+from datetime import datetime, tzinfo
+from typing import Final, NamedTuple
+
+from .errors import LocalProtocolError, MessageError
+from .host import PACKED_IPV4_SIZE, PACKED_IPV6_SIZE, Host, unpack_host
+
+_I64 = struct.Struct(">q")
+_TAIL = struct.Struct(">HIIH")
+assert _TAIL.size == 12
+
+_CLOCK_STEP_MS: Final = 1_000_000
+"""A clock that steps back by less than this over the turn of a month makes ids of its start."""
+
+
+class OffsetId(NamedTuple):
+    """Where a record lies."""
+
+    host: bytes
+    """Packed: see `host`."""
+    physical_offset: int
+
+    @property
+    def address(self) -> Host:
+        """The broker's address and port."""
+        return unpack_host(self.host)
+
+
+class UniqueId(NamedTuple):
+    """What a producer put into a message's id."""
+
+    address: bytes
+    process_id: int
+    instance: int
+    time_in_month_ms: int
+    counter: int
+
+
+def encode_offset_id(store_host: bytes, physical_offset: int) -> str:
+    """Return the offset id of the record that lies there; the host is packed."""
+    return (store_host + _I64.pack(physical_offset)).hex().upper()
+
+
+def decode_offset_id(text: str) -> OffsetId:
+    """Return what an offset id says."""
+    raw = _from_hex(text, "offset id", PACKED_IPV4_SIZE + 8, PACKED_IPV6_SIZE + 8)
+    return OffsetId(raw[:-8], _I64.unpack_from(raw, len(raw) - 8)[0])
+
+
+def decode_unique_id(text: str) -> UniqueId:
+    """Return what a unique id says; in either case, as Go's clients write the tail in lower."""
+    raw = _from_hex(text, "unique id", 4 + _TAIL.size, 16 + _TAIL.size)
+    return UniqueId(raw[: -_TAIL.size], *_TAIL.unpack_from(raw, len(raw) - _TAIL.size))
+
+
+def unique_id_time_ms(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
+    """Return when a unique id was made: in this month, or in the last if that were the future."""
+    time_in_month_ms = decode_unique_id(text).time_in_month_ms
+    this_month_ms = month_start_ms(now_ms, 0, zone)
+    if this_month_ms + time_in_month_ms < now_ms:
+        return this_month_ms + time_in_month_ms
+    return month_start_ms(now_ms, -1, zone) + time_in_month_ms
+
+
+def month_start_ms(now_ms: int, months: int = 0, zone: tzinfo | None = None) -> int:
+    """Return when the month began, or one `months` later; by local time without a zone."""
+    now = datetime.fromtimestamp(now_ms / 1000, zone)
+    month = now.year * 12 + now.month - 1 + months
+    return int(datetime(month // 12, month % 12 + 1, 1, tzinfo=zone).timestamp() * 1000)
+
+
+def _from_hex(text: str, what: str, *sizes: int) -> bytes:
+    try:
+        raw = bytes.fromhex(text)
+    except ValueError:
+        raise MessageError(f"{what}: {text[:64]!r} is not hexadecimal") from None
+    if len(text) != 2 * len(raw) or len(raw) not in sizes:
+        raise MessageError(f"{what}: {len(text)} characters, not {sizes[0] * 2} or {sizes[1] * 2}")
+    return raw
+
+
+class UniqueIds:
+    """Makes the unique ids of one producer.
+
+    It owns no clock: each id is made for the time that it is given. Two producers of one process
+    on one address need different `instance` numbers.
+    """
+
+    def __init__(
+        self,
+        address: bytes,
+        process_id: int,
+        instance: int,
+        *,
+        counter: int = 0,
+        zone: tzinfo | None = None,
+    ) -> None:
+        if len(address) not in (4, 16):
+            raise LocalProtocolError(f"unique id: an address of {len(address)} bytes, not 4 or 16")
+        tail = _TAIL.pack(process_id & 0xFFFF, instance & 0xFFFFFFFF, 0, 0)
+        self._prefix = (address + tail[:6]).hex().upper()
+        self._counter = counter
+        self._zone = zone
+        self._month_start_ms = 0
+        self._month_end_ms = 0
+
+    def make(self, now_ms: int) -> str:
+        """Return the next id."""
+        if now_ms >= self._month_end_ms:
+            self._month_start_ms = month_start_ms(now_ms, 0, self._zone)
+            self._month_end_ms = month_start_ms(now_ms, 1, self._zone)
+        time_ms = now_ms - self._month_start_ms
+        if -_CLOCK_STEP_MS < time_ms < 0:
+            time_ms = 0
+        counter = self._counter
+        self._counter = counter + 1
+        return f"{self._prefix}{time_ms & 0xFFFFFFFF:08X}{counter & 0xFFFF:04X}"

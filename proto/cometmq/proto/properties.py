@@ -1,0 +1,124 @@
+r"""The properties of a message: a string map in one line of bytes.
+
+`name 0x01 value 0x02`, repeated, in UTF-8, at most 32767 bytes. Reading is as lenient as Apache's:
+a pair counts if there is a 0x01 in it with something on either side (a value may hold further
+0x01), the last 0x02 may be missing, of two pairs of one name the later counts, and bytes that are
+not UTF-8 read as U+FFFD. So reading never fails. Writing is strict.
+
+What only wants one property takes it from the bytes with `find_property`: 0.2 µs where decoding
+all costs 2 µs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from .errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    import mmap
+    from collections.abc import Mapping
+
+PROPERTIES_SIZE_MAX: Final = 32767
+"""The longest properties that a record can hold: their length is an i16."""
+
+
+def encode_properties(properties: Mapping[str, str | None]) -> bytes:
+    """Return the stored form; a `None` is left out.
+
+    A value may be empty, but readers take such a property as absent.
+    """
+    pairs = [
+        f"{name}\x01{value}\x02" for name, value in properties.items() if name and value is not None
+    ]
+    text = "".join(pairs)
+    if text.count("\x01") != len(pairs) or text.count("\x02") != len(pairs) or "" in properties:
+        raise LocalProtocolError(_separator_in(properties))
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError as error:
+        raise LocalProtocolError(f"properties: not encodable as UTF-8: {error.reason}") from None
+    return checked_size(raw)
+
+
+def checked_size(raw: bytes) -> bytes:
+    """Return encoded properties, or refuse them if no record can hold them."""
+    if len(raw) > PROPERTIES_SIZE_MAX:
+        raise LocalProtocolError(f"properties: {len(raw)} bytes, over {PROPERTIES_SIZE_MAX}")
+    return raw
+
+
+def _separator_in(properties: Mapping[str, str | None]) -> str:
+    for name, value in properties.items():
+        if not name:
+            return "properties: a name is empty"
+        for text in (name, value or ""):
+            if "\x01" in text or "\x02" in text:
+                return f"properties: {name!r} holds a separator, 0x01 or 0x02, in name or value"
+    raise AssertionError(properties)
+
+
+def decode_properties(raw: bytes) -> dict[str, str]:
+    """Return all properties as Apache's clients read them."""
+    properties: dict[str, str] = {}
+    for pair in raw.decode("utf-8", "replace").split("\x02"):
+        name, _, value = pair.partition("\x01")
+        if name and value:
+            properties[name] = value
+    return properties
+
+
+def find_property(raw: bytes, name: bytes) -> bytes | None:
+    """Return one property's value without decoding the others: exactly what decoding would give."""
+    return PropertyFinder(name).find(raw, 0, len(raw))
+
+
+class PropertyFinder:
+    """Finds the property of one name, in bytes or in a mapped file, without decoding the others."""
+
+    __slots__ = ("_first", "_inner", "_size")
+
+    def __init__(self, name: bytes) -> None:
+        self._first = name + b"\x01"
+        self._inner = b"\x02" + self._first
+        self._size = len(self._inner)
+
+    def find(self, buffer: bytes | mmap.mmap, start: int, end: int) -> bytes | None:
+        """Return the value in the properties that lie there: exactly what decoding would give."""
+        found = buffer.rfind(self._inner, start, end)
+        while found >= 0:
+            value = _value_at(buffer, found + self._size, end)
+            if value:
+                return value
+            found = buffer.rfind(self._inner, start, found)  # An earlier pair may not be empty.
+        first = start + self._size - 1
+        if buffer[start:first] == self._first and first <= end:
+            return _value_at(buffer, first, end) or None
+        return None
+
+
+def _value_at(buffer: bytes | mmap.mmap, start: int, end: int) -> bytes:
+    stop = buffer.find(b"\x02", start, end)
+    return buffer[start : end if stop < 0 else stop]
+
+
+def remove_property(raw: bytes, name: bytes) -> bytes:
+    """Return the properties without any pair of that name; the other bytes stay as they are."""
+    head = name + b"\x01"
+    if not raw.startswith(head) and b"\x02" + head not in raw:
+        return raw
+    return b"\x02".join([pair for pair in raw.split(b"\x02") if not pair.startswith(head)])
+
+
+def append_property(raw: bytes, name: bytes, value: bytes) -> bytes:
+    """Return the properties with one more at the end, which counts before an earlier of its name.
+
+    The caller vouches for the name and the value; the size is checked where a record is made.
+    """
+    separator = b"\x02" if raw and not raw.endswith(b"\x02") else b""
+    return b"%b%b%b\x01%b\x02" % (raw, separator, name, value)
+
+
+def set_property(raw: bytes, name: bytes, value: bytes) -> bytes:
+    """Return the properties with one replaced, or added at the end."""
+    return append_property(remove_property(raw, name), name, value)

@@ -1,0 +1,197 @@
+"""The stored record: one message as it lies in the CommitLog and travels in pull answers.
+
+=====  =======  ==========================================================================
+at     size     field (big-endian; offsets are for two IPv4 hosts)
+=====  =======  ==========================================================================
+0      4        total size, this field included
+4      4        magic: 0xDAA320A7 version 1, 0xDAA320AB version 2
+8      4        CRC-31 of the body as it is stored (compressed or not)
+12     4        queue id
+16     4        the user's flag
+20     8        queue offset: the how-manieth message of its queue
+28     8        physical offset of this record in the log
+36     4        sysFlag, see `sysflag`
+40     8        born timestamp, ms
+48     8 / 20   born host: address, i32 port; 20 bytes with sysFlag 0x10
+56     8        store timestamp, ms
+64     8 / 20   store host; 20 bytes with sysFlag 0x20
+72     4        reconsume times
+76     8        prepared transaction offset
+84     4, n     body: length, bytes
+..     1 / 2,n  topic: length, UTF-8; a byte up to 127, in version 2 an i16
+..     2, n     properties: i16 length, see `properties`
+=====  =======  ==========================================================================
+
+A store may end each record with a property `__CRC32#` over all bytes before it: ten decimal digits,
+the least significant first.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from . import property_names as names
+from .checksum import CRC_MASK, crc31, crc32
+from .errors import LocalProtocolError
+from .host import PACKED_IPV4_SIZE, PACKED_IPV6_SIZE
+from .properties import PROPERTIES_SIZE_MAX, remove_property
+
+MAGIC_V1: Final = 0xDAA320A7
+MAGIC_V2: Final = 0xDAA320AB
+MAGIC_BLANK: Final = 0xCBD43194
+"""Fills the end of a CommitLog file; never on the wire."""
+
+TOPIC_SIZE_V1_MAX: Final = 127
+
+QUEUE_OFFSET_AT: Final = 20
+PHYSICAL_OFFSET_AT: Final = 28
+STORE_TIMESTAMP_AT: Final = 56
+"""12 more when the born host is IPv6."""
+
+HEAD_SIZE: Final = 88
+"""Up to the body, with two IPv4 hosts; each IPv6 host adds 12."""
+
+_HEAD = struct.Struct(">iIIiiqqiq8sq8siqi")
+_HEADS = {
+    (8, 8): _HEAD,
+    (20, 8): struct.Struct(">iIIiiqqiq20sq8siqi"),
+    (8, 20): struct.Struct(">iIIiiqqiq8sq20siqi"),
+    (20, 20): struct.Struct(">iIIiiqqiq20sq20siqi"),
+}
+_HOST_BITS = {(8, 8): 0, (20, 8): 0x10, (8, 20): 0x20, (20, 20): 0x30}
+_HOSTS_MASK = 0x30
+assert _HEAD.size == HEAD_SIZE
+assert all(head.size == HEAD_SIZE - 16 + sum(hosts) for hosts, head in _HEADS.items())
+
+_I16 = struct.Struct(">h")
+_TOPIC_SIZES = [bytes((size,)) for size in range(TOPIC_SIZE_V1_MAX + 1)]
+
+RECORD_CRC_SIZE: Final = 20
+"""`__CRC32#`, 0x01, ten digits, 0x02."""
+
+_RECORD_CRC_NAME: Final = names.CRC32.encode()
+_RECORD_CRC_BLANK: Final = _RECORD_CRC_NAME + b"\x01" + b"0" * 10 + b"\x02"
+assert len(_RECORD_CRC_BLANK) == RECORD_CRC_SIZE
+
+
+def encode_record(
+    *,
+    topic: bytes,
+    body: bytes | memoryview,
+    properties: bytes,
+    queue_id: int,
+    queue_offset: int,
+    physical_offset: int,
+    born_timestamp: int,
+    born_host: bytes,
+    store_timestamp: int,
+    store_host: bytes,
+    sys_flag: int = 0,
+    flag: int = 0,
+    reconsume_times: int = 0,
+    prepared_transaction_offset: int = 0,
+    record_crc: bool = False,
+) -> bytes:
+    """Return the stored form of a message.
+
+    Hosts are packed (`pack_host`), and the two address bits of the flags follow from their sizes
+    whatever `sys_flag` says. The version follows from the topic's size. With `record_crc` the
+    record ends with a checksum of itself, 20 bytes more of properties.
+    """
+    if record_crc:
+        properties = _with_room_for_crc(properties)
+    size = 91 + len(body) + len(topic) + len(properties)
+    head, magic = _HEAD, MAGIC_V1
+    if len(born_host) == PACKED_IPV4_SIZE == len(store_host):
+        sys_flag &= ~_HOSTS_MASK
+    else:
+        head, bits = _head_of(born_host, store_host)
+        sys_flag = sys_flag & ~_HOSTS_MASK | bits
+        size += head.size - HEAD_SIZE
+    try:
+        if len(topic) <= TOPIC_SIZE_V1_MAX:
+            topic_size = _TOPIC_SIZES[len(topic)]
+        else:
+            size, magic, topic_size = size + 1, MAGIC_V2, _I16.pack(len(topic))
+        fixed = head.pack(
+            size,
+            magic,
+            crc32(body) & CRC_MASK,
+            queue_id,
+            flag,
+            queue_offset,
+            physical_offset,
+            sys_flag,
+            born_timestamp,
+            born_host,
+            store_timestamp,
+            store_host,
+            reconsume_times,
+            prepared_transaction_offset,
+            len(body),
+        )
+        properties_size = _I16.pack(len(properties))
+    except struct.error as error:
+        raise _misfit(topic, properties, error) from None
+    record = b"".join((fixed, body, topic_size, topic, properties_size, properties))
+    return _with_crc(record) if record_crc else record
+
+
+def record_size(topic_size: int, body_size: int, properties_size: int, hosts_size: int = 16) -> int:
+    """Return the size of a record from its parts' sizes; `hosts_size` is that of both packed."""
+    return (
+        HEAD_SIZE
+        - 2 * PACKED_IPV4_SIZE
+        + hosts_size
+        + body_size
+        + (1 if topic_size <= TOPIC_SIZE_V1_MAX else 2)
+        + topic_size
+        + 2
+        + properties_size
+    )
+
+
+def _head_of(born_host: bytes, store_host: bytes) -> tuple[struct.Struct, int]:
+    sizes = (len(born_host), len(store_host))
+    if sizes not in _HEADS:
+        raise LocalProtocolError(
+            f"record: packed hosts of {sizes[0]} and {sizes[1]} bytes,"
+            f" not {PACKED_IPV4_SIZE} or {PACKED_IPV6_SIZE}"
+        )
+    return _HEADS[sizes], _HOST_BITS[sizes]
+
+
+def _misfit(topic: bytes, properties: bytes, error: struct.error) -> LocalProtocolError:
+    if len(topic) > 32767:
+        return LocalProtocolError(f"record: topic of {len(topic)} bytes, over 32767")
+    if len(properties) > PROPERTIES_SIZE_MAX:
+        return LocalProtocolError(
+            f"record: properties of {len(properties)} bytes, over {PROPERTIES_SIZE_MAX}"
+        )
+    return LocalProtocolError(f"record: a number does not fit its field: {error}")
+
+
+def _with_room_for_crc(properties: bytes) -> bytes:
+    properties = remove_property(properties, _RECORD_CRC_NAME)
+    if properties and not properties.endswith(b"\x02"):
+        properties += b"\x02"
+    return properties + _RECORD_CRC_BLANK
+
+
+def _with_crc(record: bytes) -> bytes:
+    covered = record[:-RECORD_CRC_SIZE]
+    return b"%b%b\x01%b\x02" % (covered, _RECORD_CRC_NAME, _digits(crc31(covered)))
+
+
+def _digits(crc: int) -> bytes:
+    return (b"%010d" % crc)[::-1]
+
+
+def check_record_crc(record: bytes) -> bool | None:
+    """Return whether a record's own checksum is right; `None` if it does not end with one."""
+    end = record[-RECORD_CRC_SIZE:]
+    if not end.startswith(_RECORD_CRC_NAME + b"\x01"):
+        return None
+    covered = record[:-RECORD_CRC_SIZE]
+    return end[len(_RECORD_CRC_NAME) + 1 :] == _digits(crc31(covered)) + b"\x02"

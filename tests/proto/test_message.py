@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import mmap
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cometmq.proto.errors import MessageError
+from cometmq.proto.host import Host, pack_host
+from cometmq.proto.message import StoredMessage, read_message
+from cometmq.proto.record import encode_record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def message(properties: bytes = b"", topic: bytes = b"T", body: bytes = b"hello") -> StoredMessage:
+    return read_message(
+        encode_record(
+            topic=topic,
+            body=body,
+            properties=properties,
+            queue_id=1,
+            queue_offset=5,
+            physical_offset=1000,
+            born_timestamp=1,
+            born_host=pack_host("10.0.0.2", 40000),
+            store_timestamp=2,
+            store_host=pack_host("192.168.0.1", 10911),
+        )
+    )
+
+
+def test_properties_are_found_without_decoding_all() -> None:
+    found = message(b"TAGS\x01A\x02KEYS\x01k1  k2\x02own\x01\xc3\xb6\x02")
+    assert found.tags == "A"
+    assert found.keys == ["k1", "k2"]
+    assert found.find("own") == "ö"
+    assert found.find("ow") is None
+    assert found.properties == {"TAGS": "A", "KEYS": "k1  k2", "own": "ö"}
+
+
+def test_a_message_without_properties_has_no_tag_and_no_keys() -> None:
+    assert message().tags is None
+    assert message().keys == []
+    assert message().properties == {}
+
+
+def test_the_length_of_the_properties_is_not_taken_for_a_separator() -> None:
+    # 514 = 0x0202: the byte before the first name looks like the end of a pair.
+    found = message(b"TAGS\x01" + b"t" * 509)
+    assert found.tags == "t" * 509
+    assert message(b"TAGS\x01t").tags == "t"
+
+
+def test_a_property_of_the_next_record_is_not_found() -> None:
+    raw = message(b"a\x01b\x02").raw
+    tagged = message(b"TAGS\x01A\x02").raw
+    assert read_message(raw + tagged).tags is None
+    assert read_message(raw + tagged, len(raw)).tags == "A"
+
+
+def test_users_know_a_message_by_its_unique_id_or_else_by_its_offset_id() -> None:
+    assert message().message_id == message().offset_id == "C0A8000100002A9F00000000000003E8"
+    assert message(b"UNIQ_KEY\x01X\x02").message_id == "X"
+
+
+def test_addresses_are_unpacked_on_demand() -> None:
+    assert message().born_address == Host("10.0.0.2", 40000)
+    assert message().store_address == Host("192.168.0.1", 10911)
+
+
+def test_a_topic_that_is_not_utf_8_is_malformed_when_it_is_asked_for() -> None:
+    found = message(topic=b"\xff")
+    assert found.topic_raw == b"\xff"
+    with pytest.raises(MessageError, match="topic is not UTF-8"):
+        _ = found.topic
+
+
+def test_a_damaged_body_shows_in_its_checksum() -> None:
+    assert message().is_body_intact()
+    raw = message().raw.replace(b"hello", b"hallo")
+    assert not read_message(raw).is_body_intact()
+
+
+def test_a_message_is_read_from_a_mapped_file(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"12345678" + message(b"TAGS\x01A\x02").raw + bytes(100))
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as log:
+        found = read_message(log, 8)
+        assert (found.topic, found.tags, found.body) == ("T", "A", b"hello")
+        assert found.queue_id == 1
+        assert found.is_body_intact()
