@@ -1,0 +1,68 @@
+"""Pulling messages from a queue."""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag
+
+from cometmq.proto.header import I32, I64, Header, wire
+
+
+class PullSysFlag(IntFlag):
+    """What a pull asks for beside messages: the bits of its `sys_flag`."""
+
+    COMMIT_OFFSET = 1  # Store `commit_offset`.
+    SUSPEND = 2  # Hold the request while there is nothing to answer.
+    SUBSCRIPTION = 4  # `subscription` is in the request; else the heartbeat's counts.
+    CLASS_FILTER = 8  # Obsolete.
+    LITE_PULL = 16
+
+
+class PullMessage(Header):
+    """11 PULL_MESSAGE and 361 LITE_PULL_MESSAGE: messages of one queue from an offset on."""
+
+    consumer_group: str
+    topic: str
+    queue_id: I32
+    queue_offset: I64
+    max_msg_nums: I32
+    sys_flag: I32
+    commit_offset: I64  # May be -1.
+    suspend_timeout_millis: I64
+    sub_version: I64  # Of the subscription that the client holds.
+    subscription: str | None = None
+    expression_type: str = "TAG"  # Or SQL92.
+    max_msg_bytes: I32 | None = None
+    request_source: I32 | None = None  # -1 an SDK; 0, 1, 2 a proxy: ordered, broadcast, stream.
+    proxy_forward_client_id: str | None = wire("proxyFrowardClientId", default=None)
+    lite_topic: str | None = None
+
+
+class PullMessageResponse(Header):
+    """Where the consumer stands after a pull that was answered with 0, 19, 20 or 21.
+
+    Java unboxes the first four unasked: they are there even if there is no message.
+    """
+
+    suggest_which_broker_id: I64  # Pull from this one next; 0 is the master.
+    next_begin_offset: I64
+    min_offset: I64
+    max_offset: I64
+    offset_delta: I64 | None = None  # Static topics.
+    topic_sys_flag: I32 | None = None
+    group_sys_flag: I32 | None = None
+
+
+class ForbiddenType(IntEnum):
+    """What has no permission, when a pull is refused with NO_PERMISSION."""
+
+    BROKER = 1
+    GROUP = 2
+    TOPIC = 3
+    BROADCASTING = 4
+    SUBSCRIPTION = 5  # The group on this topic.
+
+
+class PullMessageRefusal(Header):
+    """What a pull that was refused with NO_PERMISSION is told beside its code."""
+
+    forbidden_type: I32 | None = None
