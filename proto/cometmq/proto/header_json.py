@@ -1,0 +1,168 @@
+"""The JSON header, type byte 0: what every client and server speaks.
+
+An object whose members stand in alphabetical order when Java writes it, and in any order when we
+read it::
+
+    {"code":105,"extFields":{"topic":"T"},"flag":0,"language":"PYTHON","opaque":7,
+     "remark":"...","serializeTypeCurrentRPC":"JSON","version":513}
+
+Reading takes what Apache 5.5.0 takes: unknown members, missing and null ones (0, no remark, no
+fields), numbers given as strings, a language that is unknown, missing or a number.
+
+Writing: each value of `extFields` is a string, for Go fails on anything else. A response always
+has `extFields`, for several Java clients read it without looking; a request without fields has
+none, as Java's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import json
+
+from cometmq.proto.codes import Language
+from cometmq.proto.command import RESPONSE_FLAG, Command
+from cometmq.proto.errors import RemoteProtocolError
+from cometmq.proto.header import (
+    I32,
+    REFUSALS,
+    Header,
+    from_json,
+    refuse_unsayable,
+    texts_from_json,
+    to_json_object,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cometmq.proto.command import Buffer
+    from cometmq.proto.header import H
+
+_NAMES = {int(language): language.name for language in Language}
+_NUMBERS = {name: number for number, name in _NAMES.items()}
+_OTHER = int(Language.OTHER)
+_NO_FIELDS = msgspec.Raw(b"null")
+# The least that a field takes: "":"",
+_FIELD_SIZE_MIN = 6
+
+
+class _Received(msgspec.Struct, gc=False):
+    code: I32 | None = 0
+    extFields: msgspec.Raw = _NO_FIELDS  # noqa: N815  # the name on the wire
+    flag: I32 | None = 0
+    language: str | int | None = None
+    opaque: I32 | None = 0
+    remark: str | None = None
+    version: I32 | None = 0
+
+
+class _Sent(msgspec.Struct, gc=False):
+    """The members in the order in which Java writes them; those that are UNSET are left out."""
+
+    code: int
+    extFields: Any  # noqa: N815  # the name on the wire
+    flag: int
+    language: str
+    opaque: int
+    remark: str | msgspec.UnsetType
+    serializeTypeCurrentRPC: str  # noqa: N815  # the name on the wire
+    version: int
+
+
+_decode = json.Decoder(_Received, strict=False).decode
+_encode = json.Encoder().encode
+
+
+class JsonFields(msgspec.Struct, frozen=True, gc=False):
+    """The text of `extFields` as it came."""
+
+    raw: msgspec.Raw
+
+    def read(self, cls: type[H], extras: Mapping[str, str] | None) -> H:  # noqa: ARG002  # none come
+        """Read the fields as a header class."""
+        return from_json(cls, self.raw)
+
+    def ext_fields(self) -> dict[str, str]:
+        """Give the fields as strings by name."""
+        return texts_from_json(self.raw)
+
+
+class JsonCodec:
+    """The codec of type byte 0."""
+
+    serialize_type = 0
+    name = "JSON"
+
+    def decode(self, raw: bytes, body: Buffer | None, fields_max: int) -> Command:
+        """Read a header's text; its fields stay text until somebody reads them."""
+        try:
+            found = _decode(raw)
+        except REFUSALS as error:
+            raise RemoteProtocolError(f"JSON header: {error}") from None
+        fields = found.extFields
+        # A header too short to break the limit needs no counting.
+        if len(raw) > fields_max * _FIELD_SIZE_MIN:
+            _check_count(fields, fields_max)
+        return Command(
+            found.code or 0,
+            None if fields is _NO_FIELDS else JsonFields(fields),
+            found.flag or 0,
+            found.opaque or 0,
+            found.remark,
+            body,
+            (),
+            None,
+            self,
+            _language(found.language),
+            found.version or 0,
+        )
+
+    def encode(self, command: Command) -> bytes:
+        """Write a header as Java writes it."""
+        fields = command.fields
+        if isinstance(fields, Header) and not command.extras:
+            members: Any = to_json_object(fields)
+        elif fields is None and not command.extras:
+            members = {} if command.flag & RESPONSE_FLAG else msgspec.UNSET
+        elif isinstance(fields, JsonFields) and not command.extras:
+            members = fields.raw
+        else:
+            members = command.ext_fields
+        remark = command.remark
+        try:
+            return _encode(
+                _Sent(
+                    command.code,
+                    members,
+                    command.flag,
+                    _NAMES.get(command.language, "OTHER"),
+                    command.opaque,
+                    msgspec.UNSET if remark is None else remark,
+                    "JSON",
+                    command.version,
+                )
+            )
+        except (TypeError, ValueError, OverflowError) as error:
+            raise refuse_unsayable(error) from error
+
+
+def _language(said: str | int | None) -> int:
+    if type(said) is str:
+        return _NUMBERS.get(said, _OTHER)
+    return said if type(said) is int and said in _NAMES else _OTHER
+
+
+def _check_count(fields: msgspec.Raw, fields_max: int) -> None:
+    try:
+        count = len(_decode_members(fields) or ())
+    except REFUSALS as error:
+        raise RemoteProtocolError(f"JSON header: extFields: {error}") from None
+    if count > fields_max:
+        raise RemoteProtocolError(f"JSON header: {count} fields exceed fields_max {fields_max}")
+
+
+_decode_members = json.Decoder(dict[str, msgspec.Raw] | None).decode
+
+JSON = JsonCodec()
