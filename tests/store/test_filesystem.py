@@ -1,15 +1,17 @@
-"""The real side of the seam. The simulated side must pass the same tests (see its own module)."""
+"""What every implementation of the seam to the disk does: the real one and the simulated one."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.crash.disk import SimulatedFileSystem
 
-from cometmq.store.filesystem import BUFFERS_MAX, RealFileSystem
+from cometmq.store.filesystem import BUFFERS_MAX, FileSystem, RealFileSystem
 
 LOCK_FROM_ELSEWHERE = """
 import sys
@@ -18,13 +20,35 @@ print(RealFileSystem().lock(sys.argv[1]) is not None)
 """
 
 
+@pytest.fixture(params=["real", "simulated"])
+def disk(request: pytest.FixtureRequest) -> FileSystem:
+    return RealFileSystem() if request.param == "real" else SimulatedFileSystem()
+
+
 @pytest.fixture
-def disk() -> RealFileSystem:
-    return RealFileSystem()
+def root(disk: FileSystem, tmp_path: Path) -> str:
+    disk.make_directories(str(tmp_path))
+    return str(tmp_path)
 
 
-def test_what_is_written_is_read_back_at_its_position(disk: RealFileSystem, tmp_path: Path) -> None:
-    file = disk.open(str(tmp_path / "f"), create=True)
+def can_lock_from_elsewhere(disk: FileSystem, path: str) -> bool:
+    if isinstance(disk, SimulatedFileSystem):
+        lock = disk.other_process().lock(path)
+        if lock is not None:
+            lock.close()
+        return lock is not None
+    shown = subprocess.run(
+        [sys.executable, "-c", LOCK_FROM_ELSEWHERE, path],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    return shown.stdout.strip() == "True"
+
+
+def test_what_is_written_is_read_back_at_its_position(disk: FileSystem, root: str) -> None:
+    file = disk.open(f"{root}/f", create=True)
     file.write(b"world", 5)
     file.write_many([b"he", bytearray(b"l"), memoryview(b"lo")], 0)
     file.sync()
@@ -34,10 +58,8 @@ def test_what_is_written_is_read_back_at_its_position(disk: RealFileSystem, tmp_
     file.close()
 
 
-def test_more_buffers_than_one_call_takes_are_all_written(
-    disk: RealFileSystem, tmp_path: Path
-) -> None:
-    file = disk.open(str(tmp_path / "f"), create=True)
+def test_more_buffers_than_one_call_takes_are_all_written(disk: FileSystem, root: str) -> None:
+    file = disk.open(f"{root}/f", create=True)
     buffers = [bytes([i % 251]) * (i % 7) for i in range(3 * BUFFERS_MAX + 5)]
     file.write_many(buffers, 11)
     assert file.read(1 << 20, 11) == b"".join(buffers)
@@ -45,9 +67,9 @@ def test_more_buffers_than_one_call_takes_are_all_written(
 
 
 def test_a_map_shows_what_is_written_later_and_closes_only_when_no_slice_is_held(
-    disk: RealFileSystem, tmp_path: Path
+    disk: FileSystem, root: str
 ) -> None:
-    file = disk.open(str(tmp_path / "f"), create=True)
+    file = disk.open(f"{root}/f", create=True)
     file.allocate(8192)
     mapping = file.map()
     file.write(b"late", 4096)
@@ -59,75 +81,147 @@ def test_a_map_shows_what_is_written_later_and_closes_only_when_no_slice_is_held
     file.close()
 
 
-def test_a_missing_file_is_an_error_unless_it_is_to_be_created(
-    disk: RealFileSystem, tmp_path: Path
-) -> None:
+def test_a_missing_file_is_an_error_unless_it_is_to_be_created(disk: FileSystem, root: str) -> None:
     with pytest.raises(FileNotFoundError):
-        disk.open(str(tmp_path / "none"))
-    disk.open(str(tmp_path / "none"), create=True).close()
-    assert disk.exists(str(tmp_path / "none"))
+        disk.open(f"{root}/none")
+    disk.open(f"{root}/none", create=True).close()
+    assert disk.exists(f"{root}/none")
 
 
-def test_a_file_opened_read_only_refuses_writes(disk: RealFileSystem, tmp_path: Path) -> None:
-    disk.open(str(tmp_path / "f"), create=True).close()
-    file = disk.open(str(tmp_path / "f"), read_only=True)
+def test_a_file_opened_read_only_refuses_writes(disk: FileSystem, root: str) -> None:
+    disk.open(f"{root}/f", create=True).close()
+    file = disk.open(f"{root}/f", read_only=True)
     with pytest.raises(OSError, match="Bad file descriptor"):
         file.write(b"x", 0)
     file.close()
 
 
-def test_a_lock_keeps_other_processes_out_until_it_is_closed(
-    disk: RealFileSystem, tmp_path: Path
-) -> None:
-    path = str(tmp_path / "lock")
-
-    def locked_from_elsewhere() -> bool:
-        shown = subprocess.run(
-            [sys.executable, "-c", LOCK_FROM_ELSEWHERE, path],
-            check=True,
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        )
-        return shown.stdout.strip() == "True"
-
+def test_a_lock_keeps_other_processes_out_until_it_is_closed(disk: FileSystem, root: str) -> None:
+    path = f"{root}/lock"
     lock = disk.lock(path)
     assert lock is not None
-    assert not locked_from_elsewhere()
+    assert not can_lock_from_elsewhere(disk, path)
     lock.close()
-    assert locked_from_elsewhere()
+    assert can_lock_from_elsewhere(disk, path)
 
 
-def test_names_are_listed_sorted_with_their_kind_and_size(
-    disk: RealFileSystem, tmp_path: Path
-) -> None:
-    disk.make_directories(str(tmp_path / "b" / "c"))
-    file = disk.open(str(tmp_path / "a"), create=True)
+def test_names_are_listed_sorted_with_their_kind_and_size(disk: FileSystem, root: str) -> None:
+    disk.make_directories(f"{root}/b/c")
+    file = disk.open(f"{root}/a", create=True)
     file.resize(7)
     file.close()
-    disk.sync_directory(str(tmp_path))
-    assert disk.list(str(tmp_path)) == [
+    disk.sync_directory(root)
+    assert disk.list(root) == [
         ("a", False, 7),
-        ("b", True, disk.list(str(tmp_path))[1].size),
+        ("b", True, disk.list(root)[1].size),
     ]
-    assert disk.list(str(tmp_path / "missing")) == []
-    disk.rename(str(tmp_path / "a"), str(tmp_path / "z"))
-    disk.remove_directory(str(tmp_path / "b" / "c"))
-    disk.remove(str(tmp_path / "z"))
-    assert [entry.name for entry in disk.list(str(tmp_path))] == ["b"]
+    assert disk.list(f"{root}/missing") == []
+    disk.rename(f"{root}/a", f"{root}/z")
+    disk.remove_directory(f"{root}/b/c")
+    disk.remove(f"{root}/z")
+    assert [entry.name for entry in disk.list(root)] == ["b"]
 
 
 def test_a_read_from_the_page_cache_is_what_was_written_or_says_that_it_would_wait(
-    disk: RealFileSystem, tmp_path: Path
+    disk: FileSystem, root: str
 ) -> None:
-    file = disk.open(str(tmp_path / "f"), create=True)
+    file = disk.open(f"{root}/f", create=True)
     file.write(b"hot", 0)
     assert file.read_cached(3, 0) in (b"hot", None)
     assert file.read_cached(10, 0) in (b"hot", None)
     file.close()
 
 
-def test_the_space_of_a_partition_is_known(disk: RealFileSystem, tmp_path: Path) -> None:
-    space = disk.space(str(tmp_path))
+def test_the_space_of_a_partition_is_known(disk: FileSystem, root: str) -> None:
+    space = disk.space(root)
     assert space.total >= space.free >= 0
     assert space.total > 0
+
+
+def test_a_file_removed_stays_readable_to_whoever_has_it_open(disk: FileSystem, root: str) -> None:
+    file = disk.open(f"{root}/f", create=True)
+    file.write(b"still here", 0)
+    mapping = file.map()
+    disk.remove(f"{root}/f")
+    assert not disk.exists(f"{root}/f")
+    assert file.read(100, 0) == b"still here"
+    assert bytes(mapping.view) == b"still here"
+    assert mapping.close()
+    file.close()
+
+
+def test_a_rename_takes_the_place_of_what_had_the_name(disk: FileSystem, root: str) -> None:
+    for name in ("old", "new"):
+        file = disk.open(f"{root}/{name}", create=True)
+        file.write(name.encode(), 0)
+        file.close()
+    disk.rename(f"{root}/new", f"{root}/old")
+    file = disk.open(f"{root}/old", read_only=True)
+    assert file.read(10, 0) == b"new"
+    file.close()
+    assert [entry.name for entry in disk.list(root)] == ["old"]
+
+
+def test_a_folder_renamed_takes_what_is_in_it_along(disk: FileSystem, root: str) -> None:
+    disk.make_directories(f"{root}/a/b")
+    disk.open(f"{root}/a/b/f", create=True).close()
+    disk.rename(f"{root}/a", f"{root}/z")
+    assert disk.exists(f"{root}/z/b/f")
+    assert not disk.exists(f"{root}/a")
+
+
+def test_what_is_cut_off_reads_as_zeros_when_the_file_grows_again(
+    disk: FileSystem, root: str
+) -> None:
+    file = disk.open(f"{root}/f", create=True)
+    file.write(b"x" * 9000, 0)
+    mapping = file.map()
+    file.resize(5000)
+    assert file.read(9000, 0) == b"x" * 5000
+    file.resize(9000)
+    assert file.read(9000, 0) == b"x" * 5000 + bytes(4000)
+    file.write(b"y", 8999)
+    assert mapping.view[8999] == ord("y")
+    assert mapping.close()
+    file.allocate(20_000)
+    assert file.size() == 20_000
+    file.allocate(100)
+    assert file.size() == 20_000
+    file.close()
+
+
+REFUSED: list[tuple[Callable[[FileSystem, str], object], type[OSError]]] = [
+    (lambda disk, root: disk.open(f"{root}/none/f", create=True), FileNotFoundError),
+    (lambda disk, root: disk.open(f"{root}/folder"), IsADirectoryError),
+    (lambda disk, root: disk.remove(f"{root}/none"), FileNotFoundError),
+    (lambda disk, root: disk.remove(f"{root}/folder"), IsADirectoryError),
+    (lambda disk, root: disk.remove_directory(f"{root}/folder"), OSError),
+    (lambda disk, root: disk.remove_directory(f"{root}/file"), NotADirectoryError),
+    (lambda disk, root: disk.rename(f"{root}/none", f"{root}/f"), FileNotFoundError),
+    (lambda disk, root: disk.rename(f"{root}/file", f"{root}/folder"), IsADirectoryError),
+    (lambda disk, root: disk.make_directories(f"{root}/file"), FileExistsError),
+    (lambda disk, root: disk.list(f"{root}/file"), NotADirectoryError),
+    (lambda disk, root: disk.sync_directory(f"{root}/none"), FileNotFoundError),
+    (lambda disk, root: disk.sync_directory(f"{root}/file"), NotADirectoryError),
+    (lambda disk, root: disk.modified_ms(f"{root}/none"), FileNotFoundError),
+    (lambda disk, root: disk.space(f"{root}/none"), FileNotFoundError),
+]
+
+
+@pytest.mark.parametrize(("verb", "error"), REFUSED)
+def test_what_cannot_be_done_is_the_same_error_everywhere(
+    disk: FileSystem, root: str, verb: Callable[[FileSystem, str], object], error: type[OSError]
+) -> None:
+    disk.make_directories(f"{root}/folder/inner")
+    disk.open(f"{root}/file", create=True).close()
+    with pytest.raises(error):
+        verb(disk, root)
+    assert [entry.name for entry in disk.list(root)] == ["file", "folder"]
+
+
+def test_a_closed_file_is_refused(disk: FileSystem, root: str) -> None:
+    file = disk.open(f"{root}/f", create=True)
+    file.close()
+    for verb in (file.size, file.sync, file.close, lambda: file.read(1, 0)):
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            verb()
