@@ -1,0 +1,56 @@
+"""Typed headers of several classes: strings and numbers from JSON, strings, and arrays.
+
+The first byte says which class, the second from what.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from cometmq.proto import commands
+from cometmq.proto.errors import FieldError, RemoteProtocolError
+from cometmq.proto.header import (
+    Header,
+    from_array,
+    from_json,
+    from_texts,
+    texts_from_json,
+    to_array,
+    to_texts,
+)
+
+CLASSES: list[type[Header]] = [
+    commands.SendMessageV2,
+    commands.PullMessage,
+    commands.SendMessageResponse,
+    commands.GetConsumeStats,
+    commands.PopMessage,
+    commands.QueryConsumerOffset,
+]
+
+
+def check(data: bytes) -> None:
+    """Read the fields; what was read is written and read again."""
+    if len(data) < 2:
+        raise RemoteProtocolError("no class")
+    cls, raw = CLASSES[data[0] % len(CLASSES)], data[2:]
+    if data[1] % 2:
+        header = from_array(cls, raw)
+        assert from_array(cls, msgspec.msgpack.encode(to_array(header))) == header
+        return
+    texts = texts_from_json(raw)
+    try:
+        header = from_json(cls, raw)
+    except FieldError:
+        _must_refuse(cls, texts)
+        raise
+    assert from_texts(cls, texts) == header
+    assert from_texts(cls, to_texts(header)) == header
+
+
+def _must_refuse(cls: type[Header], texts: dict[str, str]) -> None:
+    try:
+        from_texts(cls, texts)
+    except FieldError:
+        return
+    raise AssertionError("JSON refused, strings accepted")

@@ -1,0 +1,12 @@
+"""MessagePack headers, and their fields as strings."""
+
+from __future__ import annotations
+
+from cometmq.proto.header_msgpack import MESSAGEPACK
+
+
+def check(data: bytes) -> None:
+    """Decode, read the fields; what was read can be written."""
+    command = MESSAGEPACK.decode(data, None, 64)
+    again = MESSAGEPACK.decode(MESSAGEPACK.encode(command), None, 64)
+    assert again.ext_fields == command.ext_fields
