@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
 import pytest
+from tests.proto.wire_vectors import VECTORS
 
 from cometmq.proto.codes import Language, RequestCode, ResponseCode, request_name, response_name
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-VECTORS = Path(__file__).parent.parent / "vectors" / "wire"
 UNNAMED = {None, "?"}  # The capture had no name for codes that 5.5.0 does not know.
 
 
-def vectors() -> Iterator[dict[str, Any]]:
-    for path in sorted(VECTORS.glob("*.jsonl")):
-        with path.open() as lines:
-            yield from (json.loads(line) for line in lines)
-
-
 def test_request_codes_have_the_names_that_the_vectors_say() -> None:
-    said = {(v["requestName"], v["requestCode"]) for v in vectors() if "requestName" in v}
+    said = {(v.said["requestName"], v.said["requestCode"]) for v in VECTORS}
     named = {(name, code) for name, code in said if name not in UNNAMED}
     assert len(named) > 120
     assert {(name, code) for name, code in named if RequestCode(code).name != name} == set()
 
 
 def test_response_codes_have_the_names_that_the_vectors_say() -> None:
-    said = {(v.get("responseName"), v["responseCode"]) for v in vectors() if "responseCode" in v}
+    answers = [v.said for v in VECTORS if v.said["kind"] == "response"]
+    said = {(answer.get("responseName"), answer["responseCode"]) for answer in answers}
     named = {(name, code) for name, code in said if name not in UNNAMED}
     assert len(named) > 15
     assert {(name, code) for name, code in named if ResponseCode(code).name != name} == set()

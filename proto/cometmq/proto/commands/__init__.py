@@ -78,6 +78,7 @@ from cometmq.proto.commands.pop import (
     PollingInfo,
     PollingInfoResponse,
     PopMessage,
+    PopMessageRefusal,
     PopMessageResponse,
 )
 from cometmq.proto.commands.pop_handle import (
@@ -93,6 +94,7 @@ from cometmq.proto.commands.pop_handle import (
     encode_start_offsets,
 )
 from cometmq.proto.commands.pull import (
+    PULLED_CODES,
     ForbiddenType,
     PullMessage,
     PullMessageRefusal,
@@ -127,6 +129,7 @@ from cometmq.proto.commands.route import (
     WipeWritePermOfBrokerResponse,
 )
 from cometmq.proto.commands.send import (
+    STORED_CODES,
     ConsumerSendMsgBack,
     PushReplyMessageToClient,
     SendMessage,
@@ -134,7 +137,7 @@ from cometmq.proto.commands.send import (
     SendMessageResponse,
     SendMessageV2,
 )
-from cometmq.proto.commands.shared import Credentials, RpcFields
+from cometmq.proto.commands.shared import Credentials, RpcFields, read_shared
 from cometmq.proto.commands.table import (
     BROKER_COMMANDS,
     CLIENT_COMMANDS,
@@ -166,6 +169,8 @@ __all__ = [
     "CLIENT_COMMANDS",
     "NAME_SERVER_COMMANDS",
     "NO_FIELDS",
+    "PULLED_CODES",
+    "STORED_CODES",
     "AckMessage",
     "AddWritePermOfBroker",
     "AddWritePermOfBrokerResponse",
@@ -230,6 +235,7 @@ __all__ = [
     "PollingInfoResponse",
     "PopHandle",
     "PopMessage",
+    "PopMessageRefusal",
     "PopMessageResponse",
     "PopOrigin",
     "PopPlace",
@@ -287,4 +293,5 @@ __all__ = [
     "encode_message_offsets",
     "encode_order_counts",
     "encode_start_offsets",
+    "read_shared",
 ]

@@ -25,13 +25,28 @@ class PopMessage(Header):
 class PopMessageResponse(Header):
     """What makes handles of the messages: the answer of 200050 and 200052.
 
-    Refusals carry it too, with zeros and without the texts, which `pop_handle` reads.
+    The texts, which `pop_handle` reads, come with messages only.
     """
 
     pop_time: I64
     invisible_time: I64
     revive_qid: I32  # 999 in ordered mode.
     rest_num: I64  # Messages that are left.
+    start_offset_info: str | None = None
+    msg_offset_info: str | None = None
+    order_count_info: str | None = None
+
+
+class PopMessageRefusal(Header):
+    """What a pop without messages is told: zeros, if it came far enough to be told anything.
+
+    One that waited in vain (POLLING_TIMEOUT) is told the times, and texts that are empty.
+    """
+
+    pop_time: I64 | None = None
+    invisible_time: I64 | None = None
+    revive_qid: I32 | None = None
+    rest_num: I64 | None = None
     start_offset_info: str | None = None
     msg_offset_info: str | None = None
     order_count_info: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum, IntFlag
 
+from cometmq.proto.codes import ResponseCode
 from cometmq.proto.header import I32, I64, Header, wire
 
 
@@ -37,8 +38,19 @@ class PullMessage(Header):
     lite_topic: str | None = None
 
 
+# A pull that is answered with one of these was served; its header is a `PullMessageResponse`.
+PULLED_CODES = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    }
+)
+
+
 class PullMessageResponse(Header):
-    """Where the consumer stands after a pull that was answered with 0, 19, 20 or 21.
+    """Where the consumer stands after a pull that was answered with one of `PULLED_CODES`.
 
     Java unboxes the first four unasked: they are there even if there is no message.
     """

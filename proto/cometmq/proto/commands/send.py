@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cometmq.proto.codes import ResponseCode
 from cometmq.proto.header import I32, I64, Header, wire
 
 
@@ -46,8 +47,19 @@ class SendMessageV2(SendMessage):
     broker_name: str | None = wire("n", default=None)
 
 
+# A send that is answered with one of these is stored; its header is a `SendMessageResponse`.
+STORED_CODES = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    }
+)
+
+
 class SendMessageResponse(Header):
-    """Where the message went: the answer of all five sends that stored it (0, 10, 11, 12)."""
+    """Where the message went: the answer of all five sends, with one of `STORED_CODES`."""
 
     msg_id: str  # The offset message id; of a batch, one for each message, joined by commas.
     queue_id: I32

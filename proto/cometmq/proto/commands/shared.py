@@ -1,12 +1,24 @@
 """Header fields that any request may carry beside its own.
 
 They are read from the same command as the request's own class, when somebody asks for them: five
-fields repeated in each class would cost every request what few of them use.
+fields repeated in each class would cost every request what few of them use::
+
+    request = command.read(GetMaxOffset)
+    broker_name = read_shared(command, RpcFields).broker_name
+
+A sender gives them as the command's `extras`: `Command.request(code, GetMaxOffset("T", 0),
+extras=to_texts(RpcFields(broker_name="broker-a")))`.
 """
 
 from __future__ import annotations
 
-from cometmq.proto.header import I32, Header, wire
+from typing import TYPE_CHECKING
+
+from cometmq.proto.header import I32, Header, from_texts, wire
+
+if TYPE_CHECKING:
+    from cometmq.proto.command import Command
+    from cometmq.proto.header import H
 
 
 class RpcFields(Header):
@@ -29,3 +41,12 @@ class Credentials(Header):
     access_key: str = wire("AccessKey")
     signature: str = wire("Signature")
     security_token: str | None = wire("SecurityToken", default=None)
+
+
+def read_shared(command: Command, cls: type[H]) -> H:
+    """Read the shared fields of a command, in any codec.
+
+    `Command.read` would not do: a MessagePack header has the request's own class in an array
+    without names, and the shared fields by name beside it.
+    """
+    return from_texts(cls, command.ext_fields)

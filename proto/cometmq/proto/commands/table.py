@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from cometmq.proto.codes import RequestCode as Code
+from cometmq.proto.codes import RequestCode as Code, ResponseCode
 from cometmq.proto.commands import (
     admin,
     auth,
@@ -34,23 +34,35 @@ if TYPE_CHECKING:
     from cometmq.proto.header import Header
 
 
+_SUCCESS = frozenset({ResponseCode.SUCCESS})
+_QUERIED = frozenset({ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND})
+
+
 class Headers(NamedTuple):
     """The header classes of one request code."""
 
     request: type[Header] | None = None
     response: type[Header] | None = None
-    # Of an answer whose code says that the request was not carried out.
+    # Of an answer that carries nothing out. All its fields are optional: such an answer may come
+    # from a layer that does not know the command.
     refusal: type[Header] | None = None
+    answered: frozenset[ResponseCode] = _SUCCESS  # The codes that `response` comes with.
+
+    def of_answer(self, code: int) -> type[Header] | None:
+        """Find the class of an answer by its response code."""
+        return self.response if code in self.answered else self.refusal
 
 
 NO_FIELDS = Headers()
 
 BROKER_COMMANDS: Mapping[Code, Headers] = {
-    Code.SEND_MESSAGE: Headers(send.SendMessage, send.SendMessageResponse, send.SendMessageRefusal),
-    Code.PULL_MESSAGE: Headers(pull.PullMessage, pull.PullMessageResponse, pull.PullMessageRefusal),
-    Code.QUERY_MESSAGE: Headers(
-        query.QueryMessage, query.QueryMessageResponse, query.QueryMessageResponse
+    Code.SEND_MESSAGE: Headers(
+        send.SendMessage, send.SendMessageResponse, send.SendMessageRefusal, send.STORED_CODES
     ),
+    Code.PULL_MESSAGE: Headers(
+        pull.PullMessage, pull.PullMessageResponse, pull.PullMessageRefusal, pull.PULLED_CODES
+    ),
+    Code.QUERY_MESSAGE: Headers(query.QueryMessage, query.QueryMessageResponse, answered=_QUERIED),
     Code.QUERY_CONSUMER_OFFSET: Headers(offset.QueryConsumerOffset, offset.OffsetResponse),
     Code.UPDATE_CONSUMER_OFFSET: Headers(offset.UpdateConsumerOffset),
     Code.UPDATE_AND_CREATE_TOPIC: Headers(topic.UpdateAndCreateTopic),
@@ -99,22 +111,22 @@ BROKER_COMMANDS: Mapping[Code, Headers] = {
     Code.QUERY_CORRECTION_OFFSET: Headers(group.QueryCorrectionOffset),
     Code.CONSUME_MESSAGE_DIRECTLY: Headers(consumer.ConsumeMessageDirectly),
     Code.SEND_MESSAGE_V2: Headers(
-        send.SendMessageV2, send.SendMessageResponse, send.SendMessageRefusal
+        send.SendMessageV2, send.SendMessageResponse, send.SendMessageRefusal, send.STORED_CODES
     ),
     Code.CLONE_GROUP_OFFSET: Headers(group.CloneGroupOffset),
     Code.VIEW_BROKER_STATS_DATA: Headers(admin.ViewBrokerStatsData),
     Code.CLEAN_UNUSED_TOPIC: NO_FIELDS,
     Code.GET_BROKER_CONSUME_STATS: Headers(group.GetBrokerConsumeStats),
     Code.SEND_BATCH_MESSAGE: Headers(
-        send.SendMessageV2, send.SendMessageResponse, send.SendMessageRefusal
+        send.SendMessageV2, send.SendMessageResponse, send.SendMessageRefusal, send.STORED_CODES
     ),
     Code.QUERY_CONSUME_QUEUE: Headers(query.QueryConsumeQueue),
     Code.RESUME_CHECK_HALF_MESSAGE: Headers(transaction.ResumeCheckHalfMessage),
     Code.SEND_REPLY_MESSAGE: Headers(
-        send.SendMessage, send.SendMessageResponse, send.SendMessageRefusal
+        send.SendMessage, send.SendMessageResponse, send.SendMessageRefusal, send.STORED_CODES
     ),
     Code.SEND_REPLY_MESSAGE_V2: Headers(
-        send.SendMessageV2, send.SendMessageResponse, send.SendMessageRefusal
+        send.SendMessageV2, send.SendMessageResponse, send.SendMessageRefusal, send.STORED_CODES
     ),
     Code.GET_ALL_PRODUCER_INFO: NO_FIELDS,
     Code.DELETE_EXPIRED_COMMITLOG: NO_FIELDS,
@@ -126,7 +138,7 @@ BROKER_COMMANDS: Mapping[Code, Headers] = {
     Code.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: Headers(admin.CheckRocksdbCqWriteProgress),
     Code.EXPORT_ROCKSDB_CONFIG_TO_JSON: Headers(admin.ExportRocksdbConfigToJson),
     Code.LITE_PULL_MESSAGE: Headers(
-        pull.PullMessage, pull.PullMessageResponse, pull.PullMessageRefusal
+        pull.PullMessage, pull.PullMessageResponse, pull.PullMessageRefusal, pull.PULLED_CODES
     ),
     Code.RECALL_MESSAGE: Headers(
         recall.RecallMessage, recall.RecallMessageResponse, recall.RecallMessageRefusal
@@ -156,9 +168,9 @@ BROKER_COMMANDS: Mapping[Code, Headers] = {
     Code.AUTH_GET_ACL: Headers(auth.AuthAcl),
     Code.AUTH_LIST_ACL: Headers(auth.AuthListAcl),
     Code.SWITCH_TIMER_ENGINE: Headers(admin.SwitchTimerEngine),
-    Code.POP_MESSAGE: Headers(pop.PopMessage, pop.PopMessageResponse, pop.PopMessageResponse),
+    Code.POP_MESSAGE: Headers(pop.PopMessage, pop.PopMessageResponse, pop.PopMessageRefusal),
     Code.ACK_MESSAGE: Headers(pop.AckMessage),
-    Code.PEEK_MESSAGE: Headers(pop.PeekMessage, pop.PopMessageResponse, pop.PopMessageResponse),
+    Code.PEEK_MESSAGE: Headers(pop.PeekMessage, pop.PopMessageResponse, pop.PopMessageRefusal),
     Code.CHANGE_MESSAGE_INVISIBLETIME: Headers(
         pop.ChangeMessageInvisibleTime, pop.ChangeMessageInvisibleTimeResponse
     ),
