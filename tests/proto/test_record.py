@@ -232,10 +232,10 @@ def test_a_changed_byte_makes_a_malformed_or_a_whole_record_never_anything_else(
         (0, "7fffffff", "says 2147483647 bytes, its parts make 139"),
         (4, "cbd43194", "the filler of a log file's end"),
         (4, "00000000", "magic 0x00000000"),
-        (84, "80000000", "body of -2147483648 bytes"),
+        (84, "80000000", "cut short"),
         (84, "7fffffff", "cut short"),
         (93, "80", "topic of 128 bytes"),
-        (103, "ffff", "properties of -1"),
+        (103, "ffff", "properties of 65535"),
         (103, "7fff", "its parts make"),
     ],
 )
@@ -248,8 +248,8 @@ def test_what_is_wrong_with_a_record_is_said_and_where(at: int, field: str, prob
 
 def test_a_negative_topic_length_of_version_2_is_malformed() -> None:
     encoded = record(topic=b"t" * 128, body=b"")
-    with pytest.raises(MessageError, match="topic of -32640 bytes"):
-        read_message(encoded[:HEAD_SIZE] + b"\x80\x80" + encoded[HEAD_SIZE + 2 :])
+    with pytest.raises(MessageError, match="topic of 32896 bytes"):
+        read_message(encoded[:HEAD_SIZE] + b"\x80\x80" + bytes(40000))
 
 
 def test_the_filler_has_its_own_magic() -> None:

@@ -18,32 +18,33 @@ from .checksum import crc31
 from .errors import MessageError
 from .host import Host, unpack_host
 from .message_id import encode_offset_id
-from .properties import PropertyFinder, decode_properties
+from .properties import PROPERTIES_SIZE_MAX, decode_properties, find_property, property_finder
 from .record import (
     HEAD_SIZE,
+    HOSTS_MASK,
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
     PHYSICAL_OFFSET_AT,
+    RECORD_SCAN,
     STORE_TIMESTAMP_AT,
     TOPIC_SIZE_V1_MAX,
+    TOPIC_SIZE_V2_MAX,
     check_record_crc,
 )
 
 Buffer: TypeAlias = bytes | mmap.mmap
 """What messages are read from: slices of these are `bytes`."""
 
-# Total size, magic, queue offset, sysFlag and body length, with two IPv4 hosts.
-_SCAN = struct.Struct(">iI12xq8xi44xi")
-assert _SCAN.size == HEAD_SIZE
-_HOSTS_MASK = 0x30
+_scan = RECORD_SCAN.unpack_from
 _BORN_HOST_AT = 48
-_I16 = struct.Struct(">h")
+_U32 = struct.Struct(">I")
+_U16 = struct.Struct(">H")
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
-_TAGS = PropertyFinder(names.TAGS.encode())
-_KEYS = PropertyFinder(names.KEYS.encode())
-_UNIQ_KEY = PropertyFinder(names.UNIQ_KEY.encode())
+_find_tags = property_finder(names.TAGS.encode())
+_find_keys = property_finder(names.KEYS.encode())
+_find_unique_id = property_finder(names.UNIQ_KEY.encode())
 
 
 class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
@@ -143,7 +144,7 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
     def topic(self) -> str:
         """The topic; `MessageError` if it is not UTF-8."""
         try:
-            return str(self.buffer[self.topic_start : self.topic_end], "utf-8")
+            return self.buffer[self.topic_start : self.topic_end].decode()
         except UnicodeDecodeError as error:
             raise MessageError(
                 f"record at {self.start}: topic is not UTF-8: {error.reason}"
@@ -162,17 +163,25 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
     @property
     def tags(self) -> str | None:
         """The tag, if there is one."""
-        return self._property(_TAGS)
+        raw = self.buffer[self.topic_end + 2 : self.end]
+        # `_find_tags` without the call in the common case: consumers ask this of each message.
+        _, found, rest = raw.rpartition(b"\x02TAGS\x01")
+        tags = (found and rest.partition(b"\x02")[0]) or _find_tags(raw)
+        return None if tags is None else tags.decode("utf-8", "replace")
 
     @property
     def keys(self) -> list[str]:
         """The keys under which the message is indexed."""
-        return [key for key in (self._property(_KEYS) or "").split(" ") if key]
+        raw = _find_keys(self.properties_raw)
+        if raw is None:
+            return []
+        return [key for key in raw.decode("utf-8", "replace").split(" ") if key]
 
     @property
     def unique_id(self) -> str | None:
         """The id that its producer gave it, if it did."""
-        return self._property(_UNIQ_KEY)
+        raw = _find_unique_id(self.properties_raw)
+        return None if raw is None else raw.decode("utf-8", "replace")
 
     @property
     def offset_id(self) -> str:
@@ -196,7 +205,8 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     def find(self, name: str) -> str | None:
         """Return one property without decoding the others."""
-        return self._property(PropertyFinder(name.encode()))
+        raw = find_property(self.properties_raw, name.encode())
+        return None if raw is None else raw.decode("utf-8", "replace")
 
     def is_body_intact(self) -> bool:
         """Return whether the body has the checksum that was stored with it."""
@@ -205,10 +215,6 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
     def is_record_intact(self) -> bool | None:
         """Return whether the whole record has the checksum at its end; `None` without one."""
         return check_record_crc(self.raw)
-
-    def _property(self, finder: PropertyFinder) -> str | None:
-        value = finder.find(self.buffer, self.topic_end + 2, self.end)
-        return None if value is None else value.decode("utf-8", "replace")
 
     def _i32(self, at: int) -> int:
         value: int = _I32.unpack_from(self.buffer, self.start + at)[0]
@@ -230,30 +236,26 @@ def read_message(buffer: Buffer, start: int = 0) -> StoredMessage:
     topic_size: int
     properties_size: int
     try:
-        size, magic, queue_offset, sys_flag, body_size = _SCAN.unpack_from(buffer, start)
+        size, magic, queue_offset, sys_flag, body_size = _scan(buffer, start)
         body_start = start + HEAD_SIZE
-        if sys_flag & _HOSTS_MASK:
-            body_start += 24 if sys_flag & _HOSTS_MASK == _HOSTS_MASK else 12
-            body_size = _I32.unpack_from(buffer, body_start - 4)[0]
-        if body_size < 0:
-            raise MessageError(f"record at {start}: body of {body_size} bytes")
+        if sys_flag & HOSTS_MASK:
+            body_start += 24 if sys_flag & HOSTS_MASK == HOSTS_MASK else 12
+            body_size = _U32.unpack_from(buffer, body_start - 4)[0]
         body_end = body_start + body_size
         if magic == MAGIC_V1:
-            topic_start = body_end + 1
+            topic_start, topic_size_max = body_end + 1, TOPIC_SIZE_V1_MAX
             topic_size = buffer[body_end]
         elif magic == MAGIC_V2:
-            topic_start = body_end + 2
-            topic_size = _I16.unpack_from(buffer, body_end)[0]
-            if topic_size < 0:
-                raise MessageError(f"record at {start}: topic of {topic_size} bytes")
+            topic_start, topic_size_max = body_end + 2, TOPIC_SIZE_V2_MAX
+            topic_size = _U16.unpack_from(buffer, body_end)[0]
         else:
             raise _wrong_magic(start, magic)
         topic_end = topic_start + topic_size
-        properties_size = _I16.unpack_from(buffer, topic_end)[0]
+        properties_size = buffer[topic_end] << 8 | buffer[topic_end + 1]
     except (struct.error, IndexError):
         raise MessageError(f"record at {start}: cut short") from None
     end = start + size
-    if properties_size < 0 or (magic == MAGIC_V1 and topic_size > TOPIC_SIZE_V1_MAX):
+    if properties_size > PROPERTIES_SIZE_MAX or topic_size > topic_size_max:
         raise MessageError(
             f"record at {start}: topic of {topic_size} bytes, properties of {properties_size}"
         )

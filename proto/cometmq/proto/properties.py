@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final
 from .errors import LocalProtocolError
 
 if TYPE_CHECKING:
-    import mmap
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 PROPERTIES_SIZE_MAX: Final = 32767
 """The longest properties that a record can hold: their length is an i16."""
@@ -70,36 +69,37 @@ def decode_properties(raw: bytes) -> dict[str, str]:
 
 def find_property(raw: bytes, name: bytes) -> bytes | None:
     """Return one property's value without decoding the others: exactly what decoding would give."""
-    return PropertyFinder(name).find(raw, 0, len(raw))
+    return property_finder(name)(raw)
 
 
-class PropertyFinder:
-    """Finds the property of one name, in bytes or in a mapped file, without decoding the others."""
+def property_finder(name: bytes) -> Callable[[bytes], bytes | None]:
+    """Return `find_property` for one name: quicker for a name that is looked for often."""
+    first = name + b"\x01"
+    inner = b"\x02" + first
 
-    __slots__ = ("_first", "_inner", "_size")
+    def find(raw: bytes) -> bytes | None:
+        _, found, rest = raw.rpartition(inner)
+        if found and (value := rest.partition(b"\x02")[0]):
+            return value
+        return _find_with_care(raw, first, inner)
 
-    def __init__(self, name: bytes) -> None:
-        self._first = name + b"\x01"
-        self._inner = b"\x02" + self._first
-        self._size = len(self._inner)
-
-    def find(self, buffer: bytes | mmap.mmap, start: int, end: int) -> bytes | None:
-        """Return the value in the properties that lie there: exactly what decoding would give."""
-        found = buffer.rfind(self._inner, start, end)
-        while found >= 0:
-            value = _value_at(buffer, found + self._size, end)
-            if value:
-                return value
-            found = buffer.rfind(self._inner, start, found)  # An earlier pair may not be empty.
-        first = start + self._size - 1
-        if buffer[start:first] == self._first and first <= end:
-            return _value_at(buffer, first, end) or None
-        return None
+    return find
 
 
-def _value_at(buffer: bytes | mmap.mmap, start: int, end: int) -> bytes:
-    stop = buffer.find(b"\x02", start, end)
-    return buffer[start : end if stop < 0 else stop]
+def _find_with_care(raw: bytes, first: bytes, inner: bytes) -> bytes | None:
+    """Find it where it is the first pair, or there several times and empty at the end."""
+    found = raw.rfind(inner)
+    while found >= 0:
+        value = _value_at(raw, found + len(inner))
+        if value:
+            return value
+        found = raw.rfind(inner, 0, found)
+    return (raw.startswith(first) and _value_at(raw, len(first))) or None
+
+
+def _value_at(raw: bytes, start: int) -> bytes:
+    stop = raw.find(b"\x02", start)
+    return raw[start:] if stop < 0 else raw[start:stop]
 
 
 def remove_property(raw: bytes, name: bytes) -> bytes:

@@ -36,6 +36,7 @@ from .checksum import CRC_MASK, crc31, crc32
 from .errors import LocalProtocolError
 from .host import PACKED_IPV4_SIZE, PACKED_IPV6_SIZE
 from .properties import PROPERTIES_SIZE_MAX, remove_property
+from .sysflag import SysFlag
 
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
@@ -43,6 +44,7 @@ MAGIC_BLANK: Final = 0xCBD43194
 """Fills the end of a CommitLog file; never on the wire."""
 
 TOPIC_SIZE_V1_MAX: Final = 127
+TOPIC_SIZE_V2_MAX: Final = 32767
 
 QUEUE_OFFSET_AT: Final = 20
 PHYSICAL_OFFSET_AT: Final = 28
@@ -52,6 +54,17 @@ STORE_TIMESTAMP_AT: Final = 56
 HEAD_SIZE: Final = 88
 """Up to the body, with two IPv4 hosts; each IPv6 host adds 12."""
 
+HOSTS_MASK: Final = SysFlag.BORN_HOST_IPV6.value | SysFlag.STORE_HOST_IPV6.value
+_NO_HOSTS_MASK: Final = ~HOSTS_MASK
+
+RECORD_SCAN: Final = struct.Struct(">iI12xq8xi44xI")
+"""What finding the next record takes: total size, magic, queue offset, sysFlag and body size.
+
+The body size is read unsigned, so that a negative one reaches far outside of everything.
+"""
+
+assert RECORD_SCAN.size == HEAD_SIZE
+
 _HEAD = struct.Struct(">iIIiiqqiq8sq8siqi")
 _HEADS = {
     (8, 8): _HEAD,
@@ -60,7 +73,6 @@ _HEADS = {
     (20, 20): struct.Struct(">iIIiiqqiq20sq20siqi"),
 }
 _HOST_BITS = {(8, 8): 0, (20, 8): 0x10, (8, 20): 0x20, (20, 20): 0x30}
-_HOSTS_MASK = 0x30
 assert _HEAD.size == HEAD_SIZE
 assert all(head.size == HEAD_SIZE - 16 + sum(hosts) for hosts, head in _HEADS.items())
 
@@ -101,19 +113,17 @@ def encode_record(
     """
     if record_crc:
         properties = _with_room_for_crc(properties)
-    size = 91 + len(body) + len(topic) + len(properties)
-    head, magic = _HEAD, MAGIC_V1
-    if len(born_host) == PACKED_IPV4_SIZE == len(store_host):
-        sys_flag &= ~_HOSTS_MASK
-    else:
-        head, bits = _head_of(born_host, store_host)
-        sys_flag = sys_flag & ~_HOSTS_MASK | bits
+    body_size, topic_size, properties_size = len(body), len(topic), len(properties)
+    size = HEAD_SIZE + 3 + body_size + topic_size + properties_size
+    head, magic, host_bits = _HEAD, MAGIC_V1, 0
+    if len(born_host) != PACKED_IPV4_SIZE or len(store_host) != PACKED_IPV4_SIZE:
+        head, host_bits = _head_of(born_host, store_host)
         size += head.size - HEAD_SIZE
     try:
-        if len(topic) <= TOPIC_SIZE_V1_MAX:
-            topic_size = _TOPIC_SIZES[len(topic)]
+        if topic_size <= TOPIC_SIZE_V1_MAX:
+            packed_topic_size = _TOPIC_SIZES[topic_size]
         else:
-            size, magic, topic_size = size + 1, MAGIC_V2, _I16.pack(len(topic))
+            size, magic, packed_topic_size = size + 1, MAGIC_V2, _I16.pack(topic_size)
         fixed = head.pack(
             size,
             magic,
@@ -122,19 +132,20 @@ def encode_record(
             flag,
             queue_offset,
             physical_offset,
-            sys_flag,
+            sys_flag & _NO_HOSTS_MASK | host_bits,
             born_timestamp,
             born_host,
             store_timestamp,
             store_host,
             reconsume_times,
             prepared_transaction_offset,
-            len(body),
+            body_size,
         )
-        properties_size = _I16.pack(len(properties))
+        record = b"".join(
+            (fixed, body, packed_topic_size, topic, _I16.pack(properties_size), properties)
+        )
     except struct.error as error:
         raise _misfit(topic, properties, error) from None
-    record = b"".join((fixed, body, topic_size, topic, properties_size, properties))
     return _with_crc(record) if record_crc else record
 
 
@@ -163,8 +174,8 @@ def _head_of(born_host: bytes, store_host: bytes) -> tuple[struct.Struct, int]:
 
 
 def _misfit(topic: bytes, properties: bytes, error: struct.error) -> LocalProtocolError:
-    if len(topic) > 32767:
-        return LocalProtocolError(f"record: topic of {len(topic)} bytes, over 32767")
+    if len(topic) > TOPIC_SIZE_V2_MAX:
+        return LocalProtocolError(f"record: topic of {len(topic)} bytes, over {TOPIC_SIZE_V2_MAX}")
     if len(properties) > PROPERTIES_SIZE_MAX:
         return LocalProtocolError(
             f"record: properties of {len(properties)} bytes, over {PROPERTIES_SIZE_MAX}"

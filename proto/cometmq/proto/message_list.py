@@ -1,0 +1,78 @@
+"""The messages of a pull answer: stored records back to back, without a count or a separator."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from .message import StoredMessage, read_message
+from .properties import PROPERTIES_SIZE_MAX
+from .record import HEAD_SIZE, HOSTS_MASK, MAGIC_V1, RECORD_SCAN, TOPIC_SIZE_V1_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_scan = RECORD_SCAN.unpack_from
+_u16 = struct.Struct(">H").unpack_from
+
+
+class MessageList:
+    """A lazy list over an answer's body; finding the next message is all that iterating does.
+
+    The body is copied once if it is a view of a receive buffer, so that the messages may outlive
+    it. It is walked as far as the caller goes: `MessageError` comes after the messages before the
+    malformed one.
+    """
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: bytes | memoryview) -> None:
+        self.raw = bytes(raw)
+
+    def __len__(self) -> int:
+        """Count the messages, which walks the whole body."""
+        return sum(1 for _ in self)
+
+    def __iter__(self) -> Iterator[StoredMessage]:
+        """Yield each message.
+
+        A sound record of version 1 with IPv4 hosts is read here, at four fifths of the time that
+        `read_message` takes; every other is its, and so is saying what is wrong with it.
+        """
+        raw, size_all = self.raw, len(self.raw)
+        start: int = 0
+        body_end: int = 0
+        topic_end: int = 0
+        size = queue_offset = sys_flag = 0
+        while start < size_all:
+            try:
+                size, magic, queue_offset, sys_flag, body_size = _scan(raw, start)
+                body_end = start + HEAD_SIZE + body_size
+                topic_end = body_end + 1 + raw[body_end]
+                end = topic_end + 2 + _u16(raw, topic_end)[0]
+            except (struct.error, IndexError):
+                end, magic = 0, 0
+            if (
+                magic == MAGIC_V1
+                and end - start == size
+                and end <= size_all
+                and not sys_flag & HOSTS_MASK
+                and topic_end - body_end <= TOPIC_SIZE_V1_MAX + 1
+                and end - topic_end <= PROPERTIES_SIZE_MAX + 2
+            ):
+                message = StoredMessage(
+                    raw,
+                    start,
+                    end,
+                    queue_offset,
+                    sys_flag,
+                    start + HEAD_SIZE,
+                    body_end,
+                    body_end + 1,
+                    topic_end,
+                )
+            else:
+                message = read_message(raw, start)
+                end = message.end
+            start = end
+            yield message
