@@ -1,0 +1,83 @@
+"""Offsets of groups: reset (220, 222), asked for (221, 223, 308), copied by a slave (43, 45)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cometmq.proto.bodies.data_version import DataVersion
+from cometmq.proto.bodies.message_queue import MessageQueue
+from cometmq.proto.body import Body, empty_table, preset
+from cometmq.proto.errors import BodyError
+from cometmq.proto.fastjson import Buffer, loads
+from cometmq.proto.header import I32, I64
+
+
+class ResetOffsets(Body):
+    """220 and the answer to 222: where each queue of the group starts anew."""
+
+    offset_table: dict[MessageQueue, I64] = empty_table()
+
+
+class QueueOffset(Body):
+    """One queue and its offset in `ResetOffsetList`."""
+
+    broker_name: str
+    offset: I64
+    queue_id: I32
+    topic: str
+
+
+class ResetOffsetList(Body):
+    """220 for clients in C++: the form that the broker pushes if 222 came with language CPP."""
+
+    offset_table: tuple[QueueOffset, ...] = preset(())
+
+    def by_queue(self) -> ResetOffsets:
+        """The same as a map."""
+        return ResetOffsets(
+            offset_table={
+                MessageQueue(
+                    broker_name=e.broker_name, queue_id=e.queue_id, topic=e.topic
+                ): e.offset
+                for e in self.offset_table
+            }
+        )
+
+
+def decode_reset_offsets(data: Buffer) -> ResetOffsets:
+    """Read the body of 220 in either of its forms."""
+    tree: Any = loads(data)
+    if not isinstance(tree, dict):
+        raise BodyError("ResetOffsets: expected an object")
+    if isinstance(tree.get("offsetTable"), list):  # pyright: ignore[reportUnknownMemberType]  # A tree.
+        return ResetOffsetList.from_tree(tree).by_queue()
+    return ResetOffsets.from_tree(tree)
+
+
+class ConsumerStatus(Body):
+    """The answers to 221 (a client's `message_queue_table`) and 223 (all of them, by client id)."""
+
+    consumer_table: dict[str, dict[MessageQueue, I64]] = empty_table()
+    message_queue_table: dict[MessageQueue, I64] = empty_table()
+
+
+class CorrectionOffsets(Body):
+    """The answer to 308: by queue id, the least offset of the groups compared."""
+
+    correction_offsets: dict[I32, I64] = empty_table()
+
+
+class ConsumerOffsets(Body):
+    """The answer to 43: by `topic@group` and queue id, as a slave copies it from its master."""
+
+    data_version: DataVersion | None = None
+    group_topic_map: dict[str, tuple[str, ...]] | None = None
+    offset_table: dict[str, dict[I32, I64]] = empty_table()
+    pull_offset_table: dict[str, dict[I32, I64]] | None = None
+
+
+class DelayOffsets(Body):
+    """The answer to 45: by delay level, how far the broker has delivered."""
+
+    data_version: DataVersion | None = None
+    offset_table: dict[I32, I64] = empty_table()

@@ -1,0 +1,104 @@
+r"""Settings as Java properties text: the bodies of 25, 26, 318 and 319, and `broker.conf`.
+
+A line is `key=value`; `:` or a blank separates too. `#` and `!` begin a comment. A backslash at the
+end of a line joins the next one to it; otherwise it escapes what follows: `\t \n \r \f`, `\uXXXX`,
+and any other character as itself. The value is all of the rest of the line, blanks at its end too.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from cometmq.proto.errors import BodyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from cometmq.proto.fastjson import Buffer
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_BLANKS = " \t\f"
+_KEY = re.compile(r"(?:[^\\=: \t\f]|\\.)*+", re.DOTALL)
+_SEPARATOR = re.compile(r"[ \t\f]*+[=:]?[ \t\f]*+")
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.?)", re.DOTALL)
+_TO_ESCAPE = re.compile(r"[\\\t\n\r\f]|^ |[^\x20-\x7e]")
+_TO_ESCAPE_IN_KEY = re.compile(r"[\\\t\n\r\f =:]|^[#!]|[^\x20-\x7e]")
+_LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_LETTER_OF = {character: letter for letter, character in _LETTERS.items()}
+
+
+def decode_properties(data: Buffer) -> dict[str, str]:
+    r"""Read a properties text in UTF-8; of equal keys the last wins.
+
+    `BodyError` for a malformed `\uXXXX` and for text that is not UTF-8.
+    """
+    try:
+        text = bytes(data).decode()
+    except UnicodeDecodeError as error:
+        raise BodyError(f"properties: not UTF-8 at byte {error.start}") from None
+    properties: dict[str, str] = {}
+    for number, line in _logical_lines(text):
+        key = _KEY.match(line)
+        assert key is not None  # It matches nothing too.
+        separator = _SEPARATOR.match(line, key.end())
+        assert separator is not None  # It matches nothing too.
+        properties[_unescaped(key[0], number)] = _unescaped(line[separator.end() :], number)
+    return properties
+
+
+def encode_properties(properties: Mapping[str, str]) -> bytes:
+    """Write a properties text in ASCII, in the order given, that reads back as the same."""
+    return "".join(
+        f"{_TO_ESCAPE_IN_KEY.sub(_escaped, key)}={_TO_ESCAPE.sub(_escaped, value)}\n"
+        for key, value in properties.items()
+    ).encode()
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines with their numbers, joined where they continue, without comments and blank lines."""
+    pieces: list[str] = []
+    first = 0
+    for number, natural in enumerate(_LINE_END.split(text), 1):
+        line = natural.lstrip(_BLANKS)
+        if not pieces:
+            if not line or line[0] in "#!":
+                continue
+            first = number
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            pieces.append(line[:-1])
+            continue
+        yield first, "".join((*pieces, line))
+        pieces.clear()
+    if pieces:
+        yield first, "".join(pieces)
+
+
+def _unescaped(text: str, number: int) -> str:
+    if "\\" not in text:
+        return text
+
+    def character(match: re.Match[str]) -> str:
+        escape = match[1]
+        if len(escape) == 5:
+            return chr(int(escape[1:], 16))
+        if escape == "u":
+            raise BodyError(f"properties: malformed \\uXXXX in line {number}")
+        return _LETTERS.get(escape, escape)
+
+    plain = _ESCAPE.sub(character, text)
+    try:
+        # Java writes a character beyond the BMP as two escapes.
+        return plain.encode("utf-16-be", "surrogatepass").decode("utf-16-be")
+    except UnicodeDecodeError:
+        raise BodyError(f"properties: half a surrogate pair in line {number}") from None
+
+
+def _escaped(match: re.Match[str]) -> str:
+    character = match[0]
+    if character in _LETTER_OF:
+        return "\\" + _LETTER_OF[character]
+    if " " <= character <= "~":
+        return "\\" + character
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[i]:02X}{units[i + 1]:02X}" for i in range(0, len(units), 2))

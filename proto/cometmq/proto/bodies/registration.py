@@ -1,0 +1,179 @@
+"""What a broker registers at a name server (103): plain JSON, or the old compressed form.
+
+The compressed form is one zlib stream of::
+
+    i32 length + JSON               the DataVersion
+    i32 count
+      i32 length + text             a topic: name, read queues, write queues, perm, filter type
+                                    and, from 5.0.0 on, its attributes as JSON, blank separated
+    i32 length + JSON               the list of filter servers
+    i32 count                       from 5.0.0 on
+      i32 length + JSON             a static topic's mapping
+
+It does not carry a topic's `order` and `topic_sys_flag`. Only old brokers send it.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any, Final, Never
+
+import msgspec
+
+from cometmq.proto.bodies.data_version import DataVersion
+from cometmq.proto.bodies.topics import TopicConfig, TopicConfigTable, TopicQueueMappingInfo
+from cometmq.proto.body import Body, preset
+from cometmq.proto.errors import BodyError
+from cometmq.proto.fastjson import SIZE_MAX, Buffer, dumps, loads
+
+VERSION_WITH_WRAPPER: Final = 37
+"""Brokers before 3.0.11 send the topic table alone."""
+
+VERSION_WITH_MAPPINGS: Final = 413
+"""Brokers from 5.0.0 on compress attributes and mappings too."""
+
+_I32 = struct.Struct(">i")
+assert _I32.size == 4
+
+
+class RegisterBrokerBody(Body):
+    """103: the topics of a broker, and its filter servers, which no broker has any more."""
+
+    filter_server_list: tuple[str, ...] = preset(())
+    topic_config_serialize_wrapper: TopicConfigTable = preset(TopicConfigTable())
+
+
+def decode_registration(
+    data: Buffer, *, version: int, compressed: bool = False, size_max: int = SIZE_MAX
+) -> RegisterBrokerBody:
+    """Read the body of 103 as the sender's version and the header field `compressed` say.
+
+    No body is an empty table. `size_max` bounds the inflated size.
+    """
+    if len(data) == 0:
+        return RegisterBrokerBody()
+    if version < VERSION_WITH_WRAPPER:
+        return RegisterBrokerBody(topic_config_serialize_wrapper=TopicConfigTable.decode(data))
+    if compressed:
+        return _Inflated(_inflate(data, size_max)).registration(version >= VERSION_WITH_MAPPINGS)
+    return RegisterBrokerBody.decode(data)
+
+
+def encode_compressed(registration: RegisterBrokerBody, *, version: int) -> bytes:
+    """Write the compressed form as a broker of this version does."""
+    table = registration.topic_config_serialize_wrapper
+    mappings = version >= VERSION_WITH_MAPPINGS
+    parts = [_block(table.data_version.encode()), _I32.pack(len(table.topic_config_table))]
+    parts += [_block(_topic_text(t, mappings)) for t in table.topic_config_table.values()]
+    parts.append(_block(dumps(registration.filter_server_list)))
+    if mappings:
+        infos = table.topic_queue_mapping_info_map or {}
+        parts.append(_I32.pack(len(infos)))
+        parts += [_block(info.encode()) for info in infos.values()]
+    return zlib.compress(b"".join(parts))
+
+
+def _block(data: bytes) -> bytes:
+    return _I32.pack(len(data)) + data
+
+
+def _topic_text(topic: TopicConfig, attributes: bool) -> bytes:
+    words = [
+        topic.topic_name,
+        str(topic.read_queue_nums),
+        str(topic.write_queue_nums),
+        str(topic.perm),
+        topic.topic_filter_type.value,
+    ]
+    if attributes:
+        words.append(dumps(topic.attributes).decode())
+    return " ".join(words).encode()
+
+
+def _inflate(data: Buffer, size_max: int) -> bytes:
+    stream = zlib.decompressobj()
+    try:
+        inflated = stream.decompress(data, size_max)
+    except zlib.error as error:
+        raise BodyError(f"RegisterBrokerBody: not a zlib stream: {error}") from None
+    if stream.unconsumed_tail:
+        raise BodyError(f"RegisterBrokerBody: inflates to more than {size_max} bytes")
+    if not stream.eof:
+        raise BodyError("RegisterBrokerBody: the zlib stream is cut off")
+    return inflated
+
+
+class _Inflated:
+    """Reads the blocks of the stream one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def registration(self, mappings: bool) -> RegisterBrokerBody:
+        data_version = DataVersion.decode(self._block("data version"))
+        topics = [self._topic(mappings) for _ in range(self._count("topics"))]
+        filter_servers = _strings(loads(self._block("filter servers")))
+        infos = self._infos() if mappings else []
+        return RegisterBrokerBody(
+            filter_server_list=filter_servers,
+            topic_config_serialize_wrapper=TopicConfigTable(
+                data_version=data_version,
+                topic_config_table={topic.topic_name: topic for topic in topics},
+                topic_queue_mapping_info_map={info.topic or "": info for info in infos} or None,
+            ),
+        )
+
+    def _infos(self) -> list[TopicQueueMappingInfo]:
+        count = self._count("queue mappings")
+        return [TopicQueueMappingInfo.decode(self._block("queue mapping")) for _ in range(count)]
+
+    def _topic(self, attributes: bool) -> TopicConfig:
+        name, *words = self._text("topic").split(" ", 5)
+        tree: dict[str, Any] = {"topicName": name}
+        keys = ("readQueueNums", "writeQueueNums", "perm", "topicFilterType")
+        tree |= dict(zip(keys, words, strict=False))
+        if attributes and len(words) > 4:
+            tree["attributes"] = loads(words[4].encode())
+        return TopicConfig.from_tree(tree)
+
+    def _text(self, what: str) -> str:
+        start = self._at
+        try:
+            return self._block(what).decode()
+        except UnicodeDecodeError:
+            self._fail(f"the text of a {what} is not UTF-8", start)
+
+    def _count(self, what: str) -> int:
+        count = self._number(what)
+        # Each takes the four bytes of its length at least.
+        if count * _I32.size > len(self._data) - self._at:
+            self._fail(f"{count} {what} cannot follow", self._at - _I32.size)
+        return count
+
+    def _block(self, what: str) -> bytes:
+        size = self._number(what)
+        if size > len(self._data) - self._at:
+            self._fail(f"the {what} has {size} bytes, more than there are", self._at - _I32.size)
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def _number(self, what: str) -> int:
+        if len(self._data) - self._at < _I32.size:
+            self._fail(f"cut off before the {what}", self._at)
+        (number,) = _I32.unpack_from(self._data, self._at)
+        if number < 0:
+            self._fail(f"negative length of {what}", self._at)
+        self._at += _I32.size
+        return int(number)
+
+    def _fail(self, problem: str, at: int) -> Never:
+        raise BodyError(f"RegisterBrokerBody: {problem}, at byte {at} of the inflated stream")
+
+
+def _strings(tree: Any) -> tuple[str, ...]:
+    try:
+        return msgspec.convert(tree, tuple[str, ...] | None) or ()
+    except msgspec.ValidationError as error:
+        raise BodyError(f"RegisterBrokerBody: filter servers: {error}") from None

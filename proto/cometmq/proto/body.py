@@ -1,0 +1,168 @@
+"""Typed bodies: one frozen class a JSON body, declared as a table of its members.
+
+A class reads like the JSON it stands for, its members in the order in which Apache writes them,
+which is that of their names::
+
+    class QueueData(Body):
+        broker_name: str
+        perm: I32 = preset(0)
+        read_queue_nums: I32 = preset(0)
+
+A member's name on the wire is its own in camel case, or what `wire("name")` says. What is missing
+takes Apache's default: `preset(value)`, or `None` for what Apache leaves null and then leaves out.
+A member without a default is one that the body means nothing without.
+
+Reading is as lenient as Apache's: members in any order, unknown ones ignored, `null` as missing,
+numbers and booleans given as strings or the other way round, `7.0` for an integer, enums by name
+or ordinal. (Not member names in another letter case: no client writes such.) A sound body is
+decoded in one call of msgspec; only one that msgspec refuses is parsed by hand (`fastjson`) and
+bent into shape.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Self, TypeVar, dataclass_transform
+
+import msgspec
+from msgspec import inspect
+
+from cometmq.proto.errors import BodyError
+from cometmq.proto.fastjson import Buffer, ObjectKey, check_size, dumps, loads
+
+__all__ = ["Body", "Buffer", "empty_table", "preset", "wire"]
+
+E = TypeVar("E", bound=enum.Enum)
+
+# A member with a *default* equal to its value is left out of the text, which is right for None
+# only. A default made by a factory is written, whatever it is.
+
+
+def preset(value: Any, name: str | None = None) -> Any:
+    """A member that is written always and reads as `value` where it is missing."""
+    return msgspec.field(default_factory=lambda: value, name=name)
+
+
+def _empty_table() -> dict[Any, Any]:
+    return {}
+
+
+def empty_table(name: str | None = None) -> Any:
+    """A map that is written always, `{}` when empty, and reads as empty where it is missing."""
+    return msgspec.field(default_factory=_empty_table, name=name)
+
+
+def wire(name: str, *, default: Any = msgspec.NODEFAULT) -> Any:
+    """Give a member the name that it has on the wire; without a default it is required."""
+    return msgspec.field(name=name, default=default)
+
+
+class _BodyMeta(msgspec.StructMeta):
+    """Makes members keywords: those that are required stand between the others."""
+
+    def __new__(
+        mcs, name: str, bases: tuple[type, ...], members: dict[str, Any], **settings: Any
+    ) -> Any:
+        settings.setdefault("kw_only", True)
+        return super().__new__(mcs, name, bases, members, **settings)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(wire,))
+class Body(
+    msgspec.Struct,
+    metaclass=_BodyMeta,
+    frozen=True,
+    gc=False,
+    omit_defaults=True,
+    rename="camel",
+):
+    """One JSON body, or a part of one."""
+
+    @classmethod
+    def decode(cls, data: Buffer) -> Self:
+        """Read a body; `BodyError` names the member, or the character, that is wrong."""
+        check_size(data)
+        try:
+            return _decoder(cls).decode(data)  # type: ignore[no-any-return]  # Of this class.
+        except (msgspec.MsgspecError, RecursionError, ValueError):
+            return cls.from_tree(loads(data))
+
+    @classmethod
+    def from_tree(cls, tree: Any) -> Self:
+        """Make a body of what `fastjson.loads` gave; `BodyError` names the wrong member."""
+        try:
+            return msgspec.convert(tree, cls, strict=False)
+        except msgspec.ValidationError:
+            pass
+        try:
+            return msgspec.convert(_bent(tree, inspect.type_info(cls)), cls, strict=False)
+        except msgspec.ValidationError as error:
+            raise BodyError(f"{cls.__name__}: {error}") from None
+
+    def encode(self) -> bytes:
+        """Write the body as Apache writes it."""
+        return dumps(self)
+
+
+@cache
+def _decoder(body: type[Body]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(body, strict=False)
+
+
+def _bent(value: Any, kind: inspect.Type) -> Any:
+    """Bend a value of a tree towards a type, as fastjson would; what stays wrong is refused later.
+
+    The types nest no deeper than a body does, so neither does this.
+    """
+    match kind:
+        case inspect.UnionType(types=types):
+            return next(_bent(value, t) for t in types if not isinstance(t, inspect.NoneType))
+        case inspect.StructType() if isinstance(value, Mapping):
+            return _bent_struct(value, kind)  # pyright: ignore[reportUnknownArgumentType]  # A tree.
+        case inspect.DictType(key_type=key, value_type=item) if isinstance(value, dict):
+            return _bent_map(value, key, item)  # pyright: ignore[reportUnknownArgumentType]  # A tree.
+        case inspect.VarTupleType(item_type=item) if isinstance(value, list):
+            return [_bent(each, item) for each in value]  # pyright: ignore[reportUnknownVariableType]  # A tree.
+        case inspect.StrType() if isinstance(value, bool | int | float):
+            return msgspec.json.encode(value).decode()
+        case inspect.IntType() if isinstance(value, float) and value.is_integer():
+            return int(value)
+        case inspect.EnumType(cls=names):
+            return _bent_enum(value, names)
+        case _:
+            return value
+
+
+def _bent_struct(value: Mapping[str, Any], kind: inspect.StructType) -> dict[str, Any]:
+    bent = {
+        field.encode_name: _bent(value[field.encode_name], field.type)
+        for field in kind.fields
+        if field.encode_name in value
+    }
+    return {name: member for name, member in bent.items() if member is not None}
+
+
+def _bent_map(value: dict[Any, Any], key: inspect.Type, item: inspect.Type) -> dict[Any, Any]:
+    return {
+        _bent_key(k, key): _bent(member, item) for k, member in value.items() if member is not None
+    }
+
+
+def _bent_key(value: Any, kind: inspect.Type) -> Any:
+    if isinstance(value, ObjectKey) and isinstance(kind, inspect.StructType):
+        return ObjectKey(_bent_struct(value, kind))
+    return _bent(value, kind)
+
+
+def _bent_enum(value: Any, names: type[enum.Enum]) -> Any:
+    """By name or ordinal; a name of a newer peer reads as null, as it does for Apache."""
+    members = list(names)
+    if isinstance(value, str) and value.isdecimal() and value.isascii():
+        value = int(value[:9])
+    if isinstance(value, int) and not isinstance(value, bool):
+        return members[value].value if 0 <= value < len(members) else None
+    if isinstance(value, str):
+        return value if value in names.__members__ else None
+    return value

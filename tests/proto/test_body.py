@@ -1,0 +1,151 @@
+"""Typed bodies: what a class reads, leniently as Apache does, and what it writes."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import pytest
+
+from cometmq.proto.body import Body, empty_table, preset, wire
+from cometmq.proto.errors import BodyError
+from cometmq.proto.header import I32, I64
+
+
+class Color(StrEnum):
+    RED = "RED"
+    GREEN = "GREEN"
+
+
+class Key(Body):
+    name: str
+    number: I32
+
+
+class Part(Body):
+    rate: float = preset(0.0)
+    text: str = preset("")
+
+
+class Whole(Body):
+    color: Color | None = None
+    flag: bool = preset(False)
+    list: tuple[I32, ...] = preset(())
+    long: I64 = preset(7)
+    note: str | None = None
+    part: Part | None = None
+    parts: tuple[Part, ...] = preset(())
+    required_id: str = wire("requiredID")
+    table: dict[str, str] = empty_table()
+    tints: tuple[Color, ...] = preset(())
+    by_key: dict[Key, I64] = empty_table()
+    by_number: dict[I32, Part] = empty_table()
+
+
+def whole(text: str) -> Whole:
+    return Whole.decode(f'{{"requiredID":"x",{text}}}'.encode())
+
+
+def test_missing_members_have_apaches_defaults() -> None:
+    value = Whole.decode(b'{"requiredID":"x"}')
+    assert value == Whole(required_id="x")
+    assert (value.long, value.note, value.list, value.table) == (7, None, (), {})
+
+
+def test_defaults_are_written_and_nulls_are_not() -> None:
+    assert Whole(required_id="x").encode() == (
+        b'{"flag":false,"list":[],"long":7,"parts":[],"requiredID":"x","table":{},"tints":[],'
+        b'"byKey":{},"byNumber":{}}'
+    )
+    assert Part().encode() == b'{"rate":0.0,"text":""}'
+
+
+def test_keys_that_are_no_strings_are_written_bare() -> None:
+    value = Whole(required_id="x", by_key={Key(name="n", number=1): 2}, by_number={0: Part()})
+    assert value.encode().endswith(
+        b'"byKey":{{"name":"n","number":1}:2},"byNumber":{0:{"rate":0.0,"text":""}}}'
+    )
+    assert Whole.decode(value.encode()) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('"long":"12"', {"long": 12}),
+        ('"long":12.0', {"long": 12}),
+        ('"long":"12.0"', {"long": 12}),
+        ('"LONG":12', {}),
+        ('"long":null', {}),
+        ('"flag":"true"', {"flag": True}),
+        ('"flag":1', {"flag": True}),
+        ('"color":"GREEN"', {"color": Color.GREEN}),
+        ('"color":1', {"color": Color.GREEN}),
+        ('"color":"1"', {"color": Color.GREEN}),
+        ('"color":9', {}),
+        ('"color":"PUCE"', {}),
+        ('"list":["1",2,3.0]', {"list": (1, 2, 3)}),
+        ('"list":null', {}),
+        ('"note":"null"', {"note": "null"}),
+        ('"note":5', {"note": "5"}),
+        ('"note":true', {"note": "true"}),
+        ('"part":{"rate":1,"text":null}', {"part": Part(rate=1.0)}),
+        ('"part":{"rate":"1.5","text":2}', {"part": Part(rate=1.5, text="2")}),
+        ('"parts":[{"text":1},{}]', {"parts": (Part(text="1"), Part())}),
+        ('"table":{"a":1,"b":null,3:"c"}', {"table": {"a": "1", "3": "c"}}),
+        ('"tints":["RED",1]', {"tints": (Color.RED, Color.GREEN)}),
+        ('"byKey":{{"number":"1","name":"n","x":0}:2}', {"by_key": {Key(name="n", number=1): 2}}),
+        ('"byKey":{{"number":1,"name":2}:3.0}', {"by_key": {Key(name="2", number=1): 3}}),
+        ('"byNumber":{"0":{},1:{}}', {"by_number": {0: Part(), 1: Part()}}),
+        ('"byNumber":{"0":{"text":1}}', {"by_number": {0: Part(text="1")}}),
+        ('"unknown":[1,{}],"another":null', {}),
+        ('"long":1,"long":2', {"long": 2}),
+    ],
+)  # fmt: skip
+def test_reading_is_as_lenient_as_apaches(text: str, expected: dict[str, object]) -> None:
+    plain = Whole(required_id="x")
+    value = whole(text)
+    for name in Whole.__struct_fields__:
+        assert getattr(value, name) == expected.get(name, getattr(plain, name)), name
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{}", "Whole: Object missing required field `requiredID`"),
+        ('{"requiredID":null}', "Whole: Object missing required field `requiredID`"),
+        ("[]", "Whole: Expected `object`, got `array`"),
+        ("null", "Whole: Expected `object`, got `null`"),
+        ('{"requiredID":"x","long":"many"}', r"got `str` - at `\$\.long`"),
+        ('{"requiredID":"x","long":1.5}', r"got `float` - at `\$\.long`"),
+        ('{"requiredID":"x","long":9223372036854775808}', r"at `\$\.long`"),
+        ('{"requiredID":"x","list":[0,2147483648]}', r"at `\$\.list\[1\]`"),
+        ('{"requiredID":"x","list":{}}', r"Expected `array`, got `object` - at `\$\.list`"),
+        ('{"requiredID":"x","table":[]}', r"Expected `object`, got `array` - at `\$\.table`"),
+        ('{"requiredID":"x","part":{"rate":[]}}', r"at `\$\.part\.rate`"),
+        ('{"requiredID":"x","tints":["PUCE"]}', r"at `\$\.tints\[0\]`"),
+        ('{"requiredID":"x","tints":[true]}', r"at `\$\.tints\[0\]`"),
+        ('{"requiredID":"x","byKey":{"n":1}}', r"at `key` in `\$\.byKey`"),
+        ('{"requiredID":"x","byKey":{{"name":"n"}:1}}', r"missing required field `number`"),
+        ('{"requiredID":"x","byNumber":{"a":{}}}', r"at `key` in `\$\.byNumber`"),
+        ('{"requiredID":"x"', r"expected ',' or '}' at character 17"),
+        ('{"requiredID":"x"}}', "expected the end of the body at character 18"),
+        ("", "body is empty"),
+    ],
+)
+def test_a_body_that_is_wrong_names_what_is_wrong(text: str, problem: str) -> None:
+    with pytest.raises(BodyError, match=problem):
+        Whole.decode(text.encode())
+
+
+@pytest.mark.parametrize("depth", [100, 100_000])
+def test_a_deep_unknown_member_never_exhausts_the_stack(depth: int) -> None:
+    text = '{"requiredID":"x","unknown":' + "[" * depth + "]" * depth + "}"
+    if depth == 100:  # Shallow enough to be skipped.
+        assert Whole.decode(text.encode()) == Whole(required_id="x")
+    else:
+        with pytest.raises(BodyError, match="nested too deep"):
+            Whole.decode(text.encode())
+
+
+def test_bodies_are_frozen() -> None:
+    with pytest.raises(AttributeError):
+        Part().text = "x"  # type: ignore[misc]  # The very point.
