@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import pytest
 
-from cometmq.proto.body import Body, empty_table, preset, wire
+from cometmq.proto.body import F64, Body, empty_table, preset, wire
 from cometmq.proto.errors import BodyError
 from cometmq.proto.header import I32, I64
 
@@ -22,7 +22,7 @@ class Key(Body):
 
 
 class Part(Body):
-    rate: float = preset(0.0)
+    rate: F64 = preset(0.0)
     text: str = preset("")
 
 
@@ -121,6 +121,9 @@ def test_reading_is_as_lenient_as_apaches(text: str, expected: dict[str, object]
         ('{"requiredID":"x","list":{}}', r"Expected `array`, got `object` - at `\$\.list`"),
         ('{"requiredID":"x","table":[]}', r"Expected `object`, got `array` - at `\$\.table`"),
         ('{"requiredID":"x","part":{"rate":[]}}', r"at `\$\.part\.rate`"),
+        ('{"requiredID":"x","part":{"rate":"nan"}}', r"at `\$\.part\.rate`"),
+        ('{"requiredID":"x","part":{"rate":"-Infinity"}}', r"at `\$\.part\.rate`"),
+        ('{"requiredID":"x","part":{"rate":1e999}}', r"not a JSON number at character 34"),
         ('{"requiredID":"x","tints":["PUCE"]}', r"at `\$\.tints\[0\]`"),
         ('{"requiredID":"x","tints":[true]}', r"at `\$\.tints\[0\]`"),
         ('{"requiredID":"x","byKey":{"n":1}}', r"at `key` in `\$\.byKey`"),

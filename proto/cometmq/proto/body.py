@@ -21,10 +21,10 @@ bent into shape.
 
 from __future__ import annotations
 
-import enum
+import sys
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, Self, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Annotated, Any, Self, dataclass_transform
 
 import msgspec
 from msgspec import inspect
@@ -32,9 +32,13 @@ from msgspec import inspect
 from cometmq.proto.errors import BodyError
 from cometmq.proto.fastjson import Buffer, ObjectKey, check_size, dumps, loads
 
-__all__ = ["Body", "Buffer", "empty_table", "preset", "wire"]
+if TYPE_CHECKING:
+    import enum
 
-E = TypeVar("E", bound=enum.Enum)
+__all__ = ["F64", "Body", "Buffer", "empty_table", "preset", "wire"]
+
+F64 = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+"""A number; neither infinite nor NaN, which JSON cannot say."""
 
 # A member with a *default* equal to its value is left out of the text, which is right for None
 # only. A default made by a factory is written, whatever it is.

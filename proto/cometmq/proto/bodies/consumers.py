@@ -5,7 +5,7 @@ from __future__ import annotations
 from cometmq.proto.bodies.enums import ConsumeResult
 from cometmq.proto.bodies.heartbeat import SubscriptionData
 from cometmq.proto.bodies.message_queue import MessageQueue
-from cometmq.proto.body import Body, empty_table, preset
+from cometmq.proto.body import F64, Body, empty_table, preset
 from cometmq.proto.header import I32, I64
 
 
@@ -46,11 +46,11 @@ class ConsumeStatus(Body):
     """How a consumer fares with a topic: times in ms, rates a second over the last minute."""
 
     consume_failed_msgs: I64 = preset(0)
-    consume_failed_tps: float = preset(0.0, "consumeFailedTPS")
-    consume_ok_tps: float = preset(0.0, "consumeOKTPS")
-    consume_rt: float = preset(0.0, "consumeRT")
-    pull_rt: float = preset(0.0, "pullRT")
-    pull_tps: float = preset(0.0, "pullTPS")
+    consume_failed_tps: F64 = preset(0.0, "consumeFailedTPS")
+    consume_ok_tps: F64 = preset(0.0, "consumeOKTPS")
+    consume_rt: F64 = preset(0.0, "consumeRT")
+    pull_rt: F64 = preset(0.0, "pullRT")
+    pull_tps: F64 = preset(0.0, "pullTPS")
 
 
 class ConsumerRunningInfo(Body):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from typing import Final
 
 from cometmq.proto.body import Body, preset, wire
@@ -35,7 +34,7 @@ class BatchAck(Body):
         """Which bits are set."""
         try:
             octets = base64.b64decode(self.bits, validate=True)
-        except binascii.Error:
+        except ValueError:  # And its child, binascii.Error.
             raise BodyError("BatchAck: `b` is not base64") from None
         if len(octets) * 8 > BITS_MAX:
             raise BodyError(f"BatchAck: `b` has {len(octets) * 8} bits, the limit is {BITS_MAX}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cometmq.proto.bodies.heartbeat import SubscriptionData
 from cometmq.proto.bodies.message_queue import MessageQueue
-from cometmq.proto.body import Body, empty_table, preset
+from cometmq.proto.body import F64, Body, empty_table, preset
 from cometmq.proto.header import I32, I64
 
 
@@ -20,7 +20,7 @@ class TopicStats(Body):
     """The answer to 202."""
 
     offset_table: dict[MessageQueue, TopicOffset] = empty_table()
-    topic_put_tps: float = preset(0.0)
+    topic_put_tps: F64 = preset(0.0)
 
 
 class OffsetWrapper(Body):
@@ -37,7 +37,7 @@ class OffsetWrapper(Body):
 class ConsumeStats(Body):
     """The answer to 208."""
 
-    consume_tps: float = preset(0.0)
+    consume_tps: F64 = preset(0.0)
     offset_table: dict[MessageQueue, OffsetWrapper] = empty_table()
 
 
@@ -86,9 +86,9 @@ class GroupSubscription(Body):
 class BrokerStatsItem(Body):
     """A sum over a window, a second, and a call."""
 
-    average_per_call: float = preset(0.0, "avgpt")
+    average_per_call: F64 = preset(0.0, "avgpt")
     sum: I64 = preset(0)
-    tps: float = preset(0.0)
+    tps: F64 = preset(0.0)
 
 
 class BrokerStats(Body):

@@ -1,0 +1,14 @@
+"""Any bytes are a properties text, or `BodyError`; what was read is written and read again."""
+
+from __future__ import annotations
+
+import contextlib
+
+from cometmq.proto.bodies import decode_properties, encode_properties
+from cometmq.proto.errors import RemoteProtocolError
+
+
+def check(data: bytes) -> None:
+    with contextlib.suppress(RemoteProtocolError):
+        properties = decode_properties(data)
+        assert decode_properties(encode_properties(properties)) == properties
