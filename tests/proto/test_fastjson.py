@@ -155,22 +155,23 @@ def test_the_parser_by_hand_takes_linear_time(piece: str) -> None:
         text = ("[" + piece * count + "]").encode()
         best = 60.0
         for _ in range(3):
-            start = time.perf_counter()
+            start = time.process_time()
             loads(text)
-            best = min(best, time.perf_counter() - start)
+            best = min(best, time.process_time() - start)
         return best
 
-    assert seconds(16_000) < 16 * max(seconds(2_000), 0.001)
+    # Sixteen times the text; quadratic would be 256 times the time.
+    assert seconds(32_000) < 64 * max(seconds(2_000), 0.001)
 
 
 @pytest.mark.parametrize(
     "text", [r'["' + r"\"" * 200_000, "['" + r"\'" * 200_000, "[" + "/*" * 200_000, "{" * 200_000]
 )
 def test_an_unterminated_text_is_refused_in_linear_time(text: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(BodyError):
         loads(text.encode())
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
