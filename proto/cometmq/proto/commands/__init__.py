@@ -155,6 +155,8 @@ from cometmq.proto.commands.topic import (
     QueryConsumeTimeSpan,
     QueryTopicConsumeByWho,
     UpdateAndCreateTopic,
+    may_read,
+    may_write,
 )
 from cometmq.proto.commands.topic_attributes import decode_attributes, encode_attributes
 from cometmq.proto.commands.transaction import (
@@ -293,5 +295,7 @@ __all__ = [
     "encode_message_offsets",
     "encode_order_counts",
     "encode_start_offsets",
+    "may_read",
+    "may_write",
     "read_shared",
 ]

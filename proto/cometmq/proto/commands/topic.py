@@ -8,12 +8,30 @@ from cometmq.proto.header import I32, Header
 
 
 class Permission(IntFlag):
-    """What may be done with a topic or a broker: the bits of `perm`."""
+    """What may be done with a topic or a broker: the bits of `perm`.
+
+    They are for putting a `perm` together and for showing one. To test one, there are `may_read`
+    and `may_write`: `&` with a member of an `IntFlag` takes fifty times as long as with an integer.
+    """
 
     INHERIT = 1  # Others may be made after this one's pattern.
     WRITE = 2
     READ = 4
     PRIORITY = 8
+
+
+_WRITE = int(Permission.WRITE)
+_READ = int(Permission.READ)
+
+
+def may_read(perm: int) -> bool:
+    """Tell whether consumers may read there."""
+    return perm & _READ != 0
+
+
+def may_write(perm: int) -> bool:
+    """Tell whether producers may send there."""
+    return perm & _WRITE != 0
 
 
 class UpdateAndCreateTopic(Header):
