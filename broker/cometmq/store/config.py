@@ -127,7 +127,7 @@ class StoreConfig:
     retention_files_max: int = 10
     """Files removed in one round: unlinking a large file keeps the disk busy."""
     integrity: bool = True
-    """Whether sealed data gets checksums of its own, 4 bytes per 64 KiB, beside the log."""
+    """Whether sealed data gets checksums of its own, 8 bytes per 64 KiB, beside the log."""
 
     # What the store must know of the broker above it.
 
