@@ -7,7 +7,13 @@ import functools
 import json
 import tarfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cometmq.proto.message import StoredMessage, read_message
+from cometmq.proto.record import MAGIC_BLANK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 STORES = ("clean", "killed", "ext")
@@ -67,3 +73,13 @@ def commit_log(store: str) -> dict[int, bytes]:
                 assert opened is not None
                 files[int(path.name)] = opened.read()
     return files
+
+
+def stored_messages(store: str) -> Iterator[tuple[int, StoredMessage]]:
+    """Each record of a store's log and the physical offset at which it lies."""
+    for base, content in commit_log(store).items():
+        start = 0
+        while content[start + 4 : start + 8] not in (MAGIC_BLANK.to_bytes(4), bytes(4)):
+            message = read_message(content, start)
+            yield base + start, message
+            start = message.end

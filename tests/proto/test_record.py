@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
-from tests.proto.apache_messages import STORES, captured_messages, commit_log, manifest
+from tests.proto.apache_messages import STORES, captured_messages, manifest, stored_messages
 
 from cometmq.proto.checksum import crc31
 from cometmq.proto.errors import LocalProtocolError, MessageError
@@ -276,18 +276,14 @@ def test_captured_messages_decode_as_the_capture_says_and_encode_to_the_same_byt
 def test_every_record_of_apaches_stores_decodes_and_encodes_to_the_same_bytes(store: str) -> None:
     expected = {message["physicalOffset"]: message for message in manifest(store)["messages"]}
     seen = 0
-    for base, content in commit_log(store).items():
-        start = 0
-        while content[start + 4 : start + 8] not in (MAGIC_BLANK.to_bytes(4), bytes(4)):
-            message = read_message(content, start)
-            assert message.physical_offset == base + start
-            assert message.is_body_intact()
-            assert message.is_record_intact() is None
-            assert encoded_again(message) == message.raw
-            if message.physical_offset in expected:
-                assert_equals_account(message, expected.pop(message.physical_offset))
-            seen += 1
-            start = message.end
+    for physical_offset, message in stored_messages(store):
+        assert message.physical_offset == physical_offset
+        assert message.is_body_intact()
+        assert message.is_record_intact() is None
+        assert encoded_again(message) == message.raw
+        if physical_offset in expected:
+            assert_equals_account(message, expected.pop(physical_offset))
+        seen += 1
     assert expected == {}
     assert seen == manifest(store)["messageCount"]
 

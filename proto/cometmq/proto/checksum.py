@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import mmap
@@ -18,17 +18,15 @@ CRC_MASK: Final = 0x7FFFFFFF
 """Apache drops the top bit, for Java's int."""
 
 
-def fastest_crc32() -> Callable[[bytes | memoryview | mmap.mmap], int]:
-    """Return the quickest CRC-32 (zlib's polynomial) that is installed."""
+def fastest_zlib() -> Any:
+    """Return `isal`'s equal of the `zlib` module, or that itself where it is not installed."""
     try:
-        fastest: Callable[[bytes | memoryview | mmap.mmap], int]
-        fastest = import_module("isal.isal_zlib").crc32
+        return import_module("isal.isal_zlib")
     except ImportError:
-        return zlib.crc32
-    return fastest
+        return zlib
 
 
-crc32 = fastest_crc32()
+crc32: Callable[[bytes | memoryview | mmap.mmap], int] = fastest_zlib().crc32
 """The choice; hot paths mask its result themselves."""
 
 

@@ -32,10 +32,12 @@ from .record import (
     TOPIC_SIZE_V2_MAX,
     check_record_crc,
 )
+from .sysflag import SysFlag
 
 Buffer: TypeAlias = bytes | mmap.mmap
 """What messages are read from: slices of these are `bytes`."""
 
+_INNER_BATCH = (SysFlag.NEEDS_UNWRAP | SysFlag.INNER_BATCH).value
 _scan = RECORD_SCAN.unpack_from
 _BORN_HOST_AT = 48
 _U32 = struct.Struct(">I")
@@ -176,6 +178,11 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
         if raw is None:
             return []
         return [key for key in raw.decode("utf-8", "replace").split(" ") if key]
+
+    @property
+    def is_inner_batch(self) -> bool:
+        """Whether the body is a batch that a consumer must unwrap: see `batch`."""
+        return self.sys_flag & _INNER_BATCH == _INNER_BATCH
 
     @property
     def unique_id(self) -> str | None:

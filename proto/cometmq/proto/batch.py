@@ -1,0 +1,139 @@
+"""Several messages in one send: the body of SEND_BATCH_MESSAGE, and of an inner batch.
+
+Items back to back, each
+
+====  ====  ==========================================
+at    size  field (big-endian)
+====  ====  ==========================================
+0     4     size of the item, this field included
+4     4     magic, written 0 and not looked at
+8     4     body CRC, written 0 and not looked at
+12    4     the user's flag
+16    4, n  body: length, bytes, never compressed
+..    2, n  properties: length, see `properties`
+====  ====  ==========================================
+
+What a record says besides (topic, queue, hosts, times) the send's header says for all of them.
+
+A broker stores each item as a record of its own, or, for topics of batch queues, the whole body as
+one record: an inner batch, which consumers unwrap.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from . import property_names as names
+from .errors import LocalProtocolError, MessageError
+from .properties import PROPERTIES_SIZE_MAX, property_finder
+from .sysflag import TRANSACTION_MASK, SysFlag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from .message import StoredMessage
+
+RETRY_TOPIC_PREFIX: Final = "%RETRY%"
+
+_HEAD = struct.Struct(">I4x4xiI")
+assert _HEAD.size == 20
+_U16 = struct.Struct(">H")
+_EMPTY_SIZE: Final = _HEAD.size + _U16.size
+
+_find_delay = property_finder(names.DELAY.encode())
+_find_wait = property_finder(names.WAIT.encode())
+
+
+class BatchItem(msgspec.Struct, frozen=True, gc=False):
+    """One message of a batch."""
+
+    body: bytes
+    properties: bytes = b""
+    flag: int = 0
+
+
+class InnerMessage(msgspec.Struct, frozen=True, gc=False):
+    """One message of an inner batch, with the place in its queue that the batch gave it."""
+
+    queue_offset: int
+    item: BatchItem
+
+
+def encode_batch(topic: str, items: Iterable[BatchItem], sys_flag: int = 0) -> bytes:
+    """Return the body of a batch to a topic, to be sent with these flags.
+
+    Refuses what a broker would refuse or treat otherwise than the sender meant: no items, a retry
+    topic, delayed items, items that disagree on waiting for the store, compression, transactions.
+    """
+    if topic.startswith(RETRY_TOPIC_PREFIX):
+        raise LocalProtocolError(f"batch: to retry topic {topic!r}")
+    if sys_flag & (SysFlag.COMPRESSED | TRANSACTION_MASK):
+        raise LocalProtocolError(f"batch: compressed or in a transaction, flags {sys_flag:#x}")
+    parts: list[bytes] = []
+    waits: set[bool] = set()
+    for item in items:
+        if _find_delay(item.properties) not in (None, b"0"):
+            raise LocalProtocolError("batch: a delayed message")
+        waits.add((_find_wait(item.properties) or b"true").lower() == b"true")
+        parts += _encode_item(item)
+    if not parts:
+        raise LocalProtocolError("batch: no messages")
+    if len(waits) > 1:
+        raise LocalProtocolError("batch: some messages wait for the store, some do not")
+    return b"".join(parts)
+
+
+def _encode_item(item: BatchItem) -> tuple[bytes, bytes, bytes, bytes]:
+    body, properties = item.body, item.properties
+    if len(properties) > PROPERTIES_SIZE_MAX:
+        raise LocalProtocolError(
+            f"batch: properties of {len(properties)} bytes, over {PROPERTIES_SIZE_MAX}"
+        )
+    size = _EMPTY_SIZE + len(body) + len(properties)
+    try:
+        head = _HEAD.pack(size, item.flag, len(body))
+    except struct.error as error:
+        raise LocalProtocolError(f"batch: a number does not fit its field: {error}") from None
+    return head, body, _U16.pack(len(properties)), properties
+
+
+def decode_batch(raw: bytes | memoryview) -> Iterator[BatchItem]:
+    """Yield the messages of a batch's body.
+
+    `MessageError`, with the place, when it comes to one whose lengths do not agree.
+    """
+    raw = bytes(raw)
+    start, size_all = 0, len(raw)
+    while start < size_all:
+        try:
+            size, flag, body_size = _HEAD.unpack_from(raw, start)
+            body_end = start + _HEAD.size + body_size
+            (properties_size,) = _U16.unpack_from(raw, body_end)
+        except struct.error:
+            raise MessageError(f"batch item at {start}: cut short") from None
+        properties_start = body_end + _U16.size
+        end = properties_start + properties_size
+        if end - start != size:
+            raise MessageError(
+                f"batch item at {start}: says {size} bytes, its parts make {end - start}"
+            )
+        if end > size_all or properties_size > PROPERTIES_SIZE_MAX:
+            raise MessageError(f"batch item at {start}: properties of {properties_size} bytes")
+        yield BatchItem(raw[start + 20 : body_end], raw[properties_start:end], flag)
+        start = end
+
+
+def unwrap_batch(message: StoredMessage, body: bytes) -> list[InnerMessage]:
+    """Return the messages of an inner batch; `body` is its body, decompressed.
+
+    `MessageError` if they are not as many as the record says.
+    """
+    first = message.queue_offset
+    inner = [InnerMessage(first + index, item) for index, item in enumerate(decode_batch(body))]
+    count = message.find(names.INNER_NUM)
+    if count != str(len(inner)):
+        raise MessageError(f"inner batch: {len(inner)} messages, {count} announced")
+    return inner

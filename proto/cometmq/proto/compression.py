@@ -1,0 +1,133 @@
+"""Compressed bodies: producers compress, consumers decompress, brokers only pass them on.
+
+zlib is always there. lz4 and zstandard come with the `broker` extra and are imported when first
+needed. A body from the network is decompressed up to a limit and never materialised beyond it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from enum import IntEnum
+from importlib import import_module
+from typing import Any, Final
+
+from .checksum import fastest_zlib
+from .errors import LocalProtocolError, MessageError
+from .sysflag import COMPRESSION_MASK, SysFlag
+
+ZSTD_WINDOW_SIZE_MAX: Final = 1 << 23
+"""What a zstd stream may make the decoder hold: 8 MiB, which the format asks of every decoder."""
+
+
+_zlib = fastest_zlib()
+
+
+class Compression(IntEnum):
+    """How a body is compressed: the values are its sysFlag bits, together with `COMPRESSED`."""
+
+    LZ4 = 0x100
+    ZSTD = 0x200
+    ZLIB = 0x300
+
+
+def compression_of(sys_flag: int) -> Compression | None:
+    """Return how the flags say that the body is compressed.
+
+    Old clients set no type: theirs is zlib.
+    """
+    if not sys_flag & SysFlag.COMPRESSED:
+        return None
+    kind = sys_flag & COMPRESSION_MASK
+    if not kind:
+        return Compression.ZLIB
+    try:
+        return Compression(kind)
+    except ValueError:
+        raise MessageError(f"body: compression type {kind >> 8} is none of 1, 2, 3") from None
+
+
+def compress(body: bytes, kind: Compression, level: int = 5) -> tuple[bytes, int]:
+    """Return the body and its flags: compressed if that makes it smaller, else as it is and 0."""
+    match kind:
+        case Compression.ZLIB:
+            compressed = zlib.compress(body, level)
+        case Compression.LZ4:
+            compressed = _library("lz4.frame").compress(body, compression_level=level)
+        case Compression.ZSTD:
+            compressed = _library("zstandard").ZstdCompressor(level=level).compress(body)
+    if len(compressed) >= len(body):
+        return body, 0
+    return compressed, SysFlag.COMPRESSED.value | kind.value
+
+
+def decompress(body: bytes, sys_flag: int, size_max: int) -> bytes:
+    """Return the body as it was before compression; as it is if the flags do not say compressed.
+
+    `MessageError` if it is no such stream, is not whole, has something behind it, or would make
+    more than `size_max` bytes.
+    """
+    kind = compression_of(sys_flag)
+    if kind is None:
+        return body
+    return _DECOMPRESS[kind](body, size_max)
+
+
+def _decompress_zlib(body: bytes, size_max: int) -> bytes:
+    stream = _zlib.decompressobj()
+    try:
+        plain: bytes = stream.decompress(body, size_max + 1)
+    except _zlib.error as error:
+        raise MessageError(f"body: no ZLIB stream: {error}") from None
+    return _checked("ZLIB", plain, size_max, stream.eof, stream.unused_data)
+
+
+def _decompress_lz4(body: bytes, size_max: int) -> bytes:
+    stream = _library("lz4.frame").LZ4FrameDecompressor()
+    try:
+        plain: bytes = stream.decompress(body, size_max + 1)
+    except RuntimeError as error:
+        raise MessageError(f"body: no LZ4 frame: {error}") from None
+    return _checked("LZ4", plain, size_max, stream.eof, stream.unused_data)
+
+
+def _checked(kind: str, plain: bytes, size_max: int, eof: bool, rest: bytes | None) -> bytes:
+    if len(plain) > size_max:
+        raise MessageError(f"body: {kind} makes more than {size_max} bytes")
+    if not eof:
+        raise MessageError(f"body: {kind} stream is cut short")
+    if rest:
+        raise MessageError(f"body: {len(rest)} bytes behind the {kind} stream")
+    return plain
+
+
+def _decompress_zstd(body: bytes, size_max: int) -> bytes:
+    zstandard = _library("zstandard")
+    # A one-shot call takes the frame's word for its size before the limit: look at it first.
+    decompressor = zstandard.ZstdDecompressor(max_window_size=max(ZSTD_WINDOW_SIZE_MAX, size_max))
+    try:
+        if zstandard.frame_content_size(body) > size_max:
+            raise MessageError(f"body: ZSTD makes more than {size_max} bytes")
+        plain: bytes = decompressor.decompress(
+            body, max_output_size=size_max + 1, allow_extra_data=False
+        )
+    except zstandard.ZstdError as error:
+        raise MessageError(
+            f"body: no whole ZSTD frame of at most {size_max} bytes: {error}"
+        ) from None
+    return _checked("ZSTD", plain, size_max, True, None)
+
+
+_DECOMPRESS: Final = {
+    Compression.ZLIB: _decompress_zlib,
+    Compression.LZ4: _decompress_lz4,
+    Compression.ZSTD: _decompress_zstd,
+}
+
+
+def _library(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        raise LocalProtocolError(
+            f"body: {name} is not installed; try: pip install 'cometmq[broker]'"
+        ) from None

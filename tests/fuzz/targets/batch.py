@@ -1,0 +1,10 @@
+"""Any bytes are a batch or `MessageError`; what is read has the size of what it was read from."""
+
+from __future__ import annotations
+
+from cometmq.proto.batch import decode_batch
+
+
+def check(data: bytes) -> None:
+    items = list(decode_batch(data))
+    assert sum(22 + len(item.body) + len(item.properties) for item in items) == len(data)
