@@ -26,7 +26,7 @@ SHARED = {field.wire_name for field in fields_of(RpcFields)}
 
 # A test client asked many codes with the same four fields, whether or not they are the command's.
 PROBE = {"topic", "group", "consumerGroup", "configType"}
-PROBED = {354, 355, 905, 907, 1007, 2001, 2002, 2003, 3005, 3010, 200056}
+PROBED = {354, 355, 905, 907, 1007, 2001, 2002, 2003, 3001, 3005, 3010, 5001, 200056}
 
 # Requests that were made wrong on purpose, and the field that is missing or no number.
 WRONG = {
@@ -46,9 +46,6 @@ WRONG = {
     "361-6-request": "consumerGroup",
     "908-1-request": "masterFlushOffset",
     "2004-1-request": "READ_AHEAD_MODE",
-    "3001-1-request": "username",
-    "5001-1-request": "E_T",
-    "5001-2-request": "E_T",
     "200050-1-request": "consumerGroup",
     "200052-1-request": "maxMsgNums",
     "200054-1-request": "consumerGroup",

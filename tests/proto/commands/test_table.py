@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import msgspec
 import pytest
 from tests.proto.commands.header_strategies import CLASSES, required_fields
@@ -11,19 +13,20 @@ from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.commands import (
     BROKER_COMMANDS,
     CLIENT_COMMANDS,
+    CONTROLLER_COMMANDS,
     NAME_SERVER_COMMANDS,
     SendMessage,
     SendMessageV2,
 )
 from cometmq.proto.header import Header
 
-TABLES = (BROKER_COMMANDS, NAME_SERVER_COMMANDS, CLIENT_COMMANDS)
+TABLES = (BROKER_COMMANDS, NAME_SERVER_COMMANDS, CLIENT_COMMANDS, CONTROLLER_COMMANDS)
 # Read beside a command's own class, so in no row.
 SHARED = {commands.RpcFields, commands.Credentials}
 
 # Codes that no row is for, and why: the table's docstring in numbers.
 UNSERVED = {13, 22, 23, 27, 47, *range(50, 55), *range(209, 215), 301, 302}
-UNMODELLED = {902, 903, *range(1001, 1007), *range(1009, 1014), *range(200070, 200080)}
+UNMODELLED = {902, 903, *range(200070, 200080)}
 
 
 def test_every_code_has_a_row_or_a_reason() -> None:
@@ -57,9 +60,17 @@ def test_the_code_of_an_answer_says_which_class_it_has() -> None:
 
 
 def test_a_code_that_two_serve_asks_both_the_same() -> None:
-    for code in CLIENT_COMMANDS.keys() & BROKER_COMMANDS.keys():
-        assert CLIENT_COMMANDS[code] == BROKER_COMMANDS[code]
-    assert BROKER_COMMANDS.keys() & NAME_SERVER_COMMANDS.keys() == set()
+    shared = [
+        (code, one[code], other[code])
+        for one, other in combinations(TABLES, 2)
+        for code in one.keys() & other.keys()
+    ]
+    assert {code for code, _, _ in shared} == {
+        RequestCode.GET_CONSUMER_RUNNING_INFO,
+        RequestCode.CONSUME_MESSAGE_DIRECTLY,
+        RequestCode.BROKER_HEARTBEAT,
+    }
+    assert [code for code, first, second in shared if first != second] == []
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)

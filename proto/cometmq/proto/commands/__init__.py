@@ -2,8 +2,8 @@
 
 Each command has a frozen class for its fields, named after its code: `PullMessage` asks,
 `PullMessageResponse` is answered, and `PullMessageRefusal`, where there is one, is what an answer
-says that carries nothing out. `BROKER_COMMANDS`, `NAME_SERVER_COMMANDS` and `CLIENT_COMMANDS` give
-the classes of a code.
+says that carries nothing out. `BROKER_COMMANDS`, `NAME_SERVER_COMMANDS`, `CLIENT_COMMANDS` and
+`CONTROLLER_COMMANDS` give the classes of a code.
 
 A MessagePack header sends the values in the order of the class, without names. So required fields
 come first, and a field that is added later goes to the end and has a default.
@@ -44,6 +44,22 @@ from cometmq.proto.commands.consumer import (
     NotifyConsumerIdsChanged,
     ResetOffset,
     UnregisterClient,
+)
+from cometmq.proto.commands.controller import (
+    AlterSyncStateSet,
+    AlterSyncStateSetResponse,
+    ApplyBrokerId,
+    ApplyBrokerIdResponse,
+    CleanBrokerData,
+    ElectMaster,
+    ElectMasterResponse,
+    GetMetadataInfoResponse,
+    GetNextBrokerId,
+    GetNextBrokerIdResponse,
+    GetReplicaInfo,
+    GetReplicaInfoResponse,
+    RegisterBrokerToController,
+    RegisterBrokerToControllerResponse,
 )
 from cometmq.proto.commands.group import (
     CloneGroupOffset,
@@ -141,6 +157,7 @@ from cometmq.proto.commands.shared import Credentials, RpcFields, read_shared
 from cometmq.proto.commands.table import (
     BROKER_COMMANDS,
     CLIENT_COMMANDS,
+    CONTROLLER_COMMANDS,
     NAME_SERVER_COMMANDS,
     NO_FIELDS,
     Headers,
@@ -169,6 +186,7 @@ from cometmq.proto.commands.transaction import (
 __all__ = [
     "BROKER_COMMANDS",
     "CLIENT_COMMANDS",
+    "CONTROLLER_COMMANDS",
     "NAME_SERVER_COMMANDS",
     "NO_FIELDS",
     "PULLED_CODES",
@@ -176,6 +194,10 @@ __all__ = [
     "AckMessage",
     "AddWritePermOfBroker",
     "AddWritePermOfBrokerResponse",
+    "AlterSyncStateSet",
+    "AlterSyncStateSetResponse",
+    "ApplyBrokerId",
+    "ApplyBrokerIdResponse",
     "AuthAcl",
     "AuthDeleteAcl",
     "AuthListAcl",
@@ -186,6 +208,7 @@ __all__ = [
     "ChangeMessageInvisibleTimeResponse",
     "CheckRocksdbCqWriteProgress",
     "CheckTransactionState",
+    "CleanBrokerData",
     "CloneGroupOffset",
     "ConsumeMessageDirectly",
     "ConsumerSendMsgBack",
@@ -194,6 +217,8 @@ __all__ = [
     "DeleteSubscriptionGroup",
     "DeleteTopicInBroker",
     "DeleteTopicInNamesrv",
+    "ElectMaster",
+    "ElectMasterResponse",
     "EndTransaction",
     "ExchangeBrokerHaInfo",
     "ExportRocksdbConfigToJson",
@@ -216,8 +241,13 @@ __all__ = [
     "GetKvConfigResponse",
     "GetKvListByNamespace",
     "GetMaxOffset",
+    "GetMetadataInfoResponse",
     "GetMinOffset",
+    "GetNextBrokerId",
+    "GetNextBrokerIdResponse",
     "GetProducerConnectionList",
+    "GetReplicaInfo",
+    "GetReplicaInfoResponse",
     "GetRouteInfoByTopic",
     "GetSubscriptionGroupConfig",
     "GetTopicConfig",
@@ -265,6 +295,8 @@ __all__ = [
     "RecallMessageResponse",
     "RegisterBroker",
     "RegisterBrokerResponse",
+    "RegisterBrokerToController",
+    "RegisterBrokerToControllerResponse",
     "RegisterTopicInNamesrv",
     "ResetMasterFlushOffset",
     "ResetOffset",

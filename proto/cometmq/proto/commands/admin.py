@@ -27,7 +27,8 @@ class SetCommitlogReadMode(Header):
 class SwitchTimerEngine(Header):
     """5001 SWITCH_TIMER_ENGINE."""
 
-    engine_type: str = wire("E_T")  # R (RocksDB) or F (file).
+    # R (RocksDB) or F (file); without it the answer is INVALID_PARAMETER.
+    engine_type: str | None = wire("E_T", default=None)
 
 
 class CheckRocksdbCqWriteProgress(Header):

@@ -1,4 +1,7 @@
-"""Users and policies of ACL 2.0; what they are made of is in the bodies."""
+"""Users and policies of ACL 2.0; what they are made of is in the bodies.
+
+The names are optional, for a request without one is answered with INVALID_PARAMETER.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from cometmq.proto.header import Header
 class AuthUser(Header):
     """3001 AUTH_CREATE_USER, 3002 _UPDATE_USER, 3003 _DELETE_USER and 3004 _GET_USER."""
 
-    username: str
+    username: str | None = None
 
 
 class AuthListUser(Header):
@@ -20,13 +23,13 @@ class AuthListUser(Header):
 class AuthAcl(Header):
     """3006 AUTH_CREATE_ACL, 3007 _UPDATE_ACL and 3009 _GET_ACL."""
 
-    subject: str
+    subject: str | None = None
 
 
 class AuthDeleteAcl(Header):
     """3008 AUTH_DELETE_ACL."""
 
-    subject: str
+    subject: str | None = None
     policy_type: str | None = None
     resource: str | None = None
 

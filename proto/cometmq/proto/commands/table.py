@@ -2,8 +2,7 @@
 
 A row says with `None` that the command has none of its own there. What is in no table is not
 served by anybody any more (13, 22, 23, 27, 47, 50 to 54, 209 to 214, 301, 302), or its fields are
-not modelled yet: broker containers (902, 903), the controller (1001 to 1006, 1009 to 1013) and
-lite topics (200070 to 200079).
+not modelled yet: broker containers (902, 903) and lite topics (200070 to 200079).
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from cometmq.proto.commands import (
     auth,
     broker,
     consumer,
+    controller,
     group,
     offset,
     pop,
@@ -219,4 +219,29 @@ CLIENT_COMMANDS: Mapping[Code, Headers] = {
     Code.GET_CONSUMER_RUNNING_INFO: Headers(consumer.GetConsumerRunningInfo),
     Code.CONSUME_MESSAGE_DIRECTLY: Headers(consumer.ConsumeMessageDirectly),
     Code.PUSH_REPLY_MESSAGE_TO_CLIENT: Headers(send.PushReplyMessageToClient),
+}
+
+CONTROLLER_COMMANDS: Mapping[Code, Headers] = {
+    Code.BROKER_HEARTBEAT: Headers(broker.BrokerHeartbeat),
+    Code.CONTROLLER_ALTER_SYNC_STATE_SET: Headers(
+        controller.AlterSyncStateSet, controller.AlterSyncStateSetResponse
+    ),
+    Code.CONTROLLER_ELECT_MASTER: Headers(controller.ElectMaster, controller.ElectMasterResponse),
+    Code.CONTROLLER_REGISTER_BROKER: Headers(
+        controller.RegisterBrokerToController, controller.RegisterBrokerToControllerResponse
+    ),
+    Code.CONTROLLER_GET_REPLICA_INFO: Headers(
+        controller.GetReplicaInfo, controller.GetReplicaInfoResponse
+    ),
+    Code.CONTROLLER_GET_METADATA_INFO: Headers(None, controller.GetMetadataInfoResponse),
+    Code.CONTROLLER_GET_SYNC_STATE_DATA: NO_FIELDS,
+    Code.UPDATE_CONTROLLER_CONFIG: NO_FIELDS,
+    Code.GET_CONTROLLER_CONFIG: NO_FIELDS,
+    Code.CLEAN_BROKER_DATA: Headers(controller.CleanBrokerData),
+    Code.CONTROLLER_GET_NEXT_BROKER_ID: Headers(
+        controller.GetNextBrokerId, controller.GetNextBrokerIdResponse
+    ),
+    Code.CONTROLLER_APPLY_BROKER_ID: Headers(
+        controller.ApplyBrokerId, controller.ApplyBrokerIdResponse
+    ),
 }
