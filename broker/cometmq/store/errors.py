@@ -13,6 +13,7 @@
         ├── NotAStoreError          there is no store here
         ├── StoreLockedError        another process has it
         ├── StoreFormatError        a foreign file, a wrong size, a newer format
+        ├── MissingEntriesError     a queue has lost entries; it can be rebuilt from the log
         └── CorruptionError         bytes that were safe are not what they were; names the place
 
 A `StoreFilesError` is raised before a byte is changed. An `OSError` that none of these explains
@@ -86,6 +87,13 @@ class StoreLockedError(StoreFilesError):
 
 class StoreFormatError(StoreFilesError):
     """A file that does not belong here, has a wrong size, or is of a newer version."""
+
+
+class MissingEntriesError(StoreFilesError):
+    """A queue ends before the record that comes next for it.
+
+    Nothing is lost: replaying the log from its first record instead fills the gap.
+    """
 
 
 class CorruptionError(StoreFilesError):

@@ -1,0 +1,155 @@
+"""The ConsumeQueue of a batch topic: one entry for each record, which may hold many messages.
+
+An entry's place says nothing about queue offsets, so they are searched for by base offset.
+
+==  ====  ==============================================================================
+at  size  field (big-endian)
+==  ====  ==============================================================================
+0   8     physical offset of the record
+8   4     size of the record
+12  8     tags code; 0 for an inner batch
+20  8     store timestamp of the record, ms
+28  8     base: the queue offset of the record's first message
+36  2     batch size: how many messages the record holds, 1 for an ordinary one
+38  4     compacted offset, -1
+42  4     reserved, 0
+==  ====  ==============================================================================
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cometmq.store.consume_queue import Boundary
+from cometmq.store.entry_files import EntryFiles
+from cometmq.store.errors import MissingEntriesError
+
+if TYPE_CHECKING:
+    from cometmq.store.entry_disk import Shelf
+
+BATCH_ENTRY: Final = Struct(">qiqqqhii")
+BATCH_ENTRY_SIZE: Final = BATCH_ENTRY.size
+assert BATCH_ENTRY_SIZE == 46
+
+NOT_COMPACTED: Final = -1
+
+
+class BatchEntry(NamedTuple):
+    """One entry; a tuple, because a read returns many."""
+
+    physical_offset: int
+    size: int
+    tags_code: int
+    store_time: int
+    base_offset: int
+    batch_size: int
+    compacted_offset: int = NOT_COMPACTED
+    reserved: int = 0
+
+    @property
+    def end_offset(self) -> int:
+        """The queue offset behind the record's last message."""
+        return self.base_offset + self.batch_size
+
+
+class BatchConsumeQueue(EntryFiles):
+    """The entries of one queue of a batch topic."""
+
+    __slots__ = ("_max_of", "_max_offset", "next_offset")
+
+    def __init__(self, shelf: Shelf, topic: str, queue_id: int) -> None:
+        super().__init__(shelf, topic, queue_id)
+        self.next_offset: int = 0
+        """What the next put gets. The store moves it by each record's batch size, and back."""
+        self._max_offset: int = 0
+        self._max_of: int = 0  # The `end` that `_max_offset` belongs to.
+
+    def load(self, cut: int | None) -> None:
+        """Find the entries on disk, see `EntryFiles.load`."""
+        super().load(cut)
+        self._max_of = -1
+        self.next_offset = self.max_offset
+
+    @property
+    def max_offset(self) -> int:
+        """The end of what can be read: one more than the last message's offset."""
+        if self._max_of != self.end:
+            self._max_offset = self.entry(self.end - 1).end_offset if self.end > self.start else 0
+            self._max_of = self.end
+        return self._max_offset
+
+    @property
+    def min_offset(self) -> int:
+        """The first message that is still in the log; `max_offset` when none is."""
+        index = self.min_entry
+        return self.entry(index).base_offset if index < self.end else self.max_offset
+
+    def entry(self, index: int) -> BatchEntry:
+        """Return one entry by its place."""
+        data = self.read_entries(index, 1)
+        if len(data) < BATCH_ENTRY_SIZE:
+            return BatchEntry(0, 0, 0, 0, 0, 0)
+        return BatchEntry._make(BATCH_ENTRY.unpack(data))
+
+    def append(self, entry: BatchEntry) -> None:
+        """Make the next record's messages readable. Entries come in the order of their records."""
+        self.extend(BATCH_ENTRY.pack(*entry), 1)
+        self._max_offset, self._max_of = entry.end_offset, self.end
+
+    def place(self, entry: BatchEntry) -> bool:
+        """Put the entry of a record that was read back from the log where the record says.
+
+        As `ConsumeQueue.place`: False when it is there already; what contradicts it is erased.
+        """
+        if entry.base_offset < self.max_offset:
+            index = bisect_right(
+                range(self.end), entry.base_offset, lo=self.start, key=self._end_offset
+            )
+            if self.entry(index) == entry:
+                return False
+            self.cut_to(index)
+        if self.start < self.end and entry.base_offset > self.max_offset:
+            raise MissingEntriesError(
+                f"{self.directory}: ends at queue offset {self.max_offset}, but the record at"
+                f" {entry.physical_offset} begins at {entry.base_offset}: rebuild the queue"
+                " from the log"
+            )
+        self.append(entry)
+        self.next_offset = self.max_offset
+        return True
+
+    def locate(self, queue_offset: int) -> int:
+        """Return the place of the entry that holds a message, or of the next one behind it."""
+        return bisect_right(range(self.end), queue_offset, lo=self.min_entry, key=self._end_offset)
+
+    def read(self, queue_offset: int, count: int) -> list[BatchEntry]:
+        """Return up to `count` entries from the one on that holds the message, all of one file.
+
+        Empty outside of `min_offset` and `max_offset`.
+        """
+        if not self.min_offset <= queue_offset < self.max_offset:
+            return []
+        data = self.read_entries(self.locate(queue_offset), count)
+        return [BatchEntry._make(fields) for fields in BATCH_ENTRY.iter_unpack(data)]
+
+    def offset_by_time(self, timestamp: int, boundary: Boundary) -> int:
+        """Return the queue offset for a store timestamp: the base of the record that it means.
+
+        The store time is in the entry, so no record is read. Past the end `LOWER` gives
+        `max_offset`, and before the start `UPPER` gives `min_offset`.
+        """
+        first = self.min_entry
+        places = range(self.end)
+        if boundary is Boundary.LOWER:
+            index = bisect_left(places, timestamp, lo=first, key=self._store_time)
+            return self.entry(index).base_offset if index < self.end else self.max_offset
+        index = bisect_right(places, timestamp, lo=first, key=self._store_time) - 1
+        return self.entry(index).base_offset if index >= first else self.min_offset
+
+    def _end_offset(self, index: int) -> int:
+        return self.entry(index).end_offset
+
+    def _store_time(self, index: int) -> int:
+        return self.entry(index).store_time

@@ -1,0 +1,181 @@
+"""All ConsumeQueues of a store: tables of both kinds over one disk, written behind and synced.
+
+What the store does with it, in the order of a record's life:
+
+1. `simple.get(topic, queue_id)` (or `batch`), and `append` on what it returns;
+2. `write_behind(up_to, budget)` in slices, when entries have waited long enough. The caller knows
+   time and the log's end; here age is a physical offset: all records below it are old enough;
+3. for a checkpoint: `settled_offset` first, then `take_unsynced()`, and its `sync()` in a thread.
+   When that returned, the checkpoint may claim what `settled_offset` said before.
+
+On an unclean start `truncate(start)` with the physical offset from which records are read back,
+then `place` of each of them, then `settle()` in slices: until it ends `settled_offset` stays low,
+so that a second crash starts from there again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.store.batch_consume_queue import BATCH_ENTRY_SIZE, BatchConsumeQueue
+from cometmq.store.consume_queue import ENTRY_SIZE, ConsumeQueue
+from cometmq.store.entry_disk import EntryDisk
+from cometmq.store.errors import StoreFormatError
+from cometmq.store.open_files import OpenFiles
+from cometmq.store.queue_table import QueueTable, Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cometmq.store.config import StoreConfig
+    from cometmq.store.entry_files import EntryFiles
+    from cometmq.store.filesystem import FileSystem
+
+SIMPLE_FOLDER: Final = "consumequeue"
+BATCH_FOLDER: Final = "batchconsumequeue"
+
+
+class Unsynced:
+    """Files and folders that were changed; may be synced in a thread of its own."""
+
+    __slots__ = ("_directories", "_files", "_filesystem")
+
+    def __init__(self, filesystem: FileSystem, files: set[str], directories: set[str]) -> None:
+        self._filesystem = filesystem
+        self._files = files
+        self._directories = directories
+
+    def __len__(self) -> int:
+        return len(self._files) + len(self._directories)
+
+    def sync(self) -> None:
+        """Return when all of it would survive a power cut. An error is final.
+
+        What was removed meanwhile has nothing left to sync.
+        """
+        for path in sorted(self._files):
+            try:
+                file = self._filesystem.open(path)
+            except FileNotFoundError:
+                continue
+            try:
+                file.sync()
+            finally:
+                file.close()
+        for path in sorted(self._directories, key=len, reverse=True):
+            if self._filesystem.exists(path):
+                self._filesystem.sync_directory(path)
+
+
+class ConsumeQueues:
+    """The ConsumeQueues of one store."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        root: str,
+        config: StoreConfig,
+        *,
+        clean: bool,
+        read_only: bool = False,
+    ) -> None:
+        """After a `clean` stop, files of odd sizes are foreign, not half made."""
+        self._open_files = OpenFiles(config.consume_queue_files_max)
+        self._disk = EntryDisk(filesystem, self._open_files, clean=clean, read_only=read_only)
+        self.simple = QueueTable(
+            ConsumeQueue,
+            self._disk,
+            f"{root}/{SIMPLE_FOLDER}",
+            Shape(ENTRY_SIZE, config.consume_queue_file_size),
+        )
+        """The queues of ordinary topics."""
+        self.batch = QueueTable(
+            BatchConsumeQueue,
+            self._disk,
+            f"{root}/{BATCH_FOLDER}",
+            Shape(BATCH_ENTRY_SIZE, config.batch_consume_queue_file_size),
+        )
+        """The queues of topics with `queue.type=BatchCQ`."""
+        self.write_error: OSError | None = None
+        """Why entries cannot be written now; None again as soon as one could be."""
+
+    def check_kinds(self, is_batch_topic: Callable[[str], bool]) -> None:
+        """Refuse a store in which a topic's queues are not of the kind its attribute says."""
+        for table, batch in ((self.simple, False), (self.batch, True)):
+            for topic in table.topics():
+                if is_batch_topic(topic) is not batch:
+                    kind = f"{'' if is_batch_topic(topic) else 'not '}queue.type=BatchCQ"
+                    raise StoreFormatError(
+                        f"topic {topic} is {kind}, but its queues lie in"
+                        f" {BATCH_FOLDER if batch else SIMPLE_FOLDER}/"
+                    )
+
+    # Writing
+
+    def write_behind(self, up_to: int, budget: int) -> bool:
+        """Write queues whose first waiting entry is of a record below `up_to`.
+
+        At most `budget` writes, some 5 µs each; returns whether all such queues are done. When the
+        disk refuses a write, `write_error` says why, and the entries stay in memory.
+        """
+        while (first := self._disk.first_unwritten()) is not None and first < up_to:
+            if budget <= 0:
+                return False
+            budget -= 1
+            try:
+                self._disk.write_first()
+            except OSError as error:
+                self.write_error = error
+                return False
+            self.write_error = None
+        return True
+
+    @property
+    def settled_offset(self) -> int | None:
+        """The physical offset below which every record's entry is in the files; None for any.
+
+        Not what the disk holds: for that, sync what `take_unsynced` then returns.
+        """
+        bounds = (self._disk.first_unwritten(), self.simple.cut, self.batch.cut)
+        return min((bound for bound in bounds if bound is not None), default=None)
+
+    def take_unsynced(self) -> Unsynced:
+        """Return what was changed since the last time this was asked."""
+        disk = self._disk
+        unsynced = Unsynced(disk.filesystem, disk.unsynced_files, disk.unsynced_directories)
+        disk.unsynced_files, disk.unsynced_directories = set(), set()
+        return unsynced
+
+    # The two ends of the log
+
+    def truncate(self, physical_offset: int) -> None:
+        """Erase the entries of records at or behind a physical offset."""
+        self.simple.truncate(physical_offset)
+        self.batch.truncate(physical_offset)
+
+    def settle(self) -> Iterator[None]:
+        """Do the rest of `truncate` for queues that nobody touched, one a step."""
+        yield from self.simple.settle()
+        yield from self.batch.settle()
+
+    def correct_min(self, physical_offset: int) -> None:
+        """Let every queue begin at the first record at or behind the log's first byte."""
+        self._disk.min_physical_offset = physical_offset
+
+    def expire(self) -> Iterator[int]:
+        """Remove files without an entry of a record in the log; one queue a step."""
+        for queue in self._walk():
+            yield queue.expire()
+
+    def destroy(self, topic: str, queue_id: int | None = None) -> None:
+        """Remove the queues of a topic, or one of them, with their files."""
+        self.simple.destroy(topic, queue_id)
+        self.batch.destroy(topic, queue_id)
+
+    def close(self) -> None:
+        """Close the files; what was not written is lost."""
+        self._open_files.close_all()
+
+    def _walk(self) -> Iterator[EntryFiles]:
+        yield from self.simple.walk()
+        yield from self.batch.walk()

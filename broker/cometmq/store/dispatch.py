@@ -1,0 +1,73 @@
+"""What a record in the log means for the ConsumeQueues: its tags code, and its entry's place.
+
+Records of a turn go into the queues directly; what is here is for records that were read back:
+after an unclean start, on a replica, and when queues are rebuilt.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.proto.java import tags_code
+from cometmq.proto.sysflag import TRANSACTION_MASK, SysFlag, TransactionType
+from cometmq.store.batch_consume_queue import BatchEntry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.consume_queues import ConsumeQueues
+
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+UNKNOWN_DELAY_MS: Final = 1000
+"""The delay of a level that the store knows nothing of."""
+
+_WITHOUT_ENTRY: Final = (TransactionType.PREPARED, TransactionType.ROLLED_BACK)
+
+
+def entry_tags_code(message: StoredMessage, delay_levels_ms: Sequence[int]) -> int:
+    """Return the tags code of a record's entry: a hash, or when a delayed message is due."""
+    if message.topic == SCHEDULE_TOPIC:
+        level = _delay_level(message)
+        if level > 0:
+            levels = len(delay_levels_ms)
+            delay = delay_levels_ms[min(level, levels) - 1] if levels else UNKNOWN_DELAY_MS
+            return message.store_timestamp + delay
+    tags = message.tags
+    return tags_code(tags.encode()) if tags else 0
+
+
+def _delay_level(message: StoredMessage) -> int:
+    try:
+        return int(message.find("DELAY") or 0)
+    except ValueError:
+        return 0
+
+
+def place_record(
+    queues: ConsumeQueues,
+    message: StoredMessage,
+    is_batch_topic: Callable[[str], bool],
+    delay_levels_ms: Sequence[int],
+) -> bool:
+    """Put the entry of a record where it belongs; False if it was there, or has none.
+
+    A prepared or rolled back half of a transaction has no entry: consumers never see it.
+    """
+    if message.sys_flag & TRANSACTION_MASK in _WITHOUT_ENTRY:
+        return False
+    topic = message.topic
+    code = entry_tags_code(message, delay_levels_ms)
+    if not is_batch_topic(topic):
+        queue = queues.simple.get(topic, message.queue_id)
+        return queue.place(message.queue_offset, message.physical_offset, message.size, code)
+    inner = bool(message.sys_flag & SysFlag.INNER_BATCH)
+    entry = BatchEntry(
+        message.physical_offset,
+        message.size,
+        code,
+        message.store_timestamp,
+        int(message.find("INNER_BASE") or 0) if inner else message.queue_offset,
+        int(message.find("INNER_NUM") or 1) if inner else 1,
+    )
+    return queues.batch.get(topic, message.queue_id).place(entry)

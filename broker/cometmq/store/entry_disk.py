@@ -1,0 +1,82 @@
+"""What the queues of a store share: the disk, and the shape of the files on it."""
+
+from __future__ import annotations
+
+from collections import deque
+from struct import Struct
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cometmq.store.entry_files import EntryFiles
+    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.open_files import OpenFiles
+
+
+class EntryDisk:
+    """What all queues of a store share: the file system, open files, what is not on disk yet."""
+
+    __slots__ = (
+        "_half_written",
+        "clean",
+        "filesystem",
+        "min_physical_offset",
+        "open_files",
+        "read_only",
+        "unsynced_directories",
+        "unsynced_files",
+        "unwritten",
+    )
+
+    def __init__(
+        self, filesystem: FileSystem, open_files: OpenFiles, *, clean: bool, read_only: bool
+    ) -> None:
+        self.filesystem = filesystem
+        self.open_files = open_files
+        self.clean = clean
+        self.read_only = read_only
+        self.unwritten: deque[EntryFiles] = deque()
+        self.unsynced_files: set[str] = set()
+        self.unsynced_directories: set[str] = set()
+        self.min_physical_offset = 0
+        self._half_written: int | None = None
+
+    def first_unwritten(self) -> int | None:
+        """Return the physical offset from which on entries may be missing in the files."""
+        while self.unwritten:
+            offset = self.unwritten[0].first_unwritten()
+            if offset is not None:
+                # The queues behind a half-written one may have waited as long as all of it did.
+                return offset if self._half_written is None else self._half_written
+            self.unwritten.popleft()
+            self._half_written = None
+        return None
+
+    def write_first(self) -> None:
+        """Write the queue that has waited for longest, or the next part of it."""
+        waited = self.first_unwritten()
+        queue = self.unwritten[0]
+        queue.write()
+        self._half_written = waited if queue.first_unwritten() is not None else None
+
+
+class Shelf:
+    """Where the queues of one kind stand: their folder and the shape of their files."""
+
+    __slots__ = ("disk", "entry_size", "file_entries", "heads", "root")
+
+    def __init__(self, disk: EntryDisk, root: str, entry_size: int, file_entries: int) -> None:
+        assert file_entries > 0, file_entries
+        self.disk = disk
+        self.root = root
+        self.entry_size = entry_size
+        self.file_entries = file_entries
+        self.heads = Struct(f">qi{entry_size - 12}x")
+
+    @property
+    def file_size(self) -> int:
+        """The length of each file, in bytes."""
+        return self.entry_size * self.file_entries
+
+    def path(self, topic: str, queue_id: int, number: int) -> str:
+        """Return where a queue's file of that number lies."""
+        return f"{self.root}/{topic}/{queue_id}/{number * self.file_size:020d}"

@@ -1,0 +1,386 @@
+"""A queue of fixed-size entries over fixed-size files: what both kinds of ConsumeQueue are made of.
+
+Entry `n` lies at byte `n * entry_size` of one endless file, cut into files of equal length that are
+named by their first byte's position (20 decimal digits), made at full length and sparse. Every
+entry starts with the physical offset and the size of a CommitLog record, and within a queue both
+only grow. Three regions follow one another::
+
+    first file       min              written              end
+    |  expired or    |  entries in     |  entries in        |
+    |  pre-blank     |  files          |  the tail (memory)  |
+
+* `append` only extends the tail: a `pwrite` costs ten times as much. A queue whose tail was empty
+  enters `EntryDisk.unwritten`, so that list is ordered by each queue's first unwritten record, and
+  its head says up to which physical offset everything is in the files. That makes the checkpoint
+  fuzzy: no moment is needed at which all queues are written.
+* Bytes reach the disk when they are synced. After a power cut anything written since may be
+  there, be zeros, or be torn at any 512-byte sector. So `load` with a `cut` (an unclean start)
+  trusts only what was synced: it looks for the last stretch in which every entry is whole, ordered
+  and below the cut. Every window of 64 entries holds some that lie in one sector, hence are zeros
+  or truly what was written; a window behind the synced part therefore never looks good, and
+  searching by windows finds the border.
+* What is cut is erased: no later start may take it for entries.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from cometmq.store.errors import StoreFormatError
+
+if TYPE_CHECKING:
+    from cometmq.store.entry_disk import Shelf
+    from cometmq.store.filesystem import File
+
+NAME_LENGTH: Final = 20
+WINDOW_ENTRIES: Final = 64
+"""Entries judged together: more than two sectors' worth."""
+
+WRITE_BYTES_MAX: Final = 65536
+"""Written in one go at most, about 20 µs, so that a busy queue's tail does not hold the loop up."""
+
+BLANK_SIZE: Final = 0x7FFFFFFF
+"""The record size of a pre-blank entry: one that stands before a queue's first, never served."""
+
+NO_CUT: Final = (1 << 63) - 1
+
+
+class EntryFiles:
+    """The entries of one queue, appended in memory and written behind."""
+
+    __slots__ = (
+        "_first",
+        "_min",
+        "_min_physical_offset",
+        "_shelf",
+        "_tail",
+        "end",
+        "queue_id",
+        "topic",
+    )
+
+    def __init__(self, shelf: Shelf, topic: str, queue_id: int) -> None:
+        self._shelf = shelf
+        self.topic = topic
+        self.queue_id = queue_id
+        self.end: int = 0
+        self._first: int | None = None  # The first file's first entry, once there is a file.
+        self._min: int = 0
+        self._min_physical_offset = -1  # What `_min` was last corrected for.
+        self._tail = bytearray()
+
+    @property
+    def directory(self) -> str:
+        """The queue's folder."""
+        return f"{self._shelf.root}/{self.topic}/{self.queue_id}"
+
+    @property
+    def start(self) -> int:
+        """The index at which the queue's first file begins."""
+        return self.written if self._first is None else self._first
+
+    @property
+    def written(self) -> int:
+        """How far entries are in the files: the index of the first that is not."""
+        return self.end - len(self._tail) // self._shelf.entry_size
+
+    @property
+    def min_entry(self) -> int:
+        """The first entry whose record is still in the log; `end` when none is."""
+        if self._min_physical_offset != self._shelf.disk.min_physical_offset:
+            self._correct_min()
+        return self._min
+
+    def first_unwritten(self) -> int | None:
+        """Return the physical offset of the first entry that is only in memory."""
+        return int.from_bytes(self._tail[:8], "big") if self._tail else None
+
+    # Reading
+
+    def read_entries(self, index: int, count: int) -> bytes:
+        """Return up to `count` entries from `index` on, none from behind the end of a file.
+
+        Empty when there is nothing at `index`, or its file is gone.
+        """
+        size = self._shelf.entry_size
+        written = self.end - len(self._tail) // size
+        if index >= written:
+            start = (index - written) * size
+            return bytes(self._tail[start : start + count * size])
+        per_file = self._shelf.file_entries
+        number, place = divmod(index, per_file)
+        stop = min(count, per_file - place) + index
+        try:
+            file = self._file(number)
+        except FileNotFoundError:
+            return b""
+        data = file.read((min(stop, written) - index) * size, place * size)
+        if stop > written:
+            data += self._tail[: (stop - written) * size]
+        return data
+
+    def read_entries_cached(self, index: int, count: int) -> bytes | None:
+        """Return what `read_entries` does, or None when the disk would have to be waited for."""
+        size = self._shelf.entry_size
+        written = self.written
+        number, place = divmod(index, self._shelf.file_entries)
+        stop = min(count, self._shelf.file_entries - place) + index
+        if index >= written:
+            return self.read_entries(index, count)
+        try:
+            file = self._file(number)
+        except FileNotFoundError:
+            return b""
+        data = file.read_cached((min(stop, written) - index) * size, place * size)
+        if data is not None and stop > written:
+            data += self._tail[: (stop - written) * size]
+        return data
+
+    def head(self, index: int) -> tuple[int, int]:
+        """Return the physical offset and record size in an entry; (0, 0) if it cannot be read."""
+        data = self.read_entries(index, 1)
+        if len(data) < self._shelf.entry_size:
+            return 0, 0
+        head: tuple[int, int] = self._shelf.heads.unpack(data)
+        return head
+
+    def _file(self, number: int) -> File:
+        disk = self._shelf.disk
+        file = disk.open_files.get(self, number)
+        if file is None:
+            path = self._shelf.path(self.topic, self.queue_id, number)
+            file = disk.filesystem.open(path, read_only=disk.read_only)
+            disk.open_files.put(self, number, file)
+        return file
+
+    # Writing
+
+    def extend(self, entries: bytes, count: int) -> None:
+        """Add entries to the tail, as `append` of a subclass does with one."""
+        if not self._tail:
+            self._shelf.disk.unwritten.append(self)
+        self._tail += entries
+        self.end += count
+
+    def restart_at(self, index: int) -> None:
+        """Forget every entry and begin at `index`, behind pre-blank entries of its file."""
+        if self.end or self._first is not None:
+            self._clear()
+        self.end = index - index % self._shelf.file_entries
+        if blank := index - self.end:
+            self.extend(self._shelf.heads.pack(0, BLANK_SIZE) * blank, blank)
+        self._min = index
+
+    def write(self) -> None:
+        """Write the tail, or its first `WRITE_BYTES_MAX`, into the files.
+
+        When the disk refuses it, the tail stays as it was: writing again writes the same.
+        """
+        shelf = self._shelf
+        number, place = divmod(self.written, shelf.file_entries)
+        room = (shelf.file_entries - place) * shelf.entry_size
+        count = min(len(self._tail), room, WRITE_BYTES_MAX // shelf.entry_size * shelf.entry_size)
+        file = shelf.disk.open_files.get(self, number) or self._open_for_writing(number)
+        file.write(self._tail[:count], place * shelf.entry_size)
+        del self._tail[:count]
+        shelf.disk.unsynced_files.add(file.path)
+
+    def _open_for_writing(self, number: int) -> File:
+        """Open a file that may not be there yet; it gets its full length, and stays sparse."""
+        shelf = self._shelf
+        disk = shelf.disk
+        path = shelf.path(self.topic, self.queue_id, number)
+        try:
+            file = disk.filesystem.open(path)
+        except FileNotFoundError:
+            disk.filesystem.make_directories(self.directory)
+            self._note_names()
+            file = disk.filesystem.open(path, create=True)
+        try:
+            if file.size() < shelf.file_size:
+                file.resize(shelf.file_size)
+        except OSError:
+            file.close()
+            raise
+        if self._first is None:
+            self._first = number * shelf.file_entries
+        return disk.open_files.put(self, number, file)
+
+    def _note_names(self) -> None:
+        shelf = self._shelf
+        shelf.disk.unsynced_directories.update(
+            (self.directory, f"{shelf.root}/{self.topic}", shelf.root)
+        )
+
+    # Opening
+
+    def load(self, cut: int | None) -> None:
+        """Find where the entries on disk start and end.
+
+        With a `cut`, entries of records at or behind that physical offset are erased, and nothing
+        behind the first such entry is trusted.
+        """
+        numbers = self._list()
+        if not numbers:
+            return
+        per_file = self._shelf.file_entries
+        self._first = self._min = numbers[0] * per_file
+        for number in reversed(numbers):
+            count = self._count(number, NO_CUT if cut is None else cut)
+            self.end = number * per_file + count
+            if count:
+                break
+            self._shelf.disk.open_files.close(self, number)  # Opened to be written, it is grown.
+        if cut is not None:
+            self._erase()
+            self._note_names()  # Those that the stopped process made may not be on disk yet.
+
+    def _list(self) -> list[int]:
+        """Return the numbers of the files in the folder; checks their names and sizes."""
+        disk = self._shelf.disk
+        file_size = self._shelf.file_size
+        numbers: list[int] = []
+        entries = [e for e in disk.filesystem.list(self.directory) if not e.is_directory]
+        for entry in entries:
+            path = f"{self.directory}/{entry.name}"
+            if not entry.name.isdecimal() or len(entry.name) != NAME_LENGTH:
+                raise StoreFormatError(f"{path}: not a file of a queue; move it elsewhere")
+            number, odd = divmod(int(entry.name), file_size)
+            # A file whose making was interrupted is short; a clean stop leaves only empty ones.
+            short = entry.size < file_size and not disk.clean
+            unused = entry.size == 0 and entry is entries[-1]
+            if odd or not (entry.size == file_size or short or unused):
+                raise StoreFormatError(
+                    f"{path}: {entry.size} bytes, in a store with queue files of {file_size} bytes"
+                )
+            numbers.append(number)
+        return numbers
+
+    def _count(self, number: int, cut: int) -> int:
+        """Return how many entries at the front of a file are whole, ordered and below the cut."""
+        file = self._file(number)
+        good, step = -1, 1  # The last window known to be good; searched by doubling steps,
+        bad = -(-self._shelf.file_entries // WINDOW_ENTRIES)  # then by halving.
+        partial = 0
+        while good + 1 < bad:
+            probe = good + step if step and good + step < bad else (good + bad) // 2
+            count, whole = self._judge(file, probe, cut)
+            if whole:
+                good, step = probe, step * 2
+            else:
+                bad, step, partial = probe, 0, count
+        return min(bad * WINDOW_ENTRIES + partial, self._shelf.file_entries)
+
+    def _judge(self, file: File, window: int, cut: int) -> tuple[int, bool]:
+        """Return how many good entries a window starts with, and whether all of it is good."""
+        size = self._shelf.entry_size
+        start = window * WINDOW_ENTRIES
+        expected = min(WINDOW_ENTRIES, self._shelf.file_entries - start)
+        data = file.read(expected * size, start * size)
+        least = count = 0
+        whole = len(data) // size * size
+        for physical_offset, record_size in self._shelf.heads.iter_unpack(data[:whole]):
+            if record_size <= 0 or not least <= physical_offset < cut:
+                break
+            if record_size != BLANK_SIZE:
+                least = physical_offset + record_size
+            count += 1
+        return count, count == expected
+
+    # Cutting
+
+    def truncate(self, physical_offset: int) -> None:
+        """Erase the entries of records at or behind a physical offset."""
+        low = self._first if self._first is not None else self.written
+        self.cut_to(
+            bisect_left(range(self.end), physical_offset, lo=low, key=lambda i: self.head(i)[0])
+        )
+
+    def cut_to(self, index: int) -> None:
+        """Erase the entries from `index` on.
+
+        From the files too when all of them were in the tail: a write that failed may have got
+        some of them there.
+        """
+        if index < self.end:
+            self._drop_tail(max(0, index - self.written))
+            self.end = index
+            self._min = min(self._min, index)
+            self._erase()
+
+    def _drop_tail(self, kept: int) -> None:
+        if self._tail:
+            del self._tail[kept * self._shelf.entry_size :]
+            if not self._tail:
+                self._shelf.disk.unwritten.remove(self)
+
+    def _erase(self) -> None:
+        """Erase what the files hold behind `end`.
+
+        The first file stays, even without entries: its name is what keeps the queue's offset.
+        """
+        disk = self._shelf.disk
+        numbers = self._list()
+        last, place = divmod(self.end, self._shelf.file_entries)
+        for number in reversed(numbers):
+            if number > last or (number == last and not place and number != numbers[0]):
+                self._remove(number)
+            elif number == last:
+                file = self._file(number)
+                file.resize(place * self._shelf.entry_size)
+                file.resize(self._shelf.file_size)
+                disk.unsynced_files.add(file.path)
+
+    def _remove(self, number: int) -> None:
+        disk = self._shelf.disk
+        path = self._shelf.path(self.topic, self.queue_id, number)
+        disk.open_files.close(self, number)
+        with suppress(FileNotFoundError):  # A power cut may undo one removal and not the next.
+            disk.filesystem.remove(path)
+        disk.unsynced_files.discard(path)
+        disk.unsynced_directories.add(self.directory)
+
+    # The front
+
+    def _correct_min(self) -> None:
+        """Move the minimum over entries whose records are gone, and over pre-blank ones."""
+        offset = self._shelf.disk.min_physical_offset
+        if self._min < self.end and self._record_offset(self._min) < offset:
+            self._min = bisect_left(range(self.end), offset, lo=self._min, key=self._record_offset)
+        self._min_physical_offset = offset
+
+    def _record_offset(self, index: int) -> int:
+        physical_offset, record_size = self.head(index)
+        return -1 if record_size == BLANK_SIZE else physical_offset
+
+    def expire(self) -> int:
+        """Remove the files that hold no entry of a record in the log; returns how many.
+
+        Never the last one: its name is what keeps the queue's offset.
+        """
+        removed = 0
+        per_file = self._shelf.file_entries
+        while self._first is not None and self._first + per_file <= self.min_entry:
+            if self._first + per_file >= self.written:
+                break
+            self._remove(self._first // per_file)
+            self._first += per_file
+            removed += 1
+        return removed
+
+    def destroy(self) -> None:
+        """Remove the queue with its files and its folder."""
+        self._clear()
+        disk = self._shelf.disk
+        if disk.filesystem.exists(self.directory):
+            disk.filesystem.remove_directory(self.directory)
+            disk.unsynced_directories.discard(self.directory)
+            disk.unsynced_directories.add(f"{self._shelf.root}/{self.topic}")
+
+    def _clear(self) -> None:
+        self._drop_tail(0)
+        for number in self._list():
+            self._remove(number)
+        self._first, self.end, self._min = None, 0, 0

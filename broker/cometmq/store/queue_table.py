@@ -1,0 +1,171 @@
+"""The queues of one kind in a store: found by topic and queue id, loaded when first touched."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+from cometmq.store.entry_disk import Shelf
+from cometmq.store.entry_files import EntryFiles
+from cometmq.store.errors import StoreFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cometmq.store.entry_disk import EntryDisk
+
+Queue = TypeVar("Queue", bound=EntryFiles)
+
+FILES_PROBED_MAX = 8
+
+
+class Shape(NamedTuple):
+    """The sizes, in bytes, of what the queues of one kind are made of."""
+
+    entry_size: int
+    file_size: int
+
+
+class QueueTable(Generic[Queue]):
+    """All queues of one kind. A topic's folder is listed when the topic is first touched."""
+
+    def __init__(
+        self, make: Callable[[Shelf, str, int], Queue], disk: EntryDisk, root: str, shape: Shape
+    ) -> None:
+        self._make = make
+        self._disk = disk
+        self._root = root
+        self._loaded: dict[str, dict[int, Queue]] = {}
+        self._on_disk: dict[str, set[int] | None] = {
+            entry.name: None for entry in disk.filesystem.list(root) if entry.is_directory
+        }  # By topic, the queues that were not touched yet; None: the topic was not listed yet.
+        self._cut: int | None = None
+        self._shelf = Shelf(
+            disk, root, shape.entry_size, self._file_size(shape) // shape.entry_size
+        )
+
+    @property
+    def file_size(self) -> int:
+        """The length of each file: that of the files found in the store, else as configured."""
+        return self._shelf.file_size
+
+    def get(self, topic: str, queue_id: int) -> Queue:
+        """Return a queue; one that does not exist yet gets its files with its first entry."""
+        try:
+            return self._loaded[topic][queue_id]
+        except KeyError:
+            return self._load(topic, queue_id)
+
+    def find(self, topic: str, queue_id: int) -> Queue | None:
+        """Return a queue if there is one."""
+        queue = self._loaded.get(topic, {}).get(queue_id)
+        if queue is None and queue_id in self._listed(topic):
+            queue = self._load(topic, queue_id)
+        return queue
+
+    def topics(self) -> list[str]:
+        """Return the topics that have a queue here, sorted."""
+        return sorted(self._loaded.keys() | self._on_disk.keys())
+
+    def queues(self, topic: str) -> list[int]:
+        """Return the ids of a topic's queues, sorted."""
+        return sorted(self._loaded.get(topic, {}).keys() | self._listed(topic))
+
+    def loaded(self) -> Iterator[Queue]:
+        """Walk the queues that are in memory."""
+        for queues in list(self._loaded.values()):
+            yield from list(queues.values())
+
+    def walk(self) -> Iterator[Queue]:
+        """Walk all queues, loading those that are not in memory."""
+        for topic in self.topics():
+            for queue_id in self.queues(topic):
+                queue = self.find(topic, queue_id)
+                if queue is not None:
+                    yield queue
+
+    def truncate(self, physical_offset: int) -> None:
+        """Erase the entries of records at or behind an offset; of an unloaded queue when it loads.
+
+        Until `settle` was walked to its end, what this leaves undone must not be forgotten.
+        """
+        for queue in self.loaded():
+            queue.truncate(physical_offset)
+        if self._on_disk:
+            self._cut = min(physical_offset, self._cut or physical_offset)
+
+    @property
+    def cut(self) -> int | None:
+        """The physical offset that unloaded queues must still be cut to."""
+        return self._cut
+
+    def settle(self) -> Iterator[None]:
+        """Cut the queues that were not loaded since `truncate`, one a step."""
+        if self._cut is not None:
+            for _ in self.walk():
+                yield
+            self._cut = None
+
+    def destroy(self, topic: str, queue_id: int | None = None) -> None:
+        """Remove a queue, or all queues of a topic, with their files."""
+        for each in self.queues(topic) if queue_id is None else [queue_id]:
+            queue = self.find(topic, each)
+            if queue is not None:
+                queue.destroy()
+                del self._loaded[topic][each]
+        if not self.queues(topic):
+            self._loaded.pop(topic, None)
+            self._on_disk.pop(topic, None)
+            self._remove_folder(f"{self._root}/{topic}")
+
+    def _remove_folder(self, path: str) -> None:
+        filesystem = self._disk.filesystem
+        if filesystem.exists(path) and not filesystem.list(path):
+            filesystem.remove_directory(path)
+            self._disk.unsynced_directories.discard(path)
+            self._disk.unsynced_directories.add(self._root)
+
+    def _listed(self, topic: str) -> set[int]:
+        """Return a topic's queues on disk that are not loaded."""
+        found = self._on_disk.get(topic, set())
+        if found is None:
+            found = self._on_disk[topic] = self._list(topic)
+        return found
+
+    def _list(self, topic: str) -> set[int]:
+        path = f"{self._root}/{topic}"
+        names = [entry.name for entry in self._disk.filesystem.list(path) if entry.is_directory]
+        for name in names:
+            if not name.isdecimal():
+                raise StoreFormatError(f"{path}/{name}: not a queue's number; move it elsewhere")
+        return {int(name) for name in names}
+
+    def _load(self, topic: str, queue_id: int) -> Queue:
+        queue = self._make(self._shelf, topic, queue_id)
+        on_disk = self._listed(topic)
+        if queue_id in on_disk:
+            queue.load(self._cut)
+            on_disk.discard(queue_id)
+        if not on_disk:
+            self._on_disk.pop(topic, None)
+        self._loaded.setdefault(topic, {})[queue_id] = queue
+        return queue
+
+    def _file_size(self, shape: Shape) -> int:
+        """Return the size of the files that are there.
+
+        After an unclean stop one file alone proves nothing: its making may have been interrupted.
+        """
+        sizes: Counter[int] = Counter()
+        for topic in self._on_disk:
+            for queue_id in self._listed(topic):
+                found = self._disk.filesystem.list(f"{self._root}/{topic}/{queue_id}")
+                sizes.update(entry.size for entry in found if entry.size and not entry.is_directory)
+                if shape.file_size in sizes:
+                    return shape.file_size
+            if sizes.total() >= FILES_PROBED_MAX:
+                break
+        for size, count in sizes.most_common(1):
+            if size % shape.entry_size == 0 and (count > 1 or self._disk.clean):
+                return size
+        return shape.file_size

@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+import errno
+
+import pytest
+from hypothesis import given, strategies as st
+from tests.crash.disk import Moment, Operation, SimulatedFileSystem
+from tests.store.queue_model import EVERYTHING, all_entries, files_below, open_queues, small_config
+
+from cometmq.store.consume_queue import ENTRY, Boundary, ConsumeQueue
+from cometmq.store.consume_queues import ConsumeQueues
+from cometmq.store.entry_files import BLANK_SIZE
+from cometmq.store.errors import MissingEntriesError, StoreFormatError
+
+
+def queues_on(disk: SimulatedFileSystem, *, clean: bool = True) -> ConsumeQueues:
+    return open_queues(disk, small_config(10), clean=clean)
+
+
+def filled(
+    count: int, *, written: int = 0
+) -> tuple[SimulatedFileSystem, ConsumeQueues, ConsumeQueue]:
+    disk = SimulatedFileSystem()
+    queues = queues_on(disk)
+    queue = queues.simple.get("t", 0)
+    for n in range(count):
+        queue.append(n * 100, 100, n)
+        if n + 1 == written:
+            queues.write_behind(EVERYTHING, EVERYTHING)
+    return disk, queues, queue
+
+
+def offsets(data: bytes) -> list[int]:
+    return [entry[2] for entry in ENTRY.iter_unpack(data)]
+
+
+def test_entries_have_apaches_layout() -> None:
+    _, _, queue = filled(0)
+    queue.append(0, 139, 2598919)
+    assert queue.read(0, 1).hex() == "00000000000000000000008b000000000027a807"
+    queue.append(139, 100, -2147483648)
+    assert queue.read(1, 1)[12:].hex() == "ffffffff80000000"
+
+
+def test_a_read_takes_from_the_file_and_the_tail_as_one() -> None:
+    _, _, queue = filled(9, written=5)
+    assert offsets(queue.read(3, 4)) == [3, 4, 5, 6]
+    assert offsets(queue.read(5, 99)) == [5, 6, 7, 8]
+
+
+def test_a_read_ends_with_its_file() -> None:
+    _, _, queue = filled(25, written=25)
+    assert offsets(queue.read(7, 99)) == [7, 8, 9]
+    assert offsets(queue.read(10, 99)) == list(range(10, 20))
+
+
+def test_a_read_of_a_file_that_is_gone_is_empty() -> None:
+    disk, queues, queue = filled(25, written=25)
+    queues.close()
+    disk.remove("/store/consumequeue/t/0/00000000000000000200")
+    assert queue.read(12, 1) == queue.read_cached(12, 1) == b""
+    assert offsets(queue.read(21, 1)) == [21]
+
+
+def test_a_cached_read_gives_the_same_or_nothing() -> None:
+    _, _, queue = filled(9, written=5)
+    assert queue.read_cached(6, 2) == queue.read(6, 2)
+    found = queue.read_cached(3, 4)
+    assert found is None or found == queue.read(3, 4)
+
+
+def test_nothing_is_read_outside_of_the_queue() -> None:
+    _, queues, queue = filled(5, written=5)
+    queues.correct_min(200)
+    assert queue.read(1, 1) == queue.read(-1, 1) == queue.read(5, 1) == b""
+    assert queue.read_cached(1, 1) == b""
+
+
+def test_a_queue_whose_records_are_all_gone_keeps_its_offset() -> None:
+    disk, queues, queue = filled(25, written=25)
+    queues.correct_min(2500)
+    assert sum(queues.expire()) == 2
+    assert (queue.min_offset, queue.max_offset) == (25, 25)
+    again = queues_on(disk)
+    again.correct_min(2500)
+    assert again.simple.get("t", 0).min_offset == again.simple.get("t", 0).next_offset == 25
+
+
+def test_the_last_file_of_a_queue_is_never_removed() -> None:
+    disk, queues, _ = filled(20, written=20)
+    queues.correct_min(1 << 40)
+    assert sum(queues.expire()) == 1
+    assert len(files_below(disk, "/store/consumequeue")) == 1
+
+
+def test_cutting_everything_keeps_the_queues_offset() -> None:
+    disk, queues, queue = filled(25, written=25)
+    queues.correct_min(2000)
+    list(queues.expire())
+    queues.truncate(2000)
+    assert (queue.min_offset, queue.max_offset) == (20, 20)
+    again = queues_on(disk)
+    assert again.simple.get("t", 0).max_offset == 20
+
+
+def test_placing_a_record_twice_changes_nothing() -> None:
+    _, _, queue = filled(0)
+    assert queue.place(0, 0, 100, 7)
+    assert not queue.place(0, 0, 100, 7)
+    assert (queue.max_offset, queue.next_offset) == (1, 1)
+
+
+def test_a_record_of_a_topic_made_again_replaces_the_old_entries() -> None:
+    _, _, queue = filled(5, written=3)
+    assert queue.place(0, 1000, 50, 1)
+    assert all_entries(queue) == [(1000, 50, 1)]
+
+
+def test_a_gap_is_refused_because_the_entries_would_stand_at_wrong_offsets() -> None:
+    _, _, queue = filled(5)
+    with pytest.raises(MissingEntriesError, match=r"ends at queue offset 5.*number 7"):
+        queue.place(7, 700, 100, 0)
+
+
+def test_a_queue_that_starts_late_gets_entries_that_nobody_is_served() -> None:
+    disk, queues, queue = filled(0)
+    queue.place(13, 4000, 100, 7)
+    assert (queue.min_offset, queue.max_offset) == (13, 14)
+    assert queue.read(12, 1) == b""
+    queues.write_behind(EVERYTHING, EVERYTHING)
+    blank = ENTRY.pack(0, BLANK_SIZE, 0)
+    assert files_below(disk, "/store/consumequeue") == {
+        "/store/consumequeue/t/0/00000000000000000200": blank * 3
+        + ENTRY.pack(4000, 100, 7)
+        + bytes(6 * 20)
+    }
+    again = queues_on(disk).simple.get("t", 0)
+    assert (again.min_offset, again.max_offset) == (13, 14)
+
+
+def test_a_queue_without_entries_restarts_where_the_log_does() -> None:
+    _, queues, queue = filled(25, written=25)
+    queues.correct_min(2500)
+    list(queues.expire())
+    queues.truncate(2000)
+    queue.place(33, 9000, 100, 1)
+    assert (queue.min_offset, queue.max_offset) == (33, 34)
+    queue.place(4, 9100, 100, 1)
+    assert (queue.min_offset, queue.max_offset) == (4, 5)
+
+
+@given(st.lists(st.integers(0, 30)), st.integers(0, 25), st.integers(-2, 33))
+def test_lookup_by_time_follows_the_boundary(times: list[int], gone: int, time: int) -> None:
+    times.sort()
+    _, queues, queue = filled(len(times))
+    queues.correct_min(gone * 100)
+    first = min(gone, len(times))
+    kept = times[first:]
+
+    def store_time_of(physical_offset: int, size: int) -> int:
+        assert size == 100
+        return times[physical_offset // 100]
+
+    lower = queue.offset_by_time(time, Boundary.LOWER, store_time_of)
+    upper = queue.offset_by_time(time, Boundary.UPPER, store_time_of)
+    assert lower == first + sum(each < time for each in kept)
+    assert upper == first + max(0, sum(each <= time for each in kept) - 1)
+
+
+def test_lookup_by_time_gives_the_first_message_when_a_record_is_unreadable() -> None:
+    _, queues, queue = filled(9)
+    queues.correct_min(200)
+    assert queue.offset_by_time(5, Boundary.LOWER, lambda _at, _size: -1) == 2
+
+
+def test_a_full_disk_keeps_entries_in_memory_until_there_is_room() -> None:
+    disk = SimulatedFileSystem()
+    queues = queues_on(disk)
+    queue = queues.simple.get("t", 0)
+    for n in range(15):
+        queue.append(n * 100, 100, n)
+    disk.total = 0
+    assert not queues.write_behind(EVERYTHING, EVERYTHING)
+    assert queues.write_error is not None
+    assert queues.write_error.errno == errno.ENOSPC
+    assert offsets(queue.read(0, 10)) == list(range(10))
+    assert queues.settled_offset == 0
+    disk.total = 1 << 30
+    assert queues.write_behind(EVERYTHING, EVERYTHING)
+    assert queues.write_error is None
+    assert offsets(queue.read(0, 10)) == list(range(10))
+    assert queues_on(disk).simple.get("t", 0).max_offset == 15
+
+
+def test_a_failed_sync_is_reported() -> None:
+    disk = SimulatedFileSystem()
+    queues = queues_on(disk)
+    queues.simple.get("t", 0).append(0, 100, 0)
+    queues.write_behind(EVERYTHING, EVERYTHING)
+
+    def refuse(operation: Operation) -> None:
+        if operation.verb == "sync" and operation.moment is Moment.BEFORE:
+            raise OSError(errno.EIO, "refused")
+
+    disk.hook = refuse
+    with pytest.raises(OSError, match="refused"):
+        queues.take_unsynced().sync()
+
+
+def test_syncing_what_was_removed_meanwhile_is_no_error() -> None:
+    _, queues, _ = filled(5, written=5)
+    unsynced = queues.take_unsynced()
+    queues.destroy("t")
+    unsynced.sync()
+    queues.take_unsynced().sync()
+
+
+@pytest.mark.parametrize(("name", "size"), [("notes.txt", 0), ("0000000000000000001", 200)])
+def test_a_foreign_file_among_a_queues_files_is_named(name: str, size: int) -> None:
+    disk = SimulatedFileSystem()
+    disk.make_directories("/store/consumequeue/t/0")
+    disk.open(f"/store/consumequeue/t/0/{name}", create=True).resize(size)
+    with pytest.raises(StoreFormatError, match=name):
+        queues_on(disk).simple.get("t", 0)
+
+
+def test_a_file_of_another_size_is_named_and_left_alone() -> None:
+    disk, queues, _ = filled(25, written=25)
+    path = "/store/consumequeue/t/0/00000000000000000200"
+    disk.open(path).resize(100)
+    queues.close()
+    with pytest.raises(StoreFormatError, match=r"0200: 100 bytes.*files of 200 bytes"):
+        queues_on(disk).simple.get("t", 0)
+    assert disk.open(path).size() == 100
+
+
+def test_an_empty_last_file_is_one_that_was_not_used_yet() -> None:
+    disk, _, _ = filled(10, written=10)
+    disk.open("/store/consumequeue/t/0/00000000000000000200", create=True)
+    again = queues_on(disk)
+    queue = again.simple.get("t", 0)
+    assert queue.max_offset == 10
+    queue.append(1000, 100, 10)
+    assert again.write_behind(EVERYTHING, EVERYTHING)
+    assert disk.open("/store/consumequeue/t/0/00000000000000000200").size() == 200

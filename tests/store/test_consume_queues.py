@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from tests.crash.disk import SimulatedFileSystem
+from tests.store.queue_model import EVERYTHING, files_below, open_queues, small_config
+
+from cometmq.store.batch_consume_queue import BatchEntry
+from cometmq.store.consume_queues import ConsumeQueues
+from cometmq.store.entry_files import WRITE_BYTES_MAX
+from cometmq.store.errors import StoreFormatError
+
+FILE_ENTRIES = 10
+
+
+def opened(
+    disk: SimulatedFileSystem, file_entries: int = FILE_ENTRIES, *, clean: bool = True
+) -> ConsumeQueues:
+    return open_queues(disk, small_config(file_entries), clean=clean)
+
+
+def stored(disk: SimulatedFileSystem, file_entries: int = FILE_ENTRIES) -> None:
+    """Write three queues: a/0, a/3, b/0."""
+    queues = opened(disk, file_entries)
+    for at, (topic, queue_id) in enumerate((("a", 0), ("a", 3), ("b", 0))):
+        queues.simple.get(topic, queue_id).append(at * 100, 100, 0)
+    queues.batch.get("c", 1).append(BatchEntry(300, 100, 0, 1, 0, 4))
+    assert queues.write_behind(EVERYTHING, EVERYTHING)
+    queues.take_unsynced().sync()
+    queues.close()
+
+
+def test_queues_are_found_by_topic_and_id() -> None:
+    disk = SimulatedFileSystem()
+    stored(disk)
+    queues = opened(disk)
+    assert queues.simple.topics() == ["a", "b"]
+    assert queues.simple.queues("a") == [0, 3]
+    assert queues.simple.queues("x") == []
+    assert queues.simple.find("a", 1) is None
+    assert queues.simple.find("x", 0) is None
+    assert queues.simple.topics() == ["a", "b"]
+    found = queues.simple.find("a", 3)
+    assert found is not None
+    assert found.max_offset == 1
+    assert queues.simple.get("a", 3) is found
+    assert queues.batch.topics() == ["c"]
+    assert [queue.topic for queue in queues.simple.walk()] == ["a", "a", "b"]
+
+
+def test_opening_a_store_loads_no_queue() -> None:
+    disk = SimulatedFileSystem()
+    stored(disk)
+    assert list(opened(disk).simple.loaded()) == []
+
+
+def test_a_new_queue_gets_its_files_with_its_first_entry() -> None:
+    disk = SimulatedFileSystem()
+    queues = opened(disk)
+    queue = queues.simple.get("t", 5)
+    assert not disk.exists("/store/consumequeue")
+    queue.append(0, 100, 0)
+    queues.write_behind(EVERYTHING, 1)
+    assert list(files_below(disk, "/store")) == ["/store/consumequeue/t/5/00000000000000000000"]
+
+
+def test_new_files_outlive_a_power_cut_once_synced() -> None:
+    disk = SimulatedFileSystem()
+    stored(disk)
+    for seed in range(8):
+        after = opened(disk.power_cut(Random(seed)), clean=False)
+        assert after.simple.get("a", 3).max_offset == after.simple.get("b", 0).max_offset == 1
+        assert after.batch.get("c", 1).max_offset == 4
+
+
+def test_the_file_size_of_an_existing_store_is_taken_from_its_files() -> None:
+    disk = SimulatedFileSystem()
+    stored(disk, 7)
+    queues = opened(disk)
+    assert (queues.simple.file_size, queues.batch.file_size) == (7 * 20, 7 * 46)
+    assert queues.simple.get("a", 3).max_offset == 1
+
+
+def test_a_lone_short_file_after_a_crash_does_not_set_the_file_size() -> None:
+    disk = SimulatedFileSystem()
+    queues = opened(disk)
+    queues.simple.get("a", 0).append(0, 100, 0)
+    queues.write_behind(EVERYTHING, 1)
+    disk.open("/store/consumequeue/a/0/00000000000000000000").resize(20)
+    again = opened(disk, clean=False)
+    assert again.simple.file_size == FILE_ENTRIES * 20
+    again.truncate(100)
+    assert again.simple.get("a", 0).max_offset == 1
+    assert disk.open("/store/consumequeue/a/0/00000000000000000000").size() == FILE_ENTRIES * 20
+
+
+def test_destroying_a_topic_removes_its_queues_and_folders() -> None:
+    disk = SimulatedFileSystem()
+    stored(disk)
+    queues = opened(disk)
+    queues.simple.get("a", 0).append(500, 100, 0)
+    queues.destroy("a", 3)
+    assert queues.simple.queues("a") == [0]
+    queues.destroy("a")
+    queues.destroy("nothing")
+    assert queues.simple.topics() == ["b"]
+    assert not disk.exists("/store/consumequeue/a")
+    assert queues.settled_offset is None
+    queues.take_unsynced().sync()
+    queues.simple.get("a", 0).append(600, 100, 0)
+    assert queues.simple.get("a", 0).max_offset == 1
+
+
+def test_a_topic_whose_queues_are_of_the_wrong_kind_is_named() -> None:
+    disk = SimulatedFileSystem()
+    stored(disk)
+    queues = opened(disk)
+    queues.check_kinds({"c"}.__contains__)
+    with pytest.raises(StoreFormatError, match=r"topic b is queue\.type=BatchCQ"):
+        queues.check_kinds({"b", "c"}.__contains__)
+    with pytest.raises(StoreFormatError, match=r"topic c is not queue\.type=BatchCQ"):
+        queues.check_kinds(lambda _topic: False)
+
+
+def test_a_folder_that_is_no_queue_number_is_named() -> None:
+    disk = SimulatedFileSystem()
+    disk.make_directories("/store/consumequeue/a/zero")
+    with pytest.raises(StoreFormatError, match="a/zero"):
+        opened(disk)
+
+
+def test_queues_are_written_in_the_order_in_which_they_have_waited() -> None:
+    queues = opened(SimulatedFileSystem())
+    for at, queue_id in enumerate((2, 0, 1, 2)):
+        queues.simple.get("t", queue_id).append(at * 100, 100, 0)
+    assert queues.settled_offset == 0
+    assert not queues.write_behind(EVERYTHING, 1)
+    assert queues.settled_offset == 100
+    assert queues.write_behind(200, 9)
+    assert queues.settled_offset == 200
+
+
+def test_a_busy_queue_is_written_in_parts_and_hides_nobody_behind_it() -> None:
+    queues = opened(SimulatedFileSystem(), 100_000)
+    busy, quiet = queues.simple.get("t", 0), queues.simple.get("t", 1)
+    busy.append(0, 100, 0)
+    quiet.append(100, 100, 0)
+    parts = 3
+    for n in range(parts * WRITE_BYTES_MAX // 20 - parts):
+        busy.append(200 + n * 100, 100, 0)
+    assert not queues.write_behind(EVERYTHING, 1)
+    assert queues.settled_offset == 0  # And not the busy queue's next: the quiet one waits at 100.
+    assert not queues.write_behind(EVERYTHING, parts - 1)
+    assert queues.settled_offset == 100
+    assert queues.write_behind(EVERYTHING, 1)
+    assert queues.settled_offset is None
+
+
+def test_until_all_queues_are_cut_the_settled_offset_stays_at_the_cut() -> None:
+    disk = SimulatedFileSystem()
+    stored(disk)
+    queues = opened(disk, clean=False)
+    queues.truncate(200)
+    assert queues.settled_offset == 200
+    assert queues.simple.get("a", 0).max_offset == 1
+    assert sum(1 for _ in queues.settle()) == 4
+    assert queues.settled_offset is None
+    again = opened(disk)
+    assert again.simple.get("b", 0).max_offset == again.batch.get("c", 1).max_offset == 0
+    assert again.simple.get("a", 3).max_offset == 1
