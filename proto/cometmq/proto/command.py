@@ -47,16 +47,21 @@ class HeaderCodec(Protocol):
         ...
 
 
-class ReceivedFields(Protocol):
-    """Fields as they came, undecoded until somebody reads them."""
+class ReceivedFields(msgspec.Struct, frozen=True, gc=False):
+    """Fields as they came, undecoded until somebody reads them; each codec that does so has one.
+
+    A base class and not a Protocol, so that telling it apart costs nothing.
+    """
+
+    raw: msgspec.Raw
 
     def read(self, cls: type[H], extras: Mapping[str, str] | None) -> H:
         """Read them as a header class; a FieldError names the one that is wrong."""
-        ...
+        raise NotImplementedError
 
     def ext_fields(self) -> dict[str, str]:
         """Give those that have names, as strings."""
-        ...
+        raise NotImplementedError
 
 
 Fields = Header | Mapping[str, str] | ReceivedFields | None
@@ -135,11 +140,11 @@ class Command(msgspec.Struct, frozen=True, gc=False):
     def read(self, cls: type[H]) -> H:
         """Read the fields as a header class; a FieldError names the one that is wrong."""
         fields = self.fields
+        if isinstance(fields, ReceivedFields):
+            return fields.read(cls, self.extras)
         if isinstance(fields, cls):
             return fields
-        if fields is None or isinstance(fields, (Header, Mapping)):
-            return from_texts(cls, self.ext_fields)
-        return fields.read(cls, self.extras)
+        return from_texts(cls, self.ext_fields)
 
     @property
     def ext_fields(self) -> dict[str, str]:
@@ -150,10 +155,10 @@ class Command(msgspec.Struct, frozen=True, gc=False):
         fields = self.fields
         if isinstance(fields, Header):
             texts = to_texts(fields)
-        elif fields is None or isinstance(fields, Mapping):
-            texts = dict(fields or {})
-        else:
+        elif isinstance(fields, ReceivedFields):
             texts = fields.ext_fields()
+        else:
+            texts = dict(fields or {})
         if self.extras:
             self.check_extras(texts)
             texts.update(self.extras)

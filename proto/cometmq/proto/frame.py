@@ -21,11 +21,11 @@ from __future__ import annotations
 from collections import deque
 from struct import Struct
 
-from cometmq.proto.errors import RemoteProtocolError
+from cometmq.proto.errors import LocalProtocolError, RemoteProtocolError
 
 _HEAD = Struct(">II")  # length; type and size of the header
-_HEAD_SIZE = 8
-assert _HEAD.size == _HEAD_SIZE
+HEAD_SIZE = 8
+assert _HEAD.size == HEAD_SIZE
 _HEADER_SIZE_MASK = 0xFFFFFF
 _unpack_head = _HEAD.unpack_from
 
@@ -41,6 +41,8 @@ Frame = tuple[int, bytes, bytes | memoryview | None]
 
 def frame_head(serialize_type: int, header_size: int, body_size: int) -> bytes:
     """Make the eight bytes that stand before a header."""
+    if header_size > _HEADER_SIZE_MASK:
+        raise LocalProtocolError(f"a header of {header_size} bytes: the size has 24 bits")
     return _HEAD.pack(4 + header_size + body_size, serialize_type << 24 | header_size)
 
 
@@ -57,59 +59,74 @@ class FrameParser:
     ) -> None:
         self.frame_size_max = frame_size_max
         self.header_size_max = header_size_max
-        self.offset = 0  # in the stream, of the frame that is next
         self._data = b""
+        self._size = 0  # of _data
         self._start = 0  # in _data, of what is not cut yet
+        self._offset = 0  # in the stream, of the beginning of _data
         self._reads: deque[bytes] = deque()  # behind _data
         self._gathered = bytearray()  # the beginning of a frame that its read did not hold
         self._breach: str | None = None
 
     def receive_data(self, data: bytes) -> None:
         """Take the next bytes of the stream. They are kept, not copied, until they are cut."""
-        if not data:
-            return
-        if self._start == len(self._data) and not self._reads:
+        # Behind a gathered beginning nothing waits in _data: next_frame relies on it.
+        if self._start == self._size and not self._reads and not self._gathered:
+            self._offset += self._size
             self._data = data
+            self._size = len(data)
             self._start = 0
-        else:
+        elif data:
             self._reads.append(data)
 
     def next_frame(self) -> Frame | None:
         """Give the next frame, or None when more bytes are needed."""
-        data, start = self._data, self._start
-        if not self._gathered and len(data) - start >= _HEAD_SIZE:
+        start = self._start
+        size = self._size
+        if size - start >= HEAD_SIZE:
+            data = self._data
             length, word = _unpack_head(data, start)
-            header_size = word & _HEADER_SIZE_MASK
             end = start + 4 + length
-            if end <= len(data) and length + 4 <= self.frame_size_max:
-                body_start = start + _HEAD_SIZE + header_size
+            if end <= size and length + 4 <= self.frame_size_max:
+                header_size = word & _HEADER_SIZE_MASK
+                body_start = start + HEAD_SIZE + header_size
                 if body_start <= end and header_size <= self.header_size_max:
                     self._start = end
-                    self.offset += length + 4
-                    return word >> 24, data[start + 8 : body_start], data[body_start:end] or None
+                    return (
+                        word >> 24,
+                        data[start + HEAD_SIZE : body_start],
+                        data[body_start:end] or None,
+                    )
+        elif start == size and not self._gathered and not self._reads:
+            self._data = b""  # An idle connection must not hold its last read.
+            return None
         return self._gather()
+
+    @property
+    def offset(self) -> int:
+        """Where in the stream the frame begins that is next."""
+        return self._offset + self._start - len(self._gathered)
 
     @property
     def pending_size(self) -> int:
         """How many bytes have come that are not part of a frame given out."""
         waiting = sum(map(len, self._reads))
-        return len(self._gathered) + len(self._data) - self._start + waiting
+        return len(self._gathered) + self._size - self._start + waiting
 
     def _gather(self) -> Frame | None:
         """Go on with a frame that no read holds whole, or say what is wrong with it."""
         if self._breach is not None:
             raise RemoteProtocolError(self._breach)
-        size = self._size()
+        size = self._wanted_size()
         while len(self._gathered) < size:
             if not self._take(size - len(self._gathered)):
                 return None
-            size = self._size()
+            size = self._wanted_size()
         return self._cut(size)
 
-    def _size(self) -> int:
+    def _wanted_size(self) -> int:
         """Tell how many bytes the frame has, or its head while that is all that is known."""
-        if len(self._gathered) < _HEAD_SIZE:
-            return _HEAD_SIZE
+        if len(self._gathered) < HEAD_SIZE:
+            return HEAD_SIZE
         length, word = _unpack_head(self._gathered)
         header_size = word & _HEADER_SIZE_MASK
         if length + 4 > self.frame_size_max:
@@ -124,27 +141,29 @@ class FrameParser:
 
     def _break(self, problem: str) -> None:
         self._breach = f"frame at byte {self.offset}: {problem}"
+        self._data, self._size, self._start = b"", 0, 0
+        self._reads.clear()
         raise RemoteProtocolError(self._breach)
 
     def _take(self, wanted: int) -> bool:
         """Move up to so many bytes from the reads to the gathered ones; False if none is left."""
-        if self._start == len(self._data):
-            # An idle connection must not hold its last read.
-            self._data, self._start = (self._reads.popleft() if self._reads else b""), 0
-            if not self._data:
+        if self._start == self._size:
+            data = self._reads.popleft() if self._reads else b""
+            self._offset += self._size
+            self._data, self._size, self._start = data, len(data), 0
+            if not data:
                 return False
-        end = min(self._start + wanted, len(self._data))
+        end = min(self._start + wanted, self._size)
         self._gathered += memoryview(self._data)[self._start : end]
         self._start = end
         return True
 
     def _cut(self, size: int) -> Frame:
         gathered, self._gathered = self._gathered, bytearray()
-        self.offset += size
         word = _unpack_head(gathered)[1]
         view = memoryview(gathered).toreadonly()
-        body_start = _HEAD_SIZE + (word & _HEADER_SIZE_MASK)
+        body_start = HEAD_SIZE + (word & _HEADER_SIZE_MASK)
         body: bytes | memoryview | None = None
         if body_start < size:
             body = view[body_start:] if size > _COPY_MAX else bytes(view[body_start:])
-        return word >> 24, bytes(view[_HEAD_SIZE:body_start]), body
+        return word >> 24, bytes(view[HEAD_SIZE:body_start]), body

@@ -117,7 +117,7 @@ def from_texts(cls: type[H], texts: Mapping[str, str]) -> H:
 def from_array(cls: type[H], raw: bytes | msgspec.Raw) -> H:
     """Read a header from a MessagePack array of typed values in the order of the class.
 
-    Values missing at the end are defaults, as is nil; values beyond the end are ignored.
+    Values missing at the end are defaults, as is nil, for the array too; more values are ignored.
     """
     plan = _PLANS[cls]
     try:
@@ -129,7 +129,7 @@ def from_array(cls: type[H], raw: bytes | msgspec.Raw) -> H:
 def to_texts(header: Header) -> dict[str, str]:
     """Give the fields as the map of strings that travels as `extFields`; None is left out."""
     plan = _PLANS[type(header)]
-    values = plan.texts(header)
+    values = structs.astuple(plan.to_text_struct(header))
     return {
         field.wire_name: value
         for field, value in zip(plan.fields, values, strict=True)
@@ -142,8 +142,7 @@ def to_json_object(header: Header) -> msgspec.Struct:
 
     A struct with `omit_defaults` and not a dict: building and encoding it takes half the time.
     """
-    plan = _PLANS[type(header)]
-    return plan.text_struct(*plan.texts(header))
+    return _PLANS[type(header)].to_text_struct(header)
 
 
 def to_array(header: Header) -> tuple[Any, ...]:
@@ -180,22 +179,22 @@ class _Plan:
         self.fields = [_field(cls, field) for field in _inspected(cls)]
         names = {field.name: field.wire_name for field in self.fields}
         self.decode_json: Callable[[Any], Any] = json.Decoder(cls, strict=False).decode
-        self.text_struct = msgspec.defstruct(
-            cls.__name__,
-            [(field.name, str | None, None) for field in self.fields],
-            rename=names,
-            omit_defaults=True,
-            gc=False,
+        self.to_text_struct = _text_writer(
+            self.fields,
+            msgspec.defstruct(
+                cls.__name__,
+                [(field.name, str | None, None) for field in self.fields],
+                rename=names,
+                omit_defaults=True,
+                gc=False,
+            ),
         )
         self.array_struct = msgspec.defstruct(
             cls.__name__, [_array_item(f) for f in self.fields], array_like=True, gc=False
         )
         self.decode_array: Callable[[Any], Any] = msgpack.Decoder(self.array_struct).decode
-        self._numbers = [i for i, f in enumerate(self.fields) if f.kind in (int, float)]
-        self._booleans = [i for i, f in enumerate(self.fields) if f.kind is bool]
         self.booleans: Callable[[Any], Any] | None = None
-        if self._booleans:
-            found = [self.fields[i].name for i in self._booleans]
+        if found := [field.name for field in self.fields if field.kind is bool]:
             # The first one twice: a getter of a single name would give no tuple.
             self.booleans = attrgetter(found[0], *found)
             word = Literal["true", "false"] | None
@@ -204,16 +203,28 @@ class _Plan:
             )
             self.check_true_json = json.Decoder(self.true_texts).decode
 
-    def texts(self, header: Header) -> list[str | None]:
-        """Give each value as its text on the wire, in the order of the class."""
-        values: list[Any] = list(structs.astuple(header))
-        for index in self._numbers:
-            if (number := values[index]) is not None:
-                values[index] = str(number)
-        for index in self._booleans:
-            if (boolean := values[index]) is not None:
-                values[index] = "true" if boolean else "false"
-        return values
+
+def _text_writer(
+    fields: Sequence[HeaderField], text_struct: type[msgspec.Struct]
+) -> Callable[[Header], msgspec.Struct]:
+    """Make the function from a header to the struct of its texts.
+
+    Generated, as dataclasses generate theirs: 0.19 µs for the answer of a send where the best loop
+    over the fields takes 0.35. Nothing but names of fields goes into the source.
+    """
+    texts: list[str] = []
+    for field in fields:
+        assert field.name.isidentifier()
+        value = f"header.{field.name}"
+        if field.kind is not str:
+            word = '("true" if value else "false")' if field.kind is bool else "str(value)"
+            value = f"None if (value := {value}) is None else {word}"
+        texts.append(value)
+    source = f"def to_text_struct(header): return text_struct({', '.join(texts)})"
+    namespace: dict[str, Any] = {"text_struct": text_struct}
+    exec(source, namespace)
+    function: Callable[[Header], msgspec.Struct] = namespace["to_text_struct"]
+    return function
 
 
 class _Plans(dict[type[Header], _Plan]):
@@ -328,7 +339,7 @@ def _shown(text: str) -> str:
 def _from_values(cls: type[H], raw: bytes | msgspec.Raw) -> H:
     """Read the items of a MessagePack array one by one, for the error that names the field."""
     try:
-        items = _decode_items(raw)
+        items: list[Any] = _decode_items(raw) or []
     except REFUSALS as error:
         raise FieldError(cls.__name__, "fields", f"is not an array: {error}") from None
     values: list[Any] = []
@@ -338,7 +349,7 @@ def _from_values(cls: type[H], raw: bytes | msgspec.Raw) -> H:
     return cls(*values)
 
 
-_decode_items = msgpack.Decoder(list[Any]).decode
+_decode_items = msgpack.Decoder(list[Any] | None).decode
 
 
 def _checked(cls: type[Header], field: HeaderField, item: Any) -> Any:

@@ -22,7 +22,7 @@ import msgspec
 from msgspec import json
 
 from cometmq.proto.codes import Language
-from cometmq.proto.command import RESPONSE_FLAG, Command
+from cometmq.proto.command import RESPONSE_FLAG, Command, ReceivedFields
 from cometmq.proto.errors import RemoteProtocolError
 from cometmq.proto.header import (
     I32,
@@ -41,8 +41,10 @@ if TYPE_CHECKING:
     from cometmq.proto.header import H
 
 _NAMES = {int(language): language.name for language in Language}
-_NUMBERS = {name: number for number, name in _NAMES.items()}
+_NUMBERS: dict[str | int | None, int] = {name: number for number, name in _NAMES.items()}
 _OTHER = int(Language.OTHER)
+_UNSET = msgspec.UNSET
+_EMPTY: dict[str, str] = {}
 _NO_FIELDS = msgspec.Raw(b"null")
 # The least that a field takes: "":"",
 _FIELD_SIZE_MIN = 6
@@ -75,10 +77,8 @@ _decode = json.Decoder(_Received, strict=False).decode
 _encode = json.Encoder().encode
 
 
-class JsonFields(msgspec.Struct, frozen=True, gc=False):
+class JsonFields(ReceivedFields, frozen=True, gc=False):
     """The text of `extFields` as it came."""
-
-    raw: msgspec.Raw
 
     def read(self, cls: type[H], extras: Mapping[str, str] | None) -> H:  # noqa: ARG002  # none come
         """Read the fields as a header class."""
@@ -105,6 +105,9 @@ class JsonCodec:
         # A header too short to break the limit needs no counting.
         if len(raw) > fields_max * _FIELD_SIZE_MIN:
             _check_count(fields, fields_max)
+        language = _NUMBERS.get(found.language)
+        if language is None:
+            language = _odd_language(found.language)
         return Command(
             found.code or 0,
             None if fields is _NO_FIELDS else JsonFields(fields),
@@ -115,31 +118,35 @@ class JsonCodec:
             (),
             None,
             self,
-            _language(found.language),
+            language,
             found.version or 0,
         )
 
     def encode(self, command: Command) -> bytes:
         """Write a header as Java writes it."""
         fields = command.fields
-        if isinstance(fields, Header) and not command.extras:
-            members: Any = to_json_object(fields)
-        elif fields is None and not command.extras:
-            members = {} if command.flag & RESPONSE_FLAG else msgspec.UNSET
-        elif isinstance(fields, JsonFields) and not command.extras:
+        members: Any
+        if command.extras:
+            members = command.ext_fields
+        elif isinstance(fields, Header):
+            members = to_json_object(fields)
+        elif isinstance(fields, JsonFields):
             members = fields.raw
+        elif fields is None:
+            members = _EMPTY if command.flag & RESPONSE_FLAG else _UNSET
         else:
             members = command.ext_fields
         remark = command.remark
+        language = _NAMES.get(command.language, "OTHER")
         try:
             return _encode(
                 _Sent(
                     command.code,
                     members,
                     command.flag,
-                    _NAMES.get(command.language, "OTHER"),
+                    language,
                     command.opaque,
-                    msgspec.UNSET if remark is None else remark,
+                    _UNSET if remark is None else remark,
                     "JSON",
                     command.version,
                 )
@@ -148,9 +155,7 @@ class JsonCodec:
             raise refuse_unsayable(error) from error
 
 
-def _language(said: str | int | None) -> int:
-    if type(said) is str:
-        return _NUMBERS.get(said, _OTHER)
+def _odd_language(said: str | int | None) -> int:
     return said if type(said) is int and said in _NAMES else _OTHER
 
 

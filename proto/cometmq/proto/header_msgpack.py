@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import msgpack
 
-from cometmq.proto.command import Command
+from cometmq.proto.command import Command, ReceivedFields
 from cometmq.proto.errors import RemoteProtocolError
 from cometmq.proto.header import (
     I32,
@@ -54,15 +54,13 @@ _decode = msgpack.Decoder(_Received).decode
 _encode = msgpack.Encoder().encode
 
 
-class ArrayFields(msgspec.Struct, frozen=True, gc=False):
+class ArrayFields(ReceivedFields, frozen=True, gc=False):
     """The array of a header class's values as it came, or nil."""
-
-    raw: msgspec.Raw
 
     def read(self, cls: type[H], extras: Mapping[str, str] | None) -> H:
         """Read the fields as a header class: from the array, or by name where there is none."""
-        if self.raw == _NIL:
-            return from_texts(cls, extras or {})
+        if extras is not None and self.raw == _NIL:
+            return from_texts(cls, extras)
         return from_array(cls, self.raw)
 
     def ext_fields(self) -> dict[str, str]:

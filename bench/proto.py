@@ -1,0 +1,98 @@
+"""The codec: from bytes to a command whose fields are read, and from an answer to bytes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from bench.measure import YARDSTICK
+from cometmq.proto.codes import RequestCode
+from cometmq.proto.command import Command
+from cometmq.proto.commands import SendMessageResponse, SendMessageV2
+from cometmq.proto.connection import Connection
+from cometmq.proto.frame import FrameParser
+from cometmq.proto.header import from_texts
+from cometmq.proto.header_json import JSON
+from cometmq.proto.header_msgpack import MESSAGEPACK
+from cometmq.proto.header_rocketmq import ROCKETMQ
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cometmq.proto.command import HeaderCodec
+
+BODY = bytes(range(256)) * 4
+PIPELINED = 32
+SEND = from_texts(SendMessageV2, json.loads(YARDSTICK)["extFields"])
+ANSWER = SendMessageResponse(
+    msg_id="7F000001000055B5000000000007B916",
+    queue_id=3,
+    queue_offset=1500,
+    transaction_id="FD0000000000000000000000000000026B1F5FFD2B27692603620000",
+    region_id="DefaultRegion",
+    trace_on=True,
+)
+
+
+def sent(codec: HeaderCodec) -> bytes:
+    """One send as it stands on the wire."""
+    request = Command.request(RequestCode.SEND_MESSAGE_V2, SEND, body=BODY, opaque=4, codec=codec)
+    return b"".join(Connection().send(request))
+
+
+def parse(codec: HeaderCodec, count: int) -> Callable[[], object]:
+    """From one read with so many sends to each one's typed header."""
+    stream = sent(codec) * count
+    connection = Connection()
+
+    def once() -> None:
+        connection.receive_data(stream)
+        next_event = connection.next_event
+        while isinstance(command := next_event(), Command):
+            command.read(SendMessageV2)
+
+    return once
+
+
+def answer(codec: HeaderCodec) -> Callable[[], object]:
+    """From an answer's fields to what is written to the socket."""
+    connection = Connection()
+    connection.receive_data(sent(codec))
+    request = connection.next_event()
+    assert isinstance(request, Command)
+
+    def once() -> object:
+        return connection.send(request.answer(0, ANSWER))
+
+    return once
+
+
+def cut() -> Callable[[], object]:
+    """Frames only, nothing decoded."""
+    stream = sent(JSON) * PIPELINED
+    parser = FrameParser()
+
+    def once() -> None:
+        parser.receive_data(stream)
+        while parser.next_frame() is not None:
+            pass
+
+    return once
+
+
+def codec_cases(codec: HeaderCodec) -> dict[str, tuple[Callable[[], object], int]]:
+    """Both ways of one codec."""
+    return {
+        f"{codec.name}: bytes → typed send, 1 KiB body, one a read": (parse(codec, 1), 1),
+        f"{codec.name}: the same, {PIPELINED} a read": (parse(codec, PIPELINED), PIPELINED),
+        f"{codec.name}: the send's answer → bytes": (answer(codec), 1),
+    }
+
+
+CASES: dict[str, tuple[Callable[[], object], int]] = {
+    "json.loads of the header alone": (lambda: json.loads(YARDSTICK), 1),
+    "cut a frame (1 KiB body)": (cut(), PIPELINED),
+    **codec_cases(JSON),
+    **codec_cases(ROCKETMQ),
+    **codec_cases(MESSAGEPACK),
+}
