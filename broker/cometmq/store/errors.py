@@ -7,6 +7,7 @@
     ├── PutRefusedError             nothing of this put is stored; `code` answers the sender
     │   ├── MessageIllegalError     theirs, the sender's: over a limit, or a contradiction
     │   │   └── PropertiesTooLongError
+    │   ├── StoreBusyError          ours: too much waits to be written or synced; try again
     │   ├── StoreNotWriteableError  theirs, the disk's: full or failing; gone when there is room
     │   └── SyncFailedError         theirs, the disk's, and final: this process must stop
     └── StoreFilesError             theirs, the disk's or the operator's: what stands in the folder
@@ -54,6 +55,12 @@ class MessageIllegalError(PutRefusedError):
 
 class PropertiesTooLongError(MessageIllegalError):
     """The properties, with what the store adds to them, are over 32767 bytes."""
+
+
+class StoreBusyError(PutRefusedError):
+    """More is waiting to be written or synced than the settings allow; it will be less soon."""
+
+    code = ResponseCode.SYSTEM_BUSY
 
 
 class StoreNotWriteableError(PutRefusedError):

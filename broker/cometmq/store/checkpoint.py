@@ -1,0 +1,220 @@
+"""The checkpoint: how much of the log is synced, and how much of it the ConsumeQueues hold.
+
+`root/checkpoint` is Apache's file of 4096 bytes, big-endian:
+
+====  ====  =====================================================================================
+at    size  field
+====  ====  =====================================================================================
+0     8     store timestamp of the last record that is synced
+8     8     store timestamp of the last record whose ConsumeQueue entry is synced
+16    8     the same of its index items
+24    8     what a replica has synced (HA)
+32    8     confirm offset (HA)
+40    8     a physical offset: the records in front of it have their ConsumeQueue entries synced;
+            0 is unknown. Too small is safe, too large leaves holes
+48    4     `CMCP`; from here on ours, which Apache leaves alone
+52    4     version
+56    8     recover from: as at 40, but exactly at a record, and for the index too
+64    8     verify from: what `recover from` was one checkpoint earlier
+72    8     synced offset: the log in front of it is on the disk
+80    8     segment size
+88    48    the first six fields as we wrote them: when they differ, another program wrote since
+136   4     CRC-32 of bytes 48 to 136
+512   4     `CMSO`, the synced note: kept up to date between checkpoints
+516   8     synced offset
+524   4     CRC-32 of bytes 512 to 524 and of bytes 136 to 140
+====  ====  =====================================================================================
+
+The file is replaced as a whole: written beside, synced, renamed. So whatever of it a power cut
+leaves is one whole checkpoint. The synced note alone is overwritten in place, after each sync and
+without one of its own: an older note, or a torn one, claims less, never more.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import astuple, dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+from cometmq.store.errors import StoreFormatError
+
+if TYPE_CHECKING:
+    from cometmq.store.filesystem import File, FileSystem
+
+FILE_SIZE: Final = 4096
+VERSION: Final = 1
+_MAGIC: Final = b"CMCP"
+_NOTE_MAGIC: Final = b"CMSO"
+
+_LONGS = struct.Struct(">6q")
+_OURS = struct.Struct(">4si4q48s")
+_CRC = struct.Struct(">I")
+_NOTE = struct.Struct(">4sq")
+_OURS_AT: Final = 48
+_CRC_AT: Final = 136
+_NOTE_AT: Final = 512
+assert _LONGS.size == _OURS_AT
+assert _OURS_AT + _OURS.size == _CRC_AT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Longs:
+    """The six numbers that Apache keeps."""
+
+    log_timestamp: int = 0
+    queues_timestamp: int = 0
+    index_timestamp: int = 0
+    master_flushed_offset: int = 0
+    confirm_offset: int = 0
+    queues_offset: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims:
+    """What we know of our own store beyond Apache's numbers."""
+
+    recover_from: int
+    verify_from: int
+    synced_offset: int
+    segment_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What the file says: `claims` is None when another program wrote the file, or wrote since."""
+
+    longs: Longs
+    claims: Claims | None = None
+    last_claims: Claims | None = None
+    """Our claims even if another program wrote since: true then, but no longer the whole truth."""
+
+
+def load_checkpoint(filesystem: FileSystem, path: str) -> Checkpoint:
+    """Read a checkpoint; without a file, or with a damaged one, it knows nothing.
+
+    `StoreFormatError` when a newer version of this program wrote it.
+    """
+    if not filesystem.exists(path):
+        return Checkpoint(Longs())
+    file = filesystem.open(path, read_only=True)
+    try:
+        data = file.read(FILE_SIZE, 0).ljust(FILE_SIZE, b"\0")
+    finally:
+        file.close()
+    magic, version, recover_from, verify_from, synced, segment_size, copy = _OURS.unpack_from(
+        data, _OURS_AT
+    )
+    longs = _longs(data)
+    (crc,) = _CRC.unpack_from(data, _CRC_AT)
+    if magic != _MAGIC:
+        return Checkpoint(longs if _is_whole(data) else Longs())
+    if crc != crc32(data[_OURS_AT:_CRC_AT]):
+        return Checkpoint(Longs())  # A damaged file proves nothing, Apache's part included.
+    if version > VERSION:
+        raise StoreFormatError(
+            f"{path}: version {version}, but this program knows up to {VERSION}; use a newer one"
+        )
+    claims = Claims(
+        recover_from=recover_from,
+        verify_from=verify_from,
+        synced_offset=synced,
+        segment_size=segment_size,
+    )
+    if copy != data[:_OURS_AT]:
+        return Checkpoint(longs, None, claims)
+    return Checkpoint(longs, _with_note(claims, data, crc), claims)
+
+
+def _longs(data: bytes) -> Longs:
+    values = _LONGS.unpack_from(data)
+    return Longs(
+        log_timestamp=values[0],
+        queues_timestamp=values[1],
+        index_timestamp=values[2],
+        master_flushed_offset=values[3],
+        confirm_offset=values[4],
+        queues_offset=values[5],
+    )
+
+
+def _is_whole(data: bytes) -> bool:
+    """Apache leaves zeros behind its numbers: anything else is a damaged file of ours."""
+    return not any(data[_OURS_AT:])
+
+
+def _with_note(claims: Claims, data: bytes, crc: int) -> Claims:
+    magic, synced = _NOTE.unpack_from(data, _NOTE_AT)
+    end = _NOTE_AT + _NOTE.size
+    (note_crc,) = _CRC.unpack_from(data, end)
+    if magic != _NOTE_MAGIC or note_crc != crc32(_CRC.pack(crc), crc32(data[_NOTE_AT:end])):
+        return claims
+    return Claims(
+        recover_from=claims.recover_from,
+        verify_from=claims.verify_from,
+        synced_offset=max(claims.synced_offset, synced),
+        segment_size=claims.segment_size,
+    )
+
+
+class CheckpointFile:
+    """The checkpoint of an open store: `write` replaces it, `note_synced` keeps it up to date.
+
+    Both may run in different threads. A note that goes into the file that is being replaced is
+    lost, and the next one makes that good.
+    """
+
+    def __init__(self, filesystem: FileSystem, path: str) -> None:
+        self._filesystem = filesystem
+        self._path = path
+        self._lock = Lock()  # No note may go to a file whose descriptor is closed and reused.
+        self._file: File | None = None
+        self._crc = 0
+
+    def write(self, longs: Longs, claims: Claims) -> None:
+        """Replace the checkpoint; when this returns, it would survive a power cut."""
+        data = bytearray(FILE_SIZE)
+        _LONGS.pack_into(data, 0, *astuple(longs))
+        _OURS.pack_into(
+            data,
+            _OURS_AT,
+            _MAGIC,
+            VERSION,
+            claims.recover_from,
+            claims.verify_from,
+            claims.synced_offset,
+            claims.segment_size,
+            bytes(data[:_OURS_AT]),
+        )
+        crc = crc32(data[_OURS_AT:_CRC_AT])
+        _CRC.pack_into(data, _CRC_AT, crc)
+        beside = f"{self._path}.new"
+        file = self._filesystem.open(beside, create=True)
+        try:
+            file.resize(FILE_SIZE)
+            file.write(data, 0)
+            file.sync()
+            self._filesystem.rename(beside, self._path)
+        except BaseException:
+            file.close()
+            raise
+        with self._lock:
+            before, self._file, self._crc = self._file, file, crc
+        if before is not None:
+            before.close()
+        self._filesystem.sync_directory(self._path.rpartition("/")[0])
+
+    def note_synced(self, synced_offset: int) -> None:
+        """Note how far the log is synced; nothing waits for the note itself to be."""
+        note = _NOTE.pack(_NOTE_MAGIC, synced_offset)
+        with self._lock:
+            if self._file is not None:
+                crc = crc32(_CRC.pack(self._crc), crc32(note))
+                self._file.write(note + _CRC.pack(crc), _NOTE_AT)
+
+    def close(self) -> None:
+        """Close the file."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()

@@ -1,0 +1,186 @@
+"""The CommitLog: all records of all topics, one behind the other over the segments.
+
+Appending is one write per turn and segment. A record becomes part of the log when that write
+returned and `end_offset` moved over it; whatever a failed write left behind `end_offset` is erased
+before anything else is written, so that no later start can take it for a record.
+
+Reading is through the map where the data is hot, that is, among the last `hot_size` bytes: they
+were written not long ago and are in memory. Older data is only looked for in the page cache, and
+where that says no, the caller gets a `Cold`, which any thread can `fetch`.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cometmq.store.errors import StoreNotWriteableError, SyncFailedError
+
+if TYPE_CHECKING:
+    from cometmq.store.filesystem import Buffer, File, FileSystem
+    from cometmq.store.segments import Segments
+    from cometmq.store.sync import Syncer
+    from cometmq.store.turn import Turn
+
+_ERASE_SIZE: Final = 65536
+_ZEROS: Final = bytes(_ERASE_SIZE)
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Cold(NamedTuple):
+    """Bytes that only the disk has."""
+
+    path: str
+    position: int
+    size: int
+    physical_offset: int
+    """Where they stand in the log; negative when they are not of the log."""
+
+
+class CommitLog:
+    """The records of a store that recovery has found to be sound."""
+
+    def __init__(
+        self, segments: Segments, syncer: Syncer, end_offset: int, *, hot_size: int
+    ) -> None:
+        self.end_offset = end_offset
+        """Where the next record goes."""
+        self._segments = segments
+        self._syncer = syncer
+        self._hot_size = hot_size
+        self._active = (0, 0)  # What the segment that is written to covers, and its file.
+        self._file: File
+        self._unerased: list[tuple[int, int]] = []
+
+    @property
+    def segments(self) -> Segments:
+        """The files."""
+        return self._segments
+
+    @property
+    def first_offset(self) -> int:
+        """Where the log begins: what was in front of it has expired."""
+        return self._segments.first_offset
+
+    @property
+    def hot_offset(self) -> int:
+        """From here on the log is read through the map."""
+        return self.end_offset - self._hot_size
+
+    # Writing
+
+    def append(self, turn: Turn) -> None:
+        """Write a turn's records. When it is refused, the log is as it was before.
+
+        `StoreNotWriteableError` when the disk has no room or failed; `SyncFailedError` when it
+        could not be brought to forget what it took of the turn.
+        """
+        self.erase_refused()
+        writes = [write for write in turn.writes if write[1]]
+        try:
+            targets = [self._obtain(position) for position, _ in writes]
+        except OSError as error:
+            raise _not_writeable(error) from error
+        written: list[tuple[int, int]] = []
+        try:
+            for file, (position, pieces) in zip(targets, writes, strict=True):
+                data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+                written.append((position, len(data)))
+                file.write(data, position % self._segments.size)
+        except OSError as error:
+            self._unerased = written
+            self.erase_refused()
+            raise _not_writeable(error) from error
+        self.end_offset = turn.end
+
+    def _obtain(self, position: int) -> File:
+        """Return the file of the segment that holds `position`, its blocks reserved.
+
+        It is open until it is synced to its end, see `Segments`.
+        """
+        start, end = self._active
+        if start <= position < end:
+            return self._file
+        start = position - position % self._segments.size
+        is_new = start not in self._segments
+        segment = self._segments.obtain(start)
+        file = self._segments.file(segment)
+        if not is_new:
+            # Another program may have left it sparse: were a hole filled by a write, that write
+            # could find the disk full.
+            self._segments.complete(segment)
+        self._active = (start, start + self._segments.size)
+        self._file = file
+        self._syncer.add(file, start + self._segments.size)
+        return file
+
+    def erase_refused(self) -> None:
+        """Erase what a refused turn left behind the end; nothing to do otherwise."""
+        if not self._unerased:
+            return
+        try:
+            for position, size in reversed(self._unerased):
+                self.erase(position, size)
+        except OSError as error:
+            raise _not_writeable(error) from error
+        self._unerased = []
+
+    def erase(self, position: int, size: int) -> bool:
+        """Write zeros over a part of one segment, where it is not zeros, and sync that.
+
+        What was never written is left alone: in a sparse file zeros would need room. Returns
+        whether anything was there.
+        """
+        segment = self._segments.at(position)
+        assert segment is not None, position
+        file = self._segments.file(segment)
+        start = position - segment.start
+        dirty = False
+        for place in range(start, start + size, _ERASE_SIZE):
+            count = min(_ERASE_SIZE, start + size - place)
+            data = file.read(count, place)
+            if data != _ZEROS[: len(data)]:
+                file.write(_ZEROS[: len(data)], place)
+                dirty = True
+        if dirty:
+            try:
+                file.sync()
+            except OSError as error:
+                self._syncer.fail(error)
+                raise SyncFailedError(f"{segment.path}: {error}") from error
+        return dirty
+
+    # Reading
+
+    def find(self, physical_offset: int, size: int) -> Buffer | Cold | None:
+        """Return bytes of the log that lie in one segment; None when they have expired.
+
+        The caller vouches that the range is in front of `end_offset`.
+        """
+        segment = self._segments.at(physical_offset)
+        if segment is None:
+            return None
+        position = physical_offset - segment.start
+        if physical_offset >= self.hot_offset:
+            return self._segments.view(segment)[position : position + size]
+        data = self._segments.file(segment).read_cached(size, position)
+        if data is None:
+            return Cold(segment.path, position, size, physical_offset)
+        return data
+
+
+def fetch(filesystem: FileSystem, cold: Cold) -> bytes:
+    """Read what is cold, from any thread; empty when it has expired meanwhile."""
+    try:
+        file = filesystem.open(cold.path, read_only=True)
+    except FileNotFoundError:
+        return b""
+    try:
+        return file.read(cold.size, cold.position)
+    finally:
+        file.close()
+
+
+def _not_writeable(error: OSError) -> StoreNotWriteableError:
+    what = "the disk is full" if error.errno in _NO_ROOM else "the disk failed a write"
+    return StoreNotWriteableError(f"{what}: {error}")

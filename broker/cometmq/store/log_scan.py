@@ -1,0 +1,151 @@
+"""Reading the log record by record, as recovery, replay and verification do.
+
+Every record is checked: its lengths, its own physical offset, the checksum of its body and, where
+it ends with one, of all of it. Reads are blocking and through the file, not the map: a bad sector
+is then an `OSError`, not a SIGBUS.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+from cometmq.proto.checksum import CRC_MASK, crc32
+from cometmq.proto.errors import MessageError
+from cometmq.proto.message import read_message
+from cometmq.proto.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_CRC_SIZE, check_record_crc
+from cometmq.store.turn import BLANK_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.segments import Segment, Segments
+
+_HEAD: Final = struct.Struct(">iI")
+_CHUNK_SIZE: Final = 4 << 20
+_RECORD_CRC_HEAD: Final = b"__CRC32#\x01"
+_DIGITS_SIZE: Final = 10
+_RECORD_SIZE_MIN: Final = 91
+_MAGICS: Final = (MAGIC_V1, MAGIC_V2)
+_MAGIC_BYTES: Final = tuple(magic.to_bytes(4, "big") for magic in _MAGICS)
+_ZEROS: Final = bytes(_CHUNK_SIZE)
+
+
+class LogScan:
+    """One pass over the log: iterate it, then look at `end_offset` and `problem`."""
+
+    def __init__(self, segments: Segments, start: int) -> None:
+        self.end_offset = start
+        """Behind the last sound record, or blank one, so far."""
+        self.problem: str | None = None
+        """What is wrong with the record at `end_offset`; None when there is none."""
+        self._segments = segments
+
+    def __iter__(self) -> Iterator[StoredMessage]:
+        """Yield the sound records; ends at the first that is not."""
+        while (segment := self._segments.at(self.end_offset)) is not None:
+            yield from self._scan(segment)
+            if self.end_offset < segment.start + self._segments.size:
+                return
+
+    def _scan(self, segment: Segment) -> Iterator[StoredMessage]:
+        """Yield the records of one segment; `end_offset` is its end if a blank one closes it."""
+        file = self._segments.file(segment)
+        length = self._segments.size
+        base = position = self.end_offset - segment.start
+        chunk = b""
+        while position < length:
+            if position - base + BLANK_SIZE > len(chunk):
+                # A file that was cut short reads as if zeros followed.
+                chunk = file.read(min(_CHUNK_SIZE, length - position), position)
+                chunk, base = chunk.ljust(BLANK_SIZE, b"\0"), position
+            size, magic = _HEAD.unpack_from(chunk, position - base)
+            room = length - position
+            if magic not in _MAGICS or not _RECORD_SIZE_MIN <= size <= room - BLANK_SIZE:
+                if magic == MAGIC_BLANK and size == room:
+                    self.end_offset = segment.start + length
+                elif size or magic:
+                    self.problem = f"size {size} and magic {magic:#010x} begin no record"
+                return
+            if position - base + size > len(chunk):
+                chunk, base = file.read(min(max(size, _CHUNK_SIZE), room), position), position
+            message = self._sound(chunk, position - base, segment.start + position)
+            if message is None:
+                return
+            position += size
+            self.end_offset += size
+            yield message
+
+    def _sound(self, chunk: bytes, at: int, physical_offset: int) -> StoredMessage | None:
+        try:
+            message = read_message(chunk, at)
+        except MessageError as error:
+            self.problem = str(error)
+            return None
+        if message.physical_offset != physical_offset:
+            self.problem = f"it says that it is at {message.physical_offset}"
+        elif message.queue_offset < 0 or message.queue_id < 0:
+            self.problem = "its queue offset or queue id is negative"
+        elif crc32(chunk[message.body_start : message.body_end]) & CRC_MASK != message.body_crc:
+            # An empty body is stored with checksum 0, which is its checksum.
+            self.problem = "the checksum of its body is wrong"
+        elif not _is_record_intact(chunk, message.start, message.end):
+            self.problem = "the checksum of the record is wrong"
+        else:
+            return message
+        return None
+
+
+def _is_record_intact(chunk: bytes, start: int, end: int) -> bool:
+    """Whether the record's own checksum is right, or it has none.
+
+    Ten digits at the end that are its checksum under another name are one whose name is damaged.
+    """
+    if chunk.startswith(_RECORD_CRC_HEAD, end - RECORD_CRC_SIZE, end):
+        return check_record_crc(chunk[start:end]) is not False
+    if not chunk[end - _DIGITS_SIZE - 1 : end - 1].isdigit():
+        return True
+    digits = chunk[end - _DIGITS_SIZE - 1 : end]
+    renamed = chunk[start : end - RECORD_CRC_SIZE] + _RECORD_CRC_HEAD + digits
+    return check_record_crc(renamed) is not True
+
+
+def data_end(segments: Segments, start: int) -> int:
+    """Return behind the last byte at or behind `start` that is not zero; `start` without one."""
+    for segment in reversed(list(segments)):
+        begin = max(start - segment.start, 0)
+        file = segments.file(segment)
+        place = segment.length
+        while place > begin:
+            count = min(_CHUNK_SIZE, place - begin)
+            data = file.read(count, place - count)
+            place -= count
+            if data != _ZEROS[: len(data)]:
+                return segment.start + place + len(data.rstrip(b"\0"))
+    return start
+
+
+def last_record_behind(segments: Segments, start: int, end: int) -> int | None:
+    """Return the last offset in a range at which a sound record begins; None without one.
+
+    Looks at every byte for a magic, because behind a damaged record no length leads on.
+    """
+    for segment in reversed(list(segments)):
+        low, high = max(start, segment.start), min(end, segment.start + segments.size)
+        for begin in reversed(range(low, high, _CHUNK_SIZE)):
+            found = _last_record_of(segments, segment, begin, min(begin + _CHUNK_SIZE, high))
+            if found is not None:
+                return found
+    return None
+
+
+def _last_record_of(segments: Segments, segment: Segment, begin: int, end: int) -> int | None:
+    data = segments.file(segment).read(end - begin + BLANK_SIZE - 1, begin - segment.start)
+    place = len(data)
+    while (place := max(data.rfind(magic, 0, place + 3) for magic in _MAGIC_BYTES)) >= 4:
+        offset = begin + place - 4
+        scan = LogScan(segments, offset)
+        if next(iter(scan), None) is not None:
+            return offset
+    return None

@@ -1,0 +1,59 @@
+"""Records and hooks that several tests of the store need."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+from tests.crash.disk import Moment, Partial
+
+from cometmq.proto.record import encode_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.crash.disk import Operation
+
+HOST = b"\x7f\0\0\x01\0\0\x2a\x9f"
+
+
+def record(
+    physical_offset: int,
+    body: bytes = b"body",
+    *,
+    topic: str = "T",
+    queue_id: int = 0,
+    queue_offset: int = 0,
+    properties: bytes = b"",
+    record_crc: bool = False,
+) -> bytes:
+    """A sound record for that place in the log."""
+    return encode_record(
+        topic=topic.encode(),
+        body=body,
+        properties=properties,
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        physical_offset=physical_offset,
+        born_timestamp=1,
+        born_host=HOST,
+        store_timestamp=2,
+        store_host=HOST,
+        record_crc=record_crc,
+    )
+
+
+def refuse(
+    verb: str, *, code: int = errno.EIO, partial: int | None = None, times: int = 1
+) -> Callable[[Operation], None]:
+    """A hook that fails the next operations of one verb; a write behind `partial` bytes."""
+    left = times
+
+    def hook(operation: Operation) -> None:
+        nonlocal left
+        if operation.verb == verb and operation.moment is Moment.BEFORE and left:
+            left -= 1
+            error = OSError(code, "refused by the test", operation.path)
+            raise error if partial is None else Partial(partial, error)
+
+    return hook
