@@ -40,6 +40,11 @@ def test_properties_are_found_without_decoding_all() -> None:
     assert found.properties == {"TAGS": "A", "KEYS": "k1  k2", "own": "ö"}
 
 
+def test_text_that_is_not_utf_8_is_read_with_replacements() -> None:
+    assert message(b"a\x01b\x02TAGS\x01\xff\x02").tags == "\ufffd"
+    assert message(b"KEYS\x01\xff\x02").keys == ["\ufffd"]
+
+
 def test_a_message_without_properties_has_no_tag_and_no_keys() -> None:
     assert message().tags is None
     assert message().keys == []

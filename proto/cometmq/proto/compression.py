@@ -53,7 +53,7 @@ def compress(body: bytes, kind: Compression, level: int = 5) -> tuple[bytes, int
             compressed = zlib.compress(body, level)
         case Compression.LZ4:
             compressed = _library("lz4.frame").compress(body, compression_level=level)
-        case Compression.ZSTD:
+        case _:
             compressed = _library("zstandard").ZstdCompressor(level=level).compress(body)
     if len(compressed) >= len(body):
         return body, 0

@@ -16,6 +16,10 @@ _scan = RECORD_SCAN.unpack_from
 _u16 = struct.Struct(">H").unpack_from
 
 
+class _UncommonError(Exception):
+    """A record that is not of the common form, or not sound."""
+
+
 class MessageList:
     """A lazy list over an answer's body; finding the next message is all that iterating does.
 
@@ -41,38 +45,37 @@ class MessageList:
         """
         raw, size_all = self.raw, len(self.raw)
         start: int = 0
-        body_end: int = 0
-        topic_end: int = 0
-        size = queue_offset = sys_flag = 0
         while start < size_all:
             try:
                 size, magic, queue_offset, sys_flag, body_size = _scan(raw, start)
-                body_end = start + HEAD_SIZE + body_size
-                topic_end = body_end + 1 + raw[body_end]
-                end = topic_end + 2 + _u16(raw, topic_end)[0]
-            except (struct.error, IndexError):
-                end, magic = 0, 0
-            if (
-                magic == MAGIC_V1
-                and end - start == size
-                and end <= size_all
-                and not sys_flag & HOSTS_MASK
-                and topic_end - body_end <= TOPIC_SIZE_V1_MAX + 1
-                and end - topic_end <= PROPERTIES_SIZE_MAX + 2
-            ):
-                message = StoredMessage(
+                body_start: int = start + HEAD_SIZE
+                body_end: int = body_start + body_size
+                topic_start = body_end + 1
+                topic_end = topic_start + raw[body_end]
+                end: int = start + size
+                if (
+                    magic != MAGIC_V1
+                    or sys_flag & HOSTS_MASK
+                    or end > size_all
+                    or _u16(raw, topic_end)[0] != end - topic_end - 2
+                    or topic_end - topic_start > TOPIC_SIZE_V1_MAX
+                    or end - topic_end - 2 > PROPERTIES_SIZE_MAX
+                ):
+                    raise _UncommonError
+            except (_UncommonError, struct.error, IndexError):
+                message = read_message(raw, start)
+                start = message.end
+                yield message
+            else:
+                yield StoredMessage(
                     raw,
                     start,
                     end,
                     queue_offset,
                     sys_flag,
-                    start + HEAD_SIZE,
+                    body_start,
                     body_end,
-                    body_end + 1,
+                    topic_start,
                     topic_end,
                 )
-            else:
-                message = read_message(raw, start)
-                end = message.end
-            start = end
-            yield message
+                start = end

@@ -69,7 +69,8 @@ def decode_properties(raw: bytes) -> dict[str, str]:
 
 def find_property(raw: bytes, name: bytes) -> bytes | None:
     """Return one property's value without decoding the others: exactly what decoding would give."""
-    return property_finder(name)(raw)
+    first = name + b"\x01"
+    return _find_with_care(raw, first, b"\x02" + first)
 
 
 def property_finder(name: bytes) -> Callable[[bytes], bytes | None]:
