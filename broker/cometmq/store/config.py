@@ -103,6 +103,8 @@ class StoreConfig:
 
     segment_maps_max: int = 32
     """CommitLog files mapped at a time, besides those that slow readers pin."""
+    segment_pins_max: int = 4
+    """Removed CommitLog files that slow readers keep on the disk, after which none is removed."""
     consume_queue_files_max: int = 512
     """ConsumeQueue files open at a time; opening one again costs 5 µs."""
     consume_queue_unwritten_size_max: int = 32 * MIB
