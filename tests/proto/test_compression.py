@@ -46,6 +46,26 @@ def test_bodies_round_trip(kind: Compression, pattern: bytes, times: int) -> Non
     assert decompress(compressed, flags, len(body)) == body
 
 
+@KINDS
+def test_bodies_of_many_blocks_round_trip(kind: Compression) -> None:
+    body = b"".join(hashlib.sha512(b"%d" % n).digest()[:40] + bytes(24) for n in range(20_000))
+    compressed, flags = compress(body, kind)
+    assert len(compressed) > len(body) // 2
+    assert decompress(compressed, flags, len(body)) == body
+    assert decompress(compressed, flags, 2 * len(body)) == body
+
+
+def test_without_isal_zlib_keeps_the_same_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cometmq.proto.compression._zlib", zlib)
+    compressed, flags = compress(bytes(50_000), Compression.ZLIB)
+    assert decompress(compressed, flags, 50_000) == bytes(50_000)
+    for bad in (compressed[:-1], compressed + b"more", b"not compressed"):
+        with pytest.raises(MessageError, match="ZLIB"):
+            decompress(bad, flags, 50_000)
+    with pytest.raises(MessageError, match="more than 49999"):
+        decompress(compressed, flags, 49_999)
+
+
 def test_zlib_bodies_of_old_clients_have_no_type() -> None:
     assert decompress(zlib.compress(b"body"), 0x1, 10) == b"body"
 

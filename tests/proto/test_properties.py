@@ -6,10 +6,10 @@ from hypothesis import given, strategies as st
 from cometmq.proto.errors import LocalProtocolError
 from cometmq.proto.properties import (
     PROPERTIES_SIZE_MAX,
-    append_property,
     decode_properties,
     encode_properties,
     find_property,
+    join_properties,
     remove_property,
     set_property,
 )
@@ -116,10 +116,15 @@ def test_removing_one_leaves_the_others(raw: bytes, name: str) -> None:
 
 
 @given(RAW, st.sampled_from(["A", "AB"]))
-def test_setting_and_appending_one_leave_the_others(raw: bytes, name: str) -> None:
+def test_setting_one_leaves_the_others(raw: bytes, name: str) -> None:
     expected = decode_by_definition(raw) | {name: "new"}
     assert decode_by_definition(set_property(raw, name.encode(), b"new")) == expected
-    assert decode_by_definition(append_property(raw, name.encode(), b"new")) == expected
+
+
+@given(RAW, RAW)
+def test_of_joined_properties_the_later_count(raw: bytes, more: bytes) -> None:
+    expected = decode_by_definition(raw) | decode_by_definition(more)
+    assert decode_by_definition(join_properties(raw, more)) == expected
 
 
 def test_setting_one_replaces_it() -> None:

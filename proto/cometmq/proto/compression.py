@@ -47,12 +47,15 @@ def compression_of(sys_flag: int) -> Compression | None:
 
 
 def compress(body: bytes, kind: Compression, level: int = 5) -> tuple[bytes, int]:
-    """Return the body and its flags: compressed if that makes it smaller, else as it is and 0."""
+    """Return the body and its flags: compressed if that makes it smaller, else as it is and 0.
+
+    The level is zlib's or zstd's; LZ4 has its quick form only, as from Apache's clients.
+    """
     match kind:
         case Compression.ZLIB:
             compressed = zlib.compress(body, level)
         case Compression.LZ4:
-            compressed = _library("lz4.frame").compress(body, compression_level=level)
+            compressed = _library("lz4.frame").compress(body)
         case _:
             compressed = _library("zstandard").ZstdCompressor(level=level).compress(body)
     if len(compressed) >= len(body):

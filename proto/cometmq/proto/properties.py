@@ -5,8 +5,8 @@ a pair counts if there is a 0x01 in it with something on either side (a value ma
 0x01), the last 0x02 may be missing, of two pairs of one name the later counts, and bytes that are
 not UTF-8 read as U+FFFD. So reading never fails. Writing is strict.
 
-What only wants one property takes it from the bytes with `find_property`: 0.2 µs where decoding
-all costs 2 µs.
+What only wants one property takes it from the bytes with `find_property`, in less than a third of
+the time that decoding all takes.
 """
 
 from __future__ import annotations
@@ -111,15 +111,17 @@ def remove_property(raw: bytes, name: bytes) -> bytes:
     return b"\x02".join([pair for pair in raw.split(b"\x02") if not pair.startswith(head)])
 
 
-def append_property(raw: bytes, name: bytes, value: bytes) -> bytes:
-    """Return the properties with one more at the end, which counts before an earlier of its name.
+def join_properties(raw: bytes, more: bytes) -> bytes:
+    """Return both; of a name in both, the one in `more` counts, as the later one does.
 
-    The caller vouches for the name and the value; the size is checked where a record is made.
+    So what a broker adds to each message is encoded once and costs one copy a message.
     """
-    separator = b"\x02" if raw and not raw.endswith(b"\x02") else b""
-    return b"%b%b%b\x01%b\x02" % (raw, separator, name, value)
+    return raw + b"\x02" + more if raw and not raw.endswith(b"\x02") else raw + more
 
 
 def set_property(raw: bytes, name: bytes, value: bytes) -> bytes:
-    """Return the properties with one replaced, or added at the end."""
-    return append_property(remove_property(raw, name), name, value)
+    """Return the properties with one replaced, or added at the end.
+
+    The caller vouches for name and value; the size is checked where a record is made.
+    """
+    return join_properties(remove_property(raw, name), b"%b\x01%b\x02" % (name, value))
