@@ -211,6 +211,7 @@ class Empty(msgspec.Struct, frozen=True):
         (Odd(), '{"levels":[]}'),
         (Empty(), "{}"),
         ([], "[]"),
+        ({"é😀\n": "中😀"}, r'{"é\uD83D\uDE00\n":"中\uD83D\uDE00"}'),
         ("a\n\"", r'"a\n\""'),
     ],
 )  # fmt: skip

@@ -43,6 +43,7 @@ _SINGLE_QUOTED = re.compile(r"'((?:[^'\\]|\\.)*+)'", re.DOTALL)
 _ESCAPE_OR_QUOTE = re.compile(r'\\.|"', re.DOTALL)
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_BEYOND_BMP = re.compile(r"[\U00010000-\U0010ffff]")
 _NO_ASCII = re.compile(r"[^\x00-\x7f]")
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{}[]"))
 _ROUND_BRACKETS: Final = bytes.maketrans(b"{}[]", b"()()")
@@ -306,13 +307,19 @@ def dumps(value: Any) -> bytes:
 
     Members that are `None` are left out. A key is a `str`, an `int`, an `ObjectKey` or a struct.
     `LocalProtocolError` for anything that the dialect cannot say.
+
+    A character beyond the BMP is written as `\\uXXXX` twice: fastjson 2.0.59 fails at one that
+    stands in a member name together with an escape ("malformed input around byte").
     """
     parts: list[bytes] = []
     try:
         _write(value, parts)
     except (TypeError, UnicodeEncodeError, RecursionError) as error:
         raise LocalProtocolError(f"cannot be written as JSON: {error}") from error
-    return b"".join(parts)
+    data = b"".join(parts)
+    if data.isascii():
+        return data
+    return _BEYOND_BMP.sub(_escape, data.decode()).encode()
 
 
 def browser_compatible(data: bytes) -> bytes:

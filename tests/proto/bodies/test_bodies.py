@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+from tests.proto.bodies.samples import any_body
 from tests.proto.bodies.wire_bodies import BODIES, WireBody
 
 from cometmq.proto import bodies
@@ -130,6 +132,18 @@ def test_tables_that_are_missing_are_new_each_time(body: type[Body]) -> None:
             field.default_factory(), dict
         ):
             assert field.default_factory() is not field.default_factory()
+
+
+@pytest.mark.parametrize("body", all_classes())
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_every_body_that_can_be_made_reads_back(body: type[Body], data: st.DataObject) -> None:
+    value = data.draw(any_body(body))
+    assert body.decode(value.encode()) == value
+    assert body.decode(b"/* by hand */" + value.encode()) == value
+    if isinstance(value, TopicRouteData):
+        assert value.encode_standard().isascii()
+        assert body.decode(value.encode_standard()) == value
 
 
 def test_the_tables_name_codes_that_exist() -> None:

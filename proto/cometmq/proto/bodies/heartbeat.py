@@ -20,7 +20,6 @@ class SubscriptionData(Body):
     expression_type: str = preset("TAG")
     """`TAG` or `SQL92`."""
 
-    filter_class_source: str | None = None
     sub_string: str | None = None
     """`*`, tags joined by `||`, or the SQL expression."""
 

@@ -28,9 +28,8 @@ class HAConnection(Body):
 
 
 class HAClient(Body):
-    """A slave as it sees itself; a master has one too, empty and without its first two members."""
+    """A slave as it sees itself; a master has one too, empty and without `master_addr`."""
 
-    activated: bool | None = None
     last_read_timestamp: I64 = preset(0)
     last_write_timestamp: I64 = preset(0)
     master_addr: str | None = None
