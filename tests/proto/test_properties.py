@@ -10,6 +10,7 @@ from cometmq.proto.properties import (
     encode_properties,
     find_property,
     join_properties,
+    property_finder,
     remove_property,
     set_property,
 )
@@ -74,6 +75,7 @@ def test_odd_properties_read_leniently(raw: bytes, read: dict[str, str]) -> None
 @given(RAW, st.sampled_from([b"A", b"AB", "é".encode(), b"BA"]))
 def test_finding_one_gives_what_decoding_all_gives(raw: bytes, name: bytes) -> None:
     found = find_property(raw, name)
+    assert property_finder(name)(raw) == found
     decoded = decode_by_definition(raw).get(name.decode())
     assert (None if found is None else found.decode("utf-8", "replace")) == decoded
 

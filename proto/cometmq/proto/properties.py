@@ -25,11 +25,10 @@ PROPERTIES_SIZE_MAX: Final = 32767
 def encode_properties(properties: Mapping[str, str | None]) -> bytes:
     """Return the stored form; a `None` is left out.
 
-    A value may be empty, but readers take such a property as absent.
+    A value may be empty, but readers take such a property as absent. `LocalProtocolError` for
+    names and values that would not read back, and for more than a record can hold.
     """
-    pairs = [
-        f"{name}\x01{value}\x02" for name, value in properties.items() if name and value is not None
-    ]
+    pairs = [f"{name}\x01{value}\x02" for name, value in properties.items() if value is not None]
     text = "".join(pairs)
     if text.count("\x01") != len(pairs) or text.count("\x02") != len(pairs) or "" in properties:
         raise LocalProtocolError(_separator_in(properties))
@@ -37,24 +36,16 @@ def encode_properties(properties: Mapping[str, str | None]) -> bytes:
         raw = text.encode()
     except UnicodeEncodeError as error:
         raise LocalProtocolError(f"properties: not encodable as UTF-8: {error.reason}") from None
-    return checked_size(raw)
-
-
-def checked_size(raw: bytes) -> bytes:
-    """Return encoded properties, or refuse them if no record can hold them."""
     if len(raw) > PROPERTIES_SIZE_MAX:
         raise LocalProtocolError(f"properties: {len(raw)} bytes, over {PROPERTIES_SIZE_MAX}")
     return raw
 
 
 def _separator_in(properties: Mapping[str, str | None]) -> str:
-    for name, value in properties.items():
-        if not name:
-            return "properties: a name is empty"
-        for text in (name, value or ""):
-            if "\x01" in text or "\x02" in text:
-                return f"properties: {name!r} holds a separator, 0x01 or 0x02, in name or value"
-    raise AssertionError(properties)
+    if "" in properties:
+        return "properties: a name is empty"
+    name = next(n for n, value in properties.items() if {"\x01", "\x02"} & {*n, *(value or "")})
+    return f"properties: {name!r} holds a separator, 0x01 or 0x02, in name or value"
 
 
 def decode_properties(raw: bytes) -> dict[str, str]:
