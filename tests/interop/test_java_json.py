@@ -6,15 +6,13 @@ Release 5.3.1 reads bodies with fastjson 1.2.83, release 5.5.0 with fastjson2 2.
 from __future__ import annotations
 
 import base64
-import os
-import shutil
-import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import msgspec
 import pytest
+from tests.interop.apache_java import ask, class_path
 from tests.proto.bodies.samples import sample
 from tests.proto.bodies.wire_bodies import BODIES
 
@@ -103,49 +101,17 @@ DROPPED = {
 Run: TypeAlias = "Callable[[list[tuple[type[Body], bytes]]], list[str]]"
 
 
-def required(program: str) -> str:
-    found = shutil.which(program)
-    if found is None:
-        # In CI a missing Java would hide that nothing was tested.
-        assert "CI" not in os.environ, f"{program} is missing"
-        pytest.skip(f"{program} is not installed")
-    return found
-
-
 @pytest.fixture(scope="module", params=RELEASES)
 def java(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Run]:
     """A release, and what reads and writes bodies with its classes."""
     release: str = request.param
-    maven, program = required("mvn"), required("java")
-    class_path = tmp_path_factory.mktemp("java") / "class-path"
-    subprocess.run(
-        [
-            maven,
-            "--batch-mode",
-            "--quiet",
-            f"--file={JAVA_JSON / 'pom.xml'}",
-            f"-Drocketmq.version={release}",
-            f"-Dmdep.outputFile={class_path}",
-            "dependency:build-classpath",
-        ],
-        check=True,
-        timeout=600,
-    )
+    classes = class_path(release, tmp_path_factory.mktemp("java"))
 
     def run(texts: list[tuple[type[Body], bytes]]) -> list[str]:
-        lines = [f"{PROTOCOL}{CLASSES[c]} {base64.b64encode(t).decode()}\n" for c, t in texts]
-        done = subprocess.run(
-            [program, "-cp", class_path.read_text(), str(JAVA_JSON / "RoundTrip.java")],
-            input="".join(lines),
-            check=True,
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=300,
-        )
-        answers = done.stdout.splitlines()
-        assert len(answers) == len(lines)
+        lines = [f"{PROTOCOL}{CLASSES[c]} {base64.b64encode(t).decode()}" for c, t in texts]
+        answers = ask(classes, JAVA_JSON / "RoundTrip.java", lines)
         return [a if a.startswith("!") else base64.b64decode(a).decode() for a in answers]
 
     return release, run
