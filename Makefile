@@ -68,7 +68,7 @@ test: install ## Run the fast tests.
 
 .PHONY: test-slow
 test-slow: install ## Run the tests that take longer: wheels per extra, long properties.
-	$(BIN)/pytest -q -m slow --durations=10
+	$(BIN)/pytest -q -m slow -rs --durations=10
 
 .PHONY: coverage
 coverage: install ## Fail under 98 % branch coverage of proto.

@@ -18,6 +18,7 @@ from cometmq.proto.errors import BodyError
 _FLAT_OBJECT = re.compile(r"\{[^{}\[\]'/]*+\}")
 _GAP = re.compile(r"[ \t\r\n]*+")
 _BARE_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})(?![0-9])")
+_BARE_KEY = re.compile(r"(?<=[{,])(-?[0-9]{1,19}):")
 _SINGLE_QUOTED = re.compile(r"'((?:[^'\\]|\\.)*+)'", re.DOTALL)
 _ESCAPE_OR_QUOTE = re.compile(r'\\.|"', re.DOTALL)
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -63,6 +64,8 @@ def _finite(text: str) -> float:
     return number
 
 
+_STRING_MAP = msgspec.json.Decoder(dict[str, Any])
+_INTEGER_MAP = msgspec.json.Decoder(dict[int, Any])
 _SCANNER = json.JSONDecoder(strict=False, parse_constant=_no_constant, parse_float=_finite)
 
 
@@ -95,17 +98,13 @@ class Parser:
 
     def _object(self) -> dict[Any, Any]:
         self._enter()
-        # Most objects hold no other. (On a copy: json's errors count the lines before them.)
-        if flat := _FLAT_OBJECT.match(self._text, self._at):
-            try:
-                value: dict[Any, Any] = msgspec.json.decode(flat[0])
-            except (msgspec.MsgspecError, ValueError):
-                pass  # Not standard JSON: by hand.
-            else:
-                self._count(len(value))
-                self._at = flat.end() - 1
-                self._leave()
-                return value
+        # Most objects hold no other.
+        flat = _FLAT_OBJECT.match(self._text, self._at)
+        if flat and (known := _flat_members(flat[0])) is not None:
+            self._count(len(known))
+            self._at = flat.end() - 1
+            self._leave()
+            return known
         self._at += 1
         members: dict[Any, Any] = {}
         while (first := self._next()) != "}":
@@ -215,6 +214,18 @@ class Parser:
 
     def _fail(self, problem: str, at: int | None = None) -> Never:
         raise BodyError(f"body: {problem} at character {self._at if at is None else at}")
+
+
+def _flat_members(text: str) -> dict[Any, Any] | None:
+    """Read an object without objects in it, if it is standard JSON or its members are numbers."""
+    try:
+        if text[1] in '"} \t\r\n':
+            return _STRING_MAP.decode(text)
+        if '"' not in text:
+            return _INTEGER_MAP.decode(_BARE_KEY.sub(r'"\1":', text))
+    except (msgspec.MsgspecError, ValueError):
+        pass
+    return None
 
 
 def _swap_quotes(match: re.Match[str]) -> str:
