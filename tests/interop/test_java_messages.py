@@ -12,13 +12,14 @@ import pytest
 from tests.interop.apache_java import ask, class_path
 
 from cometmq.proto.batch import BatchItem, encode_batch
+from cometmq.proto.checksum import crc31
 from cometmq.proto.compression import Compression, compress
 from cometmq.proto.host import pack_host
 from cometmq.proto.java import string_hash
 from cometmq.proto.message import StoredMessage, read_message
 from cometmq.proto.message_id import UniqueIds, decode_offset_id, unique_id_time_ms
 from cometmq.proto.properties import decode_properties
-from cometmq.proto.record import encode_record
+from cometmq.proto.record import RECORD_CRC_SIZE, encode_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,6 +113,13 @@ def test_apache_decompresses_what_we_compress(java: Java) -> None:
     records.append(record(body=compress(BODY, Compression.ZLIB)[0], sys_flag=0x1))
     for raw, answer in zip(records, java("record", records), strict=True):
         assert answer == expected_record(read_message(raw), BODY)
+
+
+def test_apache_writes_the_checksum_of_a_record_as_we_do(java: Java) -> None:
+    records = [record(body=b"%d" % n, record_crc=True) for n in range(30)]
+    covered = [raw[:-RECORD_CRC_SIZE] for raw in records]
+    answers = java("record-crc", [b"%d" % crc31(raw) for raw in covered])
+    assert answers == [packed(raw[-RECORD_CRC_SIZE:]) for raw in records]
 
 
 def test_apache_reads_any_properties_as_we_do(java: Java) -> None:

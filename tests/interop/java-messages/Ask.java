@@ -58,6 +58,10 @@ public final class Ask {
             case "offset-id":
                 MessageId id = MessageDecoder.decodeMessageId(text);
                 return host(id.getAddress()) + " " + id.getOffset();
+            case "record-crc":
+                ByteBuffer property = ByteBuffer.allocate(20);
+                MessageDecoder.createCrc32(property, Integer.parseInt(text));
+                return packed(property.array());
             case "made":
                 return String.valueOf(MessageClientIDSetter.getNearlyTimeFromID(text).getTime());
             default:
