@@ -1,0 +1,135 @@
+"""What is worked out once for each header class: decoders, and the writer of its texts.
+
+The two functions of a plan that take apart a header's attributes are generated, as dataclasses
+generate theirs: 0.19 µs for the texts of a send's answer where the best loop over the fields takes
+0.35. Nothing but names of fields goes into their source.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+import msgspec
+from msgspec import json, msgpack, structs
+
+from cometmq.proto.errors import FieldError
+from cometmq.proto.header_rules import HeaderField, header_fields, read_items, read_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+# What msgspec raises for bytes that are not what was asked for. RecursionError: nesting.
+REFUSALS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class HeaderPlan(Generic[S]):
+    """How one header class is read and written."""
+
+    def __init__(self, cls: type[S]) -> None:
+        self.cls = cls
+        self.fields = header_fields(cls)
+        names = {field.name: field.wire_name for field in self.fields}
+        booleans = [field.name for field in self.fields if field.kind is bool]
+        texts = [(field.name, str | None, None) for field in self.fields]
+        words = [(name, Literal["true", "false"] | None, None) for name in booleans]
+        items = [_item(field) for field in self.fields]
+        name = cls.__name__
+        text_struct = msgspec.defstruct(name, texts, rename=names, omit_defaults=True, gc=False)
+        array_struct = msgspec.defstruct(name, items, array_like=True, gc=False)
+        self._words_struct = msgspec.defstruct(name, words, rename=names, gc=False)
+        self._decode_json = json.Decoder(cls, strict=False).decode
+        self._decode_words = json.Decoder(self._words_struct).decode
+        self._decode_array = msgpack.Decoder(array_struct).decode
+        # msgspec takes 1 and "1" for true, Java doesn't: what has become true is looked at again.
+        self._has_true = _has_true(booleans) if booleans else None
+        self.to_text_struct = _text_writer(self.fields, text_struct)
+
+    def read_json(self, raw: bytes | msgspec.Raw) -> S:
+        """Read a header from the JSON text of its `extFields`."""
+        try:
+            header = self._decode_json(raw)
+            if self._has_true is not None and self._has_true(header):
+                self._decode_words(raw)
+        except REFUSALS:
+            return self.cls(*read_texts(self.fields, texts_from_json(raw, self.cls.__name__)))
+        return header
+
+    def read_texts(self, texts: Mapping[str, str]) -> S:
+        """Read a header from a map of strings."""
+        try:
+            header = msgspec.convert(texts, self.cls, strict=False)
+            if self._has_true is not None and self._has_true(header):
+                msgspec.convert(texts, self._words_struct)
+        except REFUSALS:
+            return self.cls(*read_texts(self.fields, texts))
+        return header
+
+    def read_array(self, raw: bytes | msgspec.Raw) -> S:
+        """Read a header from a MessagePack array of typed values in the order of the class."""
+        try:
+            return self.cls(*structs.astuple(self._decode_array(raw)))
+        except REFUSALS:
+            pass
+        try:
+            items: list[Any] = _decode_items(raw) or []
+        except REFUSALS as error:
+            raise FieldError(self.cls.__name__, "fields", f"is not an array: {error}") from None
+        return self.cls(*read_items(self.fields, items))
+
+
+def _item(field: HeaderField) -> tuple[str, Any, Any] | tuple[str, Any]:
+    if field.default is msgspec.NODEFAULT:
+        return field.name, field.annotation
+    return field.name, field.annotation, field.default
+
+
+def _has_true(names: Sequence[str]) -> Callable[[Any], bool]:
+    function: Callable[[Any], bool] = _generate(" or ".join(f"header.{name}" for name in names))
+    return function
+
+
+def _text_writer(
+    fields: Sequence[HeaderField], text_struct: type[msgspec.Struct]
+) -> Callable[[msgspec.Struct], msgspec.Struct]:
+    """Make the function from a header to the struct of its texts."""
+    texts: list[str] = []
+    for field in fields:
+        value = f"header.{field.name}"
+        if field.kind is not str:
+            word = '("true" if value else "false")' if field.kind is bool else "str(value)"
+            value = f"None if (value := {value}) is None else {word}"
+        texts.append(value)
+    function: Callable[[msgspec.Struct], msgspec.Struct] = _generate(
+        f"text_struct({', '.join(texts)})", text_struct=text_struct
+    )
+    return function
+
+
+def _generate(expression: str, **names: Any) -> Any:
+    exec(f"def generated(header): return {expression}", names)
+    return names["generated"]
+
+
+def texts_from_json(raw: bytes | msgspec.Raw, command: str = "command") -> dict[str, str]:
+    """Read the JSON text of `extFields` as a map of strings, whatever the values are."""
+    try:
+        found = _decode_values(raw)
+        if found is None:
+            return {}
+        return {name: text for name, value in found.items() if (text := _text(value)) is not None}
+    except REFUSALS as error:
+        raise FieldError(command, "extFields", f"is not an object of texts: {error}") from None
+
+
+def _text(value: msgspec.Raw) -> str | None:
+    raw = bytes(value)
+    if raw == b"null":
+        return None
+    return _decode_string(raw) if raw.startswith(b'"') else raw.decode()
+
+
+_decode_values = json.Decoder(dict[str, msgspec.Raw] | None).decode
+_decode_string = json.Decoder(str).decode
+_decode_items = msgpack.Decoder(list[Any] | None).decode
