@@ -65,11 +65,14 @@ def test_any_bytes_read_as_apache_reads_them(raw: bytes) -> None:
         (b"ab\x02", {}),
         (b"a\x01b\x02\x02a\x01c\x02", {"a": "c"}),
         (b"a\x01b\x02a\x01\x02", {"a": "b"}),
+        (b"c\x01d\x02a\x01b\x02a\x01\x02a\x01", {"a": "b", "c": "d"}),
         (b"a\x01\xff\x02", {"a": "�"}),
     ],
 )
 def test_odd_properties_read_leniently(raw: bytes, read: dict[str, str]) -> None:
     assert decode_properties(raw) == decode_by_definition(raw) == read
+    found = find_property(raw, b"a")
+    assert (None if found is None else found.decode("utf-8", "replace")) == read.get("a")
 
 
 @given(RAW, st.sampled_from([b"A", b"AB", "é".encode(), b"BA"]))
