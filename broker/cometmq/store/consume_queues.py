@@ -23,6 +23,7 @@ from cometmq.store.entry_disk import EntryDisk
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.open_files import OpenFiles
 from cometmq.store.queue_table import QueueTable, Shape
+from cometmq.store.unsynced import Unsynced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,38 +34,6 @@ if TYPE_CHECKING:
 
 SIMPLE_FOLDER: Final = "consumequeue"
 BATCH_FOLDER: Final = "batchconsumequeue"
-
-
-class Unsynced:
-    """Files and folders that were changed; may be synced in a thread of its own."""
-
-    __slots__ = ("_directories", "_files", "_filesystem")
-
-    def __init__(self, filesystem: FileSystem, files: set[str], directories: set[str]) -> None:
-        self._filesystem = filesystem
-        self._files = files
-        self._directories = directories
-
-    def __len__(self) -> int:
-        return len(self._files) + len(self._directories)
-
-    def sync(self) -> None:
-        """Return when all of it would survive a power cut. An error is final.
-
-        What was removed meanwhile has nothing left to sync.
-        """
-        for path in sorted(self._files):
-            try:
-                file = self._filesystem.open(path)
-            except FileNotFoundError:
-                continue
-            try:
-                file.sync()
-            finally:
-                file.close()
-        for path in sorted(self._directories, key=len, reverse=True):
-            if self._filesystem.exists(path):
-                self._filesystem.sync_directory(path)
 
 
 class ConsumeQueues:

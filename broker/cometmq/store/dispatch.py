@@ -1,4 +1,4 @@
-"""What a record in the log means for the ConsumeQueues: its tags code, and its entry's place.
+"""What a record in the log means for the ConsumeQueues and the index.
 
 Records of a turn go into the queues directly; what is here is for records that were read back:
 after an unclean start, on a replica, and when queues are rebuilt.
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from cometmq.proto.message import StoredMessage
     from cometmq.store.consume_queues import ConsumeQueues
+    from cometmq.store.index import Index
 
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 UNKNOWN_DELAY_MS: Final = 1000
@@ -71,3 +72,17 @@ def place_record(
         int(message.find("INNER_NUM") or 1) if inner else 1,
     )
     return queues.batch.get(topic, message.queue_id).place(entry)
+
+
+def note_record(index: Index, message: StoredMessage) -> None:
+    """Let the index know of a record, unless it has it; a rolled back transaction has no keys."""
+    if (
+        message.physical_offset >= index.resume_offset
+        and message.sys_flag & TRANSACTION_MASK != TransactionType.ROLLED_BACK
+    ):
+        index.add(
+            message.topic_raw,
+            message.properties_raw,
+            message.physical_offset,
+            message.store_timestamp,
+        )

@@ -1,0 +1,363 @@
+"""The index of a store: records by key, in files that follow one another as they fill.
+
+`add` only notes a record; `build` takes its keys out and puts them into the newest file, in the
+background and by hundreds, because numpy's price is per call. A query first builds what waits, so
+that it finds every record that was added.
+
+The newest file's slots are in memory, see `index_file`; those of a file that has just become full
+are written in slices by the following builds, and until they are, `settled_offset` stays low.
+
+What an unclean start keeps is decided by physical offsets. Of files that this store synced, all
+items of records below the checkpoint are there. Of Apache's nothing is known: their items count as
+far as their chains are right, and the last record's are taken back, for it may have had more keys.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from cometmq.proto.java import string_hash
+from cometmq.store.errors import StoreFormatError
+from cometmq.store.index_format import (
+    HEADER_SIZE,
+    SLOT,
+    SLOT_SIZE,
+    IndexHeader,
+    IndexShape,
+    positive_hash,
+    walk_chain,
+)
+from cometmq.store.index_keys import query_key, take_keys
+from cometmq.store.open_files import OpenFiles
+from cometmq.store.unsynced import Unsynced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cometmq.store.config import StoreConfig
+    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.index_file import IndexFile
+
+INDEX_FOLDER: Final = "index"
+OPEN_FILES_MAX: Final = 64
+SLOT_PAGES_A_BUILD: Final = 32
+"""128 KiB of a full file's slots are written with each build: some 30 µs."""
+
+_EVERYTHING: Final = 1 << 62
+
+
+class _Known:
+    """A file on disk, and its slots as long as they are in memory."""
+
+    __slots__ = ("header", "name", "open")
+
+    def __init__(self, name: str, header: IndexHeader) -> None:
+        self.name = name
+        self.header = header
+        self.open: IndexFile | None = None
+
+    def close(self) -> None:
+        """Forget the slots, which are written or will be made again."""
+        if self.open is not None:
+            self.open.close()
+            self.open = None
+
+
+class Index:
+    """The index files of one store. For one thread; `Unsynced.sync` may run in another."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        root: str,
+        config: StoreConfig,
+        *,
+        clean: bool,
+        read_only: bool = False,
+    ) -> None:
+        self._filesystem = filesystem
+        self._root = f"{root}/{INDEX_FOLDER}"
+        self._shape = IndexShape(config.index_slots, config.index_items)
+        self._read_only = read_only
+        self._open_files = OpenFiles(OPEN_FILES_MAX)
+        self._noted: deque[tuple[bytes, bytes, int, int]] = deque()
+        self._keys: list[bytes] = []  # Taken out of their records, with those in parallel.
+        self._offsets: list[int] = []
+        self._times: list[int] = []
+        self._unsynced_files: set[str] = set()
+        self._unsynced_directories: set[str] = set()
+        self.write_error: OSError | None = None
+        """Why keys cannot be written now; None again as soon as some could be."""
+        self._files = self._load(clean)
+        self._resume_offset = self._files[-1].header.end_offset + 1 if self._files else 0
+
+    # Filling
+
+    def add(self, topic: bytes, properties: bytes, physical_offset: int, store_time: int) -> None:
+        """Note a record, in the order of the log, for the next `build`."""
+        self._noted.append((topic, properties, physical_offset, store_time))
+
+    @property
+    def waiting(self) -> int:
+        """How many records were added and not built."""
+        return len(self._noted)
+
+    def build(self, records_max: int, now_ms: int) -> bool:
+        """Index at most so many of the records that wait; whether all are done.
+
+        When the disk refuses it, `write_error` says why, and the keys stay in memory.
+        """
+        take = self._noted.popleft
+        noted = [take() for _ in range(min(records_max, len(self._noted)))]
+        take_keys(noted, self._keys, self._offsets, self._times)
+        try:
+            while self._keys:
+                self._put(now_ms)
+            sealed = self._write_slots(SLOT_PAGES_A_BUILD)
+        except OSError as error:
+            self.write_error = error
+            return False
+        self.write_error = None
+        return sealed and not self._noted
+
+    def finish(self, now_ms: int) -> bool:
+        """Write everything, the newest file's slots too: for a clean stop. Whether it worked."""
+        while not self.build(len(self._noted), now_ms):
+            if self.write_error is not None:
+                return False
+        try:
+            self._write_slots(_EVERYTHING)
+            for known in self._files[-1:]:
+                if known.open is not None:
+                    known.open.write_slots(_EVERYTHING)
+                    self._unsynced_files.add(self._path(known))
+        except OSError as error:
+            self.write_error = error
+            return False
+        return True
+
+    def _put(self, now_ms: int) -> None:
+        import numpy as np
+
+        from cometmq.store.index_hash import key_hashes
+
+        file, path = self._newest(now_ms)
+        count = min(len(self._keys), file.room)
+        file.put(
+            key_hashes(self._keys[:count]),
+            np.array(self._offsets[:count], np.int64),
+            np.array(self._times[:count], np.int64),
+        )
+        self._files[-1].header = file.header
+        self._unsynced_files.add(path)
+        del self._keys[:count], self._offsets[:count], self._times[:count]
+
+    def _newest(self, now_ms: int) -> tuple[IndexFile, str]:
+        """Return the file that has room, making it when there is none."""
+        if not self._files or self._files[-1].header.next_item >= self._shape.items:
+            self._write_slots(_EVERYTHING)  # The file before had a whole file's time for it.
+            self._files.append(self._make(now_ms))
+        known = self._files[-1]
+        return self._opened(known), self._path(known)
+
+    def _write_slots(self, pages_max: int) -> bool:
+        """Write slots of the file before the newest; whether that one is done with."""
+        for known in self._files[-2:-1]:
+            if known.open is not None:
+                self._unsynced_files.add(self._path(known))
+                if not known.open.write_slots(pages_max):
+                    return False
+                known.close()
+        return True
+
+    def _make(self, now_ms: int) -> _Known:
+        name = _name(now_ms)
+        header = IndexHeader()
+        if self._files:
+            last = self._files[-1]
+            name = max(name, f"{int(last.name) + 1:017d}")
+            header = last.header.successor()
+        known = _Known(name, header)
+        if not self._filesystem.exists(self._root):
+            self._filesystem.make_directories(self._root)
+            self._unsynced_directories.add(self._root.rpartition("/")[0])
+        file = self._filesystem.open(self._path(known), create=True)
+        try:
+            file.resize(self._shape.file_size)
+        finally:
+            file.close()
+        self._unsynced_directories.add(self._root)
+        return known
+
+    def _opened(self, known: _Known) -> IndexFile:
+        from cometmq.store.index_file import IndexFile
+
+        if known.open is None:
+            file = self._filesystem.open(self._path(known))
+            known.open = IndexFile(file, self._shape, known.header)
+        return known.open
+
+    # Asking
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        count: int,
+        *,
+        begin_ms: int = 0,
+        end_ms: int = _EVERYTHING,
+        kind: str = "",
+        accept: Callable[[int], bool] | None = None,
+    ) -> list[int]:
+        """Return the physical offsets of records that may have a key, newest first.
+
+        Only hashes are compared, and times only to the second: `accept` says by the record itself
+        whether it counts. With `kind` "T" the key is the tags of records. What waits to be built
+        is not found: build it first.
+        """
+        hashed = positive_hash(string_hash(query_key(topic, key, kind)))
+        found: list[int] = []
+        for known in reversed(self._files):
+            header = known.header
+            if header.begin_time <= end_ms and begin_ms <= header.end_time:
+                for key_hash, offset, at in self._chain(known, hashed, begin_ms):
+                    if key_hash != hashed or at > end_ms or offset in found[-1:]:
+                        continue
+                    if accept is None or accept(offset):
+                        found.append(offset)
+                        if len(found) >= count:
+                            return found
+            if header.begin_time < begin_ms:
+                break
+        return found
+
+    def _chain(self, known: _Known, hashed: int, begin_ms: int) -> Iterator[tuple[int, int, int]]:
+        number = self._files.index(known)
+        file = self._open_files.get(self, number)
+        if file is None:
+            file = self._filesystem.open(self._path(known), read_only=True)
+            self._open_files.put(self, number, file)
+        if known.open is not None:
+            newest = known.open.slot(hashed)
+        else:
+            data = file.read(SLOT_SIZE, HEADER_SIZE + hashed % self._shape.slots * SLOT_SIZE)
+            newest = SLOT.unpack(data)[0] if len(data) == SLOT_SIZE else 0
+        return walk_chain(file, self._shape, known.header, newest, begin_ms)
+
+    # The disk
+
+    @property
+    def settled_offset(self) -> int | None:
+        """The physical offset below which every record's keys are in the files; None for any.
+
+        Not what the disk holds: for that, sync what `take_unsynced` then returns.
+        """
+        bounds = [known.header.end_offset for known in self._files[-2:-1] if known.open]
+        bounds += self._offsets[:1] or [noted[2] for noted in islice(self._noted, 1)]
+        return min(bounds, default=None)
+
+    @property
+    def resume_offset(self) -> int:
+        """The physical offset from which on records are not indexed."""
+        return self._resume_offset
+
+    def take_unsynced(self) -> Unsynced:
+        """Return what was changed since the last time this was asked."""
+        unsynced = Unsynced(self._filesystem, self._unsynced_files, self._unsynced_directories)
+        self._unsynced_files, self._unsynced_directories = set(), set()
+        return unsynced
+
+    def expire(self, min_physical_offset: int) -> int:
+        """Remove the files of which no record is in the log any more; never the newest one."""
+        removed = 0
+        while len(self._files) > 1 and self._files[0].header.end_offset < min_physical_offset:
+            self._remove(self._files[0])
+            removed += 1
+        return removed
+
+    def close(self) -> None:
+        """Close the files; what `finish` did not write has to be recovered."""
+        for known in self._files:
+            known.close()
+        self._open_files.close_all()
+
+    # Opening
+
+    def recover(self, start: int, *, synced: bool) -> int:
+        """Repair the files after an unclean stop; returns from where on records must be added.
+
+        `start` is where the store begins to read the log back. `synced` says that the index was
+        synced, too, up to there; without it the answer may be lower than `start`.
+        """
+        self._verify(start, chains=not synced)
+        if synced:
+            self._resume_offset = start
+        else:
+            last = min(start, self._files[-1].header.end_offset) if self._files else 0
+            self._verify(last, chains=False)
+            self._resume_offset = last
+        return self._resume_offset
+
+    def _verify(self, below: int, *, chains: bool) -> None:
+        """Cut every file that is not full or holds records at or behind an offset.
+
+        With `chains` the two newest in any case: a full one's slots may not be written.
+        """
+        predecessor = IndexHeader()
+        doubted = self._files[-2:] if chains else self._files[-1:]
+        for number, known in enumerate(self._files):
+            header = known.header
+            full = header.next_item >= self._shape.items and known not in doubted
+            if not full or header.end_offset >= below:
+                file = self._opened(known)
+                whole = file.recover(below, predecessor, chains=chains)
+                known.header = file.header
+                file.write_slots(_EVERYTHING)
+                self._unsynced_files.add(self._path(known))
+                self._unsynced_directories.add(self._root)
+                kept = number + (file.header.next_item > 1)
+                if not whole:
+                    for each in self._files[kept:]:
+                        self._remove(each)
+                    return
+            predecessor = known.header
+
+    def _remove(self, known: _Known) -> None:
+        known.close()
+        self._open_files.close_all()  # They are known by number, and numbers move.
+        self._filesystem.remove(self._path(known))
+        self._unsynced_files.discard(self._path(known))
+        self._unsynced_directories.add(self._root)
+        self._files.remove(known)
+
+    def _load(self, clean: bool) -> list[_Known]:
+        files: list[_Known] = []
+        entries = [e for e in self._filesystem.list(self._root) if not e.is_directory]
+        for entry in entries:
+            if not entry.name.isdecimal():
+                continue  # As Apache does: people keep copies here.
+            path = f"{self._root}/{entry.name}"
+            if entry.size != self._shape.file_size and not (
+                entry.size < self._shape.file_size and (not clean or not entry.size)
+            ):
+                raise StoreFormatError(
+                    f"{path}: {entry.size} bytes, where {self._shape.slots} slots and"
+                    f" {self._shape.items} items make {self._shape.file_size}"
+                )
+            file = self._filesystem.open(path, read_only=True)
+            files.append(_Known(entry.name, IndexHeader.unpack(file.read(HEADER_SIZE, 0))))
+            file.close()
+        return files
+
+    def _path(self, known: _Known) -> str:
+        return f"{self._root}/{known.name}"
+
+
+def _name(now_ms: int) -> str:
+    """Return a file's name: the local time, to the millisecond."""
+    local = time.localtime(now_ms // 1000)
+    return f"{time.strftime('%Y%m%d%H%M%S', local)}{now_ms % 1000:03d}"
