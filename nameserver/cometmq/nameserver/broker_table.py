@@ -1,0 +1,139 @@
+"""The brokers that a name server knows: which processes stand behind each broker name.
+
+A broker name is a master (id 0) and its slaves; each of these processes is a `Member`. Members are
+found by their name and id, by (cluster, address) and by the connection that they registered over,
+and this table keeps the three in step. It knows nothing of topics but their names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from cometmq.proto.bodies import DataVersion
+
+MASTER_ID = 0
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One broker process, as it last registered."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    ha_address: str
+    data_version: DataVersion
+    timeout_ms: int
+    """After such a silence it counts as gone."""
+    connection_id: int
+    seen_ms: int
+    """When it last gave a sign of life."""
+
+
+@dataclass(slots=True, eq=False)
+class Broker:
+    """One broker name: its processes by id, and the topics that they serve."""
+
+    name: str
+    cluster: str
+    enable_acting_master: bool = False
+    zone_name: str | None = None
+    members: dict[int, Member] = field(default_factory=dict[int, Member])
+    topics: set[str] = field(default_factory=set[str])
+
+    @property
+    def first_id(self) -> int:
+        """The lowest id that is there: the master's, or that of the slave to act for it."""
+        return min(self.members)
+
+    @property
+    def addresses(self) -> dict[int, str]:
+        """The address of each process by its id, in the order of the ids."""
+        return {broker_id: self.members[broker_id].address for broker_id in sorted(self.members)}
+
+
+class BrokerTable:
+    """Broker names, their members and clusters."""
+
+    def __init__(self) -> None:
+        self._brokers: dict[str, Broker] = {}
+        self._clusters: dict[str, dict[str, None]] = {}  # Names in the order of their coming.
+        self._by_address: dict[tuple[str, str], Member] = {}
+        self._by_connection: dict[int, dict[Member, None]] = {}
+        self._member_count = 0
+
+    @property
+    def brokers(self) -> Mapping[str, Broker]:
+        """The brokers by name; each has a member at least."""
+        return self._brokers
+
+    @property
+    def clusters(self) -> Mapping[str, Iterable[str]]:
+        """The names of each cluster's brokers."""
+        return self._clusters
+
+    @property
+    def member_count(self) -> int:
+        """How many broker processes are known."""
+        return self._member_count
+
+    def at(self, cluster: str, address: str) -> Member | None:
+        """Find a member by its address."""
+        return self._by_address.get((cluster, address))
+
+    def over(self, connection_id: int) -> list[Member]:
+        """Find the members that registered over a connection."""
+        return list(self._by_connection.get(connection_id, ()))
+
+    def silent(self, now_ms: int) -> list[Member]:
+        """Find the members that have been silent for longer than they may be."""
+        return [
+            member
+            for broker in self._brokers.values()
+            for member in broker.members.values()
+            if member.seen_ms + member.timeout_ms < now_ms
+        ]
+
+    def put(self, member: Member) -> Broker:
+        """Take a member in, in the place of any of its name with the same id or address."""
+        broker = self._brokers.get(member.broker_name)
+        if broker is None:
+            broker = self._brokers[member.broker_name] = Broker(member.broker_name, member.cluster)
+        self._clusters.setdefault(member.cluster, {})[broker.name] = None
+        for held in list(broker.members.values()):
+            if held.broker_id == member.broker_id or held.address == member.address:
+                self._unlink(broker, held)
+        broker.members[member.broker_id] = member
+        self._by_address[member.cluster, member.address] = member
+        self._by_connection.setdefault(member.connection_id, {})[member] = None
+        self._member_count += 1
+        return broker
+
+    def remove(self, member: Member) -> Broker:
+        """Let a member go, and its broker with the last one; gives that broker, gone or not."""
+        broker = self._brokers[member.broker_name]
+        self._unlink(broker, member)
+        if not broker.members:
+            del self._brokers[broker.name]
+            for cluster in [name for name, names in self._clusters.items() if broker.name in names]:
+                del self._clusters[cluster][broker.name]
+                if not self._clusters[cluster]:
+                    del self._clusters[cluster]
+        return broker
+
+    def _unlink(self, broker: Broker, member: Member) -> None:
+        del broker.members[member.broker_id]
+        place = (member.cluster, member.address)
+        # Two names may have registered one address: the later one is found by it.
+        if self._by_address.get(place) is member:
+            del self._by_address[place]
+        connected = self._by_connection[member.connection_id]
+        del connected[member]
+        if not connected:
+            del self._by_connection[member.connection_id]
+        self._member_count -= 1

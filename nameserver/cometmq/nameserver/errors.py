@@ -1,0 +1,40 @@
+"""What can go wrong in a name server, and whose fault it is.
+
+::
+
+    NameServerError
+    ├── ConfigError              theirs, the operator's: no such setting, or not with this value
+    │   └── SettingFixedError    it exists, but a running name server does not change it
+    └── RequestError             theirs, the peer's: a request that is refused
+
+A disk that fails is an `OSError`, and a damaged file a `StoreFormatError`, as the store raises it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cometmq.proto.codes import ResponseCode
+
+
+class NameServerError(Exception):
+    """The root of this tree."""
+
+
+class ConfigError(NameServerError):
+    """A setting that does not exist or cannot have this value; the text names it."""
+
+
+class SettingFixedError(ConfigError):
+    """A setting that is fixed while the name server runs."""
+
+
+class RequestError(NameServerError):
+    """A request that is refused: `dispatch` makes the answer of it, and nobody else does."""
+
+    def __init__(self, code: ResponseCode, remark: str) -> None:
+        """Say why in a way that helps who asked."""
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark

@@ -1,0 +1,79 @@
+"""`NameServer`: the name server without its sockets and its clock.
+
+A driver gives it each request that arrived, tells it which connections ended, and lets it look for
+silent brokers every `config.scan_interval_ms`. All verbs return at once, but for a change of the KV
+table, which waits for the disk. One thread calls them::
+
+    server = NameServer.open(config, RealFileSystem(), now_ms=now)
+    response = server.handle(request, connection_id=7, peer="10.0.0.1:40000", now_ms=now)
+    server.connection_lost(7)
+    for connection_id in server.tick(now):
+        ...  # close it
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cometmq.nameserver.dispatch import Dispatcher
+from cometmq.nameserver.kv_config import KvConfig
+from cometmq.nameserver.state import Context, State
+
+if TYPE_CHECKING:
+    from cometmq.nameserver.config import NameServerConfig
+    from cometmq.proto.command import Command
+    from cometmq.store.filesystem import FileSystem
+
+log = logging.getLogger(__name__)
+
+
+class NameServer:
+    """Knows who serves which topic. `now_ms` is of any one clock that goes forward."""
+
+    def __init__(self, config: NameServerConfig, kv: KvConfig, *, now_ms: int) -> None:
+        self._state = State(config, kv, now_ms=now_ms)
+        self._dispatcher = Dispatcher()
+
+    @classmethod
+    def open(cls, config: NameServerConfig, filesystem: FileSystem, *, now_ms: int) -> NameServer:
+        """Start with the KV table of the disk; `StoreFormatError` if that is damaged."""
+        kv = KvConfig.load(filesystem, str(Path(config.kv_config_path).absolute()))
+        return cls(config, kv, now_ms=now_ms)
+
+    @property
+    def config(self) -> NameServerConfig:
+        """The settings in force: requests change some."""
+        return self._state.config
+
+    def handle(
+        self, request: Command, *, connection_id: int, peer: str, now_ms: int
+    ) -> Command | None:
+        """Serve a request; None where no answer is wanted. Nothing that a peer sends raises.
+
+        `connection_id` is any number that no other open connection has.
+        """
+        if request.is_response:
+            return None  # A name server asks nothing.
+        response = self._dispatcher.answer(
+            request, Context(self._state, connection_id, peer, now_ms)
+        )
+        return None if request.is_oneway else response
+
+    def connection_lost(self, connection_id: int) -> None:
+        """Let go the brokers that registered over a connection: they would not answer either."""
+        for member in self._state.routes.connection_lost(connection_id):
+            log.warning("broker %r at %r lost its connection", member.broker_name, member.address)
+
+    def tick(self, now_ms: int) -> list[int]:
+        """Let go the brokers that fell silent; gives their connections, which are to be closed."""
+        expired = self._state.routes.expire(now_ms)
+        for member in expired:
+            log.warning(
+                "broker %r at %r was silent for more than %d ms",
+                member.broker_name,
+                member.address,
+                member.timeout_ms,
+            )
+        return list(dict.fromkeys(member.connection_id for member in expired))

@@ -1,0 +1,39 @@
+"""What the handlers work on: the tables of one name server, and who is asking."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from cometmq.nameserver.answers import Answers
+from cometmq.nameserver.route_table import RouteTable
+
+if TYPE_CHECKING:
+    from cometmq.nameserver.config import NameServerConfig
+    from cometmq.nameserver.kv_config import KvConfig
+
+
+class State:
+    """All that one name server knows."""
+
+    def __init__(self, config: NameServerConfig, kv: KvConfig, *, now_ms: int) -> None:
+        self.config = config
+        self.kv = kv
+        self.started_ms = now_ms
+        self.routes = RouteTable(config)
+        self.answers = Answers(self.routes, config)
+
+    def configure(self, config: NameServerConfig) -> None:
+        """Go on with other settings, at once."""
+        self.config = config
+        self.routes.configure(config)
+        self.answers.configure(config)
+
+
+class Context(NamedTuple):
+    """Where a request came from, and when."""
+
+    state: State
+    connection_id: int
+    peer: str
+    """The address at the other end, for the log."""
+    now_ms: int
