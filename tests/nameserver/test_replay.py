@@ -109,8 +109,8 @@ def replayed(exchange: str) -> Command:
 
 def shape(body: Any) -> Any:
     """A body as a tree, with sets where Apache's order is that of a hash."""
-    tree = loads(body) if body else None
-    if isinstance(tree, dict) and "topicList" in tree:
+    tree: Any = loads(body) if body else {}
+    if "topicList" in tree:
         tree["topicList"] = set(tree["topicList"])
     return tree
 

@@ -202,7 +202,7 @@ def configured(base: NameServerConfig, settings: Mapping[str, object]) -> Config
         if name in _KINDS:
             found[name] = _typed(key, name, value)
         elif key in APACHE_KEYS_IGNORED:
-            warnings.append(f"{key}: a setting of Apache's that has no meaning here")
+            warnings.append(_meaningless(key))
         else:
             raise ConfigError(f"{key}: no such setting{_suggestion(key)}")
     return Configured(replace(base, **found), warnings)
@@ -222,6 +222,8 @@ def reconfigured(config: NameServerConfig, settings: Mapping[str, str]) -> Confi
             raise SettingFixedError(f"{key}: fixed while the name server runs")
         if name in _KINDS:
             found[name] = _typed(key, name, value)
+        elif key in APACHE_KEYS_IGNORED:
+            warnings.append(_meaningless(key))
         else:
             warnings.append(f"{key[:80]!r}: no such setting{_suggestion(key)}; ignored")
     return Configured(replace(config, **found), warnings)
@@ -248,6 +250,10 @@ def _typed(key: str, name: str, value: object) -> Any:
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _meaningless(key: str) -> str:
+    return f"{key}: a setting of Apache's that has no meaning here"
 
 
 def _suggestion(key: str) -> str:

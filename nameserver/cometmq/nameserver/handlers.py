@@ -31,6 +31,7 @@ from cometmq.proto.version import STANDARD_JSON_ROUTE_VERSION
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from cometmq.nameserver.route_table import Registered
     from cometmq.nameserver.state import Context
     from cometmq.proto.command import Command
 
@@ -48,12 +49,12 @@ _UNIT_SUBSCRIBED = 2
 def register_broker(request: Command, context: Context) -> Command:
     """103: a broker is alive and serves these topics. A slave hears where its master is."""
     header = request.read(broker.RegisterBroker)
-    body = request.body or b""
-    if header.body_crc32 and crc31(bytes(body)) != header.body_crc32:
+    received = bytes(request.body or b"")
+    if header.body_crc32 and crc31(received) != header.body_crc32:
         raise RequestError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
     state = context.state
     registration = decode_registration(
-        body,
+        received,
         version=request.version,
         compressed=header.compressed,
         size_max=state.config.registration_size_max,
@@ -62,33 +63,36 @@ def register_broker(request: Command, context: Context) -> Command:
     done = state.routes.register(
         header, table, connection_id=context.connection_id, now_ms=context.now_ms
     )
+    _log_registration(header, len(table.topic_config_table), done, context.peer)
+    fields = broker.RegisterBrokerResponse()
+    if (master := done.master) is not None:
+        fields = broker.RegisterBrokerResponse(master.ha_address, master.address)
+    ordered = None
+    if state.config.return_order_topic_config_to_broker:
+        ordered = state.kv.namespace(ORDER_TOPIC_CONFIG)
+    body = None if ordered is None else KVTable(table=dict(ordered)).encode()
+    return request.answer(_SUCCESS, fields, body=body)
+
+
+def _log_registration(
+    header: broker.RegisterBroker, topic_count: int, done: Registered, peer: str
+) -> None:
     if not done.is_applied:
         log.warning(
             "%s: broker %r %r is ignored, a newer one has its place",
-            context.peer,
+            peer,
             header.broker_name,
             header.broker_addr,
         )
     elif done.is_new:
         log.info(
             "%s: broker %r id %d at %r registered %d topics",
-            context.peer,
+            peer,
             header.broker_name,
             header.broker_id,
             header.broker_addr,
-            len(table.topic_config_table),
+            topic_count,
         )
-    ordered = None
-    if state.config.return_order_topic_config_to_broker:
-        ordered = state.kv.namespace(ORDER_TOPIC_CONFIG)
-    master = done.master
-    return request.answer(
-        _SUCCESS,
-        broker.RegisterBrokerResponse()
-        if master is None
-        else broker.RegisterBrokerResponse(master.ha_address, master.address),
-        body=None if ordered is None else KVTable(table=dict(ordered)).encode(),
-    )
 
 
 def unregister_broker(request: Command, context: Context) -> Command:
@@ -338,8 +342,9 @@ def update_config(request: Command, context: Context) -> Command:
     for warning in warnings:
         log.warning("%s: update of the config: %s", context.peer, warning)
     if config != state.config:
+        changed = as_texts(config).items() - as_texts(state.config).items()
         state.configure(config)
-        log.info("%s: config updated: %s", context.peer, ", ".join(sorted(settings)))
+        log.info("%s: config updated: %s", context.peer, dict(sorted(changed)))
     return request.answer(_SUCCESS)
 
 

@@ -42,7 +42,7 @@ class KvConfig:
         """
         folder, _, name = path.rpartition("/")
         file = TableFile(filesystem, folder, name)
-        found = file.load().tree.get(_MEMBER) or {}
+        found: object = file.load().tree.get(_MEMBER, {})
         try:
             table = msgspec.convert(found, dict[str, dict[str, str]], strict=False)
         except msgspec.ValidationError as error:
