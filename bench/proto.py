@@ -13,6 +13,7 @@ from cometmq.proto.connection import Connection
 from cometmq.proto.frame import FrameParser
 from cometmq.proto.header import from_texts
 from cometmq.proto.header_json import JSON
+from cometmq.proto.header_json_typed import TypedJsonReader
 from cometmq.proto.header_msgpack import MESSAGEPACK
 from cometmq.proto.header_rocketmq import ROCKETMQ
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 BODY = bytes(range(256)) * 4
 PIPELINED = 32
 SEND = from_texts(SendMessageV2, json.loads(YARDSTICK)["extFields"])
+READER = TypedJsonReader({RequestCode.SEND_MESSAGE_V2: SendMessageV2})
 ANSWER = SendMessageResponse(
     msg_id="7F000001000055B5000000000007B916",
     queue_id=3,
@@ -40,10 +42,10 @@ def sent(codec: HeaderCodec) -> bytes:
     return b"".join(Connection().send(request))
 
 
-def parse(codec: HeaderCodec, count: int) -> Callable[[], object]:
+def parse(codec: HeaderCodec, count: int, *, typed: bool = True) -> Callable[[], object]:
     """From one read with so many sends to each one's typed header."""
     stream = sent(codec) * count
-    connection = Connection()
+    connection = Connection(json_reader=READER if typed else None)
 
     def once() -> None:
         connection.receive_data(stream)
@@ -93,6 +95,10 @@ CASES: dict[str, tuple[Callable[[], object], int]] = {
     "json.loads of the header alone": (lambda: json.loads(YARDSTICK), 1),
     "cut a frame (1 KiB body)": (cut(), PIPELINED),
     **codec_cases(JSON),
+    "JSON: bytes → typed send, by a connection without its classes": (
+        parse(JSON, 1, typed=False),
+        1,
+    ),
     **codec_cases(ROCKETMQ),
     **codec_cases(MESSAGEPACK),
 }

@@ -53,8 +53,6 @@ class ReceivedFields(msgspec.Struct, frozen=True, gc=False):
     A base class and not a Protocol, so that telling it apart costs nothing.
     """
 
-    raw: msgspec.Raw
-
     def read(self, cls: type[H], extras: Mapping[str, str] | None) -> H:
         """Read them as a header class; a FieldError names the one that is wrong."""
         raise NotImplementedError

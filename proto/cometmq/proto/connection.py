@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cometmq.proto.command import Buffer, HeaderCodec
+    from cometmq.proto.header_json_typed import TypedJsonReader
 
 FIELDS_MAX = 1024
 PENDING_MAX = 65536
@@ -52,9 +53,13 @@ OFFER_FIELD = "cometmqHeaders"
 _OFFER: Final = {OFFER_FIELD: str(MESSAGEPACK.serialize_type)}
 _NO_OFFER: Final[dict[str, str]] = {}
 
+_UNANSWERED = RESPONSE_FLAG | ONEWAY_FLAG
 _OPAQUE_MAX = 2**31 - 1
 _OPAQUE_MIN = -(2**31)
 _CODE_MAX_ROCKETMQ = 2**15 - 1
+
+
+_DECODERS = {number: codec.decode for number, codec in HEADER_CODECS.items()}
 
 
 class NeedData(Enum):
@@ -89,6 +94,7 @@ Event = Command | Answer | ConnectionClosed | ConnectionBroken | NeedData
 class Connection:
     """The state of one connection.
 
+    `json_reader`, one for all connections, makes reading the requests that it knows faster.
     The limits: `frame_size_max`, `header_size_max` and `fields_max` are what a peer may send;
     `pending_max` is how many requests of ours may wait for an answer. `offer_messagepack` is for
     the side that asks first: see `offer`.
@@ -98,6 +104,7 @@ class Connection:
         self,
         *,
         codec: HeaderCodec = JSON,
+        json_reader: TypedJsonReader | None = None,
         offer_messagepack: bool = False,
         frame_size_max: int = FRAME_SIZE_MAX,
         header_size_max: int = HEADER_SIZE_MAX,
@@ -111,6 +118,9 @@ class Connection:
         self._parser = FrameParser(frame_size_max=frame_size_max, header_size_max=header_size_max)
         self._sent_size_max = frame_size_max - HEAD_SIZE
         self._next_frame = self._parser.next_frame
+        self._decoders = _DECODERS
+        if json_reader is not None:
+            self._decoders = {**_DECODERS, JSON.serialize_type: json_reader.decode}
         self._pending: dict[int, Command] = {}
         self._opaque = 0
         self._stream_ended = False
@@ -161,10 +171,10 @@ class Connection:
         try:
             while (frame := self._next_frame()) is not None:
                 serialize_type, header, body = frame
-                codec = HEADER_CODECS.get(serialize_type)
-                if codec is None:
+                decode = self._decoders.get(serialize_type)
+                if decode is None:
                     raise RemoteProtocolError(f"header type {serialize_type} is unknown")
-                command = codec.decode(header, body, self.fields_max)
+                command = decode(header, body, self.fields_max)
                 if command.flag & RESPONSE_FLAG:
                     if (answer := self._match(command)) is not None:
                         return answer
@@ -186,7 +196,7 @@ class Connection:
         A request that wants an answer is pending from here on. A LocalProtocolError, and nothing
         pending, for what cannot be sent.
         """
-        waits = not command.flag & (RESPONSE_FLAG | ONEWAY_FLAG)
+        waits = not command.flag & _UNANSWERED
         if waits:
             self._check_pending(command)
         elif self._accepting_opaque is not None:

@@ -53,6 +53,7 @@ __all__ = [
     "from_array",
     "from_json",
     "from_texts",
+    "plan_of",
     "refuse_unsayable",
     "texts_from_json",
     "to_array",
@@ -87,6 +88,7 @@ class _Plans(dict[type[Header], HeaderPlan[Any]]):
 
 
 _PLANS = _Plans()
+plan_of = _PLANS.__getitem__
 
 
 def fields_of(cls: type[Header]) -> Sequence[HeaderField]:

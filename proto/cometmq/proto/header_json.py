@@ -29,9 +29,9 @@ from cometmq.proto.header import (
     REFUSALS,
     Header,
     from_json,
+    plan_of,
     refuse_unsayable,
     texts_from_json,
-    to_json_object,
 )
 
 if TYPE_CHECKING:
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from cometmq.proto.header import H
 
 _NAMES = {int(language): language.name for language in Language}
-_NUMBERS: dict[str | int | None, int] = {name: number for number, name in _NAMES.items()}
+LANGUAGE_NUMBERS: dict[str | int | None, int] = {name: number for number, name in _NAMES.items()}
 _OTHER = int(Language.OTHER)
 _UNSET = msgspec.UNSET
 _EMPTY: dict[str, str] = {}
 _NO_FIELDS = msgspec.Raw(b"null")
 # The least that a field takes: "":"",
-_FIELD_SIZE_MIN = 6
+FIELD_SIZE_MIN = 6
 
 
 class _Received(msgspec.Struct, gc=False):
@@ -80,6 +80,8 @@ _encode = json.Encoder().encode
 class JsonFields(ReceivedFields, frozen=True, gc=False):
     """The text of `extFields` as it came."""
 
+    raw: msgspec.Raw
+
     def read(self, cls: type[H], extras: Mapping[str, str] | None) -> H:  # noqa: ARG002  # none come
         """Read the fields as a header class."""
         return from_json(cls, self.raw)
@@ -103,9 +105,9 @@ class JsonCodec:
             raise RemoteProtocolError(f"JSON header: {error}") from None
         fields = found.extFields
         # A header too short to break the limit needs no counting.
-        if len(raw) > fields_max * _FIELD_SIZE_MIN:
+        if len(raw) > fields_max * FIELD_SIZE_MIN:
             _check_count(fields, fields_max)
-        language = _NUMBERS.get(found.language)
+        language = LANGUAGE_NUMBERS.get(found.language)
         if language is None:
             language = _odd_language(found.language)
         return Command(
@@ -125,17 +127,10 @@ class JsonCodec:
     def encode(self, command: Command) -> bytes:
         """Write a header as Java writes it."""
         fields = command.fields
-        members: Any
-        if command.extras:
-            members = command.ext_fields
-        elif isinstance(fields, Header):
-            members = to_json_object(fields)
-        elif isinstance(fields, JsonFields):
-            members = fields.raw
-        elif fields is None:
-            members = _EMPTY if command.flag & RESPONSE_FLAG else _UNSET
+        if isinstance(fields, Header) and not command.extras:
+            members: Any = plan_of(type(fields)).to_text_struct(fields)
         else:
-            members = command.ext_fields
+            members = _members(command)
         remark = command.remark
         language = _NAMES.get(command.language, "OTHER")
         try:
@@ -153,6 +148,15 @@ class JsonCodec:
             )
         except (TypeError, ValueError, OverflowError) as error:
             raise refuse_unsayable(error) from error
+
+
+def _members(command: Command) -> Any:
+    fields = command.fields
+    if isinstance(fields, JsonFields) and not command.extras:
+        return fields.raw
+    if fields is None and not command.extras:
+        return _EMPTY if command.flag & RESPONSE_FLAG else _UNSET
+    return command.ext_fields
 
 
 def _odd_language(said: str | int | None) -> int:

@@ -57,6 +57,8 @@ _encode = msgpack.Encoder().encode
 class ArrayFields(ReceivedFields, frozen=True, gc=False):
     """The array of a header class's values as it came, or nil."""
 
+    raw: msgspec.Raw
+
     def read(self, cls: type[H], extras: Mapping[str, str] | None) -> H:
         """Read the fields as a header class: from the array, or by name where there is none."""
         if extras is not None and self.raw == _NIL:

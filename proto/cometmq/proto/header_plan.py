@@ -38,19 +38,21 @@ class HeaderPlan(Generic[S]):
         name = cls.__name__
         text_struct = msgspec.defstruct(name, texts, rename=names, omit_defaults=True, gc=False)
         array_struct = msgspec.defstruct(name, items, array_like=True, gc=False)
-        self._words_struct = msgspec.defstruct(name, words, rename=names, gc=False)
+        self.words_struct = msgspec.defstruct(name, words, rename=names, gc=False)
         self._decode_json = json.Decoder(cls, strict=False).decode
-        self._decode_words = json.Decoder(self._words_struct).decode
+        self._decode_words = json.Decoder(self.words_struct).decode
         self._decode_array = msgpack.Decoder(array_struct).decode
-        # msgspec takes 1 and "1" for true, Java doesn't: what has become true is looked at again.
-        self._has_true = _has_true(booleans) if booleans else None
+        # Whether a boolean is true; None for a class that has none. msgspec takes 1 and "1" for
+        # true, Java doesn't: what has become true is looked at again.
+        # `words_struct` refuses all but the words.
+        self.has_true = _has_true(booleans) if booleans else None
         self.to_text_struct = _text_writer(self.fields, text_struct)
 
     def read_json(self, raw: bytes | msgspec.Raw) -> S:
         """Read a header from the JSON text of its `extFields`."""
         try:
             header = self._decode_json(raw)
-            if self._has_true is not None and self._has_true(header):
+            if self.has_true is not None and self.has_true(header):
                 self._decode_words(raw)
         except REFUSALS:
             return self.cls(*read_texts(self.fields, texts_from_json(raw, self.cls.__name__)))
@@ -60,8 +62,8 @@ class HeaderPlan(Generic[S]):
         """Read a header from a map of strings."""
         try:
             header = msgspec.convert(texts, self.cls, strict=False)
-            if self._has_true is not None and self._has_true(header):
-                msgspec.convert(texts, self._words_struct)
+            if self.has_true is not None and self.has_true(header):
+                msgspec.convert(texts, self.words_struct)
         except REFUSALS:
             return self.cls(*read_texts(self.fields, texts))
         return header
