@@ -87,6 +87,7 @@ class _Disk:
     now_ms: int
     used: int = 0
     read_only: bool = False
+    is_cold: bool = False
     dead: bool = False
     operations: int = 0
     hook: Hook | None = None
@@ -201,8 +202,8 @@ class SimulatedFile:
         return bytes(self._content.cache[position : position + count])
 
     def read_cached(self, count: int, position: int) -> bytes | None:
-        """Read what is in the page cache: here, all of it."""
-        return self.read(count, position)
+        """Read what is in the page cache: here, all of it or, with `is_cold`, nothing."""
+        return None if self._disk.is_cold else self.read(count, position)
 
     def write(self, data: Buffer, position: int) -> None:
         """Write all of it. On an error an unknown part, from the front, may be written."""
@@ -444,6 +445,15 @@ class SimulatedFileSystem:
     @read_only.setter
     def read_only(self, read_only: bool) -> None:
         self._disk.read_only = read_only
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether nothing is in the page cache as far as `read_cached` says."""
+        return self._disk.is_cold
+
+    @is_cold.setter
+    def is_cold(self, is_cold: bool) -> None:
+        self._disk.is_cold = is_cold
 
     @property
     def hook(self) -> Hook | None:

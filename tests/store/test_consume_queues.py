@@ -169,14 +169,3 @@ def test_until_all_queues_are_cut_the_settled_offset_stays_at_the_cut() -> None:
     again = opened(disk)
     assert again.simple.get("b", 0).max_offset == again.batch.get("c", 1).max_offset == 0
     assert again.simple.get("a", 3).max_offset == 1
-
-
-def test_files_cut_short_by_a_crash_do_not_set_the_file_size_of_longer_ones() -> None:
-    disk = SimulatedFileSystem()
-    disk.make_directories("/store/consumequeue/t/0")
-    for number, size in enumerate((20, 20, FILE_ENTRIES * 10)):
-        file = disk.open(f"/store/consumequeue/t/0/{number * FILE_ENTRIES * 20:020d}", create=True)
-        file.resize(size)
-        file.close()
-    queues = opened(disk, clean=False)
-    assert queues.simple.file_size == FILE_ENTRIES * 20

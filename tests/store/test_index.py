@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 from tests.crash.disk import SimulatedFileSystem
 from tests.store.queue_model import files_below
-from tests.store.records import refuse
 
 from cometmq.store.config import StoreConfig
 from cometmq.store.errors import StoreFormatError
@@ -162,17 +161,3 @@ def test_an_index_file_that_is_gone_is_made_again(number: int) -> None:
         assert list(files_below(disk, "/store").values()) == list(before.values())
     else:  # One in the middle is not missed: the files behind it are whole.
         assert index.query("t", "id11", 9) == [1100]
-
-
-@pytest.mark.parametrize("verb", ["create", "resize"])
-def test_a_file_that_could_not_be_made_leaves_nothing_in_front_of_the_next(verb: str) -> None:
-    disk = SimulatedFileSystem()
-    index = filled(disk, 2)
-    disk.hook = refuse(verb)
-    assert not index.build(100, NOW_MS)
-    assert index.write_error is not None
-    assert index.build(100, NOW_MS + 5000)
-    assert len(files_below(disk, "/store")) == 1
-    again = opened(disk.kill(), clean=False)
-    assert again.recover(200, synced=True) == 200
-    assert again.query("t", "all", 9) == [100, 0]

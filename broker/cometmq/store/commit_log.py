@@ -118,37 +118,24 @@ class CommitLog:
         """Erase what a refused turn left behind the end; nothing to do otherwise."""
         if not self._unerased:
             return
-        try:
-            for position, size in reversed(self._unerased):
-                self.erase(position, size)
-        except OSError as error:
-            raise _not_writeable(error) from error
+        for position, size in reversed(self._unerased):
+            self._erase(position, size)
         self._unerased = []
 
-    def erase(self, position: int, size: int) -> bool:
-        """Write zeros over a part of one segment, where it is not zeros, and sync that.
-
-        What was never written is left alone: in a sparse file zeros would need room. Returns
-        whether anything was there.
-        """
+    def _erase(self, position: int, size: int) -> None:
         segment = self._segments.at(position)
         assert segment is not None, position
         file = self._segments.file(segment)
-        start = position - segment.start
-        dirty = False
-        for place in range(start, start + size, _ERASE_SIZE):
-            count = min(_ERASE_SIZE, start + size - place)
-            data = file.read(count, place)
-            if data != _ZEROS[: len(data)]:
-                file.write(_ZEROS[: len(data)], place)
-                dirty = True
+        try:
+            dirty = erase(file, position - segment.start, size)
+        except OSError as error:
+            raise _not_writeable(error) from error
         if dirty:
             try:
                 file.sync()
             except OSError as error:
                 self._syncer.fail(error)
                 raise SyncFailedError(f"{segment.path}: {error}") from error
-        return dirty
 
     # Reading
 
@@ -167,6 +154,20 @@ class CommitLog:
         if data is None:
             return Cold(segment.path, position, size, physical_offset)
         return data
+
+
+def erase(file: File, position: int, size: int) -> bool:
+    """Write zeros over what is not zeros, and return whether there was any; syncs nothing.
+
+    What was never written is left alone: in a sparse file zeros would need room.
+    """
+    dirty = False
+    for place in range(position, position + size, _ERASE_SIZE):
+        data = file.read(min(_ERASE_SIZE, position + size - place), place)
+        if data != _ZEROS[: len(data)]:
+            file.write(_ZEROS[: len(data)], place)
+            dirty = True
+    return dirty
 
 
 def fetch(filesystem: FileSystem, cold: Cold) -> bytes:

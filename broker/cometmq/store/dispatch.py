@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cometmq.proto.java import tags_code
+from cometmq.proto.properties import find_property, property_finder
 from cometmq.proto.sysflag import TRANSACTION_MASK, SysFlag, TransactionType
 from cometmq.store.batch_consume_queue import BatchEntry
 
@@ -23,24 +24,34 @@ SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 UNKNOWN_DELAY_MS: Final = 1000
 """The delay of a level that the store knows nothing of."""
 
+_find_tags: Final = property_finder(b"TAGS")
 _WITHOUT_ENTRY: Final = (TransactionType.PREPARED, TransactionType.ROLLED_BACK)
 
 
-def entry_tags_code(message: StoredMessage, delay_levels_ms: Sequence[int]) -> int:
+def tags_code_of(
+    topic: str, properties: bytes, store_timestamp: int, delay_levels_ms: Sequence[int]
+) -> int:
     """Return the tags code of a record's entry: a hash, or when a delayed message is due."""
-    if message.topic == SCHEDULE_TOPIC:
-        level = _delay_level(message)
+    if topic == SCHEDULE_TOPIC:
+        level = _delay_level(properties)
         if level > 0:
             levels = len(delay_levels_ms)
             delay = delay_levels_ms[min(level, levels) - 1] if levels else UNKNOWN_DELAY_MS
-            return message.store_timestamp + delay
-    tags = message.tags
-    return tags_code(tags.encode()) if tags else 0
+            return store_timestamp + delay
+    tags = _find_tags(properties)
+    return tags_code(tags) if tags else 0
 
 
-def _delay_level(message: StoredMessage) -> int:
+def entry_tags_code(message: StoredMessage, delay_levels_ms: Sequence[int]) -> int:
+    """Return the tags code of the entry of a record that was read back."""
+    return tags_code_of(
+        message.topic, message.properties_raw, message.store_timestamp, delay_levels_ms
+    )
+
+
+def _delay_level(properties: bytes) -> int:
     try:
-        return int(message.find("DELAY") or 0)
+        return int(find_property(properties, b"DELAY") or 0)
     except ValueError:
         return 0
 

@@ -144,6 +144,14 @@ class Segments:
         return next(reversed(self._row)) + self.size if self._row else 0
 
     @property
+    def data_limit(self) -> int:
+        """The physical offset behind the last byte there is: less when a file was cut short."""
+        if not self._row:
+            return 0
+        last = next(reversed(self._row.values()))
+        return last.start + last.length
+
+    @property
     def pinned_count(self) -> int:
         """Maps of closed segments that slow readers still hold."""
         self._pinned = [mapping for mapping in self._pinned if not mapping.close()]

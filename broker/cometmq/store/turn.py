@@ -40,6 +40,19 @@ class Appended(NamedTuple):
     store_timestamp: int
 
 
+class Origin(NamedTuple):
+    """What the messages of one request share."""
+
+    now_ms: int
+    """When they are stored."""
+    born_timestamp: int
+    born_host: bytes
+    """Packed."""
+    sys_flag: int = 0
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+
 class Destination(Protocol):
     """Where the entry of a record goes once consumers may read it: a ConsumeQueue."""
 
@@ -56,7 +69,7 @@ class Numbered(Protocol):
 
 # A plain tuple, made for each message: a dataclass costs 0.3 µs more. In order: where its entry
 # goes (None: no consumer gets it), physical offset, size, tags code, topic, properties, store time.
-Entry: TypeAlias = "tuple[Destination | None, int, int, int, str, bytes, int]"
+Entry: TypeAlias = "tuple[Destination | None, int, int, int, bytes, bytes, int]"
 
 
 class Turn:

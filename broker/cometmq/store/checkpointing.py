@@ -1,0 +1,183 @@
+"""Taking checkpoints of an open store, in the background and in slices.
+
+A checkpoint says from where on an unclean start must read the log. To move it on, in this order:
+
+1. the log is synced up to a mark, its end at that moment;
+2. what waits in memory of the ConsumeQueues and the index, up to the mark, is written to its files;
+3. these files are synced, in a thread;
+4. only then is the checkpoint written.
+
+Each step leaves a store that the checkpoint before it describes. Nothing stands still meanwhile:
+what is written after the mark may or may not be in the files, and is read back again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from cometmq.store.checkpoint import Claims, Longs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cometmq.store.appending import Appender
+    from cometmq.store.checkpoint import CheckpointFile
+    from cometmq.store.config import StoreConfig
+    from cometmq.store.consume_queues import ConsumeQueues
+    from cometmq.store.index import Index
+    from cometmq.store.sync import Jobs, Syncer
+    from cometmq.store.unsynced import Unsynced
+
+QUEUE_WRITES_A_TICK: Final = 32
+"""Of some 5 µs each."""
+INDEXED_A_TICK: Final = 256
+"""Records, of some 0.5 µs each."""
+SETTLED_A_TICK: Final = 8
+"""Queues that are cut after an unclean start, some 20 µs each."""
+
+
+class Checkpointer:
+    """Writes behind what puts left in memory, and takes checkpoints."""
+
+    def __init__(
+        self,
+        appender: Appender,
+        syncer: Syncer,
+        queues: ConsumeQueues,
+        index: Index | None,
+        file: CheckpointFile,
+        claims: Claims,
+        longs: Longs,
+        config: StoreConfig,
+        jobs: Jobs,
+    ) -> None:
+        self._appender = appender
+        self._syncer = syncer
+        self._queues = queues
+        self._index = index
+        self._file = file
+        self._claims = claims
+        self._longs = longs
+        self._config = config
+        self._jobs = jobs
+        self._settling: Iterator[None] = queues.settle()
+        self._ages: deque[tuple[int, int]] = deque()  # When the log had which readable end.
+        self._last_ms: int | None = None
+        self._mark: tuple[int, int] | None = None  # Readable end, and its last store timestamp.
+        self._is_syncing = False
+        self.write_error: OSError | None = None
+        """Why the checkpoint cannot be written now; tried again with the next one."""
+
+    @property
+    def claims(self) -> Claims:
+        """What the checkpoint on the disk claims."""
+        return self._claims
+
+    def tick(self, now_ms: int) -> bool:
+        """Do a slice of what waits, at most some 500 µs; returns whether more is waiting."""
+        more = self._write_behind(now_ms)
+        if not self._is_syncing and self._mark is None and self._is_due(now_ms):
+            self._begin(now_ms)
+        if self._mark is not None and not more and not self._is_syncing:
+            self._sync(self._mark)
+        return more
+
+    def _write_behind(self, now_ms: int) -> bool:
+        for _ in range(SETTLED_A_TICK):
+            next(self._settling, None)
+        more = False
+        if self._index is not None:
+            more = not self._index.build(INDEXED_A_TICK, now_ms)
+        up_to = self._aged(now_ms) if self._mark is None else self._mark[0]
+        return not self._queues.write_behind(up_to, QUEUE_WRITES_A_TICK) or more
+
+    def _aged(self, now_ms: int) -> int:
+        """Return the end of the log as it was one interval ago."""
+        ages = self._ages
+        end = self._appender.published_offset
+        if not ages or ages[-1][1] != end:
+            ages.append((now_ms, end))
+        aged = 0
+        while ages and ages[0][0] <= now_ms - self._config.consume_queue_write_interval_ms:
+            aged = ages.popleft()[1]
+        return aged
+
+    def _is_due(self, now_ms: int) -> bool:
+        unclaimed = self._appender.published_offset - self._claims.recover_from
+        if self._last_ms is None:
+            self._last_ms = now_ms
+        waited = now_ms - self._last_ms >= self._config.checkpoint_interval_ms
+        return unclaimed >= self._config.checkpoint_bytes or (unclaimed > 0 and waited)
+
+    def _begin(self, now_ms: int) -> None:
+        self._last_ms = now_ms
+        self._mark = (self._appender.published_offset, self._appender.published_timestamp)
+        self._syncer.request(self._appender.end_offset)
+
+    def _sync(self, mark: tuple[int, int]) -> None:
+        """Have the rest done in a thread, once the log is synced up to the mark."""
+        if self._syncer.synced_offset < mark[0]:
+            return
+        job = self._job(mark)
+        self._is_syncing = True
+        self._mark = None
+        self._jobs.submit(job)
+
+    def finish(self) -> bool:
+        """Take the last checkpoint, of everything; whether it says so. Waits for the disk."""
+        end = self._appender.published_offset
+        self._job((end, self._appender.published_timestamp))()
+        return self._claims.recover_from == end and self._syncer.failure is None
+
+    def _job(self, mark: tuple[int, int]) -> Callable[[], None]:
+        """Return what syncs the files as they are now and then writes the checkpoint."""
+        bounds = [self._syncer.synced_offset, self._appender.published_offset]
+        unsynced: list[Unsynced] = [self._queues.take_unsynced()]
+        settled = self._queues.settled_offset
+        if settled is not None:
+            bounds.append(settled)
+        if self._index is not None:
+            unsynced.append(self._index.take_unsynced())
+            settled = self._index.settled_offset
+            if settled is not None:
+                bounds.append(settled)
+        recover_from = max(min(bounds), self._claims.recover_from)
+        claims = Claims(
+            recover_from=recover_from,
+            verify_from=self._claims.recover_from,
+            synced_offset=self._syncer.synced_offset,
+            segment_size=self._claims.segment_size,
+        )
+        longs = self._longs
+        if recover_from >= mark[0]:
+            longs = Longs(
+                log_timestamp=mark[1],
+                queues_timestamp=mark[1],
+                index_timestamp=mark[1],
+                master_flushed_offset=longs.master_flushed_offset,
+                confirm_offset=recover_from,
+                queues_offset=recover_from,
+            )
+
+        def sync() -> None:
+            try:
+                for each in unsynced:
+                    each.sync()
+            except OSError as error:
+                self._syncer.fail(error)
+            else:
+                self._write(longs, claims)
+            self._is_syncing = False
+
+        return sync
+
+    def _write(self, longs: Longs, claims: Claims) -> None:
+        """Replace the checkpoint. When the disk refuses it, the one before stays true."""
+        try:
+            self._file.write(longs, claims)
+        except OSError as error:
+            self.write_error = error
+        else:
+            self.write_error = None
+            self._claims, self._longs = claims, longs

@@ -1,0 +1,361 @@
+"""The store: put messages, commit turns, read them by offset, by key and by time.
+
+For one thread, the one that owns it; only `fetch` may be called from others. Nothing here waits for
+the disk except where it says so. The owner::
+
+    store = MessageStore.open("data", StoreConfig(), on_change=wake_the_loop, now_ms=now_ms)
+    store.put(...)                 # as often as it likes
+    end = store.commit()           # at the end of its turn: one write
+    synced = store.advance()       # when woken: publishes and returns what is durable
+    store.tick(now_ms)             # every few ms: writes behind, indexes, takes checkpoints
+    store.close(now_ms)
+
+With `Flush.SYNC` a message may be acknowledged, and is readable, when `advance` has returned at
+least the `end` of its commit; with `Flush.ASYNC` after the commit.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from cometmq.proto.errors import MessageError
+from cometmq.proto.message import read_message
+from cometmq.proto.record import MAGIC_V1, MAGIC_V2
+from cometmq.store.commit_log import Cold, fetch
+from cometmq.store.config import Flush
+from cometmq.store.errors import StoreNotWriteableError, SyncFailedError
+from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.lock import mark_shut_down
+from cometmq.store.opening import Opening
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cometmq.store.batch_consume_queue import BatchConsumeQueue
+    from cometmq.store.config import StoreConfig
+    from cometmq.store.consume_queue import Boundary, ConsumeQueue
+    from cometmq.store.filesystem import Buffer, FileSystem
+    from cometmq.store.opening import Opened
+    from cometmq.store.reading import Fetched
+
+_HEAD: Final = struct.Struct(">iI20xq")  # Size, magic and physical offset, see `proto.record`.
+_STORE_TIMES_SIZE: Final = 76
+"""Bytes of a record that its store timestamp lies in, whatever its hosts are."""
+
+_PAGE_SIZE: Final = 4096
+_EVERYTHING: Final = 1 << 62
+
+
+class _NeedsDiskError(Exception):
+    """What a lookup needs is cold; caught where the lookup began."""
+
+    def __init__(self, cold: Cold) -> None:
+        super().__init__(cold)
+        self.cold = cold
+
+
+class MessageStore:
+    """An open store; see the module for who may call what, and when."""
+
+    def __init__(
+        self, filesystem: FileSystem, root: str, config: StoreConfig, parts: Opened
+    ) -> None:
+        """Use `open`."""
+        self.root = root
+        self.queues = parts.queues
+        self.segments = parts.segments
+        self.kept = parts.kept
+        """Where the torn tail is kept that this start cut off; None when it cut nothing."""
+        self._filesystem = filesystem
+        self._config = config
+        self._parts = parts
+        self._refusal: StoreNotWriteableError | None = None
+        self._flushed_ms = 0
+        self._prepare_at = 0
+        # Bound here, because the way through one more function costs 0.1 µs a message.
+        self.put = parts.appender.put
+        self.put_batch = parts.appender.put_batch
+        self.read = parts.reader.read
+
+    @classmethod
+    def open(
+        cls,
+        root: str,
+        config: StoreConfig,
+        *,
+        now_ms: int,
+        filesystem: FileSystem | None = None,
+        is_batch_topic: Callable[[str], bool] | None = None,
+        on_change: Callable[[], None] = lambda: None,
+        threads: bool = True,
+    ) -> MessageStore:
+        """Open a store, making it when there is none. May take seconds after an unclean stop.
+
+        `is_batch_topic` says of a topic whether its batches stay one record (`queue.type=BatchCQ`);
+        without it the folders say so. `on_change` is called in a thread when `advance` has
+        something to do. Without `threads` nothing is done in the background until `run_jobs`.
+
+        `StoreFilesError`, with nothing changed, when what stands in the folder cannot be opened.
+        """
+        filesystem = RealFileSystem() if filesystem is None else filesystem
+        parts = Opening(
+            filesystem,
+            root,
+            config,
+            is_batch_topic=is_batch_topic,
+            on_change=on_change,
+            now_ms=now_ms,
+            process_id=os.getpid(),
+        ).run()
+        store = cls(filesystem, root, config, parts)
+        if threads:
+            parts.syncer.thread.start()
+            parts.jobs.thread.start()
+        store._prepare_next(parts.log.end_offset)
+        return store
+
+    # Writing
+
+    @property
+    def pending_size(self) -> int:
+        """Bytes that wait for `commit`: who collects more than it likes may commit earlier."""
+        return self._parts.appender.pending_size
+
+    @property
+    def end_offset(self) -> int:
+        """The end of the log, what waits for `commit` left out."""
+        return self._parts.log.end_offset
+
+    @property
+    def readable_offset(self) -> int:
+        """The end of what can be read."""
+        return self._parts.appender.published_offset
+
+    @property
+    def first_offset(self) -> int:
+        """Where the log begins: what was in front of it has expired."""
+        return self._parts.log.first_offset
+
+    def commit(self) -> int:
+        """Write what was put since the last commit, in one go; returns the end of the log.
+
+        `PutRefusedError` when nothing of it is stored.
+        """
+        end = self._parts.appender.commit()
+        if end >= self._prepare_at:
+            self._prepare_next(end)
+        return end
+
+    def advance(self) -> int:
+        """Publish what the disk has confirmed; returns how far the log is synced.
+
+        After a failed sync every put and commit is refused, for good: see `SyncFailedError`.
+        """
+        return self._parts.appender.advance()
+
+    @property
+    def failure(self) -> OSError | None:
+        """The sync that failed, if one did: the process has to stop."""
+        return self._parts.syncer.failure
+
+    def _prepare_next(self, end: int) -> None:
+        """Have the next segment made once the one that is written to is half full."""
+        size = self.segments.size
+        start = end - end % size
+        is_half_full = end - start >= size // 2
+        if start not in self.segments:
+            self._parts.jobs.submit(lambda: _prepare(self.segments.prepare, start))
+        elif is_half_full:
+            self._parts.jobs.submit(lambda: _prepare(self.segments.prepare, start + size))
+        self._prepare_at = start + size if is_half_full else start + size // 2
+
+    def refuse_puts(self, reason: str | None) -> None:
+        """Refuse puts for lack of room, say; None takes them again."""
+        self._refusal = None if reason is None else StoreNotWriteableError(reason)
+        self._judge_disk()
+
+    def _judge_disk(self) -> None:
+        """Take no puts while the disk refuses what earlier ones left in memory."""
+        parts = self._parts
+        error = parts.queues.write_error or (parts.index.write_error if parts.index else None)
+        refusal = self._refusal
+        if error is not None:
+            refusal = StoreNotWriteableError(f"the disk refuses the queues or the index: {error}")
+        parts.appender.refuse(refusal)
+
+    # Upkeep
+
+    def tick(self, now_ms: int) -> bool:
+        """Do a slice of the work that puts left behind; whether more of it waits already."""
+        self.advance()
+        if self._config.flush is Flush.ASYNC:
+            self._flush(now_ms)
+        more = self._parts.checkpointer.tick(now_ms)
+        self._judge_disk()
+        return more
+
+    def _flush(self, now_ms: int) -> None:
+        config = self._config
+        end = self.end_offset
+        pages = end // _PAGE_SIZE - self._parts.syncer.synced_offset // _PAGE_SIZE
+        interval_ms = config.flush_interval_ms
+        if pages < config.flush_least_pages:
+            interval_ms = config.flush_thorough_interval_ms
+        if now_ms - self._flushed_ms >= interval_ms:
+            self._flushed_ms = now_ms
+            self._parts.syncer.request(end)
+
+    def run_jobs(self) -> None:
+        """Do what the threads would do, in this one, for a store that was opened without."""
+        self._parts.jobs.step()
+        self._parts.syncer.step()
+
+    def close(self, now_ms: int) -> bool:
+        """Close the store; whether the next start finds a clean shutdown. Waits for the disk.
+
+        What was put and not committed is dropped. When the disk refuses something, the next start
+        reads the tail of the log back: nothing that was acknowledged is lost.
+        """
+        parts = self._parts
+        parts.syncer.thread.stop()
+        parts.jobs.thread.stop()
+        clean = False
+        with suppress(OSError, StoreNotWriteableError, SyncFailedError):
+            clean = self._settle(now_ms)
+            if clean:
+                mark_shut_down(self._filesystem, self.root)
+        parts.queues.close()
+        if parts.index is not None:
+            parts.index.close()
+        parts.checkpoint_file.close()
+        parts.segments.close()
+        parts.lock.close()
+        return clean
+
+    def _settle(self, now_ms: int) -> bool:
+        """Bring everything to the disk, and a checkpoint that says so."""
+        parts = self._parts
+        parts.jobs.step()
+        parts.log.erase_refused()
+        parts.syncer.request(parts.log.end_offset)
+        parts.syncer.step()
+        if parts.syncer.failure is not None:
+            return False
+        parts.appender.advance()
+        for _ in parts.queues.settle():
+            pass
+        if not parts.queues.write_behind(_EVERYTHING, _EVERYTHING):
+            return False
+        if parts.index is not None and not parts.index.finish(now_ms):
+            return False
+        return parts.checkpointer.finish()
+
+    # Reading: `read`, see `QueueReader.read`, and
+
+    def fetch(self, cold: Cold) -> tuple[Cold, bytes]:
+        """Read what is cold, from any thread, waiting for the disk."""
+        return cold, fetch(self._filesystem, cold)
+
+    def find_record(
+        self, physical_offset: int, fetched: Fetched | None = None
+    ) -> Buffer | Cold | None:
+        """Return the record at a physical offset, None when none begins there."""
+        end = self.readable_offset
+        room = self.segments.size - physical_offset % self.segments.size
+        if not self.first_offset <= physical_offset <= end - _HEAD.size or room < _HEAD.size:
+            return None
+        reader = self._parts.reader
+        head = reader.piece(physical_offset, _HEAD.size, fetched)
+        if head is None or isinstance(head, Cold):
+            return head if head is None else reader.ahead(head)
+        size, magic, offset = _HEAD.unpack_from(head)
+        if magic not in (MAGIC_V1, MAGIC_V2) or offset != physical_offset:
+            return None
+        if not _STORE_TIMES_SIZE < size <= min(room, end - physical_offset):
+            return None
+        return reader.piece(physical_offset, size, fetched)
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """The queue offset of the first message that is kept; 0 when there is no such queue."""
+        queue = self._find_queue(topic, queue_id)
+        return 0 if queue is None else queue.min_offset
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """The queue offset that the next readable message gets; 0 when there is no such queue."""
+        queue = self._find_queue(topic, queue_id)
+        return 0 if queue is None else queue.max_offset
+
+    def offset_by_time(
+        self,
+        topic: str,
+        queue_id: int,
+        timestamp: int,
+        boundary: Boundary,
+        fetched: Fetched | None = None,
+    ) -> int | Cold:
+        """Return the queue offset for a store timestamp; `Cold` when a record must be fetched.
+
+        Each record that was fetched must be given again with the next call, too.
+        """
+        queue = self.queues.simple.find(topic, queue_id)
+        if queue is None:
+            batch_queue = self.queues.batch.find(topic, queue_id)
+            return 0 if batch_queue is None else batch_queue.offset_by_time(timestamp, boundary)
+        try:
+            return queue.offset_by_time(
+                timestamp, boundary, lambda offset, size: self._store_time(offset, size, fetched)
+            )
+        except _NeedsDiskError as needs:
+            return needs.cold
+
+    def _store_time(self, physical_offset: int, size: int, fetched: Fetched | None) -> int:
+        if not self.first_offset <= physical_offset <= self.readable_offset - size:
+            return -1
+        piece = self._parts.reader.piece(physical_offset, size, fetched)
+        if isinstance(piece, Cold):
+            raise _NeedsDiskError(piece)
+        if piece is None:
+            return -1
+        try:
+            return read_message(bytes(piece)).store_timestamp
+        except MessageError:
+            return -1
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        count: int,
+        *,
+        begin_ms: int,
+        end_ms: int,
+        now_ms: int,
+        kind: str = "",
+    ) -> list[int]:
+        """Return physical offsets of records that may have a key, newest first.
+
+        Only hashes are compared, as Apache's brokers do: whoever reads the records has to look at
+        the key itself. Waits for the disk.
+        """
+        index = self._parts.index
+        if index is None:
+            return []
+        index.build(index.waiting, now_ms)
+        return index.query(topic, key, count, begin_ms=begin_ms, end_ms=end_ms, kind=kind)
+
+    def destroy_queues(self, topic: str) -> None:
+        """Remove all queues of a topic; its records stay until they expire."""
+        self.queues.destroy(topic)
+        self._parts.appender.forget(topic)
+
+    def _find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | BatchConsumeQueue | None:
+        return self.queues.simple.find(topic, queue_id) or self.queues.batch.find(topic, queue_id)
+
+
+def _prepare(prepare: Callable[[int], None], start: int) -> None:
+    """Make a segment ahead of need; if the disk refuses it, the put that needs it is told so."""
+    with suppress(OSError):
+        prepare(start)

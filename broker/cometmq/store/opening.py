@@ -1,0 +1,316 @@
+"""Opening a store: lock it, find the end of its log, repair, replay, and put the parts together.
+
+Until `find_end` has accepted the log, nothing but the lock is touched: a refusal leaves every byte
+as it was. Then `abort` is written, then a checkpoint that is true whatever happens next, and only
+then is anything cut, erased or written again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cometmq.store.appending import Appender
+from cometmq.store.checkpoint import CheckpointFile, Claims, Longs, load_checkpoint
+from cometmq.store.checkpointing import Checkpointer
+from cometmq.store.commit_log import CommitLog
+from cometmq.store.consume_queues import ConsumeQueues
+from cometmq.store.dispatch import place_record
+from cometmq.store.errors import MissingEntriesError, NotAStoreError
+from cometmq.store.index import Index
+from cometmq.store.lock import acquire_lock, mark_running, was_shut_down
+from cometmq.store.reading import QueueReader
+from cometmq.store.recovery import (
+    LogEnd,
+    Start,
+    choose_start,
+    find_end,
+    queues_end,
+    records_up_to,
+    repair,
+)
+from cometmq.store.segments import Segments
+from cometmq.store.sync import Jobs, Syncer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cometmq.store.checkpoint import Checkpoint
+    from cometmq.store.config import StoreConfig
+    from cometmq.store.filesystem import File, FileSystem
+    from cometmq.store.turn import Entry
+
+LOG_FOLDER: Final = "commitlog"
+
+_KNOWN_NAMES: Final = frozenset(
+    {
+        *(LOG_FOLDER, "consumequeue", "consumequeue_ext", "batchconsumequeue", "index"),
+        *("checkpoint", "abort", "abort.bak", "lock", "config", "integrity", "cut"),
+        *("timerwheel", "timerlog", "compaction", "kvStore", "rocksdbstore"),
+    }
+)
+_REPLAY_BUILD: Final = 4096
+"""Records indexed at a time while the log is read back: numpy's price is per call."""
+
+
+class History(Enum):
+    """How the store was left."""
+
+    COMPLETE = auto()
+    """By us, cleanly: the ConsumeQueues and the index hold all of the log."""
+    FOREIGN = auto()
+    """Cleanly, by Apache: their entries are right, as far as they go."""
+    BROKEN_OFF = auto()
+    """Not cleanly, or another program appended: from the start of the replay on, entries may be
+    missing or torn."""
+
+
+class _Found(NamedTuple):
+    history: History
+    checkpoint: Checkpoint
+    segments: Segments
+    queues: ConsumeQueues
+    start: Start
+    end: LogEnd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """The parts of an open store."""
+
+    lock: File
+    log: CommitLog
+    segments: Segments
+    syncer: Syncer
+    jobs: Jobs
+    queues: ConsumeQueues
+    index: Index | None
+    appender: Appender
+    checkpointer: Checkpointer
+    checkpoint_file: CheckpointFile
+    reader: QueueReader
+    kept: str | None
+    """Where a torn tail that was cut is kept."""
+
+
+class Opening:
+    """One opening of a store for writing."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        root: str,
+        config: StoreConfig,
+        *,
+        is_batch_topic: Callable[[str], bool] | None,
+        on_change: Callable[[], None],
+        now_ms: int,
+        process_id: int,
+    ) -> None:
+        self._filesystem = filesystem
+        self._root = root
+        self._config = config
+        self._is_batch_topic = is_batch_topic
+        self._on_change = on_change
+        self._now_ms = now_ms
+        self._process_id = process_id
+        self._index: Index | None = None
+
+    def run(self) -> Opened:
+        """Open the store, or leave it as it was found."""
+        check_root(self._filesystem, self._root)
+        self._filesystem.make_directories(f"{self._root}/{LOG_FOLDER}")
+        lock = acquire_lock(self._filesystem, self._root)
+        try:
+            return self._open(lock)
+        except BaseException:
+            lock.close()
+            raise
+
+    def _open(self, lock: File) -> Opened:
+        found = self._inspect()
+        mark_running(self._filesystem, self._root, self._process_id)
+        found.segments.remove_spare()
+        replay_from = found.start.replay_from
+        if found.history is not History.COMPLETE:
+            replay_from = min(replay_from, self._index_from(found))
+        claims = Claims(
+            recover_from=replay_from,
+            verify_from=replay_from,
+            synced_offset=min(found.start.synced_offset or replay_from, found.end.offset),
+            segment_size=found.segments.size,
+        )
+        longs = _longs(found.checkpoint, claims)
+        file = CheckpointFile(self._filesystem, f"{self._root}/checkpoint")
+        file.write(longs, claims)
+        clean = found.history is not History.BROKEN_OFF
+        kept = repair(
+            self._filesystem, self._root, found.segments, found.start, found.end, clean=clean
+        )
+        file.note_synced(found.end.offset)
+        self._catch_up(found, replay_from)
+        return self._assemble(lock, found, kept, file, claims, longs)
+
+    def _inspect(self) -> _Found:
+        """Find out what there is; changes nothing."""
+        filesystem, root, config = self._filesystem, self._root, self._config
+        clean = was_shut_down(filesystem, root)
+        checkpoint = load_checkpoint(filesystem, f"{root}/checkpoint")
+        segments = load_segments(filesystem, root, config, checkpoint)
+        queues = ConsumeQueues(filesystem, root, config, clean=clean)
+        if self._is_batch_topic is None:
+            self._is_batch_topic = frozenset(queues.batch.topics()).__contains__
+        queues.check_kinds(self._is_batch_topic)
+        start = choose_start(segments, checkpoint, clean=clean)
+        history = History.BROKEN_OFF
+        if clean and checkpoint.claims is None:
+            # Apache dispatches in the order of the log and stops when all is dispatched.
+            dispatched = queues_end(queues)
+            start = start._replace(
+                replay_from=max(dispatched, segments.first_offset),
+                synced_offset=dispatched or None,
+            )
+            history = History.FOREIGN
+        end = find_end(segments, start, clean=clean, unsynced_size_max=config.unsynced_size_max)
+        if clean and checkpoint.claims is not None and start.replay_from == end.offset:
+            history = History.COMPLETE
+        if config.index:
+            self._index = Index(filesystem, root, config, clean=clean)
+        return _Found(history, checkpoint, segments, queues, start, end)
+
+    def _index_from(self, found: _Found) -> int:
+        """Return from where on records may be missing in the index, after repairing it."""
+        index = self._index
+        if index is None:
+            return found.start.replay_from
+        if found.history is History.FOREIGN:
+            resume = index.resume_offset - 1  # The last record that is in it.
+        else:
+            is_ours = found.checkpoint.claims is not None
+            resume = index.recover(found.start.replay_from, synced=is_ours)
+        return max(resume, found.segments.first_offset)
+
+    def _catch_up(self, found: _Found, replay_from: int) -> None:
+        """Bring the ConsumeQueues and the index up to the end of the log.
+
+        From the first record if a queue turns out to lack entries in front of where it should.
+        """
+        queues, segments = found.queues, found.segments
+        queues.correct_min(segments.first_offset)
+        if found.history is History.COMPLETE:
+            return
+        queues_from = found.start.replay_from
+        if found.history is History.BROKEN_OFF:
+            queues.truncate(queues_from)
+        try:
+            self._replay(found, replay_from, queues_from)
+        except MissingEntriesError:
+            queues.truncate(segments.first_offset)
+            self._replay(found, segments.first_offset, segments.first_offset)
+
+    def _replay(self, found: _Found, replay_from: int, queues_from: int) -> None:
+        index = self._index
+        is_batch_topic = self._is_batch_topic
+        assert is_batch_topic is not None
+        levels = self._config.delay_levels_ms
+        for message in records_up_to(found.segments, replay_from, found.end.offset):
+            offset = message.physical_offset
+            if offset >= queues_from:
+                place_record(found.queues, message, is_batch_topic, levels)
+            if index is not None and offset >= index.resume_offset:
+                index.add(
+                    message.topic_raw, message.properties_raw, offset, message.store_timestamp
+                )
+                if index.waiting >= _REPLAY_BUILD:
+                    index.build(_REPLAY_BUILD, self._now_ms)
+
+    def _assemble(
+        self,
+        lock: File,
+        found: _Found,
+        kept: str | None,
+        file: CheckpointFile,
+        claims: Claims,
+        longs: Longs,
+    ) -> Opened:
+        config, queues, index = self._config, found.queues, self._index
+        end = found.end.offset
+        found.segments.synced_offset = end
+        syncer = Syncer(end, note=file.note_synced, on_change=self._on_change)
+        jobs = Jobs()
+        log = CommitLog(found.segments, syncer, end, hot_size=config.hot_size)
+        assert self._is_batch_topic is not None
+        appender = Appender(
+            log,
+            syncer,
+            queues,
+            config,
+            is_batch_topic=self._is_batch_topic,
+            on_published=self._note_for_index,
+        )
+        checkpointer = Checkpointer(
+            appender, syncer, queues, index, file, claims, longs, config, jobs
+        )
+        return Opened(
+            lock=lock,
+            log=log,
+            segments=found.segments,
+            syncer=syncer,
+            jobs=jobs,
+            queues=queues,
+            index=index,
+            appender=appender,
+            checkpointer=checkpointer,
+            checkpoint_file=file,
+            reader=QueueReader(log, queues, config),
+            kept=kept,
+        )
+
+    def _note_for_index(self, entries: list[Entry]) -> None:
+        if self._index is not None:
+            add = self._index.add
+            for _, physical_offset, _, _, topic, properties, store_timestamp in entries:
+                add(topic, properties, physical_offset, store_timestamp)
+
+
+def check_root(filesystem: FileSystem, root: str) -> None:
+    """Refuse a folder that holds something, but nothing of a store."""
+    names = {entry.name for entry in filesystem.list(root)}
+    if names and not names & _KNOWN_NAMES:
+        some = ", ".join(sorted(names)[:3])
+        raise NotAStoreError(
+            f"{root}: holds {some}, but nothing of a store; name an empty folder for a new store"
+        )
+
+
+def load_segments(
+    filesystem: FileSystem,
+    root: str,
+    config: StoreConfig,
+    checkpoint: Checkpoint,
+    *,
+    read_only: bool = False,
+) -> Segments:
+    """Take the log's files as they are."""
+    known = checkpoint.last_claims
+    return Segments(
+        filesystem,
+        f"{root}/{LOG_FOLDER}",
+        config.segment_size,
+        known_size=None if known is None else known.segment_size,
+        maps_max=config.segment_maps_max,
+        read_only=read_only,
+    )
+
+
+def _longs(checkpoint: Checkpoint, claims: Claims) -> Longs:
+    """Apache's numbers while the store is being opened: none claims more than `claims` does."""
+    before = checkpoint.longs
+    if checkpoint.claims is not None and checkpoint.claims.recover_from == claims.recover_from:
+        return before
+    # Without timestamps an Apache that knows no offset here begins with the first segment.
+    return Longs(
+        master_flushed_offset=before.master_flushed_offset,
+        queues_offset=min(before.queues_offset, claims.recover_from),
+    )

@@ -1,0 +1,362 @@
+"""Reading messages by queue offset: which records an answer holds, and their bytes uncopied.
+
+A read looks at a stretch of ConsumeQueue entries, picks records by tag and by content until a limit
+is met, and returns their bytes: records that are neighbours in the log as one slice. What is hot
+are slices of the map. If something is only on the disk, the result's `cold` says what; the caller
+has any thread `fetch` it and reads again with what it got.
+
+Before a slice is returned its first record must be the one that its entry names: a damaged entry
+is an error that names it, never an answer.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from cometmq.proto.message import read_message
+from cometmq.store.commit_log import Cold
+from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
+from cometmq.store.errors import CorruptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.batch_consume_queue import BatchConsumeQueue
+    from cometmq.store.commit_log import CommitLog
+    from cometmq.store.config import StoreConfig
+    from cometmq.store.consume_queues import ConsumeQueues
+    from cometmq.store.filesystem import Buffer
+
+_HEAD: Final = struct.Struct(">i24xq")  # Total size and physical offset, see `proto.record`.
+_I32_SIGN: Final = 1 << 31
+
+Fetched: TypeAlias = "Sequence[tuple[Cold, bytes]]"
+"""What was read from the disk for an earlier `cold`."""
+
+
+class ReadStatus(Enum):
+    """How a read ended; the names are Apache's.
+
+    There is no NO_MATCHED_LOGIC_QUEUE: a queue that does not exist yet reads as an empty one, as it
+    does in Apache's store.
+    """
+
+    FOUND = auto()
+    NO_MESSAGE_IN_QUEUE = auto()
+    NO_MATCHED_MESSAGE = auto()
+    MESSAGE_WAS_REMOVING = auto()
+    OFFSET_FOUND_NULL = auto()
+    OFFSET_TOO_SMALL = auto()
+    OFFSET_OVERFLOW_ONE = auto()
+    OFFSET_OVERFLOW_BADLY = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which messages of a queue a reader wants."""
+
+    codes: Collection[int] | None = None
+    """Tag codes, as signed 32-bit numbers; None for all."""
+    matches: Callable[[StoredMessage], bool] | None = None
+    """A test of the message itself; None for all. It costs a look at each record."""
+
+
+class ReadResult(NamedTuple):
+    """What a read found."""
+
+    status: ReadStatus
+    next_begin_offset: int
+    """Where the reader should go on."""
+    min_offset: int
+    max_offset: int
+    slices: list[Buffer]
+    """The records, in order; neighbours in the log share a slice."""
+    record_count: int = 0
+    """How many they are."""
+    size: int = 0
+    """How many bytes they have."""
+    last_physical_offset: int = -1
+    """Where the last of them stands: how far the reader is behind the end of the log."""
+    cold: tuple[Cold, ...] = ()
+    """What has to be fetched first; there is no status then."""
+
+
+class QueueReader:
+    """Reads the queues of one store."""
+
+    def __init__(self, log: CommitLog, queues: ConsumeQueues, config: StoreConfig) -> None:
+        self._log = log
+        self._queues = queues
+        self._config = config
+        self._hot = (config.read_count_max, config.read_size_max)
+        self._cold = (config.read_cold_count_max, config.read_cold_size_max)
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        count_max: int,
+        *,
+        wanted: Filter | None = None,
+        fetched: Fetched | None = None,
+    ) -> ReadResult:
+        """Read up to `count_max` messages from a queue offset on.
+
+        `CorruptionError` when an entry does not lead to its record.
+        """
+        queue = self._queues.simple.find(topic, queue_id)
+        if queue is None:
+            batch_queue = self._queues.batch.find(topic, queue_id)
+            if batch_queue is None:
+                return ReadResult(ReadStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, [])
+            return self._read_batch(batch_queue, queue_offset, count_max, wanted, fetched)
+        min_offset, max_offset = queue.min_offset, queue.max_offset
+        if not min_offset <= queue_offset < max_offset:
+            return _outside(queue_offset, min_offset, max_offset)
+        count = min(count_max, self._hot[0])
+        if wanted is not None:
+            count = max(count_max, self._config.read_scan_size_max // ENTRY_SIZE)
+        entries = self._entries(queue, queue_offset, count, fetched)
+        if isinstance(entries, Cold):
+            return ReadResult(
+                ReadStatus.FOUND, queue_offset, min_offset, max_offset, [], cold=(entries,)
+            )
+        if not entries:
+            status, next_offset = ReadStatus.OFFSET_FOUND_NULL, self._next_file(queue_offset)
+            return ReadResult(status, next_offset, min_offset, max_offset, [])
+        if wanted is None:
+            result = self._neighbours(entries, queue_offset, min_offset, max_offset)
+            if result is not None:
+                return result
+        selection = _Selection(self, count_max, wanted, fetched)
+        ends = range(queue_offset + 1, queue_offset + 1 + len(entries) // ENTRY_SIZE)
+        selection.run(ENTRY.iter_unpack(entries), ends, queue_offset)
+        return selection.result(min_offset, max_offset)
+
+    def _next_file(self, queue_offset: int) -> int:
+        per_file = self._queues.simple.file_size // ENTRY_SIZE
+        return queue_offset - queue_offset % per_file + per_file
+
+    def _entries(
+        self, queue: ConsumeQueue, queue_offset: int, count: int, fetched: Fetched | None
+    ) -> bytes | Cold:
+        if fetched is not None:
+            return queue.read(queue_offset, count)
+        entries = queue.read_cached(queue_offset, count)
+        if entries is None:
+            file_size = self._queues.simple.file_size
+            number, position = divmod(queue_offset * ENTRY_SIZE, file_size)
+            path = f"{queue.directory}/{number * file_size:020d}"
+            return Cold(path, position, count * ENTRY_SIZE, -1)
+        return entries
+
+    def _neighbours(
+        self, entries: bytes, queue_offset: int, min_offset: int, max_offset: int
+    ) -> ReadResult | None:
+        """The answer when all entries are of hot records that stand one behind the other.
+
+        The usual case of a consumer that keeps up with a busy queue, at a third of the cost.
+        """
+        offsets, sizes, _ = zip(*ENTRY.iter_unpack(entries), strict=True)
+        start: int = offsets[0]
+        last: int = offsets[-1]
+        size: int = sum(sizes)
+        log = self._log
+        count = len(sizes)
+        if (
+            last + sizes[-1] - start != size
+            or start < log.hot_offset
+            or size > self._hot[1]
+            or count > self._hot[0]
+        ):
+            return None
+        piece = self.piece(start, size, None)
+        if piece is None or isinstance(piece, Cold):
+            return None
+        check_head(piece, start, sizes[0])
+        end = queue_offset + count
+        return ReadResult(ReadStatus.FOUND, end, min_offset, max_offset, [piece], count, size, last)
+
+    def _read_batch(
+        self,
+        queue: BatchConsumeQueue,
+        queue_offset: int,
+        count_max: int,
+        wanted: Filter | None,
+        fetched: Fetched | None,
+    ) -> ReadResult:
+        min_offset, max_offset = queue.min_offset, queue.max_offset
+        if not min_offset <= queue_offset < max_offset:
+            return _outside(queue_offset, min_offset, max_offset)
+        entries = queue.read(queue_offset, count_max)
+        selection = _Selection(self, count_max, wanted, fetched)
+        ends = [entry.end_offset for entry in entries]
+        selection.run((entry[:3] for entry in entries), ends, queue_offset)
+        return selection.result(min_offset, max_offset)
+
+    def limits(self, physical_offset: int) -> tuple[int, int]:
+        """Return how many records and bytes a read that begins there may return."""
+        return self._hot if physical_offset >= self._log.hot_offset else self._cold
+
+    def has_expired(self, physical_offset: int) -> bool:
+        """Whether the log begins only behind this offset."""
+        return physical_offset < self._log.first_offset
+
+    def piece(
+        self, physical_offset: int, size: int, fetched: Fetched | None
+    ) -> Buffer | Cold | None:
+        """Return bytes of the log; None when they have expired."""
+        log = self._log
+        room = log.segments.size - physical_offset % log.segments.size
+        if not 0 < size <= room or physical_offset + size > log.end_offset:
+            raise CorruptionError(
+                log.segments.directory,
+                physical_offset,
+                f"a ConsumeQueue names a record of {size} bytes here, which the log, that ends at"
+                f" {log.end_offset}, does not hold; rebuild the queues",
+            )
+        for cold, data in fetched or ():
+            place = physical_offset - cold.physical_offset
+            if cold.physical_offset >= 0 and place >= 0 and place + size <= cold.size:
+                return data[place : place + size] or None
+        return log.find(physical_offset, size)
+
+    def ahead(self, cold: Cold) -> Cold:
+        """Widen what is fetched to what the next entries will probably ask for."""
+        log = self._log
+        room = log.segments.size - cold.position
+        written = log.end_offset - cold.physical_offset
+        return cold._replace(size=max(cold.size, min(self._cold[1], room, written)))
+
+
+class _Selection:
+    """One pass over entries that picks what is wanted until a limit is met."""
+
+    def __init__(
+        self, reader: QueueReader, count_max: int, wanted: Filter | None, fetched: Fetched | None
+    ) -> None:
+        self._reader = reader
+        self._count_max = count_max
+        self._wanted = wanted or Filter()
+        self._fetched = fetched
+        self._picked: list[tuple[int, int]] = []
+        self._size = 0
+        self._next_offset = 0
+        self._expired = False
+        self._cold: list[Cold] = []
+
+    def run(
+        self, entries: Iterable[tuple[int, int, int]], ends: Sequence[int], queue_offset: int
+    ) -> None:
+        """Pick from the entries; `ends` has the queue offset behind each."""
+        self._next_offset = queue_offset
+        for (physical_offset, size, code), end in zip(entries, ends, strict=True):
+            if self._reader.has_expired(physical_offset):
+                self._expired = True
+            elif self._is_wanted(physical_offset, size, code):
+                if self._is_full(size):
+                    return
+                self._picked.append((physical_offset, size))
+                self._size += size
+            elif self._cold:
+                return
+            self._next_offset = end
+
+    def _is_wanted(self, physical_offset: int, size: int, code: int) -> bool:
+        codes, matches = self._wanted.codes, self._wanted.matches
+        if codes is not None and (code + _I32_SIGN & 0xFFFFFFFF) - _I32_SIGN not in codes:
+            return False
+        if matches is None:
+            return True
+        piece = self._reader.piece(physical_offset, size, self._fetched)
+        if isinstance(piece, Cold):
+            self._cold.append(self._reader.ahead(piece))
+            return False
+        if piece is None:
+            self._expired = True
+            return False
+        check_head(piece, physical_offset, size)
+        return matches(read_message(bytes(piece)))
+
+    def _is_full(self, size: int) -> bool:
+        if not self._picked:
+            return False  # The first record is returned whatever its size.
+        count, size_max = self._reader.limits(self._picked[0][0])
+        return len(self._picked) >= min(count, self._count_max) or self._size + size > size_max
+
+    def result(self, min_offset: int, max_offset: int) -> ReadResult:
+        """Return the bytes of what was picked, or why there are none."""
+        slices: list[Buffer] = []
+        if self._picked:
+            self._cold.clear()  # What stopped the pass is asked for by the next read.
+            slices = self._slices()
+        found = ReadResult(
+            ReadStatus.FOUND, self._next_offset, min_offset, max_offset, slices, 0, 0, -1
+        )
+        if self._cold:
+            return found._replace(slices=[], cold=tuple(self._cold))
+        if slices:
+            return found._replace(
+                record_count=len(self._picked),
+                size=self._size,
+                last_physical_offset=self._picked[-1][0],
+            )
+        if self._expired:
+            return found._replace(status=ReadStatus.MESSAGE_WAS_REMOVING)
+        return found._replace(status=ReadStatus.NO_MATCHED_MESSAGE)
+
+    def _slices(self) -> list[Buffer]:
+        slices: list[Buffer] = []
+        for physical_offset, size, first_size in merged(self._picked):
+            piece = self._reader.piece(physical_offset, size, self._fetched)
+            if isinstance(piece, Cold):
+                self._cold.append(piece)
+            elif piece is None:
+                self._expired = True  # While it was fetched. None of the answer is left.
+                return []
+            else:
+                check_head(piece, physical_offset, first_size)
+                slices.append(piece)
+        return slices
+
+
+def _outside(queue_offset: int, min_offset: int, max_offset: int) -> ReadResult:
+    """Answer for an offset at which the queue has no message."""
+    if max_offset == 0:
+        status, next_offset = ReadStatus.NO_MESSAGE_IN_QUEUE, 0
+    elif queue_offset < min_offset:
+        status, next_offset = ReadStatus.OFFSET_TOO_SMALL, min_offset
+    elif queue_offset == max_offset:
+        status, next_offset = ReadStatus.OFFSET_OVERFLOW_ONE, queue_offset
+    else:
+        status, next_offset = ReadStatus.OFFSET_OVERFLOW_BADLY, max_offset
+    return ReadResult(status, next_offset, min_offset, max_offset, [])
+
+
+def check_head(piece: Buffer, physical_offset: int, size: int) -> None:
+    """Raise `CorruptionError` unless a record of that size and place begins with these bytes."""
+    found_size, found_offset = _HEAD.unpack_from(piece)
+    if found_size != size or found_offset != physical_offset:
+        raise CorruptionError(
+            "commitlog",
+            physical_offset,
+            f"a ConsumeQueue names a record of {size} bytes here, but there is one of"
+            f" {found_size} bytes that says it is at {found_offset}; verify the store",
+        )
+
+
+def merged(records: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
+    """Join neighbours: the offset and size of each run, and the size of its first record."""
+    runs: list[tuple[int, int, int]] = []
+    for physical_offset, size in records:
+        if runs and runs[-1][0] + runs[-1][1] == physical_offset:
+            start, before, first_size = runs[-1]
+            runs[-1] = (start, before + size, first_size)
+        else:
+            runs.append((physical_offset, size, size))
+    return runs

@@ -1,0 +1,299 @@
+"""Where the log ends, and what becomes of what stands behind it.
+
+A start reads the log from its last checkpoint to the first place where no sound record begins. What
+that place is depends on three things: whether the last shutdown was clean, whether the disk was
+known to hold the log beyond that place, and whether sound records stand behind it. `VERDICTS` is
+the table, docs/store.md its explanation.
+
+`find_end` changes nothing, so a refusal leaves every byte as it was. `repair` then keeps what it
+cuts in a file of its own, erases it, and writes the tail that no sync was known to cover once more
+and syncs it: after a failed sync the kernel shows bytes that the disk does not have. A start that
+is cut off itself begins again from the same checkpoint and comes to the same end.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cometmq.store.commit_log import erase
+from cometmq.store.errors import CorruptionError
+from cometmq.store.log_scan import LogScan, data_end, last_record_behind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.checkpoint import Checkpoint
+    from cometmq.store.consume_queues import ConsumeQueues
+    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.segments import Segments
+
+_CHUNK_SIZE: Final = 4 << 20
+
+
+class Promise(Enum):
+    """What is known of the disk at the place where the log breaks off."""
+
+    KEPT = auto()
+    """All that was known to be synced is in front of it."""
+    BROKEN = auto()
+    """It was known to be synced further than that."""
+    UNKNOWN = auto()
+    """Nobody noted how far the log was synced."""
+
+
+class Behind(Enum):
+    """What stands behind the place where the log breaks off."""
+
+    NOTHING = auto()
+    """Nothing that is a record."""
+    NEAR = auto()
+    """Records, no further away than data that waits for a sync may reach."""
+    FAR = auto()
+    """Records so far away that what is in front of them must have been synced."""
+
+
+class Verdict(Enum):
+    """What to do about it."""
+
+    CUT = auto()
+    """A torn tail: keep a copy, erase it, go on."""
+    CORRUPT = auto()
+    """Data that was safe is damaged: stop and say where."""
+
+
+VERDICTS: Final[dict[tuple[bool, Promise, Behind], Verdict]] = {
+    # (clean shutdown, promise, behind): verdict
+    (True, Promise.KEPT, Behind.NOTHING): Verdict.CUT,
+    (True, Promise.KEPT, Behind.NEAR): Verdict.CUT,
+    (True, Promise.KEPT, Behind.FAR): Verdict.CUT,
+    (True, Promise.BROKEN, Behind.NOTHING): Verdict.CORRUPT,
+    (True, Promise.BROKEN, Behind.NEAR): Verdict.CORRUPT,
+    (True, Promise.BROKEN, Behind.FAR): Verdict.CORRUPT,
+    (True, Promise.UNKNOWN, Behind.NOTHING): Verdict.CORRUPT,
+    (True, Promise.UNKNOWN, Behind.NEAR): Verdict.CORRUPT,
+    (True, Promise.UNKNOWN, Behind.FAR): Verdict.CORRUPT,
+    (False, Promise.KEPT, Behind.NOTHING): Verdict.CUT,
+    (False, Promise.KEPT, Behind.NEAR): Verdict.CUT,
+    (False, Promise.KEPT, Behind.FAR): Verdict.CORRUPT,
+    (False, Promise.BROKEN, Behind.NOTHING): Verdict.CORRUPT,
+    (False, Promise.BROKEN, Behind.NEAR): Verdict.CORRUPT,
+    (False, Promise.BROKEN, Behind.FAR): Verdict.CORRUPT,
+    (False, Promise.UNKNOWN, Behind.NOTHING): Verdict.CUT,
+    (False, Promise.UNKNOWN, Behind.NEAR): Verdict.CUT,
+    (False, Promise.UNKNOWN, Behind.FAR): Verdict.CORRUPT,
+}
+
+
+class Start(NamedTuple):
+    """From where a start reads the log."""
+
+    scan_from: int
+    """Records from here on are verified."""
+    replay_from: int
+    """Records from here on may be missing in the ConsumeQueues and the index."""
+    synced_offset: int | None
+    """How far the log is known to be synced; None when nobody noted it."""
+
+
+class LogEnd(NamedTuple):
+    """Where the log ends."""
+
+    offset: int
+    data_end: int
+    """Behind the last byte that is not zero: more than `offset` when something has to be cut."""
+    last_store_timestamp: int
+    """Of the last record that was scanned; 0 without one."""
+
+
+def choose_start(segments: Segments, checkpoint: Checkpoint, *, clean: bool) -> Start:
+    """Choose by offsets alone: by our claims, else by Apache's offset, else the first segment.
+
+    Apache's offset, and ours when Apache wrote since, lead to the start of a segment, because only
+    there a record surely begins.
+    """
+    first = segments.first_offset
+    claims = checkpoint.claims
+    if claims is not None:
+        replay_from = max(first, claims.recover_from)
+        verify_from = max(first, claims.verify_from) if clean else replay_from
+        return Start(verify_from, replay_from, claims.synced_offset)
+    noted = checkpoint.longs.queues_offset
+    if checkpoint.last_claims is not None:
+        noted = min(noted, checkpoint.last_claims.recover_from)
+    segment = segments.at(noted) if noted > 0 else None
+    start = first if segment is None else segment.start
+    return Start(start, start, None)
+
+
+def find_end(segments: Segments, start: Start, *, clean: bool, unsynced_size_max: int) -> LogEnd:
+    """Find the end of the log; `CorruptionError` when what stands there may not be cut."""
+    if start.scan_from > segments.data_limit:
+        raise CorruptionError(
+            segments.directory,
+            segments.data_limit,
+            f"the log ends here, but it was safe on the disk up to {start.scan_from};"
+            " restore the missing files from a replica",
+        )
+    scan = LogScan(segments, start.scan_from)
+    last_store_timestamp = 0
+    for message in scan:
+        last_store_timestamp = message.store_timestamp
+    end = scan.end_offset
+    if clean and scan.problem is None and end == start.synced_offset:
+        return LogEnd(end, end, last_store_timestamp)  # Zeros were left behind it.
+    written = data_end(segments, end)
+    promise = _promise(start, end)
+    if written > end or promise is Promise.BROKEN:
+        behind = _behind(segments, end, written, unsynced_size_max)
+        if VERDICTS[clean, promise, behind] is Verdict.CORRUPT:
+            raise _corruption(segments, scan, start, clean=clean)
+    return LogEnd(end, written, last_store_timestamp)
+
+
+def _promise(start: Start, end: int) -> Promise:
+    if start.synced_offset is None:
+        return Promise.UNKNOWN
+    return Promise.KEPT if end >= start.synced_offset else Promise.BROKEN
+
+
+def _behind(segments: Segments, end: int, written: int, unsynced_size_max: int) -> Behind:
+    last = last_record_behind(segments, end + 1, written)
+    if last is None:
+        return Behind.NOTHING
+    return Behind.NEAR if last - end <= unsynced_size_max else Behind.FAR
+
+
+def _corruption(segments: Segments, scan: LogScan, start: Start, *, clean: bool) -> CorruptionError:
+    end = scan.end_offset
+    segment = segments.at(end)
+    path = segments.directory if segment is None else segment.path
+    why = f"no sound record begins here ({scan.problem or 'there are zeros'})"
+    if start.synced_offset is not None and end < start.synced_offset:
+        why += f", but the log was safe on the disk up to offset {start.synced_offset}"
+    elif clean:
+        why += ", but the store was shut down cleanly"
+    else:
+        why += ", but records stand so far behind it that it must have been safe on the disk"
+    return CorruptionError(
+        path,
+        end % segments.size,
+        f"{why}; restore the log from a replica, or cut it here by `cometmq store repair`",
+    )
+
+
+def queues_end(queues: ConsumeQueues) -> int:
+    """Return the end of the last record that a ConsumeQueue knows of.
+
+    After a clean shutdown of Apache, which notes no offset and leaves what it cut standing behind
+    the end of its log, this says how far the log was whole.
+    """
+    end = 0
+    for table in (queues.simple, queues.batch):
+        for queue in table.walk():
+            if queue.end > queue.start:
+                physical_offset, size = queue.head(queue.end - 1)
+                end = max(end, physical_offset + size)
+    return end
+
+
+def repair(
+    filesystem: FileSystem, root: str, segments: Segments, start: Start, end: LogEnd, *, clean: bool
+) -> str | None:
+    """Leave the log on the disk as it was found to be; returns where what was cut is kept."""
+    kept = None
+    if end.data_end > end.offset:
+        kept = _keep(filesystem, root, segments, end)
+        _cut(segments, end)
+    if not clean:
+        first = start.scan_from if start.synced_offset is None else start.synced_offset
+        _write_again(segments, max(first, segments.first_offset), end.offset)
+    return kept
+
+
+def _keep(filesystem: FileSystem, root: str, segments: Segments, end: LogEnd) -> str:
+    """Copy what will be cut into a file of its own; one that a start before made is used again."""
+    folder = f"{root}/cut"
+    number = 0
+    filesystem.make_directories(folder)
+    while filesystem.exists(path := f"{folder}/{end.offset:020d}-{number}"):
+        if _is_copy(filesystem, path, segments, end):
+            return path
+        number += 1
+    file = filesystem.open(path, create=True)
+    try:
+        for position in range(end.offset, end.data_end, _CHUNK_SIZE):
+            size = min(_CHUNK_SIZE, end.data_end - position)
+            file.write(_read(segments, position, size), position - end.offset)
+        file.sync()
+    finally:
+        file.close()
+    filesystem.sync_directory(folder)
+    filesystem.sync_directory(root)
+    return path
+
+
+def _is_copy(filesystem: FileSystem, path: str, segments: Segments, end: LogEnd) -> bool:
+    file = filesystem.open(path, read_only=True)
+    try:
+        return file.size() == end.data_end - end.offset and all(
+            file.read(_CHUNK_SIZE, position - end.offset)
+            == _read(segments, position, min(_CHUNK_SIZE, end.data_end - position))
+            for position in range(end.offset, end.data_end, _CHUNK_SIZE)
+        )
+    finally:
+        file.close()
+
+
+def _read(segments: Segments, physical_offset: int, size: int) -> bytes:
+    """Read over the ends of segments; bytes that a file lacks are zeros."""
+    parts: list[bytes] = []
+    while size:
+        segment = segments.at(physical_offset)
+        assert segment is not None, physical_offset
+        position = physical_offset - segment.start
+        count = min(size, segments.size - position)
+        parts.append(segments.file(segment).read(count, position).ljust(count, b"\0"))
+        physical_offset += count
+        size -= count
+    return b"".join(parts)
+
+
+def _cut(segments: Segments, end: LogEnd) -> None:
+    """Erase what stands behind the end, the last first, and sync that."""
+    segment_end = end.offset - end.offset % segments.size + segments.size
+    if end.data_end > segment_end:
+        segments.remove_from(segment_end)
+    segment = segments.at(end.offset)
+    if segment is not None:
+        segments.complete(segment)
+        file = segments.file(segment)
+        erase(file, end.offset - segment.start, min(end.data_end, segment_end) - end.offset)
+        file.sync()
+
+
+def _write_again(segments: Segments, start: int, end: int) -> None:
+    for segment in segments:
+        if segment.start + segments.size <= start or segment.start >= end:
+            continue
+        file = segments.file(segment)
+        first = max(start - segment.start, 0)
+        last = min(end - segment.start, segments.size)
+        for position in range(first, last, _CHUNK_SIZE):
+            file.write(file.read(min(_CHUNK_SIZE, last - position), position), position)
+        file.sync()
+
+
+def records_up_to(segments: Segments, start: int, end: int) -> Iterator[StoredMessage]:
+    """Yield the records up to an end that was found before; each is verified again."""
+    scan = LogScan(segments, start)
+    yield from scan
+    if scan.end_offset != end:
+        segment = segments.at(scan.end_offset)
+        raise CorruptionError(
+            segments.directory if segment is None else segment.path,
+            scan.end_offset % segments.size,
+            f"no sound record begins here ({scan.problem or 'there are zeros'}), but the log goes"
+            f" on up to offset {end}; restore it from a replica",
+        )
