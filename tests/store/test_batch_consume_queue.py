@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, strategies as st
+from tests.crash.disk import SimulatedFileSystem
+from tests.store.queue_model import EVERYTHING, files_below, open_queues, small_config
+
+from cometmq.store.batch_consume_queue import (
+    BATCH_ENTRY_SIZE,
+    BatchConsumeQueue,
+    BatchEntry,
+)
+from cometmq.store.consume_queue import Boundary
+from cometmq.store.consume_queues import ConsumeQueues
+from cometmq.store.errors import MissingEntriesError
+
+sizes = st.lists(st.integers(1, 9), max_size=40)
+
+
+def queues_on(disk: SimulatedFileSystem, *, clean: bool = True) -> ConsumeQueues:
+    return open_queues(disk, small_config(7), clean=clean)
+
+
+def entries(batch_sizes: list[int]) -> list[BatchEntry]:
+    """One record of each size, stored 10 ms apart."""
+    return [
+        BatchEntry(n * 100, 100, 0, 1000 + n * 10, sum(batch_sizes[:n]), size)
+        for n, size in enumerate(batch_sizes)
+    ]
+
+
+def filled(
+    batch_sizes: list[int], *, written: bool = False
+) -> tuple[SimulatedFileSystem, ConsumeQueues, BatchConsumeQueue]:
+    disk = SimulatedFileSystem()
+    queues = queues_on(disk)
+    queue = queues.batch.get("t", 0)
+    for entry in entries(batch_sizes):
+        queue.append(entry)
+    if written:
+        assert queues.write_behind(EVERYTHING, EVERYTHING)
+    return disk, queues, queue
+
+
+def test_entries_have_apaches_layout() -> None:
+    disk, *_ = filled([4, 1], written=True)
+    (content,) = files_below(disk, "/store/batchconsumequeue").values()
+    assert len(content) == 7 * BATCH_ENTRY_SIZE
+    assert content[46:92].hex() == (
+        "0000000000000064"
+        "00000064"
+        "0000000000000000"
+        "00000000000003f2"
+        "0000000000000004"
+        "0001"
+        "ffffffff"
+        "00000000"
+    )
+
+
+@given(sizes, st.booleans(), st.integers(-1, 400))
+def test_a_message_is_found_in_the_record_that_holds_it(
+    batch_sizes: list[int], written: bool, offset: int
+) -> None:
+    _, _, queue = filled(batch_sizes, written=written)
+    assert (queue.min_offset, queue.max_offset) == (0, sum(batch_sizes))
+    holding = [e for e in entries(batch_sizes) if e.base_offset <= offset < e.end_offset]
+    assert queue.read(offset, 1) == holding
+
+
+def test_a_read_goes_on_to_the_end_of_the_file() -> None:
+    _, _, queue = filled([3] * 20, written=True)
+    assert queue.read(4, 99) == entries([3] * 20)[1:7]
+    assert queue.read(21, 2) == entries([3] * 20)[7:9]
+
+
+@given(sizes, st.integers(0, 5000))
+def test_the_minimum_is_the_first_message_of_the_first_record_in_the_log(
+    batch_sizes: list[int], gone: int
+) -> None:
+    _, queues, queue = filled(batch_sizes)
+    queues.correct_min(gone)
+    kept = [entry for entry in entries(batch_sizes) if entry.physical_offset >= gone]
+    assert queue.min_offset == (kept[0].base_offset if kept else sum(batch_sizes))
+    assert queue.max_offset == sum(batch_sizes)
+
+
+@given(sizes, st.integers(980, 1420))
+def test_lookup_by_time_gives_the_first_message_of_a_record(
+    batch_sizes: list[int], time: int
+) -> None:
+    _, _, queue = filled(batch_sizes)
+    made = entries(batch_sizes)
+    lower = next((e.base_offset for e in made if e.store_time >= time), sum(batch_sizes))
+    upper = max((e.base_offset for e in made if e.store_time <= time), default=0)
+    assert queue.offset_by_time(time, Boundary.LOWER) == lower
+    assert queue.offset_by_time(time, Boundary.UPPER) == upper
+
+
+@given(sizes, st.integers(0, 4000), st.integers(0, 1 << 32), st.booleans())
+def test_after_a_power_cut_the_log_gives_every_entry_back(
+    batch_sizes: list[int], checkpoint: int, seed: int, synced: bool
+) -> None:
+    disk, queues, _ = filled(batch_sizes, written=True)
+    checkpoint = min(checkpoint, len(batch_sizes) * 100)
+    if synced:
+        queues.take_unsynced().sync()
+    again = queues_on(disk.power_cut(Random(seed)), clean=False)
+    again.truncate(checkpoint if synced else 0)
+    queue = again.batch.get("t", 0)
+    for entry in entries(batch_sizes):
+        if entry.physical_offset >= (checkpoint if synced else 0):
+            assert queue.place(entry)
+    assert not any(queue.place(entry) for entry in entries(batch_sizes))
+    assert queue.next_offset == queue.max_offset == sum(batch_sizes)
+    found: list[BatchEntry] = []
+    while data := queue.read(found[-1].end_offset if found else 0, 5):
+        found += data
+    assert found == entries(batch_sizes)
+
+
+def test_a_record_of_a_topic_made_again_replaces_the_old_entries() -> None:
+    _, _, queue = filled([3, 3, 3])
+    again = BatchEntry(900, 100, 0, 5000, 0, 2)
+    assert queue.place(again)
+    assert queue.read(0, 9) == [again]
+    assert queue.max_offset == 2
+
+
+def test_a_gap_is_refused_because_messages_would_be_lost() -> None:
+    _, _, queue = filled([3, 3])
+    with pytest.raises(MissingEntriesError, match=r"ends at queue offset 6.*begins at 8"):
+        queue.place(BatchEntry(900, 100, 0, 5000, 8, 2))
+
+
+def test_a_queue_may_start_at_any_message() -> None:
+    _, _, queue = filled([])
+    assert queue.place(BatchEntry(900, 100, 0, 5000, 800, 2))
+    assert (queue.min_offset, queue.max_offset) == (800, 802)
+
+
+def test_a_loaded_queue_goes_on_where_it_ended() -> None:
+    disk, *_ = filled([3, 4], written=True)
+    assert queues_on(disk).batch.get("t", 0).next_offset == 7
+
+
+def test_an_entry_that_cannot_be_read_is_empty() -> None:
+    _, _, queue = filled([3])
+    assert queue.entry(5) == BatchEntry(0, 0, 0, 0, 0, 0)
