@@ -285,6 +285,35 @@ class SimulatedFile:
         self._disk.release(self._content)
 
 
+class SimulatedPartition:
+    """`Partition` of a simulated disk: all of it."""
+
+    def __init__(self, disk: _Disk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+
+    def sync(self) -> None:
+        """Return when all that was written, and all names, would survive a power cut."""
+        disk = self._disk
+        with disk.lock:
+            contents = [node for node in disk.names.live.values() if isinstance(node, Content)]
+            try:
+                number = disk.begin("sync_partition", self._path)
+            except OSError:
+                for content in contents:
+                    content.fail_sync()
+                raise
+            for content in contents:
+                content.sync()
+            for path, node in list(disk.names.live.items()):
+                if isinstance(node, Folder):
+                    disk.names.sync(path)
+            disk.end(number, "sync_partition", self._path)
+
+    def close(self) -> None:
+        """Close it."""
+
+
 class SimulatedFileSystem:
     """`FileSystem` in memory, as one process sees it."""
 
@@ -396,6 +425,13 @@ class SimulatedFileSystem:
             number = disk.begin("sync_directory", path)
             disk.names.sync(path)
             disk.end(number, "sync_directory", path)
+
+    def partition(self, path: str) -> SimulatedPartition:
+        """Open the partition that a folder is on, to sync it."""
+        self._disk.check_alive()
+        if isinstance(self._disk.node(path), Content):
+            raise _error(errno.ENOTDIR, path)
+        return SimulatedPartition(self._disk, path)
 
     def space(self, path: str) -> Space:
         """The partition that the path is on: this disk."""

@@ -332,3 +332,34 @@ def test_one_seed_gives_one_image() -> None:
     file = new_file(disk, b"a" * 5000)
     file.write(b"b" * 5000, 2000)
     assert content(disk.power_cut(Random(7))) == content(disk.power_cut(Random(7)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_synced_partition_holds_survives_a_power_cut(seed: int) -> None:
+    disk = SimulatedFileSystem()
+    disk.make_directories("/a/b")
+    for name in ("/a/one", "/a/b/two"):
+        disk.open(name, create=True).write(b"data" * 1000, 0)
+    disk.partition("/a").sync()
+    disk.remove("/a/one")
+    after = disk.power_cut(Random(seed))
+    assert after.open("/a/b/two").read(9000, 0) == b"data" * 1000
+
+
+def test_after_a_failed_sync_of_a_partition_the_next_proves_nothing() -> None:
+    def refuse(operation: Operation) -> None:
+        if operation.verb == "sync_partition" and operation.moment is Moment.BEFORE:
+            raise OSError(errno.EIO, "refused")
+
+    found: set[bytes] = set()
+    for seed in range(20):
+        disk = SimulatedFileSystem()
+        disk.make_directories("/a")
+        disk.open("/a/one", create=True).write(b"data", 0)
+        disk.hook = refuse
+        with pytest.raises(OSError, match="refused"):
+            disk.partition("/a").sync()
+        disk.hook = None
+        disk.partition("/a").sync()
+        found.add(disk.power_cut(Random(seed)).open("/a/one").read(9, 0))
+    assert found > {b"data"}

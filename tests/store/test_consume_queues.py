@@ -10,6 +10,7 @@ from cometmq.store.batch_consume_queue import BatchEntry
 from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.entry_files import WRITE_BYTES_MAX
 from cometmq.store.errors import StoreFormatError
+from cometmq.store.unsynced import SYNCED_EACH_MAX
 
 FILE_ENTRIES = 10
 
@@ -72,6 +73,20 @@ def test_new_files_outlive_a_power_cut_once_synced() -> None:
         after = opened(disk.power_cut(Random(seed)), clean=False)
         assert after.simple.get("a", 3).max_offset == after.simple.get("b", 0).max_offset == 1
         assert after.batch.get("c", 1).max_offset == 4
+
+
+def test_many_files_are_synced_with_their_partition() -> None:
+    disk = SimulatedFileSystem()
+    queues = opened(disk)
+    for queue_id in range(SYNCED_EACH_MAX):
+        queues.simple.get("t", queue_id).append(queue_id * 100, 100, 0)
+    assert queues.write_behind(EVERYTHING, EVERYTHING)
+    before = disk.operations
+    queues.take_unsynced().sync()
+    assert disk.operations == before + 1
+    after = opened(disk.power_cut(Random(5)), clean=False)
+    assert len(after.simple.queues("t")) == SYNCED_EACH_MAX
+    assert all(queue.max_offset == 1 for queue in after.simple.walk())
 
 
 def test_the_file_size_of_an_existing_store_is_taken_from_its_files() -> None:

@@ -203,6 +203,8 @@ REFUSED: list[tuple[Callable[[FileSystem, str], object], type[OSError]]] = [
     (lambda disk, root: disk.list(f"{root}/file"), NotADirectoryError),
     (lambda disk, root: disk.sync_directory(f"{root}/none"), FileNotFoundError),
     (lambda disk, root: disk.sync_directory(f"{root}/file"), NotADirectoryError),
+    (lambda disk, root: disk.partition(f"{root}/none"), FileNotFoundError),
+    (lambda disk, root: disk.partition(f"{root}/file"), NotADirectoryError),
     (lambda disk, root: disk.modified_ms(f"{root}/none"), FileNotFoundError),
     (lambda disk, root: disk.space(f"{root}/none"), FileNotFoundError),
 ]
@@ -225,3 +227,13 @@ def test_a_closed_file_is_refused(disk: FileSystem, root: str) -> None:
     for verb in (file.size, file.sync, file.close, lambda: file.read(1, 0)):
         with pytest.raises(OSError, match="Bad file descriptor"):
             verb()
+
+
+def test_a_partition_is_synced_as_a_whole(disk: FileSystem, root: str) -> None:
+    disk.make_directories(f"{root}/folder")
+    partition = disk.partition(root)
+    file = disk.open(f"{root}/folder/file", create=True)
+    file.write(b"data", 0)
+    partition.sync()
+    partition.close()
+    assert file.read(9, 0) == b"data"

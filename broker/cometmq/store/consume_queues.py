@@ -111,7 +111,9 @@ class ConsumeQueues:
     def take_unsynced(self) -> Unsynced:
         """Return what was changed since the last time this was asked."""
         disk = self._disk
-        unsynced = Unsynced(disk.filesystem, disk.unsynced_files, disk.unsynced_directories)
+        unsynced = Unsynced(
+            disk.filesystem, disk.unsynced_files, disk.unsynced_directories, disk.partition
+        )
         disk.unsynced_files, disk.unsynced_directories = set(), set()
         return unsynced
 
@@ -142,8 +144,11 @@ class ConsumeQueues:
         self.batch.destroy(topic, queue_id)
 
     def close(self) -> None:
-        """Close the files; what was not written is lost."""
+        """Close the files; what was not written is lost. No sync may be under way."""
         self._open_files.close_all()
+        if self._disk.partition is not None:
+            self._disk.partition.close()
+            self._disk.partition = None
 
     def _walk(self) -> Iterator[EntryFiles]:
         yield from self.simple.walk()

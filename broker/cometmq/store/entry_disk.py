@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cometmq.store.entry_files import EntryFiles
-    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.filesystem import FileSystem, Partition
     from cometmq.store.open_files import OpenFiles
 
 
@@ -21,6 +21,7 @@ class EntryDisk:
         "filesystem",
         "min_physical_offset",
         "open_files",
+        "partition",
         "read_only",
         "unsynced_directories",
         "unsynced_files",
@@ -39,6 +40,8 @@ class EntryDisk:
         self.unsynced_directories: set[str] = set()
         self.min_physical_offset = 0
         self._half_written: int | None = None
+        self.partition: Partition | None = None
+        """Opened before the first write: it reports only what fails while it is open."""
 
     def first_unwritten(self) -> int | None:
         """Return the physical offset from which on entries may be missing in the files."""

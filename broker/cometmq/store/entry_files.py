@@ -204,6 +204,8 @@ class EntryFiles:
         except OSError:
             file.close()
             raise
+        if disk.partition is None:
+            disk.partition = disk.filesystem.partition(self.directory)
         if self._first is None:
             self._first = number * shelf.file_entries
         return disk.open_files.put(self, number, file)
