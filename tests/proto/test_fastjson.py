@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from cometmq.proto.errors import BodyError, LocalProtocolError
-from cometmq.proto.fastjson import ObjectKey, browser_compatible, dumps, loads
+from cometmq.proto.fastjson import (
+    ObjectKey,
+    browser_compatible,
+    dumps,
+    loads,
+    quote_integer_keys,
+)
 
 QUEUE = {"brokerName": "b", "queueId": 0, "topic": "t"}
 
@@ -286,3 +293,67 @@ def test_all_standard_json_is_read_with_its_blanks(tree: Any) -> None:
     text = json.dumps(tree, indent=1, ensure_ascii=False).encode()
     assert loads(text) == tree
     assert loads(b"/**/" + text) == tree
+
+
+@pytest.mark.parametrize(
+    ("text", "quoted"),
+    [
+        (b"{0:1,-7:{12:[1,2]}}", b'{"0":1,"-7":{"12":[1,2]}}'),
+        (b'{"a":{0:"x"},"b":[{1:2}]}', b'{"a":{"0":"x"},"b":[{"1":2}]}'),
+        (b'{0:"a\\"b"}', b'{"0":"a\\"b"}'),
+    ],
+)
+def test_integer_keys_are_put_in_quotes(text: bytes, quoted: bytes) -> None:
+    assert quote_integer_keys(text) == quoted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"a":1}',
+        b"{}",
+        b"[1,2]",
+        b"{00:1}",
+        b"{1.5:1}",
+        b"{99999999999999999999:1}",
+    ],
+)
+def test_a_text_without_integer_keys_is_left_alone(text: bytes) -> None:
+    assert quote_integer_keys(text) is None
+
+
+@pytest.mark.parametrize("text", [b'{0:"a {1:2}"}', b'{"a":",5:"}', b'{0:"\\",-1:"}'])
+def test_what_looks_like_a_key_inside_a_string_makes_no_json(text: bytes) -> None:
+    quoted = quote_integer_keys(text)
+    assert quoted is not None
+    with pytest.raises(msgspec.DecodeError):
+        msgspec.json.decode(quoted)
+
+
+@settings(deadline=None)
+@given(
+    st.recursive(
+        st.integers() | st.text() | st.sampled_from(["{1:", ",2:", '"', "\\"]),
+        lambda inner: st.lists(inner) | st.dictionaries(st.integers(-99, 99) | st.text(), inner),
+        max_leaves=20,
+    )
+)
+def test_quoted_integer_keys_change_nothing_else(tree: object) -> None:
+    text = dumps(tree)
+    try:
+        found: object = msgspec.json.decode(quote_integer_keys(text) or text)
+    except msgspec.DecodeError:
+        strings = re.findall(rb'"(?:[^"\\]|\\.)*+"', text)
+        assert any(re.search(rb"[{,]-?[0-9]+:", string) for string in strings)
+    else:
+        assert found == with_text_keys(loads(text))
+
+
+def with_text_keys(tree: Any) -> Any:
+    match tree:
+        case dict():
+            return {str(key): with_text_keys(tree[key]) for key in tree}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  # Any tree.
+        case list():
+            return [with_text_keys(item) for item in tree]  # pyright: ignore[reportUnknownVariableType]  # Any tree.
+        case _:
+            return tree

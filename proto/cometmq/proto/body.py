@@ -15,8 +15,8 @@ A member without a default is one that the body means nothing without.
 Reading is as lenient as Apache's: members in any order, unknown ones ignored, `null` as missing,
 numbers and booleans given as strings or the other way round, `7.0` for an integer, enums by name
 or ordinal. (Not member names in another letter case: no client writes such.) A sound body is
-decoded in one call of msgspec; only one that msgspec refuses is parsed by hand (`fastjson`) and
-bent into shape.
+decoded in one call of msgspec, if need be with its integer keys put in quotes first; only one that
+msgspec refuses is parsed by hand (`fastjson`) and bent into shape.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import msgspec
 from msgspec import inspect
 
 from cometmq.proto.errors import BodyError
-from cometmq.proto.fastjson import Buffer, ObjectKey, check_size, dumps, loads
+from cometmq.proto.fastjson import Buffer, ObjectKey, check_size, dumps, loads, quote_integer_keys
 
 if TYPE_CHECKING:
     import enum
@@ -88,10 +88,17 @@ class Body(
     def decode(cls, data: Buffer) -> Self:
         """Read a body; `BodyError` names the member, or the character, that is wrong."""
         check_size(data)
+        decode = _decoder(cls).decode
         try:
-            return _decoder(cls).decode(data)  # type: ignore[no-any-return]  # Of this class.
+            return decode(data)  # type: ignore[no-any-return]  # Of this class.
         except (msgspec.MsgspecError, RecursionError, ValueError):
-            return cls.from_tree(loads(data))
+            quoted = quote_integer_keys(data)
+        try:
+            if quoted is not None:
+                return decode(quoted)  # type: ignore[no-any-return]  # Of this class.
+        except (msgspec.MsgspecError, RecursionError, ValueError):
+            pass
+        return cls.from_tree(loads(data))
 
     @classmethod
     def from_tree(cls, tree: Any) -> Self:

