@@ -1,1 +1,47 @@
-"""The two drivers of a connection: loop protocols (uvloop, asyncio) and trio streams."""
+"""The two drivers of a connection: loop protocols (uvloop, asyncio) and trio streams.
+
+They know sockets, and nothing of request codes. Importing this package imports no trio and no
+uvloop: ask `cometmq.net.trio_streams` and `cometmq.net.guest` for what needs them.
+"""
+
+from cometmq.net.address import format_addresses, parse_address, parse_addresses
+from cometmq.net.errors import (
+    AddressError,
+    AnswerTimeoutError,
+    ConnectError,
+    ConnectionLostError,
+    ListenError,
+    NetError,
+)
+from cometmq.net.limits import Limits
+from cometmq.net.listener import address_of, listen_on
+from cometmq.net.loop import LoopPeer, LoopServer, connect, serve
+from cometmq.net.owner import LATER, Later, Owner
+from cometmq.net.peer import Peer
+from cometmq.net.peers import Peers
+from cometmq.net.turn import Turn
+
+__all__ = [
+    "LATER",
+    "AddressError",
+    "AnswerTimeoutError",
+    "ConnectError",
+    "ConnectionLostError",
+    "Later",
+    "Limits",
+    "ListenError",
+    "LoopPeer",
+    "LoopServer",
+    "NetError",
+    "Owner",
+    "Peer",
+    "Peers",
+    "Turn",
+    "address_of",
+    "connect",
+    "format_addresses",
+    "listen_on",
+    "parse_address",
+    "parse_addresses",
+    "serve",
+]

@@ -144,6 +144,11 @@ class Connection:
         """Our requests that are not answered yet, by their number."""
         return self._pending
 
+    @property
+    def receiving_size(self) -> int:
+        """How many bytes have come that are not part of an event yet."""
+        return self._parser.pending_size
+
     def new_opaque(self) -> int:
         """Give the next number for a request of ours: 32 bits, signed, none that is pending."""
         while True:

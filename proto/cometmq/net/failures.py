@@ -1,0 +1,43 @@
+"""What a request is answered when its owner has no answer, or none that can be sent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from cometmq.proto.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from cometmq.proto.command import Command
+    from cometmq.proto.errors import LocalProtocolError
+
+
+def failure(request: Command, error: Exception) -> Command:
+    """Answer a request whose handler raised. Details are for our log, not for the peer."""
+    return request.answer(
+        ResponseCode.SYSTEM_ERROR,
+        remark=f"{type(error).__name__} in the handler of request {request.code}:"
+        " an error of the server, its log says more",
+    )
+
+
+def overload(request: Command, in_flight_max: int) -> Command:
+    """Refuse a request of a peer that has too many unanswered ones."""
+    return request.answer(
+        ResponseCode.SYSTEM_BUSY,
+        remark=f"in_flight_max {in_flight_max} requests of this connection are not answered yet",
+    )
+
+
+def unsayable(response: Command, error: LocalProtocolError) -> Command:
+    """Make the answer that says that the answer cannot be said."""
+    return replace(
+        response,
+        code=ResponseCode.SYSTEM_ERROR,
+        fields=None,
+        remark=f"the answer cannot be sent: {error}",
+        body=None,
+        parts=(),
+        extras=None,
+    )

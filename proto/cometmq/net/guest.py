@@ -1,0 +1,100 @@
+"""trio as a guest on the loop that carries the bytes, in one thread.
+
+::
+
+    async def main(stop: trio.Event) -> None:                 # trio
+        loop = asyncio.get_running_loop()                     # and asyncio's protocols beside it
+        server = await on_loop(serve(peers, listen_on(...)))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(retention, ...)
+            await stop.wait()
+
+    run(main)
+
+The first SIGTERM or SIGINT sets `stop`, and `main` ends when it has cleaned up; the second one
+kills the process at once, by the signal's own default, so that its status says what happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+    from typing import Any
+
+    import outcome
+
+T = TypeVar("T")
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def run(main: Callable[[trio.Event], Awaitable[T]], *, use_uvloop: bool = True) -> T:
+    """Run `main` in trio on a new uvloop (or asyncio) loop, and give what it returns.
+
+    For the main thread. When `main` ends, however it ends, the loop is closed with what is on it.
+    """
+    if use_uvloop:
+        import uvloop
+
+        factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    else:
+        factory = asyncio.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(_host(main))
+
+
+async def on_loop(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Await in trio what must be awaited on the loop: starting a server, connecting.
+
+    When the trio task is cancelled the loop's task is, too, and is waited for.
+    """
+    task = asyncio.get_running_loop().create_task(coroutine)
+    ended = trio.Event()
+    task.add_done_callback(lambda _: ended.set())
+    try:
+        await ended.wait()
+    except trio.Cancelled:
+        task.cancel()
+        with trio.CancelScope(shield=True):
+            await ended.wait()
+        if not task.cancelled():
+            task.exception()  # Taken note of, or asyncio would complain of it.
+        raise
+    return task.result()
+
+
+async def _host(main: Callable[[trio.Event], Awaitable[T]]) -> T:
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[outcome.Outcome[T]] = loop.create_future()
+    stop = trio.Event()
+    told: list[int] = []
+
+    def signalled(number: int) -> None:
+        if told:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        told.append(number)
+        stop.set()
+
+    trio.lowlevel.start_guest_run(
+        main,
+        stop,
+        run_sync_soon_threadsafe=loop.call_soon_threadsafe,
+        run_sync_soon_not_threadsafe=loop.call_soon,
+        done_callback=done.set_result,
+        host_uses_signal_set_wakeup_fd=True,
+    )
+    for number in SIGNALS:
+        loop.add_signal_handler(number, signalled, number)
+    try:
+        return (await done).unwrap()
+    finally:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,165 @@
+"""The loop driver: a Peer that is an asyncio protocol, for uvloop and asyncio alike.
+
+::
+
+    peers = Peers(owner, limits, call_soon=loop.call_soon)
+    server = await serve(peers, listen_on([Host("127.0.0.1", 10911)]))
+    ...
+    server.close()                        # no new connections
+    peers.close("the broker shuts down")  # and those that are there, when their answers have left
+
+    peer = await connect(peers, Host("127.0.0.1", 9876), timeout_ms=3000)
+    response = await peer.call(request, timeout_ms=3000)
+
+Both sides are the same class: a server may ask a client that connected to it, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+from cometmq.net.errors import ConnectError, NetError, reason_of
+from cometmq.net.listener import BACKLOG, address_of
+from cometmq.net.peer import Peer
+from cometmq.proto.host import Host
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Iterable
+
+    from cometmq.net.peers import Peers
+    from cometmq.proto.command import Buffer, Command
+
+
+class LoopPeer(Peer, asyncio.Protocol):
+    """A connection on an asyncio or uvloop loop."""
+
+    __slots__ = ("_transport",)
+
+    _transport: asyncio.Transport
+
+    async def call(self, request: Command, *, timeout_ms: int) -> Command:
+        """Ask, and wait for the response.
+
+        Raises AnswerTimeoutError, ConnectionLostError, or LocalProtocolError for what has no form.
+        Whoever is cancelled here waits no longer; the peer may carry the request out all the same.
+        """
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[Command] = loop.create_future()
+
+        def answered(result: Command | NetError) -> None:
+            if waiting.done():
+                return
+            if isinstance(result, NetError):
+                waiting.set_exception(result)
+            else:
+                waiting.set_result(result)
+
+        opaque = self.ask_untimed(request, answered)
+        deadline = loop.call_later(timeout_ms / 1000, self.expire, opaque)
+        try:
+            return await waiting
+        finally:
+            deadline.cancel()
+            self.forget(opaque)
+
+    # asyncio.Protocol; `data_received` and the two of writing are Peer's.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin: called by the loop."""
+        # uvloop's transports are no subclass of asyncio's, only the same in all but name.
+        self._transport = cast("asyncio.Transport", transport)
+        name: tuple[Any, ...] | None = transport.get_extra_info("peername")
+        if not self.open(Host(name[0], name[1]) if name else Host("", 0)):
+            self._transport.abort()
+            return
+        self._transport.set_write_buffer_limits(high=self.peers.limits.unsent_bytes_pause)
+
+    def eof_received(self) -> None:
+        """End, with the answers to what the peer asked before: called by the loop."""
+        self.receive_end()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Learn of the end: called by the loop."""
+        self.gone("the peer closed it" if exc is None else f"{type(exc).__name__}: {exc}")
+
+    # Peer
+
+    def _write(self, data: Buffer) -> None:
+        self._transport.write(data)
+
+    def _write_all(self, buffers: list[Buffer]) -> None:
+        self._transport.writelines(buffers)
+
+    def _unsent_size(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def _pause_reading(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _close(self) -> None:
+        self._transport.close()
+
+    def _abort(self) -> None:
+        self._transport.abort()
+
+
+class LoopServer:
+    """Listening sockets on a loop; `addresses` are theirs."""
+
+    def __init__(self, servers: list[asyncio.Server], addresses: list[Host]) -> None:
+        self.addresses = addresses
+        self._servers = servers
+
+    def close(self) -> None:
+        """Take no more connections. Those that there are go on."""
+        for server in self._servers:
+            server.close()
+
+
+async def serve(peers: Peers, listening: Iterable[socket.socket]) -> LoopServer:
+    """Accept connections from these sockets, which become the server's, for one owner."""
+    loop = asyncio.get_running_loop()
+    found = list(listening)
+    addresses = [address_of(each) for each in found]
+    servers = [
+        await loop.create_server(lambda: LoopPeer(peers), sock=each, backlog=BACKLOG)
+        for each in found
+    ]
+    return LoopServer(servers, addresses)
+
+
+async def connect(
+    peers: Peers,
+    address: Host,
+    *,
+    timeout_ms: int,
+    offer_messagepack: bool = True,
+    prepare: Callable[[Command], Command] | None = None,
+) -> LoopPeer:
+    """Connect; a ConnectError says to whom it failed and why.
+
+    What the peer asks goes to the owner of `peers`, whose `opened` and `closed` are told as on the
+    server's side. Connecting anew is the caller's matter.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            _, peer = await loop.create_connection(
+                lambda: LoopPeer(peers, offer_messagepack=offer_messagepack, prepare=prepare),
+                address.address,
+                address.port,
+            )
+    except TimeoutError:
+        raise ConnectError(f"{address}: no connection within {timeout_ms} ms") from None
+    except OSError as error:
+        raise ConnectError(f"{address}: {reason_of(error)}") from error
+    if peer.closed_because is not None:
+        raise ConnectError(f"{address}: {peer.closed_because}")
+    return peer

@@ -1,0 +1,141 @@
+"""All connections of one owner: who is there, what they hold together, who has been silent.
+
+How it works. Nothing here has a timer. The owner calls `tick(now_ms)` every second or so, and
+that finds who is overdue: frames that were begun and not finished stand in a table in the order of
+their beginning, requests of ours that wait in a heap by their deadline, and of all peers each tick
+looks at a share, so that each is looked at some ten times within the idle time. A peer that is
+heard from copies `now_ms`, so activity costs no call of a clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from cometmq.net.limits import Limits
+from cometmq.net.turn import Turn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cometmq.net.owner import Owner
+    from cometmq.net.peer import Peer
+
+_log = logging.getLogger("cometmq.net")
+
+# In how many shares of the idle time each peer is looked at.
+_LOOKS = 10
+
+
+class Peers:
+    """The connections of one owner, over any number of listening sockets and either driver.
+
+    `call_soon` is the loop's; everything is called on the loop's thread. The `*_count` and
+    `*_size` attributes are for metrics.
+    """
+
+    def __init__(
+        self,
+        owner: Owner,
+        limits: Limits | None = None,
+        *,
+        call_soon: Callable[[Callable[[], None]], object],
+        now_ms: int = 0,
+    ) -> None:
+        self.owner = owner
+        self.limits = Limits() if limits is None else limits
+        self.turn = Turn(owner.end_turn, call_soon)
+        self.call_soon = call_soon
+        self.now_ms = now_ms
+        self.refused_count = 0  # connections beyond connections_max
+        self.receiving_size = 0  # bytes of frames begun and not finished
+        self._peers: OrderedDict[Peer, None] = OrderedDict()
+        self._receiving: dict[Peer, int] = {}  # since when a frame is being received
+        self._deadlines: list[tuple[int, int, Peer]] = []  # a heap: when, opaque, whose
+        self._looked_ms = now_ms
+        self._full = False
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    def __iter__(self) -> Iterator[Peer]:
+        return iter(tuple(self._peers))
+
+    def admit(self, peer: Peer) -> bool:
+        """Take a new connection in, or tell that there are too many."""
+        if len(self._peers) >= self.limits.connections_max:
+            self.refused_count += 1
+            if not self._full:  # One line a flood.
+                _log.warning(
+                    "connections_max %d reached: %s and those that follow are closed",
+                    self.limits.connections_max,
+                    peer.host,
+                )
+            self._full = True
+            return False
+        self._full = False
+        self._peers[peer] = None
+        return True
+
+    def leave(self, peer: Peer) -> bool:
+        """Let go of a connection that is gone; False when it had not been admitted."""
+        if peer not in self._peers:
+            return False
+        del self._peers[peer]
+        self.turn.leave(peer)
+        return True
+
+    def note_receiving(self, peer: Peer, grown: int) -> bool:
+        """Note that a peer's unfinished frame has grown; False when all together grew too large."""
+        self._receiving.setdefault(peer, self.now_ms)
+        self.receiving_size += grown
+        return self.receiving_size <= self.limits.receiving_bytes_max
+
+    def note_received(self, peer: Peer, size: int) -> None:
+        """Note that a peer's frame, so far counted with so many bytes, is finished or given up."""
+        self._receiving.pop(peer, None)
+        self.receiving_size -= size
+
+    def note_deadline(self, peer: Peer, opaque: int, timeout_ms: int) -> None:
+        """Note when a request of ours is to be given up."""
+        heapq.heappush(self._deadlines, (self.now_ms + timeout_ms, opaque, peer))
+
+    def tick(self, now_ms: int) -> None:
+        """Give up what is overdue at this time of a monotonic clock."""
+        self.now_ms = now_ms
+        self._end_slow_frames()
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            _, opaque, peer = heapq.heappop(self._deadlines)
+            peer.expire(opaque)
+        self._end_idle()
+
+    def close(self, reason: str) -> None:
+        """Close every connection, each when what has been answered until now has left."""
+        self.turn.end()
+        for peer in self:
+            peer.close(reason)
+
+    def _end_slow_frames(self) -> None:
+        timeout_ms = self.limits.frame_timeout_ms
+        overdue: list[Peer] = []
+        for peer, since_ms in self._receiving.items():
+            if self.now_ms - since_ms < timeout_ms:
+                break
+            overdue.append(peer)
+        for peer in overdue:
+            peer.drop(f"a frame was not finished within frame_timeout_ms {timeout_ms}")
+
+    def _end_idle(self) -> None:
+        timeout_ms = self.limits.idle_timeout_ms
+        share = len(self._peers) * (self.now_ms - self._looked_ms) * _LOOKS // timeout_ms
+        if not share and self.now_ms - self._looked_ms < timeout_ms // _LOOKS:
+            return
+        self._looked_ms = self.now_ms
+        # At least one, or few peers and short ticks would round to none.
+        for _ in range(min(share + 1, len(self._peers))):
+            peer = next(iter(self._peers))
+            self._peers.move_to_end(peer)
+            if self.now_ms - peer.heard_ms >= timeout_ms:
+                peer.close(f"no byte for idle_timeout_ms {timeout_ms}")

@@ -1,0 +1,229 @@
+"""The trio driver: a Peer over any trio stream, for simulation and platforms without uvloop.
+
+::
+
+    peers = Peers(owner, limits, call_soon=trio.lowlevel.current_trio_token().run_sync_soon)
+    async with trio.open_nursery() as nursery:
+        addresses = await nursery.start(serve, peers, listen_on([Host("127.0.0.1", 0)]))
+
+    async with connected(peers, addresses[0], timeout_ms=3000) as peer:
+        response = await peer.call(request, timeout_ms=3000)
+
+Owners see no difference to the loop driver. Each connection has two tasks, one that reads and one
+that writes; both belong to the nursery of whoever serves or connects.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import trio
+
+from cometmq.net.errors import AnswerTimeoutError, ConnectError, NetError, reason_of
+from cometmq.net.listener import address_of
+from cometmq.net.peer import JOIN_SIZE_MAX, Peer
+from cometmq.proto.host import Host
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import AsyncGenerator, Callable, Iterable
+
+    from cometmq.net.peers import Peers
+    from cometmq.proto.command import Buffer, Command
+
+_READ_SIZE_MAX = 256 * 1024
+
+_Stream = trio.abc.HalfCloseableStream
+
+
+class TrioPeer(Peer):
+    """A connection on a trio stream."""
+
+    __slots__ = (
+        "_reading",
+        "_scope",
+        "_stream",
+        "_unsent",
+        "_unsent_bytes",
+        "_writing",
+    )
+
+    def __init__(
+        self,
+        peers: Peers,
+        stream: _Stream,
+        *,
+        offer_messagepack: bool = False,
+        prepare: Callable[[Command], Command] | None = None,
+    ) -> None:
+        super().__init__(peers, offer_messagepack=offer_messagepack, prepare=prepare)
+        self._stream = stream
+        self._scope = trio.CancelScope()
+        self._unsent: list[Buffer] = []
+        self._unsent_bytes = 0
+        self._writing = trio.Event()  # set: there is something to write, or an end
+        self._reading = trio.Event()  # set: reading is not held up
+        self._reading.set()
+
+    async def run(self, host: Host) -> None:
+        """Carry the connection from its beginning to its end."""
+        if not self.open(host):
+            await trio.aclose_forcefully(self._stream)
+            return
+        reason = "it was cancelled"
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._write_loop)
+                    await self._read_loop()
+                    self._writing.set()
+            reason = "the peer closed it"
+        except* (trio.BrokenResourceError, trio.ClosedResourceError) as errors:
+            error = errors.exceptions[0]
+            reason = f"{type(error).__name__}: {error}"
+        finally:
+            self.gone(reason)
+            await trio.aclose_forcefully(self._stream)
+
+    async def call(self, request: Command, *, timeout_ms: int) -> Command:
+        """Ask, and wait for the response; the errors are those of the loop driver's `call`."""
+        answered = trio.Event()
+        results: list[Command | NetError] = []
+
+        def take(result: Command | NetError) -> None:
+            results.append(result)
+            answered.set()
+
+        opaque = self.ask_untimed(request, take)
+        try:
+            with trio.move_on_after(timeout_ms / 1000):
+                await answered.wait()
+        finally:
+            self.forget(opaque)
+        if not results:
+            raise AnswerTimeoutError(f"{self.host}: no answer to request {opaque}")
+        if isinstance(results[0], NetError):
+            raise results[0]
+        return results[0]
+
+    async def _read_loop(self) -> None:
+        while self.closed_because is None:
+            await self._reading.wait()
+            data = await self._stream.receive_some(_READ_SIZE_MAX)
+            if not data:
+                self.receive_end()
+                return
+            self.data_received(bytes(data))
+
+    async def _write_loop(self) -> None:
+        """Write what was flushed until the connection is closed and nothing is left."""
+        while True:
+            await self._writing.wait()
+            if not self._unsent:
+                if self.closed_because is not None:
+                    self._scope.cancel()
+                    return
+                self._writing = trio.Event()
+                continue
+            buffers, self._unsent = self._unsent, []
+            for buffer in buffers:
+                await self._stream.send_all(buffer)
+                self._unsent_bytes -= len(buffer)
+            if self._paused and self._unsent_bytes <= self.peers.limits.unsent_bytes_pause // 4:
+                self.resume_writing()
+
+    # Peer
+
+    def _write(self, data: Buffer) -> None:
+        self._write_all([data])
+
+    def _write_all(self, buffers: list[Buffer]) -> None:
+        self._unsent += _joined(buffers)
+        self._unsent_bytes += sum(map(len, buffers))
+        self._writing.set()
+        if not self._paused and self._unsent_bytes > self.peers.limits.unsent_bytes_pause:
+            self.pause_writing()
+
+    def _unsent_size(self) -> int:
+        return self._unsent_bytes
+
+    def _pause_reading(self) -> None:
+        if self._reading.is_set():
+            self._reading = trio.Event()
+
+    def _resume_reading(self) -> None:
+        self._reading.set()
+
+    def _close(self) -> None:
+        # The writer ends the connection when it has written what there is.
+        self._writing.set()
+
+    def _abort(self) -> None:
+        self._unsent.clear()
+        self._scope.cancel()
+
+
+async def serve(
+    peers: Peers,
+    listening: Iterable[socket.socket],
+    *,
+    task_status: trio.TaskStatus[list[Host]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Accept connections from these sockets for one owner, until it is cancelled.
+
+    Start it with `nursery.start`, which gives the addresses. To stop accepting and let the
+    connections end by themselves, `peers.close` them before the nursery is cancelled.
+    """
+    found = list(listening)
+    addresses = [address_of(each) for each in found]
+
+    async def carry(stream: trio.SocketStream) -> None:
+        name = stream.socket.getpeername()
+        await TrioPeer(peers, stream).run(Host(name[0], name[1]))
+
+    listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(each)) for each in found]
+    async with trio.open_nursery() as nursery:
+        await nursery.start(trio.serve_listeners, carry, listeners)
+        task_status.started(addresses)
+
+
+@asynccontextmanager
+async def connected(
+    peers: Peers,
+    address: Host,
+    *,
+    timeout_ms: int,
+    offer_messagepack: bool = True,
+    prepare: Callable[[Command], Command] | None = None,
+) -> AsyncGenerator[TrioPeer]:
+    """Connect, for the time of a block; a ConnectError says to whom it failed and why."""
+    try:
+        with trio.fail_after(timeout_ms / 1000):
+            stream = await trio.open_tcp_stream(
+                address.address, address.port, happy_eyeballs_delay=math.inf
+            )
+    except trio.TooSlowError:
+        raise ConnectError(f"{address}: no connection within {timeout_ms} ms") from None
+    except OSError as error:
+        raise ConnectError(f"{address}: {reason_of(error)}") from error
+    peer = TrioPeer(peers, stream, offer_messagepack=offer_messagepack, prepare=prepare)
+    failed: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(peer.run, address)
+        try:
+            yield peer
+        except Exception as error:
+            failed = error  # Raised below: the nursery would wrap it in a group.
+        finally:
+            peer.close("it was left")
+    if failed is not None:
+        raise failed
+
+
+def _joined(buffers: list[Buffer]) -> list[Buffer]:
+    """Join what is small, for each buffer is a call of the kernel here."""
+    if len(buffers) == 1 or sum(map(len, buffers)) > JOIN_SIZE_MAX:
+        return list(buffers)
+    return [b"".join(buffers)]
