@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 
 import pytest
@@ -152,3 +153,12 @@ def test_a_deep_unknown_member_never_exhausts_the_stack(depth: int) -> None:
 def test_bodies_are_frozen() -> None:
     with pytest.raises(AttributeError):
         Part().text = "x"  # type: ignore[misc]  # The very point.
+
+
+@pytest.mark.parametrize("buffer", [bytes, bytearray, memoryview])
+@pytest.mark.parametrize("text", ['"list":[1]', '"byNumber":{3:{}}', '"byNumber":{3:{},}'])
+def test_a_body_is_read_from_any_buffer(
+    buffer: Callable[[bytes], bytes | bytearray | memoryview], text: str
+) -> None:
+    data = f'{{"requiredID":"x",{text}}}'.encode()
+    assert Whole.decode(buffer(data)) == Whole.decode(data)

@@ -90,7 +90,7 @@ def quote_integer_keys(data: Buffer) -> bytes | None:
     only looks like a key, the result is no JSON at all: the string ends at the quote put in, and
     a digit follows it.
     """
-    quoted, count = _BARE_KEY.subn(rb'\1"\2":', data)
+    quoted, count = _BARE_KEY.subn(rb'\1"\2":', bytes(data))
     return quoted if count else None
 
 
