@@ -243,3 +243,25 @@ def test_an_empty_last_file_is_one_that_was_not_used_yet() -> None:
     queue.append(1000, 100, 10)
     assert again.write_behind(EVERYTHING, EVERYTHING)
     assert disk.open("/store/consumequeue/t/0/00000000000000000200").size() == 200
+
+
+def test_behind_a_torn_entry_nothing_is_trusted() -> None:
+    """Half of an entry in a lost sector reads as a small offset, with the size it should have."""
+    disk, queues, _ = filled(5, written=5)
+    file = disk.open("/store/consumequeue/t/0/00000000000000000000")
+    file.write(ENTRY.pack(150, 100, 5) + ENTRY.pack(600, 100, 6), 5 * ENTRY.size)
+    queues.close()
+    again = queues_on(disk, clean=False)
+    again.truncate(1000)
+    assert again.simple.get("t", 0).max_offset == 5
+    assert file.read(200, 5 * ENTRY.size) == bytes(100)
+
+
+def test_a_front_file_that_is_gone_already_does_not_stop_expiry() -> None:
+    """A power cut may undo the removal of one file and not that of the next."""
+    disk, queues, queue = filled(35, written=35)
+    disk.remove("/store/consumequeue/t/0/00000000000000000200")
+    queues.correct_min(3100)
+    assert sum(queues.expire()) == 3
+    assert queue.min_offset == 31
+    assert list(files_below(disk, "/store")) == ["/store/consumequeue/t/0/00000000000000000600"]

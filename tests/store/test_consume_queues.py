@@ -75,6 +75,22 @@ def test_new_files_outlive_a_power_cut_once_synced() -> None:
         assert after.batch.get("c", 1).max_offset == 4
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_names_made_by_a_process_that_was_killed_are_synced_by_the_next(seed: int) -> None:
+    disk = SimulatedFileSystem()
+    queues = opened(disk)
+    queues.simple.get("t", 0).append(0, 100, 0)
+    assert queues.write_behind(EVERYTHING, EVERYTHING)
+    disk = disk.kill()
+    again = opened(disk, clean=False)
+    again.truncate(0)
+    again.simple.get("t", 0).place(0, 0, 100, 0)
+    assert again.write_behind(EVERYTHING, EVERYTHING)
+    again.take_unsynced().sync()
+    after = opened(disk.power_cut(Random(seed)), clean=False)
+    assert after.simple.get("t", 0).max_offset == 1
+
+
 def test_many_files_are_synced_with_their_partition() -> None:
     disk = SimulatedFileSystem()
     queues = opened(disk)
@@ -184,3 +200,16 @@ def test_until_all_queues_are_cut_the_settled_offset_stays_at_the_cut() -> None:
     again = opened(disk)
     assert again.simple.get("b", 0).max_offset == again.batch.get("c", 1).max_offset == 0
     assert again.simple.get("a", 3).max_offset == 1
+
+
+def test_a_second_cut_does_not_forget_the_first() -> None:
+    """Recovery cuts to where it starts to read, then to where the log ends."""
+    disk = SimulatedFileSystem()
+    stored(disk)
+    queues = opened(disk, clean=False)
+    queues.truncate(0)
+    queues.truncate(400)
+    assert queues.settled_offset == 0
+    assert queues.simple.get("a", 0).max_offset == 0
+    list(queues.settle())
+    assert queues.batch.get("c", 1).max_offset == 0

@@ -7,7 +7,15 @@ from tests.store.queue_model import files_below
 from cometmq.store.config import StoreConfig
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.index import Index
-from cometmq.store.index_format import HEADER_SIZE, IndexHeader, IndexShape, positive_hash
+from cometmq.store.index_format import (
+    HEADER_SIZE,
+    ITEM,
+    ITEM_SIZE,
+    SLOT,
+    IndexHeader,
+    IndexShape,
+    positive_hash,
+)
 
 NOW_MS = 1_795_254_456_123
 CONFIG = StoreConfig(index_slots=50, index_items=10)
@@ -161,3 +169,50 @@ def test_an_index_file_that_is_gone_is_made_again(number: int) -> None:
         assert list(files_below(disk, "/store").values()) == list(before.values())
     else:  # One in the middle is not missed: the files behind it are whole.
         assert index.query("t", "id11", 9) == [1100]
+
+
+@pytest.mark.parametrize("kept", range(13))
+@pytest.mark.parametrize("synced", [False, True])
+def test_cutting_an_index_leaves_no_trace_of_what_was_cut(kept: int, synced: bool) -> None:
+    disk, plain = SimulatedFileSystem(), SimulatedFileSystem()
+    filled(disk, 12).finish(NOW_MS)
+    index = opened(disk, clean=False)
+    start = index.recover(kept * 100, synced=synced)
+    assert start == (kept if synced else max(0, kept - 1)) * 100
+    assert index.finish(NOW_MS)
+    filled(plain, start // 100).finish(NOW_MS)
+    found, expected = files_below(disk, "/store"), files_below(plain, "/store")
+    assert list(found) == list(expected)
+    for ours, theirs in zip(found.values(), expected.values(), strict=True):
+        assert ours[HEADER_SIZE:] == theirs[HEADER_SIZE:]
+        header, wanted = IndexHeader.unpack(ours), IndexHeader.unpack(theirs)
+        assert wanted.end_time <= header.end_time < wanted.end_time + 1000
+        header.end_time = wanted.end_time
+        assert header == wanted
+
+
+def test_an_item_of_an_older_record_is_where_an_index_ends() -> None:
+    disk = SimulatedFileSystem()
+    filled(disk, 4).finish(NOW_MS)
+    (path,) = files_below(disk, "/store")
+    torn = IndexShape(50, 10).items_at + 5 * ITEM_SIZE
+    disk.open(path).write(ITEM.pack(77, 50, 0, 0), torn)
+    index = opened(disk, clean=False)
+    index.recover(400, synced=True)
+    assert index.query("t", "all", 9) == [100, 0]
+
+
+def test_a_slot_that_leads_nowhere_is_taken_for_an_empty_one() -> None:
+    disk = SimulatedFileSystem()
+    filled(disk, 1).finish(NOW_MS)
+    (path,) = files_below(disk, "/store")
+    disk.open(path).write(SLOT.pack(9) * 25 + SLOT.pack(-9) * 25, HEADER_SIZE)
+    index = filled(disk, 2, start=1)
+    index.build(9, NOW_MS)
+    assert index.query("t", "all", 9) == [200, 100]
+    content = files_below(disk, "/store")[path]
+    items = [
+        ITEM.unpack_from(content, IndexShape(50, 10).items_at + n * ITEM_SIZE) for n in range(3, 7)
+    ]
+    assert all(previous < number for number, (_, _, _, previous) in enumerate(items, 3))
+    assert all(previous >= 0 for _, _, _, previous in items)

@@ -92,7 +92,8 @@ class QueueTable(Generic[Queue]):
         for queue in self.loaded():
             queue.truncate(physical_offset)
         if self._on_disk:
-            self._cut = min(physical_offset, self._cut or physical_offset)
+            cut = physical_offset if self._cut is None else self._cut
+            self._cut = min(physical_offset, cut)
 
     @property
     def cut(self) -> int | None:
