@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from tests.crash.disk import SimulatedFileSystem
 from tests.store.queue_model import files_below
@@ -109,6 +111,19 @@ def test_a_full_file_holds_the_settled_offset_back_until_its_slots_are_written()
     assert index.settled_offset is None
 
 
+def test_a_full_file_whose_slots_were_not_written_gets_them_after_a_kill() -> None:
+    disk = SimulatedFileSystem()
+    config = StoreConfig(index_slots=200_000, index_items=150)
+    index = Index(disk, "/store", config, clean=True)
+    for n in range(200):
+        index.add(b"t", b"UNIQ_KEY\x01%032d\x02" % (n * 7919**5), n * 100, NOW_MS)
+    assert not index.build(200, NOW_MS)
+    again = Index(disk.kill(), "/store", config, clean=False)
+    assert again.recover(20_000, synced=False) == 19_900
+    for n in range(199):
+        assert again.query("t", f"{n * 7919**5:032d}", 9) == [n * 100]
+
+
 def test_what_is_waiting_bounds_the_settled_offset() -> None:
     index = filled(SimulatedFileSystem(), 3, start=5)
     assert index.settled_offset == 500
@@ -216,3 +231,17 @@ def test_a_slot_that_leads_nowhere_is_taken_for_an_empty_one() -> None:
     ]
     assert all(previous < number for number, (_, _, _, previous) in enumerate(items, 3))
     assert all(previous >= 0 for _, _, _, previous in items)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_files_of_which_nothing_is_known_are_synced_after_a_start(seed: int) -> None:
+    """The process before may have been killed with all of them in the page cache only."""
+    disk = SimulatedFileSystem()
+    filled(disk, 40).finish(NOW_MS)
+    disk = disk.kill()
+    again = opened(disk, clean=False)
+    assert again.recover(4000, synced=False) == 3900
+    again.take_unsynced().sync()
+    after = opened(disk.power_cut(Random(seed)), clean=False)
+    after.recover(3900, synced=True)
+    assert after.query("t", "all", 99) == [n * 100 for n in reversed(range(39))]

@@ -294,12 +294,14 @@ class Index:
         synced, too, up to there; without it the answer may be lower than `start`.
         """
         self._verify(start, chains=not synced)
+        self._unsynced_directories |= {self._root, self._root.rpartition("/")[0]}
         if synced:
             self._resume_offset = start
         else:
             last = min(start, self._files[-1].header.end_offset) if self._files else 0
             self._verify(last, chains=False)
             self._resume_offset = last
+            self._unsynced_files.update(self._path(known) for known in self._files)
         return self._resume_offset
 
     def _verify(self, below: int, *, chains: bool) -> None:
