@@ -16,6 +16,7 @@ from cometmq.net import (
     AnswerTimeoutError,
     ConnectError,
     ConnectionLostError,
+    Limits,
     LoopPeer,
     NetError,
     Peers,
@@ -37,14 +38,20 @@ Scenario = Callable[[CallingPeer], Awaitable[None]]
 
 
 def with_client(
-    driver: str, address: Host, scenario: Scenario, *, owner: TestOwner | None = None, **how: Any
+    driver: str,
+    address: Host,
+    scenario: Scenario,
+    *,
+    owner: TestOwner | None = None,
+    limits: Limits | None = None,
+    **how: Any,
 ) -> None:
     """Connect with this driver and play a scenario, which awaits nothing but the peer."""
     owner = owner or TestOwner()
     how = {"timeout_ms": 5000} | how
 
     async def on_loop() -> None:
-        peers = Peers(owner, call_soon=asyncio.get_running_loop().call_soon)
+        peers = Peers(owner, limits, call_soon=asyncio.get_running_loop().call_soon)
         peer = await connect(peers, address, **how)
         try:
             await scenario(peer)
@@ -52,7 +59,7 @@ def with_client(
             peer.close("the scenario is over")
 
     async def on_trio() -> None:
-        peers = Peers(owner, call_soon=trio.lowlevel.current_trio_token().run_sync_soon)
+        peers = Peers(owner, limits, call_soon=trio.lowlevel.current_trio_token().run_sync_soon)
         async with connected(peers, address, **how) as peer:
             await scenario(peer)
 
@@ -176,6 +183,19 @@ def test_nobody_listening_is_a_clear_error(driver: str) -> None:
         port = bound.getsockname()[1]
         with pytest.raises(ConnectError, match=rf"127\.0\.0\.1:{port}: Connection refused"):
             with_client(driver, Host("127.0.0.1", port), scenario)
+
+
+def test_one_connection_too_many_is_a_clear_error(driver: str) -> None:
+    async def scenario(peer: CallingPeer) -> None:
+        raise AssertionError(peer)
+
+    def one_too_many(address: Host) -> None:
+        with pytest.raises(ConnectError, match="connections_max are open"):
+            with_client(driver, address, scenario, limits=Limits(connections_max=0))
+
+    with running(driver) as server:
+        one_too_many(server.address)
+        server.owner.wait_for("closed")
 
 
 def test_a_server_that_takes_nobody_in_is_given_up(driver: str) -> None:

@@ -306,6 +306,7 @@ def test_an_owner_learns_of_each_connection_and_of_its_end_once(driver: str) -> 
             assert (opened[0], closed[0]) == ("opened", "closed")
             assert opened[1] is closed[1]
             assert str(opened[1].host) == name
+            assert opened[1].local_port == server.address.port
         assert server.owner.told.empty()
         assert server.on_loop(lambda: len(server.peers)) == 0
 

@@ -70,7 +70,7 @@ def world(owner: TestOwner, count: int, **limits: Any) -> tuple[Loop, Peers, lis
     peers = Peers(owner, Limits(**limits), call_soon=lambda call: loop.soon.append(call))
     found = [MemoryPeer(peers) for _ in range(count)]
     for number, peer in enumerate(found):
-        assert peer.open(Host("10.0.0.1", number))
+        assert peer.open(Host("10.0.0.1", number), 10911)
     return loop, peers, found
 
 
@@ -229,6 +229,36 @@ def test_the_idle_are_closed_in_time_however_many_and_however_often_looked_for(
     assert min(ended.values()) >= 10_000
     assert max(ended.values()) <= 12_000 + step_ms
     assert speaker.ending is None
+
+
+def test_one_that_never_reads_what_is_unsent_is_dropped_in_the_end(owner: TestOwner) -> None:
+    _, peers, (paused, closing, slow) = world(owner, 3, idle_timeout_ms=1000)
+    paused.pause_writing()
+    closing.receive_end()
+    slow.receive_end()
+    assert (closing.ending, slow.ending) == ("closed", "closed")
+    peers.tick(900)
+    slow.resume_writing()  # It has read something.
+    peers.tick(1100)
+    peers.tick(1200)
+    assert [peer.ending for peer in (paused, closing, slow)] == ["aborted", "aborted", "closed"]
+
+
+def test_an_owner_that_fails_on_a_connection_keeps_it(caplog: pytest.LogCaptureFixture) -> None:
+    class Failing(TestOwner):
+        def opened(self, peer: Peer) -> None:
+            raise ValueError(peer.host)
+
+        def closed(self, peer: Peer) -> None:
+            raise ValueError(peer.host)
+
+    loop, peers, (peer,) = world(Failing(), 1)
+    peer.data_received(sends(ECHO))
+    loop.run()
+    assert len(peer.written) == 1
+    peer.gone("the end")
+    assert len(peers) == 0
+    assert caplog.text.count("this is a bug") == 2
 
 
 def test_a_tick_looks_at_a_share_of_the_peers(owner: TestOwner) -> None:

@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from cometmq.proto.command import Buffer, Command
 
 
+# What asyncio takes for the backlog is also how often it accepts in a row, and how often it goes
+# on accepting when there are no descriptors left, with a traceback each.
+ACCEPTS_AT_ONCE_MAX = 64
+
+
 class LoopPeer(Peer, asyncio.Protocol):
     """A connection on an asyncio or uvloop loop."""
 
@@ -71,7 +76,10 @@ class LoopPeer(Peer, asyncio.Protocol):
         # uvloop's transports are no subclass of asyncio's, only the same in all but name.
         self._transport = cast("asyncio.Transport", transport)
         name: tuple[Any, ...] | None = transport.get_extra_info("peername")
-        if not self.open(Host(name[0], name[1]) if name else Host("", 0)):
+        # One that is gone already has no name, and is nobody to tell the owner of.
+        if name is None or not self.open(
+            Host(name[0], name[1]), transport.get_extra_info("sockname")[1]
+        ):
             self._transport.abort()
             return
         self._transport.set_write_buffer_limits(high=self.peers.limits.unsent_bytes_pause)
@@ -128,10 +136,14 @@ async def serve(peers: Peers, listening: Iterable[socket.socket]) -> LoopServer:
     loop = asyncio.get_running_loop()
     found = list(listening)
     addresses = [address_of(each) for each in found]
-    servers = [
-        await loop.create_server(lambda: LoopPeer(peers), sock=each, backlog=BACKLOG)
-        for each in found
-    ]
+    servers: list[asyncio.Server] = []
+    for each in found:
+        servers.append(
+            await loop.create_server(
+                lambda: LoopPeer(peers), sock=each, backlog=ACCEPTS_AT_ONCE_MAX
+            )
+        )
+        each.listen(BACKLOG)
     return LoopServer(servers, addresses)
 
 
@@ -161,5 +173,6 @@ async def connect(
     except OSError as error:
         raise ConnectError(f"{address}: {reason_of(error)}") from error
     if peer.closed_because is not None:
+        await asyncio.sleep(0)  # In the next turn the transport lets go of its socket.
         raise ConnectError(f"{address}: {peer.closed_because}")
     return peer

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from cometmq.net.errors import AnswerTimeoutError, ConnectionLostError, NetError
+from cometmq.net.asks import Asks
+from cometmq.net.errors import AnswerTimeoutError, ConnectionLostError
 from cometmq.net.failures import failure, overload, unsayable
 from cometmq.net.opening import refusal_of
 from cometmq.net.owner import LATER
@@ -30,6 +31,7 @@ from cometmq.proto.host import Host
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cometmq.net.errors import NetError
     from cometmq.net.peers import Peers
     from cometmq.proto.command import Buffer
     from cometmq.proto.connection import ConnectionClosed, Event
@@ -47,10 +49,10 @@ def _nothing() -> Event:
 class Peer:
     """The other end of one connection.
 
-    For the owner: `host` is its address, `context` whatever the owner wants to keep with it;
-    `answer`, `ask`, `tell` and `close`. For the drivers: the rest, and the verbs at the end, which
-    each driver has its own of. `prepare` sees each request of ours last, with everything in it, and
-    gives what is sent: the place to sign.
+    For the owner: `host` is its address, `local_port` ours that it came in by, `context` whatever
+    the owner wants to keep with it; `answer`, `ask`, `tell` and `close`. For the drivers: the rest,
+    and the verbs at the end, which each has its own of. `prepare` sees each request of ours last,
+    with everything in it, and gives what is sent: the place to sign.
     """
 
     __slots__ = (
@@ -70,6 +72,7 @@ class Peer:
         "heard_ms",
         "host",
         "in_flight",
+        "local_port",
         "peers",
     )
 
@@ -91,6 +94,7 @@ class Peer:
         self.peers = peers
         self.connection = connection
         self.host = Host("", 0)
+        self.local_port = 0
         self.context: Any = None
         self.heard_ms = peers.now_ms
         self.in_flight = 0  # requests of the peer's whose answers come later
@@ -98,7 +102,7 @@ class Peer:
         self._prepare = prepare
         self._next_event: Callable[[], Event] = connection.next_event
         self._send = connection.send
-        self._asks: dict[int, Callable[[Command | NetError], None]] | None = None
+        self._asks: Asks | None = None  # made for the first: few peers are asked anything
         self._fresh = True  # nothing has been received
         self._paused = False  # the peer does not read: nothing of it is handled
         self._stalled = False  # there may be received requests that are not handled
@@ -140,8 +144,8 @@ class Peer:
         request = replace(request, opaque=opaque, extras=extras)
         buffers = self._send(request if self._prepare is None else self._prepare(request))
         if self._asks is None:
-            self._asks = {}
-        self._asks[opaque] = answered
+            self._asks = Asks()
+        self._asks.add(opaque, answered)
         self._queue(buffers)
         return opaque
 
@@ -164,17 +168,18 @@ class Peer:
         """Close at once, log why, and forget what has not left."""
         if self._end(reason):
             _log.warning("%s: dropped: %s", self.host, reason)
-            self._abort()
+        self._abort()  # Also one that was closed: it may never read what it is to be sent first.
 
     # What the drivers and `Peers` call.
 
-    def open(self, host: Host) -> bool:
+    def open(self, host: Host, local_port: int) -> bool:
         """Begin; False, and nothing else will come of it, when there are too many connections."""
         self.host = host
+        self.local_port = local_port
         if not self.peers.admit(self):
             self.closed_because = "connections_max are open"
             return False
-        self.peers.owner.opened(self)
+        self._tell_owner(self.peers.owner.opened)
         return True
 
     def gone(self, reason: str) -> None:
@@ -184,19 +189,21 @@ class Peer:
             self.peers.note_received(self, self._receiving_size)
             self._receiving_size = 0
         if self.peers.leave(self):
-            self.peers.owner.closed(self)
+            self._tell_owner(self.peers.owner.closed)
 
     def expire(self, opaque: int) -> None:
         """Give up a request of ours, if it is still pending."""
-        if self._asks and (answered := self._asks.pop(opaque, None)):
-            self.connection.forget(opaque)
-            self._give(answered, AnswerTimeoutError(f"{self.host}: no answer to request {opaque}"))
+        self.connection.forget(opaque)
+        if self._asks:
+            self._asks.settle(
+                opaque, AnswerTimeoutError(f"{self.host}: no answer to request {opaque}")
+            )
 
     def forget(self, opaque: int) -> None:
         """Wait no longer for an answer, and tell nobody."""
         self.connection.forget(opaque)
         if self._asks:
-            self._asks.pop(opaque, None)
+            self._asks.forget(opaque)
 
     # Three names of asyncio's: its loops call them directly, and a frame between costs 0.1 µs.
 
@@ -216,6 +223,11 @@ class Peer:
         elif self._receiving_size:
             self.peers.note_received(self, self._receiving_size)
             self._receiving_size = 0
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the peer leaves too much unread."""
+        return self._paused
 
     def pause_writing(self) -> None:
         """Handle no more until `resume_writing`: the peer leaves too much unread."""
@@ -304,13 +316,18 @@ class Peer:
     def _take(self, event: Answer | ConnectionClosed | ConnectionBroken) -> None:
         """Take what is no request."""
         if isinstance(event, Answer):
-            answered = (self._asks or {}).pop(event.request.opaque, None)
-            if answered is not None:
-                self._give(answered, event.response)
+            if self._asks:
+                self._asks.settle(event.request.opaque, event.response)
         elif isinstance(event, ConnectionBroken):
             self.drop(str(event.error))
         else:
             self._next_event = _nothing  # `receive_end` closes when the turn is over.
+
+    def _tell_owner(self, word: Callable[[Peer], None]) -> None:
+        try:
+            word(self)
+        except Exception:
+            _log.exception("%s: the owner fails on a connection; this is a bug", self.host)
 
     def _go_on(self) -> None:
         if self._stalled and not self._paused and self.closed_because is None:
@@ -338,14 +355,6 @@ class Peer:
             self._out_size += sum(map(len, buffers))
             out += buffers
 
-    def _give(
-        self, answered: Callable[[Command | NetError], None], result: Command | NetError
-    ) -> None:
-        try:
-            answered(result)
-        except Exception:
-            _log.exception("%s: who asked fails on the answer; this is a bug", self.host)
-
     def _note_receiving(self) -> None:
         """Account for the unfinished frame of a read that finished none."""
         size = self.connection.receiving_size
@@ -363,11 +372,8 @@ class Peer:
         self.closed_because = reason
         self._next_event = _nothing
         self._out = []
-        asks, self._asks = self._asks, None
-        for answered in (asks or {}).values():
-            self._give(
-                answered, ConnectionLostError(f"{self.host}: the connection ended: {reason}")
-            )
+        if self._asks:
+            self._asks.fail(ConnectionLostError(f"{self.host}: the connection ended: {reason}"))
         return True
 
     # What each driver has its own of.

@@ -138,4 +138,7 @@ class Peers:
             peer = next(iter(self._peers))
             self._peers.move_to_end(peer)
             if self.now_ms - peer.heard_ms >= timeout_ms:
-                peer.close(f"no byte for idle_timeout_ms {timeout_ms}")
+                if peer.is_paused or peer.closed_because is not None:
+                    peer.drop(f"nothing read for idle_timeout_ms {timeout_ms}")
+                else:
+                    peer.close(f"no byte for idle_timeout_ms {timeout_ms}")

@@ -67,9 +67,17 @@ class TrioPeer(Peer):
         self._reading = trio.Event()  # set: reading is not held up
         self._reading.set()
 
-    async def run(self, host: Host) -> None:
+    async def run(
+        self,
+        host: Host,
+        local_port: int,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
         """Carry the connection from its beginning to its end."""
-        if not self.open(host):
+        admitted = self.open(host, local_port)
+        task_status.started()
+        if not admitted:
             await trio.aclose_forcefully(self._stream)
             return
         reason = "it was cancelled"
@@ -180,8 +188,13 @@ async def serve(
     addresses = [address_of(each) for each in found]
 
     async def carry(stream: trio.SocketStream) -> None:
-        name = stream.socket.getpeername()
-        await TrioPeer(peers, stream).run(Host(name[0], name[1]))
+        try:
+            name = stream.socket.getpeername()
+            local_port = stream.socket.getsockname()[1]
+        except OSError:  # Gone already: nobody to tell the owner of.
+            await trio.aclose_forcefully(stream)
+            return
+        await TrioPeer(peers, stream).run(Host(name[0], name[1]), local_port)
 
     listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(each)) for each in found]
     async with trio.open_nursery() as nursery:
@@ -211,8 +224,10 @@ async def connected(
     peer = TrioPeer(peers, stream, offer_messagepack=offer_messagepack, prepare=prepare)
     failed: Exception | None = None
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(peer.run, address)
+        await nursery.start(peer.run, address, stream.socket.getsockname()[1])
         try:
+            if peer.closed_because is not None:
+                raise ConnectError(f"{address}: {peer.closed_because}")
             yield peer
         except Exception as error:
             failed = error  # Raised below: the nursery would wrap it in a group.

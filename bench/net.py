@@ -1,0 +1,178 @@
+"""`python -m bench.net`: the ceiling of a broker: sends read, turned and answered, and no store.
+
+The driver and the whole protocol stack do their work: each SEND_MESSAGE_V2 is parsed, its fields
+are read, it waits for the end of the turn, and its answer has all the fields of a real one. The
+load comes from mqload.c over loopback; server and client share the machine. CPU is the server's,
+by the scheduler's account, so that a busy machine disturbs it less than it does the rate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import trio
+import uvloop
+
+from cometmq.net import LATER, Peers, listen_on, serve, trio_streams
+from cometmq.proto.commands import SendMessageResponse, SendMessageV2
+from cometmq.proto.host import Host
+
+if TYPE_CHECKING:
+    from cometmq.net import Later, Peer
+    from cometmq.proto.command import Command
+
+LOOPS = ("uvloop", "asyncio", "trio")
+LOADS = ((64, 1), (8, 32), (1, 1))
+BODY_SIZE = 1024
+QUEUES = 4
+RUN_SECONDS = 2
+
+
+class AcknowledgingOwner:
+    """Answers each send at the end of its turn, as if one write had stored them all."""
+
+    def __init__(self) -> None:
+        self.queue_offset = 0
+        self.turn_count = 0
+        self._waiting: list[tuple[Peer, Command, Command]] = []
+
+    def handle(self, request: Command, peer: Peer) -> Later:
+        """Read a send and put its answer off."""
+        fields = request.read(SendMessageV2)
+        self.queue_offset += 1
+        answer = SendMessageResponse(
+            msg_id="7F000001000055B5000000000007B916",
+            queue_id=fields.queue_id,
+            queue_offset=self.queue_offset,
+            transaction_id="7F0000014D2C18B4AAC2000000000001",
+            region_id="DefaultRegion",
+            trace_on=True,
+        )
+        self._waiting.append((peer, request, request.answer(0, answer)))
+        return LATER
+
+    def end_turn(self) -> None:
+        """Answer what the turn collected."""
+        if self._waiting:
+            self.turn_count += 1
+            for peer, request, answer in self._waiting:
+                peer.answer(request, answer)
+            self._waiting.clear()
+
+    def opened(self, peer: Peer) -> None:
+        """Nothing to do."""
+
+    def closed(self, peer: Peer) -> None:
+        """Say how many requests a turn had, for the run that ended."""
+        if not len(peer.peers):
+            print(self.queue_offset / max(self.turn_count, 1), flush=True)
+            self.queue_offset = self.turn_count = 0
+
+
+async def _on_loop() -> None:
+    peers = Peers(AcknowledgingOwner(), call_soon=asyncio.get_running_loop().call_soon)
+    server = await serve(peers, listen_on([Host("127.0.0.1", 0)]))
+    print(server.addresses[0].port, flush=True)
+    await asyncio.Event().wait()
+
+
+async def _on_trio() -> None:
+    soon = trio.lowlevel.current_trio_token().run_sync_soon
+    async with trio.open_nursery() as nursery:
+        peers = Peers(AcknowledgingOwner(), call_soon=soon)
+        listening = listen_on([Host("127.0.0.1", 0)])
+        addresses: list[Host] = await nursery.start(trio_streams.serve, peers, listening)
+        print(addresses[0].port, flush=True)
+
+
+def serve_on(loop: str) -> None:
+    """Be the server, until killed."""
+    if loop == "trio":
+        trio.run(_on_trio)
+    elif loop == "uvloop":
+        uvloop.run(_on_loop())
+    else:
+        asyncio.run(_on_loop())
+
+
+class Run(NamedTuple):
+    """What one run of the load generator showed."""
+
+    rate: float
+    p50_us: float
+    p99_us: float
+    cpu_us: float
+    requests_a_turn: float
+
+
+def _cpu_ns(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+
+
+def measure(mqload: Path, server: subprocess.Popen[str], port: int, load: tuple[int, int]) -> Run:
+    """Run the load generator once."""
+    before = _cpu_ns(server.pid)
+    how = (*load, RUN_SECONDS, BODY_SIZE, QUEUES)
+    shown = subprocess.run(
+        [str(mqload), "send", "127.0.0.1", str(port), "TopicTest", *map(str, how)],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert server.stdout is not None
+    requests_a_turn = float(server.stdout.readline())
+    cpu_ns = _cpu_ns(server.pid) - before
+    found = re.search(r"([\d.]+) msg/s .* p50=([\d.]+)us p99=([\d.]+)us .* total_msgs=(\d+)", shown)
+    assert found, shown
+    rate, p50_us, p99_us, count = map(float, found.groups())
+    return Run(rate, p50_us, p99_us, cpu_ns / 1000 / count, requests_a_turn)
+
+
+def main() -> None:
+    """Measure each loop under each load: the best of several runs, for noise only adds."""
+    parser = argparse.ArgumentParser(prog="python -m bench.net", description=__doc__)
+    parser.add_argument("--serve", choices=LOOPS, help="be the server, and print the port")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("loop", nargs="*", default=list(LOOPS))
+    arguments = parser.parse_args()
+    if arguments.serve:
+        serve_on(arguments.serve)
+        return
+    print("| loop | load | msg/s | p50 µs | p99 µs | server CPU µs/msg | requests a turn |")
+    print("|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        mqload = Path(folder) / "mqload"
+        source = Path(__file__).with_name("mqload.c")
+        subprocess.run(["gcc", "-O2", "-w", "-o", mqload, source], check=True)
+        for loop in arguments.loop:
+            _measure_loop(mqload, loop, arguments.runs)
+
+
+def _measure_loop(mqload: Path, loop: str, run_count: int) -> None:
+    command = [sys.executable, "-m", "bench.net", "--serve", loop]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            port = int(server.stdout.readline())
+            for load in LOADS:
+                runs = [measure(mqload, server, port, load) for _ in range(run_count)]
+                print(
+                    f"| {loop} | {load[0]} x {load[1]} | {max(r.rate for r in runs):,.0f}"
+                    f" | {min(r.p50_us for r in runs):.0f} | {min(r.p99_us for r in runs):.0f}"
+                    f" | {min(r.cpu_us for r in runs):.1f}"
+                    f" | {max(r.requests_a_turn for r in runs):.1f} |",
+                    flush=True,
+                )
+        finally:
+            server.kill()
+
+
+if __name__ == "__main__":
+    main()
