@@ -173,7 +173,13 @@ class Checkpointer:
         return sync
 
     def _write(self, longs: Longs, claims: Claims) -> None:
-        """Replace the checkpoint. When the disk refuses it, the one before stays true."""
+        """Replace the checkpoint. When the disk refuses it, the one before stays true.
+
+        After a failed sync none is written any more: what that one was to sync is not among the
+        files that were changed since, so a later sync that succeeds says nothing about it.
+        """
+        if self._syncer.failure is not None:
+            return
         try:
             self._file.write(longs, claims)
         except OSError as error:

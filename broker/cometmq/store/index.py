@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -187,6 +188,11 @@ class Index:
         file = self._filesystem.open(self._path(known), create=True)
         try:
             file.resize(self._shape.file_size)
+        except OSError:
+            # Left behind it would be empty, and stand in front of the file that is made next.
+            with suppress(OSError):
+                self._filesystem.remove(self._path(known))
+            raise
         finally:
             file.close()
         self._unsynced_directories.add(self._root)

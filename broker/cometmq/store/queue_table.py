@@ -167,6 +167,9 @@ class QueueTable(Generic[Queue]):
             if sizes.total() >= FILES_PROBED_MAX:
                 break
         for size, count in sizes.most_common(1):
-            if size % shape.entry_size == 0 and (count > 1 or self._disk.clean):
+            # A file that is being cut or made may have any length below its own.
+            if size % shape.entry_size == 0 and (
+                self._disk.clean or (count > 1 and size == max(sizes))
+            ):
                 return size
         return shape.file_size

@@ -1,0 +1,35 @@
+"""A checkpoint is taken of what is synced, and of nothing else."""
+
+from __future__ import annotations
+
+from tests.crash.disk import SimulatedFileSystem
+from tests.crash.subject import Subject
+from tests.store.records import refuse
+
+from cometmq.store.checkpoint import load_checkpoint
+from cometmq.store.config import StoreConfig
+
+CONFIG = StoreConfig(segment_size=16_384, index_slots=16, index_items=40)
+NOW_MS = 1_700_000_000_000
+
+
+def test_after_a_failed_sync_no_checkpoint_is_written_any_more() -> None:
+    disk = SimulatedFileSystem()
+    subject = Subject(disk, CONFIG, NOW_MS)
+    subject.put("T", 0, b"body", {}, NOW_MS)
+    subject.commit()
+    subject.checkpoint(NOW_MS)
+    before = load_checkpoint(disk, "/store/checkpoint").claims
+    assert before is not None
+    assert before.recover_from > 0
+    subject.put("U", 0, b"body", {}, NOW_MS)
+    subject.commit()
+    disk.hook = refuse("sync_directory")
+    for passed in range(3):
+        subject.checkpoint(NOW_MS + 100_000 * (1 + passed))
+    assert subject.has_failed
+    after = load_checkpoint(disk, "/store/checkpoint").claims
+    assert after is not None
+    assert after.recover_from == before.recover_from
+    assert not subject.close(NOW_MS)
+    assert disk.exists("/store/abort")
