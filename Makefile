@@ -4,6 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 SECONDS_EACH ?= 60
+SEEDS ?= 0..20000
 
 # A clear word before a long traceback: the interpreter is the one thing that make cannot install.
 define PYTHON_CHECK
@@ -80,6 +81,15 @@ check: lint types test ## Format, lint, layering, types, tidy and tests: what CI
 .PHONY: fuzz
 fuzz: install ## Fuzz every decoder for a minute each (SECONDS_EACH=60).
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS_EACH)
+
+.PHONY: crash
+crash: install ## End the store at random 2,000 times and more, and make mistakes that must be noticed.
+	$(BIN)/python -m tests.crash --images 2500
+	$(BIN)/pytest -q -m slow tests/crash
+
+.PHONY: crash-full
+crash-full: install ## The same for many seeds (SEEDS=a..b); says where to go on when stopped.
+	$(BIN)/python -m tests.crash --seeds $(SEEDS)
 
 .PHONY: bench
 bench: install ## Measure what docs/performance.md states.

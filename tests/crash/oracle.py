@@ -12,6 +12,7 @@ import zlib
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+ROOT = "/store"
 MAGIC_V1, MAGIC_V2, MAGIC_BLANK = 0xDAA320A7, 0xDAA320AB, 0xCBD43194
 DELAYS_S: tuple[int, ...] = (1, 5, 10, 30, *range(60, 660, 60), 1200, 1800, 3600, 7200)
 PRE_BLANK = struct.pack(">qiq", 0, 0x7FFFFFFF, 0)
@@ -43,10 +44,10 @@ class Log:
 
 def read_log(segments: dict[int, bytes]) -> Log:
     """Read the records of a log, from its first segment to the first byte that begins none."""
-    log = Log()
+    log = Log(end=min(segments, default=0))
     for start in sorted(segments):
         data = segments[start]
-        if log.trailing.strip(b"\0") or (log.records and log.end != start):
+        if log.end != start:
             log.trailing += data
             continue
         at = 0

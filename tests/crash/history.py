@@ -1,0 +1,154 @@
+"""What the world knows of a store: what was put, what was acknowledged, what it was promised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from tests.crash.oracle import Log, Record
+
+
+class Sent(NamedTuple):
+    """One message as its sender knows it, and where the store said that it stands."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    size: int
+    body: bytes
+    properties: dict[str, str]
+
+    @property
+    def end(self) -> int:
+        """The physical offset behind its record."""
+        return self.physical_offset + self.size
+
+
+class Ending(Enum):
+    """How a life of the store ended."""
+
+    CLOSED = auto()
+    KILLED = auto()
+    POWER_CUT = auto()
+
+
+class BrokenPromise(AssertionError):  # noqa: N818  # it names what happened
+    """The store did what it promised not to do."""
+
+
+class Uncovered(Exception):  # noqa: N818  # it names what happened
+    """A record that was not promised is damaged where no checksum in force covers it.
+
+    Of a record without its own checksum (`record_crc`) only the body is covered; of the tail that
+    a power cut tore, a record may so come back with other properties than it had. So may one whose
+    checksum itself was torn off: no reader knows that there was one.
+    """
+
+
+@dataclass
+class History:
+    """All messages that the store accepted, in the order of the log.
+
+    ==============  ===========================================================================
+    kill            every committed message is there
+    power cut       every message that was said to be synced is there; of the others, a prefix
+    clean shutdown  every committed message is there, also after a power cut
+    ==============  ===========================================================================
+
+    A turn that was being committed when the process ended may be there in part, from its front.
+    """
+
+    committed: list[Sent] = field(default_factory=list[Sent])
+    in_flight: list[Sent] = field(default_factory=list[Sent])
+    """The turn that is being put together or committed."""
+    doubtful: list[Sent] = field(default_factory=list[Sent])
+    """A refused turn that the disk also refused to erase."""
+    synced_offset: int = 0
+    """The highest that the store ever claimed."""
+
+    def copy(self) -> History:
+        """A copy for another of several images of one ending."""
+        return History(
+            list(self.committed), list(self.in_flight), list(self.doubtful), self.synced_offset
+        )
+
+    def next_queue_offset(self, topic: str, queue_id: int) -> int:
+        """How many messages a queue has."""
+        return sum(1 for sent in self.committed if (sent.topic, sent.queue_id) == (topic, queue_id))
+
+    def check_synced(self, offset: int) -> None:
+        """Take note of what the store claims to be synced."""
+        if offset < self.synced_offset:
+            raise BrokenPromise(f"the synced offset went back to {offset}")
+        self.synced_offset = offset
+
+    def survivors_min(self, ending: Ending) -> int:
+        """How many messages must be there after an ending."""
+        if ending is Ending.POWER_CUT:
+            return sum(1 for sent in self.committed if sent.end <= self.synced_offset)
+        return len(self.committed)
+
+    def check_log(self, log: Log, ending: Ending, *, is_covered: bool) -> None:
+        """Compare what a recovered log holds with what was promised, and go on from it."""
+        found = log.records
+        sent = self.committed + self._unfinished(found)
+        needed = self.survivors_min(ending)
+        if len(found) < needed:
+            lost = sent[len(found)]
+            raise BrokenPromise(
+                f"{needed - len(found)} messages lost after {ending.name}, from {lost.topic}"
+                f"/{lost.queue_id}/{lost.queue_offset} at {lost.physical_offset} on;"
+                f" synced up to {self.synced_offset}"
+            )
+        if len(found) > len(sent):
+            ghost = found[len(sent)]
+            raise BrokenPromise(f"a record that was never accepted at {ghost.physical_offset}")
+        for number, (expected, record) in enumerate(zip(sent, found, strict=False)):
+            if not _same(expected, record):
+                has_checksum = is_covered and "__CRC32#" in record.properties
+                if number >= needed and not has_checksum:
+                    raise Uncovered(f"{_short(record)} was {_short(expected)}")
+                raise BrokenPromise(
+                    f"{_short(record)} stands where {_short(expected)} was accepted"
+                )
+        if log.trailing.strip(b"\0"):
+            raise BrokenPromise(f"bytes are left standing behind the end of the log at {log.end}")
+        self.committed = sent[: len(found)]
+        self.in_flight = []
+        self.doubtful = []
+        # A start syncs what it serves: from here on all of it is promised.
+        self.synced_offset = log.end
+
+    def _unfinished(self, found: list[Record]) -> list[Sent]:
+        """The turn of which a part may stand behind what was committed."""
+        first = len(self.committed)
+        if self.doubtful and first < len(found) and _same(self.doubtful[0], found[first]):
+            return self.doubtful
+        return self.in_flight
+
+
+def _short(message: Sent | Record) -> str:
+    where = f"{message.topic}/{message.queue_id}/{message.queue_offset}"
+    body = f"{len(message.body)} bytes {message.body[:8].hex()}"
+    return f"{where} at {message.physical_offset} ({body}, {message.properties})"
+
+
+def _same(sent: Sent, record: Record) -> bool:
+    return (
+        sent.topic,
+        sent.queue_id,
+        sent.queue_offset,
+        sent.physical_offset,
+        sent.size,
+        sent.body,
+    ) == (
+        record.topic,
+        record.queue_id,
+        record.queue_offset,
+        record.physical_offset,
+        record.size,
+        record.body,
+    ) and sent.properties.items() <= record.properties.items()

@@ -1,0 +1,334 @@
+"""Lives of a store on a simulated disk, each ended somewhere, each checked by the next.
+
+One seed is one run: a store is opened, does random work, and is killed, loses its power or is shut
+down, a few times over. An ending strikes at a random operation of the disk, also inside of a start
+or a shutdown; power cuts are drawn several times, and each image is opened and checked by itself.
+On the way the disk refuses things: room, a write behind its first bytes, a sync.
+
+What is checked is the table in `history.py`, and that after each start the queues, read through the
+store, and after each shutdown the files of the ConsumeQueues and of the index, are what the oracle
+makes of the log alone.
+"""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.crash.checks import check_files, check_promised, check_queues, log_of
+from tests.crash.disk import Killed, Moment, Operation, Partial, SimulatedFileSystem
+from tests.crash.history import BrokenPromise, Ending, History, Sent, Uncovered
+from tests.crash.subject import Subject
+
+from cometmq.store.config import Flush, StoreConfig
+from cometmq.store.errors import PutRefusedError, StoreFilesError, SyncFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LIVES_MAX = 4
+STEPS_MAX = 30
+IMAGES_PER_CUT = 3
+DISK_SIZE = 4 << 20
+TOPICS = ("A", "B", "%RETRY%g")
+
+
+@dataclass
+class Chaos:
+    """The hook of one life: ends it at one operation, and refuses some before that."""
+
+    rng: Random
+    end_at: int
+    fault_rate: float
+    faults: int = 0
+    sync_failed: bool = False
+    struck: Operation | None = None
+    moment: Moment = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.moment = self.rng.choice(list(Moment))
+
+    def __call__(self, operation: Operation) -> None:
+        """End the process, refuse the operation, or let it pass."""
+        if operation.number == self.end_at and operation.moment is self.moment:
+            self.struck = operation
+            killed = Killed(operation)
+            if operation.verb == "write" and operation.moment is Moment.BEFORE:
+                raise Partial(self.rng.randrange(4000), killed)
+            raise killed
+        if operation.moment is Moment.BEFORE and self.rng.random() < self.fault_rate:
+            self._refuse(operation)
+
+    def _refuse(self, operation: Operation) -> None:
+        error = OSError(errno.EIO, "refused by the model", operation.path)
+        if operation.verb == "write":
+            self.faults += 1
+            raise Partial(self.rng.randrange(4000), error)
+        if operation.verb in ("sync", "sync_directory"):
+            self.sync_failed = True
+        self.faults += 1
+        raise error
+
+
+@dataclass
+class Run:
+    """One seed."""
+
+    rng: Random
+    config: StoreConfig
+    disk: SimulatedFileSystem
+    history: History = field(default_factory=History)
+    ending: Ending = Ending.CLOSED
+    """The worst that happened since the store was last opened."""
+    images: int = 0
+    """How many ends of a life were opened and checked."""
+    uncovered: int = 0
+    """Of these, how many were given up because of `Uncovered`."""
+    trace: list[str] = field(default_factory=list[str])
+    now_ms: int = 1_700_000_000_000
+    subject: Subject | None = None
+    chaos: Chaos | None = None
+
+    def life(self) -> None:
+        """Open the store, work, and end."""
+        rng = self.rng
+        kind = rng.choice(list(Ending))
+        end_at = self.disk.operations + rng.randint(1, 120)
+        if kind is Ending.CLOSED and rng.random() < 0.7:
+            end_at = 1 << 30
+        self.chaos = Chaos(rng, end_at, rng.choice((0.0, 0.0, 0.01, 0.05)))
+        self.disk.hook = self.chaos
+        self.disk.total = DISK_SIZE
+        closed = False
+        try:
+            closed = self._work()
+        except Killed:
+            self.trace.append(f"struck at {self.chaos.struck}")
+        except OSError as error:
+            self.trace.append(f"stopped by {error}")
+            if not self.chaos.faults and error.errno != errno.ENOSPC:
+                raise
+        if kind is Ending.CLOSED:
+            kind = rng.choice((Ending.KILLED, Ending.POWER_CUT))
+        if not closed:
+            self.ending = max(self.ending, kind, key=lambda ending: ending.value)
+        self._end(kind)
+
+    def _end(self, kind: Ending) -> None:
+        self.trace.append(f"ends by {kind.name}, to be checked as after {self.ending.name}")
+        self.disk.hook = None
+        dead = self.disk
+        if kind is Ending.KILLED:
+            self.disk = dead.kill()
+            return
+        self.disk = dead.power_cut(Random(self.rng.random()))
+        for _ in range(IMAGES_PER_CUT - 1):
+            seed = self.rng.random()
+            other = Run(Random(seed), self.config, dead.power_cut(Random(seed)))
+            other.history, other.ending, other.now_ms = (
+                self.history.copy(),
+                self.ending,
+                self.now_ms,
+            )
+            other.trace = [*self.trace, "a sister image"]
+            try:
+                other.last_life()
+            except Uncovered:
+                self.uncovered += 1
+            finally:
+                self.images += other.images
+                if other.images == 0 or other.subject is not None:
+                    self.trace = other.trace
+
+    def _work(self) -> bool:
+        """Do random things; True when the store was shut down and everything went well."""
+        subject = self.open()
+        for _ in range(self.rng.randint(1, STEPS_MAX)):
+            step = self.rng.choices(_STEPS, _WEIGHTS)[0]
+            self.trace.append(f"{self.disk.operations} {step.__name__}")
+            step(self, subject)
+            self.history.check_synced(subject.synced_offset)
+            if subject.has_failed:
+                self.trace.append("the store says that it must stop")
+                return False
+            assert self.chaos is not None
+        return self.close(subject)
+
+    def open(self) -> Subject:
+        """Open the store and check what it found."""
+        try:
+            subject = Subject(self.disk, self.config, self.now_ms)
+        except StoreFilesError as error:
+            raise BrokenPromise(f"the store does not open: {error}") from error
+        self.images += 1
+        self.subject = subject
+        try:
+            self.history.check_log(
+                log_of(self.disk), self.ending, is_covered=self.config.record_crc
+            )
+        except Uncovered:
+            promised = self.history.survivors_min(self.ending)
+            check_promised(subject, self.history.committed[:promised])
+            raise
+        self.ending = Ending.CLOSED
+        check_queues(subject, log_of(self.disk))
+        self.trace.append(f"open, {len(self.history.committed)} messages")
+        return subject
+
+    def close(self, subject: Subject) -> bool:
+        """Shut the store down and check its files; whether it was a clean shutdown."""
+        is_clean = subject.close(self.now_ms)
+        self.subject = None
+        self.trace.append(f"closed, {'' if is_clean else 'not '}cleanly")
+        if not is_clean:
+            if self.chaos is None or not (self.chaos.faults or self.disk.space("/").free < 1 << 20):
+                raise BrokenPromise("a shutdown without any trouble was not clean")
+            return False
+        log = log_of(self.disk)
+        self.history.check_synced(log.end)
+        check_files(self.disk, log, self.config)
+        return True
+
+    def last_life(self) -> None:
+        """Open the image twice without any fault: the second start must find the same."""
+        self.disk.hook = self.chaos = None
+        self.disk.total = DISK_SIZE
+        self.close(self.open())
+        self.close(self.open())
+
+
+def turn(run: Run, subject: Subject) -> None:
+    """Put some messages and commit them."""
+    run.now_ms += run.rng.choice((0, 1, 900, 5000))
+    run.disk.now_ms = run.now_ms
+    try:
+        for _ in range(run.rng.choice((1, 1, 2, 3, 8, 30))):
+            run.history.in_flight.append(_put(run, subject))
+    except PutRefusedError as error:
+        run.trace.append(f"put refused: {error}")
+    assert run.chaos is not None or run.disk.hook is None
+    faults = run.chaos.faults if run.chaos else 0
+    try:
+        subject.commit()
+    except SyncFailedError as error:
+        run.trace.append(f"sync failed: {error}")
+    except PutRefusedError as error:
+        run.trace.append(f"turn refused: {error}")
+        if run.chaos is not None and run.chaos.faults > faults + 1:
+            run.history.doubtful = run.history.in_flight
+        run.history.in_flight = []
+    else:
+        run.history.committed += run.history.in_flight
+        run.history.in_flight = []
+        run.history.doubtful = []
+
+
+def _put(run: Run, subject: Subject) -> Sent:
+    rng = run.rng
+    topic, queue_id = rng.choice(TOPICS), rng.randrange(2)
+    body = rng.randbytes(rng.choice((0, 10, 100, 700, 3000)))
+    properties = {"UNIQ_KEY": f"{rng.getrandbits(64):016X}"}
+    if rng.random() < 0.5:
+        properties["TAGS"] = rng.choice(("a", "b", "tag"))
+    if rng.random() < 0.3:
+        properties["KEYS"] = f"k{rng.randrange(9)} k{rng.randrange(9)}"
+    pending = [
+        sent for sent in run.history.in_flight if (sent.topic, sent.queue_id) == (topic, queue_id)
+    ]
+    appended = subject.put(topic, queue_id, body, properties, run.now_ms)
+    expected = run.history.next_queue_offset(topic, queue_id) + len(pending)
+    if appended.queue_offset != expected:
+        raise BrokenPromise(f"queue offset {appended.queue_offset} was given, not {expected}")
+    return Sent(
+        topic,
+        queue_id,
+        appended.queue_offset,
+        appended.physical_offset,
+        appended.size,
+        body,
+        properties,
+    )
+
+
+def sync(run: Run, subject: Subject) -> None:
+    """Let the sync thread take a step."""
+    subject.sync()
+
+
+def upkeep(run: Run, subject: Subject) -> None:
+    """Let what is done in the background go on for a bit."""
+    run.now_ms += run.rng.choice((0, 100, 2000))
+    subject.upkeep(run.now_ms)
+
+
+def checkpoint(run: Run, subject: Subject) -> None:
+    """Make a checkpoint."""
+    subject.checkpoint(run.now_ms)
+
+
+def read(run: Run, subject: Subject) -> None:
+    """Read all queues: what may be read must be what was committed, and as safe as promised."""
+    log = log_of(run.disk)
+    check_queues(subject, log, only_synced=run.config.flush is Flush.SYNC)
+
+
+def fill_disk(run: Run, subject: Subject) -> None:
+    """Leave no room on the disk, or a little."""
+    space = run.disk.space("/")
+    run.disk.total = space.total - space.free + run.rng.choice((0, 4096, 20_000))
+
+
+def empty_disk(run: Run, subject: Subject) -> None:
+    """Make room."""
+    run.disk.total = DISK_SIZE
+
+
+_TABLE: list[tuple[int, Callable[[Run, Subject], None]]] = [
+    (40, turn),
+    (20, sync),
+    (15, upkeep),
+    (6, checkpoint),
+    (4, read),
+    (2, fill_disk),
+    (4, empty_disk),
+]
+_WEIGHTS = [weight for weight, _ in _TABLE]
+_STEPS = [step for _, step in _TABLE]
+
+
+def config_for(rng: Random) -> StoreConfig:
+    """Small sizes, so that everything rolls over, and both ways to flush."""
+    return StoreConfig(
+        segment_size=rng.choice((8192, 16_384, 65_536)),
+        consume_queue_file_size=20 * rng.choice((5, 20)),
+        index_slots=16,
+        index_items=rng.choice((20, 200)),
+        flush=rng.choice(list(Flush)),
+        checkpoint_bytes=rng.choice((10_000, 1 << 20)),
+        hot_size=rng.choice((4096, 1 << 20)),
+        consume_queue_files_max=rng.choice((1, 8)),
+        segment_maps_max=rng.choice((1, 8)),
+        record_crc=rng.random() < 0.3,
+    )
+
+
+def run_seed(seed: int) -> Run:
+    """Run one seed to its end; `BrokenPromise`, or whatever the store raises, says what is wrong.
+
+    The run is attached to the error as a note, so that a failure tells how it came about.
+    """
+    rng = Random(seed)
+    run = Run(rng, config_for(rng), SimulatedFileSystem(total=DISK_SIZE))
+    try:
+        for _ in range(rng.randint(1, LIVES_MAX)):
+            run.life()
+        run.chaos = None
+        run.last_life()
+    except Uncovered:
+        run.uncovered += 1
+    except BaseException as error:
+        error.add_note(f"seed {seed}:\n  " + "\n  ".join([str(run.config), *run.trace]))
+        raise
+    return run

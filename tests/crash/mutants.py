@@ -1,0 +1,160 @@
+"""Deliberate mistakes in the code that keeps the promises; the crash model must catch each.
+
+A mutant replaces one function of the store by one with a mistake that somebody could make. If the
+model runs through with it, the model is too weak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from cometmq.store import (
+    checkpointing,
+    commit_log,
+    consume_queues,
+    log_scan,
+    opening,
+    recovery,
+    segments,
+    sync,
+    turn,
+    unsynced,
+)
+
+if TYPE_CHECKING:
+    from cometmq.store.checkpoint import Claims, Longs
+    from cometmq.store.checkpointing import Checkpointer
+    from cometmq.store.segments import Segment, Segments
+    from cometmq.store.sync import Syncer
+    from cometmq.store.turn import Turn
+
+
+class Mutant(NamedTuple):
+    """One mistake: `name` says it, and `owner.attribute` is replaced to make it."""
+
+    name: str
+    owner: Any
+    attribute: str
+    replacement: Any
+
+    @contextmanager
+    def at_work(self) -> Generator[None]:
+        """Make the mistake for a while."""
+        right = self.owner.__dict__[self.attribute]
+        setattr(self.owner, self.attribute, self.replacement)
+        try:
+            yield
+        finally:
+            setattr(self.owner, self.attribute, right)
+
+
+def _nothing(*arguments: object, **options: object) -> None:
+    """Leave something out."""
+
+
+def _step_without_sync(syncer: Syncer) -> None:
+    requested = syncer._requested  # pyright: ignore[reportPrivateUsage]  # A mutant is inside.
+    if syncer.failure is None and requested > syncer.synced_offset:
+        syncer._note(requested)  # pyright: ignore[reportPrivateUsage]  # A mutant is inside.
+        syncer.synced_offset = requested
+
+
+def _make_without(*, sync_content: bool, sync_name: bool) -> Any:
+    def make(row: Segments, start: int) -> Segment:
+        filesystem = row._filesystem  # pyright: ignore[reportPrivateUsage]  # A mutant is inside.
+        spare = row._spare_path  # pyright: ignore[reportPrivateUsage]  # A mutant is inside.
+        path = f"{row.directory}/{start:020d}"
+        file = filesystem.open(spare, create=True)
+        try:
+            file.allocate(row.size)
+            if sync_content:
+                file.sync()
+        finally:
+            file.close()
+        filesystem.rename(spare, path)
+        if sync_name:
+            filesystem.sync_directory(row.directory)
+        return segments.Segment(filesystem, path, row.size, read_only=False)
+
+    return make
+
+
+def _always(*arguments: object) -> bool:
+    return True
+
+
+def _forget_turn(one: Turn) -> None:
+    one.begin(one.start)
+
+
+class _AnyChecksum(int):
+    """A checksum that every body fits."""
+
+    def __and__(self, other: int) -> _AnyChecksum:
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    __hash__ = int.__hash__
+
+
+def _write_in_spite(one: Checkpointer, longs: Longs, claims: Claims) -> None:
+    one._file.write(longs, claims)  # pyright: ignore[reportPrivateUsage]  # A mutant is inside.
+    one._claims = claims  # pyright: ignore[reportPrivateUsage]  # A mutant is inside.
+
+
+def _any_checksum(data: bytes) -> _AnyChecksum:
+    return _AnyChecksum()
+
+
+MUTANTS = (
+    Mutant("a sync is skipped", sync.Syncer, "step", _step_without_sync),
+    Mutant(
+        "a new segment's name is not synced",
+        segments.Segments,
+        "_make",
+        _make_without(sync_content=True, sync_name=False),
+    ),
+    Mutant(
+        "a new segment's content is not synced",
+        segments.Segments,
+        "_make",
+        _make_without(sync_content=False, sync_name=True),
+    ),
+    Mutant("a refused turn is not erased", commit_log.CommitLog, "erase_refused", _nothing),
+    Mutant(
+        "a refused turn keeps its queue offsets",
+        turn.Turn,
+        "take_back",
+        _forget_turn,
+    ),
+    Mutant(
+        "after a failed sync a checkpoint is written",
+        checkpointing.Checkpointer,
+        "_write",
+        _write_in_spite,
+    ),
+    Mutant("recovery trusts the tail", log_scan, "crc32", _any_checksum),
+    Mutant("recovery leaves the torn tail standing", recovery, "_cut", _nothing),
+    Mutant("recovery does not write the tail again", recovery, "_write_again", _nothing),
+    Mutant("recovery takes every start for a clean one", opening, "was_shut_down", _always),
+    Mutant(
+        "queues are not cut back before the replay",
+        consume_queues.ConsumeQueues,
+        "truncate",
+        _nothing,
+    ),
+    Mutant("the files of queues are not synced", unsynced.Unsynced, "sync", _nothing),
+    Mutant(
+        "a checkpoint claims entries that are in memory only",
+        consume_queues.ConsumeQueues,
+        "settled_offset",
+        property(_nothing),
+    ),
+)

@@ -1,0 +1,29 @@
+"""The store keeps its promises through random endings, and the model would notice if not."""
+
+from __future__ import annotations
+
+import pytest
+from tests.crash.model import run_seed
+from tests.crash.mutants import MUTANTS, Mutant
+
+SEEDS = 40
+MUTANT_SEEDS = 600
+
+
+def test_the_store_keeps_its_promises_through_some_endings() -> None:
+    runs = [run_seed(seed) for seed in range(SEEDS)]
+    images = sum(run.images for run in runs)
+    assert images > 4 * SEEDS
+    assert sum(run.uncovered for run in runs) < images / 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
+def test_each_mutant_is_caught(mutant: Mutant) -> None:
+    with mutant.at_work():
+        for seed in range(MUTANT_SEEDS):
+            try:
+                run_seed(seed)
+            except Exception:  # However it shows, it is caught.
+                return
+    pytest.fail(f"{mutant.name}: not noticed in {MUTANT_SEEDS} seeds")
