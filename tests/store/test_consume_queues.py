@@ -213,3 +213,14 @@ def test_a_second_cut_does_not_forget_the_first() -> None:
     assert queues.simple.get("a", 0).max_offset == 0
     list(queues.settle())
     assert queues.batch.get("c", 1).max_offset == 0
+
+
+def test_files_cut_short_by_a_crash_do_not_set_the_file_size_of_longer_ones() -> None:
+    disk = SimulatedFileSystem()
+    disk.make_directories("/store/consumequeue/t/0")
+    for number, size in enumerate((20, 20, FILE_ENTRIES * 10)):
+        file = disk.open(f"/store/consumequeue/t/0/{number * FILE_ENTRIES * 20:020d}", create=True)
+        file.resize(size)
+        file.close()
+    queues = opened(disk, clean=False)
+    assert queues.simple.file_size == FILE_ENTRIES * 20

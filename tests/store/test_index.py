@@ -5,6 +5,7 @@ from random import Random
 import pytest
 from tests.crash.disk import SimulatedFileSystem
 from tests.store.queue_model import files_below
+from tests.store.records import refuse
 
 from cometmq.store.config import StoreConfig
 from cometmq.store.errors import StoreFormatError
@@ -245,3 +246,17 @@ def test_files_of_which_nothing_is_known_are_synced_after_a_start(seed: int) -> 
     after = opened(disk.power_cut(Random(seed)), clean=False)
     after.recover(3900, synced=True)
     assert after.query("t", "all", 99) == [n * 100 for n in reversed(range(39))]
+
+
+@pytest.mark.parametrize("verb", ["create", "resize"])
+def test_a_file_that_could_not_be_made_leaves_nothing_in_front_of_the_next(verb: str) -> None:
+    disk = SimulatedFileSystem()
+    index = filled(disk, 2)
+    disk.hook = refuse(verb)
+    assert not index.build(100, NOW_MS)
+    assert index.write_error is not None
+    assert index.build(100, NOW_MS + 5000)
+    assert len(files_below(disk, "/store")) == 1
+    again = opened(disk.kill(), clean=False)
+    assert again.recover(200, synced=True) == 200
+    assert again.query("t", "all", 9) == [100, 0]
