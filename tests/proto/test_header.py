@@ -27,7 +27,7 @@ from cometmq.proto.header_plan import HeaderPlan
 from cometmq.proto.header_rules import header_fields, read_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 
 class Every(Header):
@@ -273,11 +273,10 @@ def test_the_fast_reader_agrees_with_the_rules(fields: dict[str, Any]) -> None:
 
 def test_an_array_grows_and_shrinks_at_its_end() -> None:
     full = to_array(Every("t", 1, maybe_yes=True))
-    encode = msgspec.msgpack.encode
-    assert from_array(Every, encode(full)) == Every("t", 1, maybe_yes=True)
-    assert from_array(Every, encode((*full, "newer", [1]))) == Every("t", 1, maybe_yes=True)
-    assert from_array(Every, encode(full[:2])) == Every("t", 1)
-    assert from_array(Every, encode(("t", 1, None, None, None, None))) == Every("t", 1)
+    assert from_array(Every, full) == Every("t", 1, maybe_yes=True)
+    assert from_array(Every, [*full, "newer", [1]]) == Every("t", 1, maybe_yes=True)
+    assert from_array(Every, full[:2]) == Every("t", 1)
+    assert from_array(Every, ["t", 1, None, None, None, None]) == Every("t", 1)
 
 
 @pytest.mark.parametrize(
@@ -293,22 +292,12 @@ def test_an_array_grows_and_shrinks_at_its_end() -> None:
         (("t", True), "number"),
         (("t", 1, 2**63), "longNumber"),
         (("t", 1, 5, 0.5, 1), "yes"),
-        ({"text": "t"}, "fields"),
-        ("t", "fields"),
     ],
 )
-def test_a_wrong_item_of_an_array_is_named(items: object, field: str) -> None:
+def test_a_wrong_item_of_an_array_is_named(items: Sequence[Any] | None, field: str) -> None:
     with pytest.raises(FieldError) as raised:
-        from_array(Every, msgspec.msgpack.encode(items))
+        from_array(Every, items)
     assert raised.value.field == field
-
-
-@pytest.mark.parametrize(
-    "raw", [b"", b"\xdd\xff\xff\xff\xff", b"\xdb\x7f\xff\xff\xff", b"\x91" * 9**6]
-)
-def test_an_array_that_lies_about_its_size_is_refused(raw: bytes) -> None:
-    with pytest.raises(FieldError, match="is not an array"):
-        from_array(Every, raw)
 
 
 def test_a_class_without_booleans_has_no_second_look() -> None:

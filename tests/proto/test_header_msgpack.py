@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import msgspec
+import msgpack
 import pytest
 
 from cometmq.proto.command import Command
@@ -20,7 +20,8 @@ def read(raw: bytes, fields_max: int = 64) -> Command:
 
 
 def pack(*items: object) -> bytes:
-    return msgspec.msgpack.encode(items)
+    packed: bytes = msgpack.packb(items)
+    return packed
 
 
 def test_the_documented_frame_is_written_to_the_byte() -> None:
@@ -89,6 +90,10 @@ def test_what_has_no_form_on_the_wire_is_a_local_error(command: Command) -> None
         pack("1", 0, 0),
         pack(2**31, 0, 0),
         pack(1, 0, 0, 0, 0, 7),
+        pack(1, 0, 0, 0, 0, None, {"topic": "T"}),
+        pack(1, 0, 0, 0, 0, None, "T"),
+        pack(1, 0, 0, 0, 0, None, None, {(1, 2): ""}),
+        pack(1, 0, 0, 0, 0, None, msgpack.Timestamp(1)),
         pack(1, 0, 0, 0, 0, None, None, {"a": 1}),
         pack(1, 0, 0) + b"\xc0",
         b"\xdd\xff\xff\xff\xff",

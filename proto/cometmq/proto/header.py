@@ -106,12 +106,12 @@ def from_texts(cls: type[H], texts: Mapping[str, str]) -> H:
     return _PLANS[cls].read_texts(texts)  # type: ignore[no-any-return]  # the plan of that class
 
 
-def from_array(cls: type[H], raw: bytes | msgspec.Raw) -> H:
-    """Read a header from a MessagePack array of typed values in the order of the class.
+def from_array(cls: type[H], items: Sequence[Any] | None) -> H:
+    """Read a header from typed values in the order of the class, as MessagePack carries them.
 
     Values missing at the end are defaults, as is nil, for the array too; more values are ignored.
     """
-    return _PLANS[cls].read_array(raw)  # type: ignore[no-any-return]  # the plan of that class
+    return _PLANS[cls].read_array(items)  # type: ignore[no-any-return]  # the plan of that class
 
 
 def to_texts(header: Header) -> dict[str, str]:

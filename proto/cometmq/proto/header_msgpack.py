@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgpack
 import msgspec
-from msgspec import msgpack
+from msgspec import convert
+from msgspec.structs import astuple
 
 from cometmq.proto.command import Command, ReceivedFields
 from cometmq.proto.errors import RemoteProtocolError
@@ -24,10 +26,9 @@ from cometmq.proto.header import (
     REFUSALS,
     Header,
     fields_of,
-    from_array,
     from_texts,
+    plan_of,
     refuse_unsayable,
-    to_array,
 )
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
     from cometmq.proto.command import Buffer
     from cometmq.proto.header import H
 
-_NIL = msgspec.Raw(b"\xc0")
+# What the unpacker raises beside its own: a type that cannot be a map's key, nesting, sizes. A size
+# that is claimed is checked against the bytes that came before anything is made for it.
+_REFUSALS = (*REFUSALS, ValueError, TypeError, msgpack.UnpackException)
 
 
 class _Received(msgspec.Struct, array_like=True, gc=False):
@@ -46,24 +49,28 @@ class _Received(msgspec.Struct, array_like=True, gc=False):
     language: I32 = 0
     version: I32 = 0
     remark: str | None = None
-    fields: msgspec.Raw = _NIL
+    fields: Any = None
     extras: dict[str, str] | None = None
 
 
-_decode = msgpack.Decoder(_Received).decode
-_encode = msgpack.Encoder().encode
+_pack = msgpack.Packer().pack
+_unpack = msgpack.unpackb
 
 
 class ArrayFields(ReceivedFields, frozen=True, gc=False):
-    """The array of a header class's values as it came, or nil."""
+    """The array of a header class's values as it came, or None."""
 
-    raw: msgspec.Raw
+    items: list[Any] | None
 
     def read(self, cls: type[H], extras: Mapping[str, str] | None) -> H:
         """Read the fields as a header class: from the array, or by name where there is none."""
-        if extras is not None and self.raw == _NIL:
+        if extras is not None and self.items is None:
             return from_texts(cls, extras)
-        return from_array(cls, self.raw)
+        plan = plan_of(cls)
+        try:
+            return cls(*astuple(convert(self.items, plan.array_struct)))
+        except REFUSALS:
+            return plan.read_array(self.items)  # type: ignore[no-any-return]  # of that class
 
     def ext_fields(self) -> dict[str, str]:
         """Give the fields as strings by name: none, for an array has no names."""
@@ -77,19 +84,22 @@ class MessagePackCodec:
     name = "MESSAGEPACK"
 
     def decode(self, raw: bytes, body: Buffer | None, fields_max: int) -> Command:
-        """Read a header; its fields stay bytes until somebody reads them."""
+        """Read a header; its fields are not looked at until somebody reads them."""
         try:
-            found = _decode(raw)
-        except REFUSALS as error:
+            found = convert(_unpack(raw), _Received)
+        except _REFUSALS as error:
             raise RemoteProtocolError(f"MessagePack header: {error}") from None
-        extras = found.extras
+        extras, fields = found.extras, found.fields
+        # Checked here and not by its type, for msgspec would copy the list.
+        if fields is not None and type(fields) is not list:
+            raise RemoteProtocolError("MessagePack header: the fields are no array")
         if extras is not None and len(extras) > fields_max:
             raise RemoteProtocolError(
                 f"MessagePack header: {len(extras)} extras exceed fields_max {fields_max}"
             )
         return Command(
             found.code,
-            ArrayFields(found.fields),
+            ArrayFields(fields),
             found.flag,
             found.opaque,
             found.remark,
@@ -106,15 +116,15 @@ class MessagePackCodec:
         fields, extras = command.fields, command.extras
         values: Any = None
         if isinstance(fields, Header):
-            values = to_array(fields)
+            values = astuple(fields)
             if extras:
                 command.check_extras([field.wire_name for field in fields_of(type(fields))])
         elif isinstance(fields, ArrayFields):
-            values = fields.raw
+            values = fields.items
         elif fields is not None:
             extras = command.ext_fields
         try:
-            return _encode(
+            return _pack(
                 (
                     command.code,
                     command.flag,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import msgspec
-from msgspec import json, msgpack, structs
+from msgspec import json, structs
 
 from cometmq.proto.errors import FieldError
 from cometmq.proto.header_rules import HeaderField, header_fields, read_items, read_texts
@@ -41,7 +41,7 @@ class HeaderPlan(Generic[S]):
         self.words_struct = msgspec.defstruct(name, words, rename=names, gc=False)
         self._decode_json = json.Decoder(cls, strict=False).decode
         self._decode_words = json.Decoder(self.words_struct).decode
-        self._decode_array = msgpack.Decoder(array_struct).decode
+        self.array_struct = array_struct
         # Whether a boolean is true; None for a class that has none. msgspec takes 1 and "1" for
         # true, Java doesn't: what has become true is looked at again.
         # `words_struct` refuses all but the words.
@@ -68,17 +68,12 @@ class HeaderPlan(Generic[S]):
             return self.cls(*read_texts(self.fields, texts))
         return header
 
-    def read_array(self, raw: bytes | msgspec.Raw) -> S:
-        """Read a header from a MessagePack array of typed values in the order of the class."""
+    def read_array(self, items: Sequence[Any] | None) -> S:
+        """Read a header from typed values in the order of the class."""
         try:
-            return self.cls(*structs.astuple(self._decode_array(raw)))
+            return self.cls(*structs.astuple(msgspec.convert(items, self.array_struct)))
         except REFUSALS:
-            pass
-        try:
-            items: list[Any] = _decode_items(raw) or []
-        except REFUSALS as error:
-            raise FieldError(self.cls.__name__, "fields", f"is not an array: {error}") from None
-        return self.cls(*read_items(self.fields, items))
+            return self.cls(*read_items(self.fields, items or ()))
 
 
 def _item(field: HeaderField) -> tuple[str, Any, Any] | tuple[str, Any]:
@@ -134,4 +129,3 @@ def _text(value: msgspec.Raw) -> str | None:
 
 _decode_values = json.Decoder(dict[str, msgspec.Raw] | None).decode
 _decode_string = json.Decoder(str).decode
-_decode_items = msgpack.Decoder(list[Any] | None).decode

@@ -5,7 +5,9 @@ The first byte says which class, the second from what.
 
 from __future__ import annotations
 
-import msgspec
+from typing import Any
+
+import msgpack
 
 from cometmq.proto import commands
 from cometmq.proto.errors import FieldError, RemoteProtocolError
@@ -35,8 +37,8 @@ def check(data: bytes) -> None:
         raise RemoteProtocolError("no class")
     cls, raw = CLASSES[data[0] % len(CLASSES)], data[2:]
     if data[1] % 2:
-        header = from_array(cls, raw)
-        assert from_array(cls, msgspec.msgpack.encode(to_array(header))) == header
+        header = from_array(cls, _items(raw))
+        assert from_array(cls, msgpack.unpackb(msgpack.packb(to_array(header)))) == header
         return
     texts = texts_from_json(raw)
     try:
@@ -46,6 +48,16 @@ def check(data: bytes) -> None:
         raise
     assert from_texts(cls, texts) == header
     assert from_texts(cls, to_texts(header)) == header
+
+
+def _items(raw: bytes) -> list[Any]:
+    try:
+        items = msgpack.unpackb(raw)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise RemoteProtocolError(f"not MessagePack: {error}") from None
+    if not isinstance(items, list):
+        raise RemoteProtocolError("not an array")
+    return items
 
 
 def _must_refuse(cls: type[Header], texts: dict[str, str]) -> None:

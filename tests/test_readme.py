@@ -1,0 +1,41 @@
+"""What the README shows is what happens."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+EXAMPLES = [
+    (page.relative_to(REPOSITORY).as_posix(), code)
+    for page in PAGES
+    for code in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+]
+
+
+@pytest.mark.parametrize(("page", "code"), EXAMPLES)
+def test_an_example_runs(page: str, code: str) -> None:
+    exec(compile(code, page, "exec"), {"__name__": page})
+
+
+def test_the_readme_has_an_example() -> None:
+    assert "README.md" in {page for page, _ in EXAMPLES}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_target_that_the_pages_name_is_in_the_makefile() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
+    named = {
+        name
+        for page in [*PAGES, REPOSITORY / "CONTRIBUTING.md"]
+        for name in re.findall(r"`make ([a-z-]+)", page.read_text())
+    }
+    assert named - targets == set()
