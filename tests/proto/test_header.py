@@ -65,8 +65,11 @@ def by_the_rules(texts: dict[str, str]) -> Every | str:
 
 
 def shown(header: Every | str) -> str:
-    """NaN is not equal to itself, and 1 is equal to True and 1.0: compare what is printed."""
-    return repr(header)
+    """NaN is not equal to itself, and 1 is equal to True and 1.0: compare what is printed.
+
+    Only the sign of a zero may differ: no field means anything by it.
+    """
+    return repr(header).replace("=-0.0", "=0.0")
 
 
 def test_names_on_the_wire_are_camel_case_unless_said() -> None:
@@ -263,6 +266,8 @@ OBJECTS = st.dictionaries(
 @example({"yes": "1"})
 @example({"yes": 1, "MAYBE_YES": True})
 @example({"number": 99999999999999999999})
+@example({"maybeRatio": "-0"})
+@example({"maybeRatio": "-0.0"})
 def test_the_fast_reader_agrees_with_the_rules(fields: dict[str, Any]) -> None:
     raw = json.dumps(LEAST | fields).encode()
     texts = texts_from_json(raw)

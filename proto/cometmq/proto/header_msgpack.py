@@ -89,9 +89,9 @@ class MessagePackCodec:
             found = convert(_unpack(raw), _Received)
         except _REFUSALS as error:
             raise RemoteProtocolError(f"MessagePack header: {error}") from None
-        extras, fields = found.extras, found.fields
+        extras, fields = found.extras, ArrayFields(found.fields)
         # Checked here and not by its type, for msgspec would copy the list.
-        if fields is not None and type(fields) is not list:
+        if fields.items is not None and type(fields.items) is not list:
             raise RemoteProtocolError("MessagePack header: the fields are no array")
         if extras is not None and len(extras) > fields_max:
             raise RemoteProtocolError(
@@ -99,7 +99,7 @@ class MessagePackCodec:
             )
         return Command(
             found.code,
-            ArrayFields(fields),
+            fields,
             found.flag,
             found.opaque,
             found.remark,

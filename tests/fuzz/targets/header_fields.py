@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgpack
+import msgspec
 
 from cometmq.proto import commands
 from cometmq.proto.errors import FieldError, RemoteProtocolError
@@ -52,12 +53,9 @@ def check(data: bytes) -> None:
 
 def _items(raw: bytes) -> list[Any]:
     try:
-        items = msgpack.unpackb(raw)
+        return msgspec.convert(msgpack.unpackb(raw), list[Any])
     except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise RemoteProtocolError(f"not MessagePack: {error}") from None
-    if not isinstance(items, list):
-        raise RemoteProtocolError("not an array")
-    return items
+        raise RemoteProtocolError(f"not an array: {error}") from None
 
 
 def _must_refuse(cls: type[Header], texts: dict[str, str]) -> None:
