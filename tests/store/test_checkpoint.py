@@ -139,7 +139,7 @@ def test_any_flipped_bit_lowers_what_is_claimed_or_changes_nothing(
 
 def test_a_newer_version_is_refused(disk: SimulatedFileSystem, written: CheckpointFile) -> None:
     overwrite(disk, 52, struct.pack(">i", VERSION + 1))
-    overwrite(disk, 136, struct.pack(">I", crc32(contents(disk)[48:136])))
+    overwrite(disk, 152, struct.pack(">I", crc32(contents(disk)[48:152])))
     with pytest.raises(StoreFormatError, match="version 2, but this program knows up to 1"):
         load_checkpoint(disk, PATH)
 

@@ -142,7 +142,7 @@ def test_a_queue_without_entries_restarts_where_the_log_does() -> None:
     _, queues, queue = filled(25, written=25)
     queues.correct_min(2500)
     list(queues.expire())
-    queues.truncate(2000)
+    queues.expect_all()
     queue.place(33, 9000, 100, 1)
     assert (queue.min_offset, queue.max_offset) == (33, 34)
     queue.place(4, 9100, 100, 1)

@@ -272,7 +272,8 @@ class Appender:
                 flag=flag,
                 reconsume_times=reconsume_times,
                 prepared_transaction_offset=prepared,
-                record_crc=self._config.record_crc,
+                # Without a checksum, zeros would tell recovery that the disk lost a part.
+                record_crc=self._config.record_crc or b"\0" in properties,
             )
         except LocalProtocolError as error:
             raise MessageIllegalError(str(error)) from error

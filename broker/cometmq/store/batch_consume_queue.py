@@ -110,7 +110,7 @@ class BatchConsumeQueue(EntryFiles):
             if self.entry(index) == entry:
                 return False
             self.cut_to(index)
-        if self.start < self.end and entry.base_offset > self.max_offset:
+        if self._lacks_entries_before(entry.base_offset > self.max_offset):
             raise MissingEntriesError(
                 f"{self.directory}: ends at queue offset {self.max_offset}, but the record at"
                 f" {entry.physical_offset} begins at {entry.base_offset}: rebuild the queue"

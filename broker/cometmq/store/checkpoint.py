@@ -15,14 +15,16 @@ at    size  field
 48    4     `CMCP`; from here on ours, which Apache leaves alone
 52    4     version
 56    8     recover from: as at 40, but exactly at a record, and for the index too
-64    8     verify from: what `recover from` was one checkpoint earlier
+64    8     verify from: what `recover from` was some checkpoints earlier
 72    8     synced offset: the log in front of it is on the disk
 80    8     segment size
-88    48    the first six fields as we wrote them: when they differ, another program wrote since
-136   4     CRC-32 of bytes 48 to 136
+88    8     ours from: no other program wrote to the log from here on
+96    8     checked from: every record from here on ends with its own checksum; 2^62 is none
+104   48    the first six fields as we wrote them: when they differ, another program wrote since
+152   4     CRC-32 of bytes 48 to 152
 512   4     `CMSO`, the synced note: kept up to date between checkpoints
 516   8     synced offset
-524   4     CRC-32 of bytes 512 to 524 and of bytes 136 to 140
+524   4     CRC-32 of bytes 512 to 524 and of bytes 152 to 156
 ====  ====  =====================================================================================
 
 The file is replaced as a whole: written beside, synced, renamed. So whatever of it a power cut
@@ -33,12 +35,13 @@ without one of its own: an older note, or a torn one, claims less, never more.
 from __future__ import annotations
 
 import struct
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from cometmq.store.errors import StoreFormatError
+from cometmq.store.log_scan import NEVER
 
 if TYPE_CHECKING:
     from cometmq.store.filesystem import File, FileSystem
@@ -49,11 +52,11 @@ _MAGIC: Final = b"CMCP"
 _NOTE_MAGIC: Final = b"CMSO"
 
 _LONGS = struct.Struct(">6q")
-_OURS = struct.Struct(">4si4q48s")
+_OURS = struct.Struct(">4si6q48s")
 _CRC = struct.Struct(">I")
 _NOTE = struct.Struct(">4sq")
 _OURS_AT: Final = 48
-_CRC_AT: Final = 136
+_CRC_AT: Final = 152
 _NOTE_AT: Final = 512
 assert _LONGS.size == _OURS_AT
 assert _OURS_AT + _OURS.size == _CRC_AT
@@ -79,6 +82,8 @@ class Claims:
     verify_from: int
     synced_offset: int
     segment_size: int
+    ours_from: int = NEVER
+    checked_from: int = NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +108,7 @@ def load_checkpoint(filesystem: FileSystem, path: str) -> Checkpoint:
         data = file.read(FILE_SIZE, 0).ljust(FILE_SIZE, b"\0")
     finally:
         file.close()
-    magic, version, recover_from, verify_from, synced, segment_size, copy = _OURS.unpack_from(
-        data, _OURS_AT
-    )
+    magic, version, *offsets, copy = _OURS.unpack_from(data, _OURS_AT)
     longs = _longs(data)
     (crc,) = _CRC.unpack_from(data, _CRC_AT)
     if magic != _MAGIC:
@@ -117,10 +120,12 @@ def load_checkpoint(filesystem: FileSystem, path: str) -> Checkpoint:
             f"{path}: version {version}, but this program knows up to {VERSION}; use a newer one"
         )
     claims = Claims(
-        recover_from=recover_from,
-        verify_from=verify_from,
-        synced_offset=synced,
-        segment_size=segment_size,
+        recover_from=offsets[0],
+        verify_from=offsets[1],
+        synced_offset=offsets[2],
+        segment_size=offsets[3],
+        ours_from=offsets[4],
+        checked_from=offsets[5],
     )
     if copy != data[:_OURS_AT]:
         return Checkpoint(longs, None, claims)
@@ -150,12 +155,7 @@ def _with_note(claims: Claims, data: bytes, crc: int) -> Claims:
     (note_crc,) = _CRC.unpack_from(data, end)
     if magic != _NOTE_MAGIC or note_crc != crc32(_CRC.pack(crc), crc32(data[_NOTE_AT:end])):
         return claims
-    return Claims(
-        recover_from=claims.recover_from,
-        verify_from=claims.verify_from,
-        synced_offset=max(claims.synced_offset, synced),
-        segment_size=claims.segment_size,
-    )
+    return replace(claims, synced_offset=max(claims.synced_offset, synced))
 
 
 class CheckpointFile:
@@ -185,6 +185,8 @@ class CheckpointFile:
             claims.verify_from,
             claims.synced_offset,
             claims.segment_size,
+            claims.ours_from,
+            claims.checked_from,
             bytes(data[:_OURS_AT]),
         )
         crc = crc32(data[_OURS_AT:_CRC_AT])

@@ -14,15 +14,16 @@ what is written after the mark may or may not be in the files, and is read back 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from cometmq.store.checkpoint import Claims, Longs
+from cometmq.store.checkpoint import Longs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from cometmq.store.appending import Appender
-    from cometmq.store.checkpoint import CheckpointFile
+    from cometmq.store.checkpoint import CheckpointFile, Claims
     from cometmq.store.config import StoreConfig
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.index import Index
@@ -66,6 +67,7 @@ class Checkpointer:
         self._last_ms: int | None = None
         self._mark: tuple[int, int] | None = None  # Readable end, and its last store timestamp.
         self._is_syncing = False
+        self._checkpoints = deque([claims.verify_from])
         self.write_error: OSError | None = None
         """Why the checkpoint cannot be written now; tried again with the next one."""
 
@@ -143,11 +145,11 @@ class Checkpointer:
             if settled is not None:
                 bounds.append(settled)
         recover_from = max(min(bounds), self._claims.recover_from)
-        claims = Claims(
+        claims = replace(
+            self._claims,
             recover_from=recover_from,
-            verify_from=self._claims.recover_from,
+            verify_from=self._verify_from(recover_from),
             synced_offset=self._syncer.synced_offset,
-            segment_size=self._claims.segment_size,
         )
         longs = self._longs
         if recover_from >= mark[0]:
@@ -171,6 +173,14 @@ class Checkpointer:
             self._is_syncing = False
 
         return sync
+
+    def _verify_from(self, recover_from: int) -> int:
+        """Return where the next start begins to verify: at some checkpoint, far enough back."""
+        known = self._checkpoints
+        known.append(self._claims.recover_from)
+        while len(known) > 1 and known[1] <= recover_from - self._config.verify_size:
+            known.popleft()
+        return known[0]
 
     def _write(self, longs: Longs, claims: Claims) -> None:
         """Replace the checkpoint. When the disk refuses it, the one before stays true.

@@ -93,7 +93,7 @@ class ConsumeQueue(EntryFiles):
                 return False
             self.cut_to(queue_offset)
         if queue_offset != self.end:
-            if self.start < self.end < queue_offset:
+            if self._lacks_entries_before(queue_offset > self.end):
                 raise MissingEntriesError(
                     f"{self.directory}: ends at queue offset {self.end}, but the record at"
                     f" {physical_offset} is number {queue_offset}: rebuild the queue from the log"

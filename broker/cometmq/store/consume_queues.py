@@ -79,6 +79,15 @@ class ConsumeQueues:
                         f" {BATCH_FOLDER if batch else SIMPLE_FOLDER}/"
                     )
 
+    def expect_whole(self) -> None:
+        """Take the entries for complete: this store shut down cleanly and nobody wrote since."""
+        self._disk.is_whole = True
+
+    def expect_all(self) -> None:
+        """Erase every entry: the log is going to be replayed from its first record."""
+        self._disk.may_restart = True
+        self.truncate(0)
+
     # Writing
 
     def write_behind(self, up_to: int, budget: int) -> bool:

@@ -19,6 +19,8 @@ class EntryDisk:
         "_half_written",
         "clean",
         "filesystem",
+        "is_whole",
+        "may_restart",
         "min_physical_offset",
         "open_files",
         "partition",
@@ -39,6 +41,10 @@ class EntryDisk:
         self.unsynced_files: set[str] = set()
         self.unsynced_directories: set[str] = set()
         self.min_physical_offset = 0
+        self.is_whole = False
+        """Whether this store wrote and synced every entry: nothing may stand behind the last."""
+        self.may_restart = False
+        """Whether the log is replayed from its first record, so that no entry can be missing."""
         self._half_written: int | None = None
         self.partition: Partition | None = None
         """Opened before the first write: it reports only what fails while it is open."""

@@ -28,7 +28,7 @@ from bisect import bisect_left
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from cometmq.store.errors import StoreFormatError
+from cometmq.store.errors import CorruptionError, StoreFormatError
 
 if TYPE_CHECKING:
     from cometmq.store.entry_disk import Shelf
@@ -96,8 +96,6 @@ class EntryFiles:
     def first_unwritten(self) -> int | None:
         """Return the physical offset of the first entry that is only in memory."""
         return int.from_bytes(self._tail[:8], "big") if self._tail else None
-
-    # Reading
 
     def read_entries(self, index: int, count: int) -> bytes:
         """Return up to `count` entries from `index` on, none from behind the end of a file.
@@ -216,6 +214,10 @@ class EntryFiles:
             (self.directory, f"{shelf.root}/{self.topic}", shelf.root)
         )
 
+    def _lacks_entries_before(self, is_behind_end: bool) -> bool:
+        lost_all = self._first is not None and not self._shelf.disk.may_restart
+        return is_behind_end and (lost_all or self.start < self.end)
+
     # Opening
 
     def load(self, cut: int | None) -> None:
@@ -238,6 +240,16 @@ class EntryFiles:
         if cut is not None:
             self._erase()
             self._note_names()  # Those that the stopped process made may not be on disk yet.
+        elif self._shelf.disk.is_whole:
+            self._check_end()
+
+    def _check_end(self) -> None:
+        """Refuse a queue that ends in front of bytes: its next messages would take their place."""
+        number, place = divmod(self.end, self._shelf.file_entries)
+        if place or self.end == self._first:
+            file, position = self._file(number), place * self._shelf.entry_size
+            if any(file.read(WINDOW_ENTRIES * self._shelf.entry_size, position)):
+                raise CorruptionError(file.path, position, "not an entry; rebuild the queue")
 
     def _list(self) -> list[int]:
         """Return the numbers of the files in the folder; checks their names and sizes."""

@@ -32,15 +32,36 @@ _MAGIC_BYTES: Final = tuple(magic.to_bytes(4, "big") for magic in _MAGICS)
 _ZEROS: Final = bytes(_CHUNK_SIZE)
 
 
+NEVER: Final = 1 << 62
+"""A physical offset that no log reaches."""
+
+
 class LogScan:
     """One pass over the log: iterate it, then look at `end_offset` and `problem`."""
 
-    def __init__(self, segments: Segments, start: int) -> None:
+    def __init__(
+        self,
+        segments: Segments,
+        start: int,
+        *,
+        ours_from: int = NEVER,
+        checked_from: int = NEVER,
+        is_verified: bool = False,
+    ) -> None:
+        """Begin at a record; of a log that `is_verified` only lengths and places are looked at.
+
+        From `ours_from` on every record is one of our own. Those have no zero byte in topic and
+        properties, which no checksum of the body covers, unless they have a checksum of their own:
+        zeros there are what a power cut left. From `checked_from` on all have one.
+        """
         self.end_offset = start
         """Behind the last sound record, or blank one, so far."""
         self.problem: str | None = None
         """What is wrong with the record at `end_offset`; None when there is none."""
         self._segments = segments
+        self._ours_from = ours_from
+        self._checked_from = checked_from
+        self._is_verified = is_verified
 
     def __iter__(self) -> Iterator[StoredMessage]:
         """Yield the sound records; ends at the first that is not."""
@@ -85,30 +106,45 @@ class LogScan:
             return None
         if message.physical_offset != physical_offset:
             self.problem = f"it says that it is at {message.physical_offset}"
+        elif self._is_verified:
+            return message
         elif message.queue_offset < 0 or message.queue_id < 0:
             self.problem = "its queue offset or queue id is negative"
         elif crc32(chunk[message.body_start : message.body_end]) & CRC_MASK != message.body_crc:
             # An empty body is stored with checksum 0, which is its checksum.
             self.problem = "the checksum of its body is wrong"
-        elif not _is_record_intact(chunk, message.start, message.end):
-            self.problem = "the checksum of the record is wrong"
         else:
-            return message
+            intact = _is_record_intact(chunk, message.start, message.end)
+            if intact is False:
+                self.problem = "the checksum of the record is wrong"
+            elif intact is None and physical_offset >= self._checked_from:
+                self.problem = "the checksum of the record is missing"
+            elif (
+                intact is None
+                and physical_offset >= self._ours_from
+                and (
+                    0 in chunk[message.topic_start : message.topic_end]
+                    or 0 in chunk[message.topic_end + 2 : message.end]
+                )
+            ):
+                self.problem = "its topic or properties hold zeros"
+            else:
+                return message
         return None
 
 
-def _is_record_intact(chunk: bytes, start: int, end: int) -> bool:
-    """Whether the record's own checksum is right, or it has none.
+def _is_record_intact(chunk: bytes, start: int, end: int) -> bool | None:
+    """Whether the record's own checksum is right; None when it has none.
 
     Ten digits at the end that are its checksum under another name are one whose name is damaged.
     """
     if chunk.startswith(_RECORD_CRC_HEAD, end - RECORD_CRC_SIZE, end):
-        return check_record_crc(chunk[start:end]) is not False
+        return check_record_crc(chunk[start:end])
     if not chunk[end - _DIGITS_SIZE - 1 : end - 1].isdigit():
-        return True
+        return None
     digits = chunk[end - _DIGITS_SIZE - 1 : end]
     renamed = chunk[start : end - RECORD_CRC_SIZE] + _RECORD_CRC_HEAD + digits
-    return check_record_crc(renamed) is not True
+    return False if check_record_crc(renamed) else None
 
 
 def data_end(segments: Segments, start: int) -> int:

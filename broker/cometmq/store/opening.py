@@ -15,11 +15,12 @@ from cometmq.store.appending import Appender
 from cometmq.store.checkpoint import CheckpointFile, Claims, Longs, load_checkpoint
 from cometmq.store.checkpointing import Checkpointer
 from cometmq.store.commit_log import CommitLog
-from cometmq.store.consume_queues import ConsumeQueues
+from cometmq.store.consume_queues import SIMPLE_FOLDER, ConsumeQueues
 from cometmq.store.dispatch import place_record
 from cometmq.store.errors import MissingEntriesError, NotAStoreError
-from cometmq.store.index import Index
+from cometmq.store.index import INDEX_FOLDER, Index
 from cometmq.store.lock import acquire_lock, mark_running, was_shut_down
+from cometmq.store.log_scan import NEVER
 from cometmq.store.reading import QueueReader
 from cometmq.store.recovery import (
     LogEnd,
@@ -137,9 +138,13 @@ class Opening:
             replay_from = min(replay_from, self._index_from(found))
         claims = Claims(
             recover_from=replay_from,
-            verify_from=replay_from,
+            verify_from=min(found.start.scan_from, replay_from),
             synced_offset=min(found.start.synced_offset or replay_from, found.end.offset),
             segment_size=found.segments.size,
+            ours_from=min(found.start.ours_from, found.end.offset),
+            checked_from=min(found.start.checked_from, found.end.offset)
+            if self._config.record_crc
+            else NEVER,
         )
         longs = _longs(found.checkpoint, claims)
         file = CheckpointFile(self._filesystem, f"{self._root}/checkpoint")
@@ -149,6 +154,7 @@ class Opening:
             self._filesystem, self._root, found.segments, found.start, found.end, clean=clean
         )
         file.note_synced(found.end.offset)
+        self._make_folders()
         self._catch_up(found, replay_from)
         return self._assemble(lock, found, kept, file, claims, longs)
 
@@ -162,21 +168,28 @@ class Opening:
         if self._is_batch_topic is None:
             self._is_batch_topic = frozenset(queues.batch.topics()).__contains__
         queues.check_kinds(self._is_batch_topic)
-        start = choose_start(segments, checkpoint, clean=clean)
+        start = choose_start(segments, checkpoint)
         history = History.BROKEN_OFF
         if clean and checkpoint.claims is None:
             # Apache dispatches in the order of the log and stops when all is dispatched.
             dispatched = queues_end(queues)
-            start = start._replace(
-                replay_from=max(dispatched, segments.first_offset),
-                synced_offset=dispatched or None,
-            )
             history = History.FOREIGN
+            start = start._replace(synced_offset=dispatched or None, replay_from=dispatched)
         end = find_end(segments, start, clean=clean, unsynced_size_max=config.unsynced_size_max)
-        if clean and checkpoint.claims is not None and start.replay_from == end.offset:
+        if history is History.FOREIGN and start.replay_from > end.offset:
+            history = History.BROKEN_OFF  # What Apache cut from the log is still in its queues.
+        elif clean and history is not History.FOREIGN and start.replay_from == end.offset:
             history = History.COMPLETE
+        start = start._replace(
+            replay_from=min(max(start.replay_from, segments.first_offset), end.offset)
+        )
         if config.index:
             self._index = Index(filesystem, root, config, clean=clean)
+        if not filesystem.exists(f"{root}/{SIMPLE_FOLDER}"):
+            history = History.BROKEN_OFF
+            start = start._replace(replay_from=segments.first_offset)
+        elif config.index and not filesystem.exists(f"{root}/{INDEX_FOLDER}"):
+            history = History.FOREIGN if history is History.COMPLETE else history
         return _Found(history, checkpoint, segments, queues, start, end)
 
     def _index_from(self, found: _Found) -> int:
@@ -184,7 +197,9 @@ class Opening:
         index = self._index
         if index is None:
             return found.start.replay_from
-        if found.history is History.FOREIGN:
+        if not self._filesystem.exists(f"{self._root}/{INDEX_FOLDER}"):
+            resume = 0
+        elif found.history is History.FOREIGN:
             resume = index.resume_offset - 1  # The last record that is in it.
         else:
             is_ours = found.checkpoint.claims is not None
@@ -199,6 +214,7 @@ class Opening:
         queues, segments = found.queues, found.segments
         queues.correct_min(segments.first_offset)
         if found.history is History.COMPLETE:
+            queues.expect_whole()
             return
         queues_from = found.start.replay_from
         if found.history is History.BROKEN_OFF:
@@ -206,7 +222,7 @@ class Opening:
         try:
             self._replay(found, replay_from, queues_from)
         except MissingEntriesError:
-            queues.truncate(segments.first_offset)
+            queues.expect_all()
             self._replay(found, segments.first_offset, segments.first_offset)
 
     def _replay(self, found: _Found, replay_from: int, queues_from: int) -> None:
@@ -214,7 +230,7 @@ class Opening:
         is_batch_topic = self._is_batch_topic
         assert is_batch_topic is not None
         levels = self._config.delay_levels_ms
-        for message in records_up_to(found.segments, replay_from, found.end.offset):
+        for message in records_up_to(found.segments, replay_from, found.start, found.end.offset):
             offset = message.physical_offset
             if offset >= queues_from:
                 place_record(found.queues, message, is_batch_topic, levels)
@@ -224,6 +240,15 @@ class Opening:
                 )
                 if index.waiting >= _REPLAY_BUILD:
                     index.build(_REPLAY_BUILD, self._now_ms)
+
+    def _make_folders(self) -> None:
+        """Make what is empty, too: a folder that is missing at the next start was removed."""
+        folders = [LOG_FOLDER, SIMPLE_FOLDER]
+        if self._index is not None:
+            folders.append(INDEX_FOLDER)
+        for folder in folders:
+            self._filesystem.make_directories(f"{self._root}/{folder}")
+        self._filesystem.sync_directory(self._root)
 
     def _assemble(
         self,

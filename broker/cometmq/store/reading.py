@@ -178,7 +178,8 @@ class QueueReader:
         piece = self.piece(start, size, None)
         if piece is None or isinstance(piece, Cold):
             return None
-        check_head(piece, start, sizes[0])
+        # Of all entries but the last, a wrong one would have made gaps.
+        check_head(piece, last, sizes[-1], last - start)
         end = queue_offset + count
         return ReadResult(ReadStatus.FOUND, end, min_offset, max_offset, [piece], count, size, last)
 
@@ -312,7 +313,7 @@ class _Selection:
 
     def _slices(self) -> list[Buffer]:
         slices: list[Buffer] = []
-        for physical_offset, size, first_size in merged(self._picked):
+        for physical_offset, size in merged(self._picked):
             piece = self._reader.piece(physical_offset, size, self._fetched)
             if isinstance(piece, Cold):
                 self._cold.append(piece)
@@ -320,9 +321,15 @@ class _Selection:
                 self._expired = True  # While it was fetched. None of the answer is left.
                 return []
             else:
-                check_head(piece, physical_offset, first_size)
+                self._check(piece, physical_offset, size)
                 slices.append(piece)
         return slices
+
+    def _check(self, piece: Buffer, start: int, size: int) -> None:
+        """Check that each record of a run is where, and as long as, its entry says."""
+        for physical_offset, record_size in self._picked:
+            if start <= physical_offset < start + size:
+                check_head(piece, physical_offset, record_size, physical_offset - start)
 
 
 def _outside(queue_offset: int, min_offset: int, max_offset: int) -> ReadResult:
@@ -338,9 +345,11 @@ def _outside(queue_offset: int, min_offset: int, max_offset: int) -> ReadResult:
     return ReadResult(status, next_offset, min_offset, max_offset, [])
 
 
-def check_head(piece: Buffer, physical_offset: int, size: int) -> None:
-    """Raise `CorruptionError` unless a record of that size and place begins with these bytes."""
-    found_size, found_offset = _HEAD.unpack_from(piece)
+def check_head(piece: Buffer, physical_offset: int, size: int, at: int = 0) -> None:
+    """Raise `CorruptionError` unless a record of that size and place begins at these bytes."""
+    found_size, found_offset = (
+        _HEAD.unpack_from(piece, at) if len(piece) - at >= _HEAD.size else (0, 0)
+    )
     if found_size != size or found_offset != physical_offset:
         raise CorruptionError(
             "commitlog",
@@ -350,13 +359,12 @@ def check_head(piece: Buffer, physical_offset: int, size: int) -> None:
         )
 
 
-def merged(records: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """Join neighbours: the offset and size of each run, and the size of its first record."""
-    runs: list[tuple[int, int, int]] = []
+def merged(records: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Join records that are neighbours in the log: the offset and size of each run."""
+    runs: list[tuple[int, int]] = []
     for physical_offset, size in records:
-        if runs and runs[-1][0] + runs[-1][1] == physical_offset:
-            start, before, first_size = runs[-1]
-            runs[-1] = (start, before + size, first_size)
+        if runs and sum(runs[-1]) == physical_offset:
+            runs[-1] = (runs[-1][0], runs[-1][1] + size)
         else:
-            runs.append((physical_offset, size, size))
+            runs.append((physical_offset, size))
     return runs

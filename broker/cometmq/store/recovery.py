@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.store.commit_log import erase
 from cometmq.store.errors import CorruptionError
-from cometmq.store.log_scan import LogScan, data_end, last_record_behind
+from cometmq.store.log_scan import NEVER, LogScan, data_end, last_record_behind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +94,13 @@ class Start(NamedTuple):
     replay_from: int
     """Records from here on may be missing in the ConsumeQueues and the index."""
     synced_offset: int | None
-    """How far the log is known to be synced; None when nobody noted it."""
+    """How far the log is known to be synced; None when nobody knows."""
+    is_noted: bool
+    """Whether that was noted; else the ConsumeQueues say it, which may name what Apache cut."""
+    ours_from: int = NEVER
+    """From here on no other program wrote to the log."""
+    checked_from: int = NEVER
+    """From here on every record ends with its own checksum."""
 
 
 class LogEnd(NamedTuple):
@@ -103,11 +109,9 @@ class LogEnd(NamedTuple):
     offset: int
     data_end: int
     """Behind the last byte that is not zero: more than `offset` when something has to be cut."""
-    last_store_timestamp: int
-    """Of the last record that was scanned; 0 without one."""
 
 
-def choose_start(segments: Segments, checkpoint: Checkpoint, *, clean: bool) -> Start:
+def choose_start(segments: Segments, checkpoint: Checkpoint) -> Start:
     """Choose by offsets alone: by our claims, else by Apache's offset, else the first segment.
 
     Apache's offset, and ours when Apache wrote since, lead to the start of a segment, because only
@@ -116,15 +120,20 @@ def choose_start(segments: Segments, checkpoint: Checkpoint, *, clean: bool) -> 
     first = segments.first_offset
     claims = checkpoint.claims
     if claims is not None:
-        replay_from = max(first, claims.recover_from)
-        verify_from = max(first, claims.verify_from) if clean else replay_from
-        return Start(verify_from, replay_from, claims.synced_offset)
+        return Start(
+            max(first, claims.verify_from),
+            max(first, claims.recover_from),
+            claims.synced_offset,
+            is_noted=True,
+            ours_from=claims.ours_from,
+            checked_from=claims.checked_from,
+        )
     noted = checkpoint.longs.queues_offset
     if checkpoint.last_claims is not None:
         noted = min(noted, checkpoint.last_claims.recover_from)
     segment = segments.at(noted) if noted > 0 else None
     start = first if segment is None else segment.start
-    return Start(start, start, None)
+    return Start(start, start, None, is_noted=False)
 
 
 def find_end(segments: Segments, start: Start, *, clean: bool, unsynced_size_max: int) -> LogEnd:
@@ -136,20 +145,19 @@ def find_end(segments: Segments, start: Start, *, clean: bool, unsynced_size_max
             f"the log ends here, but it was safe on the disk up to {start.scan_from};"
             " restore the missing files from a replica",
         )
-    scan = LogScan(segments, start.scan_from)
-    last_store_timestamp = 0
-    for message in scan:
-        last_store_timestamp = message.store_timestamp
+    scan = _scan(segments, start.scan_from, start)
+    for _ in scan:
+        pass
     end = scan.end_offset
     if clean and scan.problem is None and end == start.synced_offset:
-        return LogEnd(end, end, last_store_timestamp)  # Zeros were left behind it.
+        return LogEnd(end, end)  # Zeros were left behind it.
     written = data_end(segments, end)
     promise = _promise(start, end)
-    if written > end or promise is Promise.BROKEN:
+    if written > end or (promise is Promise.BROKEN and start.is_noted):
         behind = _behind(segments, end, written, unsynced_size_max)
         if VERDICTS[clean, promise, behind] is Verdict.CORRUPT:
             raise _corruption(segments, scan, start, clean=clean)
-    return LogEnd(end, written, last_store_timestamp)
+    return LogEnd(end, written)
 
 
 def _promise(start: Start, end: int) -> Promise:
@@ -285,9 +293,24 @@ def _write_again(segments: Segments, start: int, end: int) -> None:
         file.sync()
 
 
-def records_up_to(segments: Segments, start: int, end: int) -> Iterator[StoredMessage]:
-    """Yield the records up to an end that was found before; each is verified again."""
-    scan = LogScan(segments, start)
+def _scan(
+    segments: Segments, scan_from: int, start: Start, *, is_verified: bool = False
+) -> LogScan:
+    return LogScan(
+        segments,
+        scan_from,
+        ours_from=start.ours_from,
+        checked_from=start.checked_from,
+        is_verified=is_verified,
+    )
+
+
+def records_up_to(
+    segments: Segments, scan_from: int, start: Start, end: int
+) -> Iterator[StoredMessage]:
+    """Yield the records up to an end that was found before."""
+    is_verified = scan_from >= start.scan_from
+    scan = _scan(segments, scan_from, start, is_verified=is_verified)
     yield from scan
     if scan.end_offset != end:
         segment = segments.at(scan.end_offset)
