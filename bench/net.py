@@ -21,10 +21,14 @@ import trio
 import uvloop
 
 from cometmq.net import LATER, Peers, listen_on, serve, trio_streams
+from cometmq.proto.codes import RequestCode
 from cometmq.proto.commands import SendMessageResponse, SendMessageV2
+from cometmq.proto.header_json_typed import TypedJsonReader
 from cometmq.proto.host import Host
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cometmq.net import Later, Peer
     from cometmq.proto.command import Command
 
@@ -76,8 +80,13 @@ class AcknowledgingOwner:
             self.queue_offset = self.turn_count = 0
 
 
+def _peers(call_soon: Callable[[Callable[[], None]], object]) -> Peers:
+    reader = TypedJsonReader({RequestCode.SEND_MESSAGE_V2: SendMessageV2})
+    return Peers(AcknowledgingOwner(), call_soon=call_soon, json_reader=reader)
+
+
 async def _on_loop() -> None:
-    peers = Peers(AcknowledgingOwner(), call_soon=asyncio.get_running_loop().call_soon)
+    peers = _peers(asyncio.get_running_loop().call_soon)
     server = await serve(peers, listen_on([Host("127.0.0.1", 0)]))
     print(server.addresses[0].port, flush=True)
     await asyncio.Event().wait()
@@ -86,7 +95,7 @@ async def _on_loop() -> None:
 async def _on_trio() -> None:
     soon = trio.lowlevel.current_trio_token().run_sync_soon
     async with trio.open_nursery() as nursery:
-        peers = Peers(AcknowledgingOwner(), call_soon=soon)
+        peers = _peers(soon)
         listening = listen_on([Host("127.0.0.1", 0)])
         addresses: list[Host] = await nursery.start(trio_streams.serve, peers, listening)
         print(addresses[0].port, flush=True)

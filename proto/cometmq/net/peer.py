@@ -61,7 +61,6 @@ class Peer:
         "_next_event",
         "_out",
         "_out_size",
-        "_paused",
         "_prepare",
         "_receiving_size",
         "_send",
@@ -72,6 +71,7 @@ class Peer:
         "heard_ms",
         "host",
         "in_flight",
+        "is_paused",
         "local_port",
         "peers",
     )
@@ -85,6 +85,7 @@ class Peer:
     ) -> None:
         limits = peers.limits
         connection = Connection(
+            json_reader=peers.json_reader,
             offer_messagepack=offer_messagepack,
             frame_size_max=limits.frame_size_max,
             header_size_max=limits.header_size_max,
@@ -104,7 +105,7 @@ class Peer:
         self._send = connection.send
         self._asks: Asks | None = None  # made for the first: few peers are asked anything
         self._fresh = True  # nothing has been received
-        self._paused = False  # the peer does not read: nothing of it is handled
+        self.is_paused = False  # the peer does not read: nothing of it is handled
         self._stalled = False  # there may be received requests that are not handled
         self._receiving_size = 0  # as noted in peers
         self._out: list[Buffer] = []
@@ -216,7 +217,7 @@ class Peer:
                 self.drop(refusal)
                 return
         self.connection.receive_data(data)
-        if self._paused or self._stalled:
+        if self.is_paused or self._stalled:
             self._stalled = True  # What came before the driver stopped reading.
         elif not self._handle_events():
             self._note_receiving()
@@ -224,19 +225,14 @@ class Peer:
             self.peers.note_received(self, self._receiving_size)
             self._receiving_size = 0
 
-    @property
-    def is_paused(self) -> bool:
-        """Whether the peer leaves too much unread."""
-        return self._paused
-
     def pause_writing(self) -> None:
         """Handle no more until `resume_writing`: the peer leaves too much unread."""
-        self._paused = True
+        self.is_paused = True
         self._pause_reading()
 
     def resume_writing(self) -> None:
         """Go on: the peer has read."""
-        self._paused = False
+        self.is_paused = False
         self.heard_ms = self.peers.now_ms
         if self._stalled:
             self._go_on()
@@ -246,7 +242,7 @@ class Peer:
     def receive_end(self) -> None:
         """Take the end of the stream: what the peer asked before is handled and answered first."""
         self.connection.receive_data(b"")
-        if not self._paused:
+        if not self.is_paused:
             self._handle_events()
         self.peers.turn.end()
         self.close("the peer closed it")
@@ -262,7 +258,7 @@ class Peer:
             self._write(out[0] if len(out) == 1 else b"".join(out))
         self._out = []
         self._out_size = 0
-        if self._paused:
+        if self.is_paused:
             if (unsent := self._unsent_size()) > self.peers.limits.unsent_bytes_max:
                 self.drop(
                     f"{unsent} bytes unread by the peer exceed"
@@ -330,7 +326,7 @@ class Peer:
             _log.exception("%s: the owner fails on a connection; this is a bug", self.host)
 
     def _go_on(self) -> None:
-        if self._stalled and not self._paused and self.closed_because is None:
+        if self._stalled and not self.is_paused and self.closed_because is None:
             self._stalled = False
             self._handle_events()
             if not self._stalled:

@@ -139,7 +139,7 @@ class TrioPeer(Peer):
             for buffer in buffers:
                 await self._stream.send_all(buffer)
                 self._unsent_bytes -= len(buffer)
-            if self._paused and self._unsent_bytes <= self.peers.limits.unsent_bytes_pause // 4:
+            if self.is_paused and self._unsent_bytes <= self.peers.limits.unsent_bytes_pause // 4:
                 self.resume_writing()
 
     # Peer
@@ -151,7 +151,7 @@ class TrioPeer(Peer):
         self._unsent += _joined(buffers)
         self._unsent_bytes += sum(map(len, buffers))
         self._writing.set()
-        if not self._paused and self._unsent_bytes > self.peers.limits.unsent_bytes_pause:
+        if not self.is_paused and self._unsent_bytes > self.peers.limits.unsent_bytes_pause:
             self.pause_writing()
 
     def _unsent_size(self) -> int:
