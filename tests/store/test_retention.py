@@ -222,3 +222,15 @@ def test_a_folder_that_cannot_be_removed_from_is_an_error_and_nothing_follows() 
     with pytest.raises(OSError, match="Read-only file system"):
         store.retention.remove(plan[0])
     assert store.followed == []
+
+
+def test_the_segment_in_which_the_log_ends_stays_when_the_next_is_already_made() -> None:
+    disk = SimulatedFileSystem()
+    disk.make_directories("/s/commitlog")
+    segments = Segments(disk, "/s/commitlog", SIZE)
+    for number in range(3):
+        segments.obtain(number * SIZE)
+    segments.synced_offset = SIZE + 5
+    config = StoreConfig(segment_size=SIZE, retention_size_max=1)
+    retention = Retention(disk, segments, config, paths=["/s"], follow=list[int]().append)
+    assert [removal.start for removal in retention.plan(1)] == [0]

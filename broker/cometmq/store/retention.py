@@ -193,6 +193,8 @@ class Retention:
 
     def _files(self) -> Iterable[SegmentFile]:
         for segment in self._segments:
+            if segment.start + self._segments.size > self._segments.synced_offset:
+                return  # The log ends in it; a segment made ahead of need may follow.
             modified_ms = self._filesystem.modified_ms(segment.path)
             yield SegmentFile(segment.start, self._segments.size, modified_ms)
 
