@@ -85,7 +85,7 @@ fuzz: install ## Fuzz every decoder for a minute each (SECONDS_EACH=60).
 .PHONY: crash
 crash: install ## End the store at random 2,000 times and more, and make mistakes that must be noticed.
 	$(BIN)/python -m tests.crash --images 2500
-	$(BIN)/pytest -q -m slow tests/crash
+	$(BIN)/python -m tests.crash.kills
 
 .PHONY: crash-full
 crash-full: install ## The same for many seeds (SEEDS=a..b); says where to go on when stopped.

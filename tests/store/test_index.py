@@ -125,6 +125,24 @@ def test_a_full_file_whose_slots_were_not_written_gets_them_after_a_kill() -> No
         assert again.query("t", f"{n * 7919**5:032d}", 9) == [n * 100]
 
 
+def test_the_newest_file_of_the_checkpoint_is_doubted_though_it_is_full_and_another_follows() -> (
+    None
+):
+    disk = SimulatedFileSystem()
+    config = StoreConfig(index_slots=200_000, index_items=150)
+    index = Index(disk, "/store", config, clean=True)
+    for n in range(149):
+        index.add(b"t", b"UNIQ_KEY\x01%032d\x02" % (n * 7919**5), n * 100, NOW_MS)
+    assert index.build(149, NOW_MS)
+    assert index.settled_offset is None  # So a checkpoint may stand behind all of them.
+    index.add(b"t", b"UNIQ_KEY\x01%032d\x02" % 1, 20_000, NOW_MS)
+    assert not index.build(1, NOW_MS)
+    again = Index(disk.kill(), "/store", config, clean=False)
+    assert again.recover(15_000, synced=True) == 15_000
+    for n in range(149):
+        assert again.query("t", f"{n * 7919**5:032d}", 9) == [n * 100]
+
+
 def test_what_is_waiting_bounds_the_settled_offset() -> None:
     index = filled(SimulatedFileSystem(), 3, start=5)
     assert index.settled_offset == 500

@@ -313,10 +313,13 @@ class Index:
     def _verify(self, below: int, *, chains: bool) -> None:
         """Cut every file that is not full or holds records at or behind an offset.
 
-        With `chains` the two newest in any case: a full one's slots may not be written.
+        And with `chains` the two newest, without them the last that begins before the offset, in
+        any case: it was the newest when the checkpoint was taken, and its slots in memory.
         """
         predecessor = IndexHeader()
-        doubted = self._files[-2:] if chains else self._files[-1:]
+        filled = [known for known in self._files if known.header.next_item > 1]
+        before = [known for known in filled if known.header.begin_offset < below]
+        doubted = self._files[-2:] if chains else [*before[-1:], *self._files[-1:]]
         for number, known in enumerate(self._files):
             header = known.header
             full = header.next_item >= self._shape.items and known not in doubted
