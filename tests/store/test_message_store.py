@@ -12,6 +12,7 @@ from tests.crash.disk import SimulatedFileSystem
 from tests.store.records import HOST, refuse
 
 from cometmq.proto.message import read_message
+from cometmq.proto.sysflag import TransactionType
 from cometmq.store.commit_log import Cold
 from cometmq.store.config import Flush, StoreConfig
 from cometmq.store.consume_queue import Boundary
@@ -604,3 +605,14 @@ def test_a_deleted_topic_begins_anew(opened: Opened) -> None:
     opened.put_all(b"new")
     opened.reopen()
     assert opened.bodies() == [b"new"]
+
+
+def test_a_rolled_back_message_has_no_key_when_the_log_is_read_back_either(opened: Opened) -> None:
+    for flags in (0, int(TransactionType.ROLLED_BACK)):
+        opened.put(properties=b"KEYS\x01k\x02", sys_flag=flags)
+    opened.sync()
+    for _ in range(2):
+        found = opened.store.query("T", "k", 9, begin_ms=0, end_ms=9999, now_ms=opened.now_ms)
+        assert found == [0]
+        opened.disk = opened.disk.kill()
+        opened.store = opened.open()

@@ -16,7 +16,7 @@ from cometmq.store.checkpoint import CheckpointFile, Claims, Longs, load_checkpo
 from cometmq.store.checkpointing import Checkpointer
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.consume_queues import SIMPLE_FOLDER, ConsumeQueues
-from cometmq.store.dispatch import place_record
+from cometmq.store.dispatch import note_record, place_record
 from cometmq.store.errors import MissingEntriesError, NotAStoreError
 from cometmq.store.index import INDEX_FOLDER, Index
 from cometmq.store.lock import acquire_lock, mark_running, was_shut_down
@@ -234,10 +234,8 @@ class Opening:
             offset = message.physical_offset
             if offset >= queues_from:
                 place_record(found.queues, message, is_batch_topic, levels)
-            if index is not None and offset >= index.resume_offset:
-                index.add(
-                    message.topic_raw, message.properties_raw, offset, message.store_timestamp
-                )
+            if index is not None:
+                note_record(index, message)
                 if index.waiting >= _REPLAY_BUILD:
                     index.build(_REPLAY_BUILD, self._now_ms)
 
