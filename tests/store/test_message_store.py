@@ -13,6 +13,7 @@ from tests.store.records import HOST, refuse
 
 from cometmq.proto.message import read_message
 from cometmq.proto.sysflag import TransactionType
+from cometmq.store.checkpoint import Longs, load_checkpoint
 from cometmq.store.commit_log import Cold
 from cometmq.store.config import Flush, StoreConfig
 from cometmq.store.consume_queue import Boundary
@@ -25,6 +26,7 @@ from cometmq.store.errors import (
     StoreNotWriteableError,
     SyncFailedError,
 )
+from cometmq.store.index_format import HEADER_SIZE, IndexHeader
 from cometmq.store.message_store import MessageStore
 from cometmq.store.reading import Filter, ReadStatus
 from cometmq.store.turn import Origin
@@ -616,3 +618,38 @@ def test_a_rolled_back_message_has_no_key_when_the_log_is_read_back_either(opene
         assert found == [0]
         opened.disk = opened.disk.kill()
         opened.store = opened.open()
+
+
+def numbers_for_apache(opened: Opened) -> tuple[Longs, list[IndexHeader]]:
+    """What the checkpoint says to Apache, and the headers of the index files."""
+    headers = [
+        IndexHeader.unpack(opened.disk.open(f"{ROOT}/index/{entry.name}").read(HEADER_SIZE, 0))
+        for entry in opened.disk.list(f"{ROOT}/index")
+    ]
+    return load_checkpoint(opened.disk, f"{ROOT}/checkpoint").longs, headers
+
+
+def test_apache_is_told_to_fill_again_each_index_file_that_it_would_remove(opened: Opened) -> None:
+    for number in range(60):
+        opened.put(properties=b"KEYS\x01a%d b%d\x02TAGS\x01t\x02" % (number, number))
+    opened.sync()
+    opened.reopen()
+    longs, (first, newest) = numbers_for_apache(opened)
+    assert longs.index_timestamp == longs.queues_timestamp == first.end_time
+    assert longs.queues_offset == newest.begin_offset
+    assert longs.confirm_offset == opened.store.end_offset
+
+
+def test_with_one_index_file_apache_is_told_to_read_everything_and_without_any_nothing(
+    opened: Opened,
+) -> None:
+    opened.put_all(b"no key")
+    opened.reopen()
+    longs, headers = numbers_for_apache(opened)
+    assert (headers, longs.queues_offset) == ([], opened.store.end_offset)
+    opened.put(properties=b"KEYS\x01k\x02")
+    opened.sync()
+    opened.reopen()
+    longs, _ = numbers_for_apache(opened)
+    assert longs.index_timestamp == 0
+    assert 0 < longs.queues_offset < opened.store.end_offset

@@ -38,6 +38,33 @@ SETTLED_A_TICK: Final = 8
 """Queues that are cut after an unclean start, some 20 µs each."""
 
 
+def longs_for(
+    recover_from: int, timestamp: int, index: Index | None, master_flushed_offset: int
+) -> Longs:
+    """Return Apache's numbers for a store that is complete up to an offset, and to a store time.
+
+    After an unclean stop Apache removes each index file that ends later than its index timestamp,
+    and reads the log from `queues_offset` on; before 5.5 from its queues timestamp on. For it to
+    fill again all that it removed, the index timestamp is the end of the files that are final, and
+    the other two lie no further than the first record of the file behind those.
+    """
+    index_timestamp, unsealed = timestamp, None
+    if index is not None:
+        index_timestamp, unsealed = index.sealed_below(recover_from)
+    if unsealed is None:
+        unsealed = recover_from
+    else:
+        timestamp = min(timestamp, index_timestamp)
+    return Longs(
+        log_timestamp=timestamp,
+        queues_timestamp=timestamp,
+        index_timestamp=index_timestamp,
+        master_flushed_offset=master_flushed_offset,
+        confirm_offset=recover_from,
+        queues_offset=max(1, min(recover_from, unsealed)),  # To Apache, 0 is none.
+    )
+
+
 class Checkpointer:
     """Writes behind what puts left in memory, and takes checkpoints."""
 
@@ -153,14 +180,7 @@ class Checkpointer:
         )
         longs = self._longs
         if recover_from >= mark[0]:
-            longs = Longs(
-                log_timestamp=mark[1],
-                queues_timestamp=mark[1],
-                index_timestamp=mark[1],
-                master_flushed_offset=longs.master_flushed_offset,
-                confirm_offset=recover_from,
-                queues_offset=recover_from,
-            )
+            longs = longs_for(recover_from, mark[1], self._index, longs.master_flushed_offset)
 
         def sync() -> None:
             try:

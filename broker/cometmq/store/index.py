@@ -266,6 +266,21 @@ class Index:
         bounds += self._offsets[:1] or [noted[2] for noted in islice(self._noted, 1)]
         return min(bounds, default=None)
 
+    def sealed_below(self, physical_offset: int) -> tuple[int, int | None]:
+        """Tell what of the files is final, if records below an offset count as safe.
+
+        The store time of the last record in files that are full, written out and safe, 0 without
+        any; and the physical offset of the first record in a file that is not, None for none.
+        """
+        time = 0
+        for number, known in enumerate(self._files):
+            header = known.header
+            is_final = number < len(self._files) - 1 and known.open is None
+            if not is_final or header.end_offset >= physical_offset:
+                return time, header.begin_offset if header.next_item > 1 else None
+            time = header.end_time
+        return time, None
+
     @property
     def resume_offset(self) -> int:
         """The physical offset from which on records are not indexed."""

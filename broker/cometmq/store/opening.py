@@ -7,13 +7,13 @@ then is anything cut, erased or written again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.store.appending import Appender
 from cometmq.store.checkpoint import CheckpointFile, Claims, Longs, load_checkpoint
-from cometmq.store.checkpointing import Checkpointer
+from cometmq.store.checkpointing import Checkpointer, longs_for
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.consume_queues import SIMPLE_FOLDER, ConsumeQueues
 from cometmq.store.dispatch import note_record, place_record
@@ -146,7 +146,7 @@ class Opening:
             if self._config.record_crc
             else NEVER,
         )
-        longs = _longs(found.checkpoint, claims)
+        longs = _longs(found.checkpoint, claims, self._index)
         file = CheckpointFile(self._filesystem, f"{self._root}/checkpoint")
         file.write(longs, claims)
         clean = found.history is not History.BROKEN_OFF
@@ -327,13 +327,13 @@ def load_segments(
     )
 
 
-def _longs(checkpoint: Checkpoint, claims: Claims) -> Longs:
+def _longs(checkpoint: Checkpoint, claims: Claims, index: Index | None) -> Longs:
     """Apache's numbers while the store is being opened: none claims more than `claims` does."""
     before = checkpoint.longs
     if checkpoint.claims is not None and checkpoint.claims.recover_from == claims.recover_from:
         return before
     # Without timestamps an Apache that knows no offset here begins with the first segment.
-    return Longs(
-        master_flushed_offset=before.master_flushed_offset,
-        queues_offset=min(before.queues_offset, claims.recover_from),
+    longs = longs_for(claims.recover_from, 0, index, before.master_flushed_offset)
+    return replace(
+        longs, confirm_offset=0, queues_offset=min(before.queues_offset, longs.queues_offset)
     )
