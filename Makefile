@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 SECONDS_EACH ?= 60
 SEEDS ?= 0..20000
+INTEROP_SHORT := tests/interop/test_store_clean.py tests/interop/test_store_killed.py
 
 # A clear word before a long traceback: the interpreter is the one thing that make cannot install.
 define PYTHON_CHECK
@@ -90,6 +91,14 @@ crash: install ## End the store at random 2,000 times and more, and make mistake
 .PHONY: crash-full
 crash-full: install ## The same for many seeds (SEEDS=a..b); says where to go on when stopped.
 	$(BIN)/python -m tests.crash --seeds $(SEEDS)
+
+.PHONY: interop
+interop: install ## Pass a store to a live Apache RocketMQ and back; needs Java 17 and Maven (3 minutes).
+	$(BIN)/pytest -q -rs --durations=10 $(INTEROP_SHORT)
+
+.PHONY: interop-full
+interop-full: install ## All that is tested against Apache's own programs and classes.
+	$(BIN)/pytest -q -rs --durations=0 tests/interop
 
 .PHONY: bench
 bench: install ## Measure what docs/performance.md states.
