@@ -66,7 +66,7 @@ types: install ## Check types with mypy and pyright, both strict.
 
 .PHONY: test
 test: install ## Run the fast tests.
-	$(BIN)/pytest -q -m 'not slow' --durations=10
+	$(BIN)/pytest -q -m 'not slow and not spark' --durations=10
 
 .PHONY: test-slow
 test-slow: install ## Run the tests that take longer: wheels per extra, long properties.
@@ -74,7 +74,7 @@ test-slow: install ## Run the tests that take longer: wheels per extra, long pro
 
 .PHONY: coverage
 coverage: install ## Fail under 98 % branch coverage of proto.
-	$(BIN)/pytest -q -m 'not slow' tests/proto --cov=cometmq.proto --cov-fail-under=98
+	$(BIN)/pytest -q -m 'not slow and not spark' tests/proto --cov=cometmq.proto --cov-fail-under=98
 
 .PHONY: check
 check: lint types test ## Format, lint, layering, types, tidy and tests: what CI runs.
@@ -99,6 +99,10 @@ interop: install ## Pass a store to a live Apache RocketMQ and back; needs Java 
 .PHONY: interop-full
 interop-full: install ## All that is tested against Apache's own programs and classes.
 	$(BIN)/pytest -q -rs --durations=0 tests/interop
+
+.PHONY: spark
+spark: install-spark ## Test the Spark pipeline.
+	$(BIN)/pytest -q -m spark
 
 .PHONY: bench
 bench: install ## Measure what docs/performance.md states.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parent.parent
-PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").rglob("*.md"))]
 EXAMPLES = [
     (page.relative_to(REPOSITORY).as_posix(), code)
     for page in PAGES
@@ -31,11 +31,13 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    named = re.findall(r"`((?:docs|tests|bench|deploy|requirements)/[\w./-]+\w)`", page.read_text())
+    assert [name for name in named if not (REPOSITORY / name).exists()] == []
+
+
 def test_every_target_that_the_pages_name_is_in_the_makefile() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
-    named = {
-        name
-        for page in [*PAGES, REPOSITORY / "CONTRIBUTING.md"]
-        for name in re.findall(r"`make ([a-z-]+)", page.read_text())
-    }
+    named = {name for page in PAGES for name in re.findall(r"`make ([a-z-]+)", page.read_text())}
     assert named - targets == set()
