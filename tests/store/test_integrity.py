@@ -192,6 +192,9 @@ def test_the_sidecars_of_removed_segments_go() -> None:
         "note.txt",
     ]
     integrity.expire(3 * SEGMENT)
+    assert len(disk.list(FOLDER)) == 2  # The one that is being built stays.
+    integrity.close()
+    integrity.expire(3 * SEGMENT)
     assert [entry.name for entry in disk.list(FOLDER)] == ["note.txt"]
 
 

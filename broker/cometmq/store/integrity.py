@@ -100,6 +100,30 @@ class Integrity:
         rounded = -(-position // BLOCK_SIZE) * BLOCK_SIZE
         self._next_offset = start + min(rounded, self._segment_size)
 
+    def resume(self, start: int, end: int) -> None:
+        """Build on behind the blocks below `end` that are sealed without a gap from `start` on."""
+        self.begin(start)
+        while self._next_offset < end:
+            segment, position = self._split(self._next_offset)
+            entries = self._entries(segment)
+            while self._next_offset < segment + self._segment_size:
+                size = self._size_of_block(self._next_offset)
+                crc = _checksum(entries, self._next_offset, position // BLOCK_SIZE)
+                if crc is None or self._next_offset + size > end:
+                    return
+                self._next_offset += size
+                position += size
+
+    def sealed_end(self) -> int:
+        """Return the end of the last sealed block; 0 when none is."""
+        for segment in sorted(self._sidecars(), reverse=True):
+            entries = self._entries(segment)
+            for number in reversed(range(len(entries) // _ENTRY.size)):
+                offset = segment + number * BLOCK_SIZE
+                if _checksum(entries, offset, number) is not None:
+                    return offset + self._size_of_block(offset)
+        return 0
+
     def advance(self, synced_offset: int, read: Read, blocks_max: int = SLICE_BLOCKS) -> bool:
         """Seal the next blocks below `synced_offset`; whether there are more to seal.
 
@@ -220,11 +244,12 @@ class Integrity:
         self._next_offset = min(self._next_offset, start + position // BLOCK_SIZE * BLOCK_SIZE)
 
     def expire(self, min_offset: int) -> None:
-        """Remove the sidecars of segments that are gone."""
+        """Remove the sidecars of segments that are gone.
+
+        Not the one that is being built, which a thread may be syncing: it goes once it is not.
+        """
         for segment in self._sidecars():
-            if segment + self._segment_size <= min_offset:
-                if segment == self._file_start:
-                    self.close()
+            if segment + self._segment_size <= min_offset and segment != self._file_start:
                 self._filesystem.remove(self._path(segment))
 
     # Leaves.

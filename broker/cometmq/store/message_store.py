@@ -194,6 +194,7 @@ class MessageStore:
         if self._config.flush is Flush.ASYNC:
             self._flush(now_ms)
         more = self._parts.checkpointer.tick(now_ms)
+        more |= self._parts.sealing.tick(now_ms)
         self._judge_disk()
         return more
 
@@ -230,6 +231,7 @@ class MessageStore:
         parts.queues.close()
         if parts.index is not None:
             parts.index.close()
+        parts.sealing.close()
         parts.checkpoint_file.close()
         parts.segments.close()
         parts.lock.close()
@@ -245,6 +247,7 @@ class MessageStore:
         if parts.syncer.failure is not None:
             return False
         parts.appender.advance()
+        parts.sealing.finish()
         for _ in parts.queues.settle():
             pass
         if not parts.queues.write_behind(_EVERYTHING, _EVERYTHING):

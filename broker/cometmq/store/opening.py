@@ -19,6 +19,7 @@ from cometmq.store.consume_queues import SIMPLE_FOLDER, ConsumeQueues
 from cometmq.store.dispatch import note_record, place_record
 from cometmq.store.errors import MissingEntriesError, NotAStoreError
 from cometmq.store.index import INDEX_FOLDER, Index
+from cometmq.store.integrity import Integrity
 from cometmq.store.lock import acquire_lock, mark_running, was_shut_down
 from cometmq.store.log_scan import NEVER
 from cometmq.store.reading import QueueReader
@@ -31,6 +32,7 @@ from cometmq.store.recovery import (
     records_up_to,
     repair,
 )
+from cometmq.store.sealing import INTEGRITY_FOLDER, SealedTail, Sealing
 from cometmq.store.segments import Segments
 from cometmq.store.sync import Jobs, Syncer
 
@@ -74,6 +76,8 @@ class _Found(NamedTuple):
     queues: ConsumeQueues
     start: Start
     end: LogEnd
+    integrity: Integrity
+    sealed: SealedTail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +93,7 @@ class Opened:
     index: Index | None
     appender: Appender
     checkpointer: Checkpointer
+    sealing: Sealing
     checkpoint_file: CheckpointFile
     reader: QueueReader
     kept: str | None
@@ -150,6 +155,9 @@ class Opening:
         file = CheckpointFile(self._filesystem, f"{self._root}/checkpoint")
         file.write(longs, claims)
         clean = found.history is not History.BROKEN_OFF
+        if found.history is not History.COMPLETE:
+            found.integrity.drop(found.sealed.end)
+        found.sealed.resume(found.start)
         kept = repair(
             self._filesystem, self._root, found.segments, found.start, found.end, clean=clean
         )
@@ -169,6 +177,10 @@ class Opening:
             self._is_batch_topic = frozenset(queues.batch.topics()).__contains__
         queues.check_kinds(self._is_batch_topic)
         start = choose_start(segments, checkpoint)
+        integrity = Integrity(filesystem, f"{root}/{INTEGRITY_FOLDER}", segments.size)
+        sealed = SealedTail(integrity, segments, is_ours=checkpoint.claims is not None)
+        if config.integrity:
+            start = sealed.promised(start)
         history = History.BROKEN_OFF
         if clean and checkpoint.claims is None:
             # Apache dispatches in the order of the log and stops when all is dispatched.
@@ -176,6 +188,7 @@ class Opening:
             history = History.FOREIGN
             start = start._replace(synced_offset=dispatched or None, replay_from=dispatched)
         end = find_end(segments, start, clean=clean, unsynced_size_max=config.unsynced_size_max)
+        sealed.check(start, end.offset, verify=config.integrity)
         if history is History.FOREIGN and start.replay_from > end.offset:
             history = History.BROKEN_OFF  # What Apache cut from the log is still in its queues.
         elif clean and history is not History.FOREIGN and start.replay_from == end.offset:
@@ -190,7 +203,7 @@ class Opening:
             start = start._replace(replay_from=segments.first_offset)
         elif config.index and not filesystem.exists(f"{root}/{INDEX_FOLDER}"):
             history = History.FOREIGN if history is History.COMPLETE else history
-        return _Found(history, checkpoint, segments, queues, start, end)
+        return _Found(history, checkpoint, segments, queues, start, end, integrity, sealed)
 
     def _index_from(self, found: _Found) -> int:
         """Return from where on records may be missing in the index, after repairing it."""
@@ -285,6 +298,7 @@ class Opening:
             index=index,
             appender=appender,
             checkpointer=checkpointer,
+            sealing=Sealing(self._filesystem, found.integrity, log, syncer, jobs, config),
             checkpoint_file=file,
             reader=QueueReader(log, queues, config),
             kept=kept,
