@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from cometmq.proto.java import tags_code
 from cometmq.proto.message import StoredMessage, read_message
 from cometmq.store.checkpoint import load_checkpoint
 from cometmq.store.commit_log import Cold
@@ -20,7 +21,7 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import Boundary
 from cometmq.store.filesystem import RealFileSystem
 from cometmq.store.message_store import MessageStore
-from cometmq.store.reading import ReadStatus
+from cometmq.store.reading import Filter, ReadStatus
 from cometmq.store.turn import Origin
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "store"
@@ -229,4 +230,23 @@ def test_while_the_store_is_open_abort_holds_our_pid(apache: Store) -> None:
         check=False,
     )
     assert f"another process (pid {os.getpid()})" in other.stderr
+    assert apache.store.close(NOW_MS)
+
+
+def test_messages_are_picked_by_tag_where_apache_put_the_codes_into_an_extension(
+    tmp_path: Path,
+) -> None:
+    apache = Store("ext", tmp_path)
+    for name in apache.manifest["consumequeue"]:
+        topic, _, queue_id = name.rpartition("/")
+        of_queue = [m for m in apache.messages if f"{m['topic']}/{m['queueId']}" == name]
+        tags = of_queue[0]["properties"].get("TAGS", "")
+        expected = [m for m in of_queue if m["properties"].get("TAGS", "") == tags][:32]
+        wanted = Filter(codes={tags_code(tags.encode()) if tags else 0})
+        result = apache.store.read(topic, int(queue_id), 0, 32, wanted=wanted)
+        assert result.status is ReadStatus.FOUND
+        assert result.record_count == len(expected)
+        assert result.last_physical_offset == expected[-1]["physicalOffset"]
+        other = apache.store.read(topic, int(queue_id), 0, 32, wanted=Filter(codes={1}))
+        assert other.status is ReadStatus.NO_MATCHED_MESSAGE
     assert apache.store.close(NOW_MS)

@@ -16,9 +16,12 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from cometmq.proto.java import tags_code
 from cometmq.proto.message import read_message
+from cometmq.proto.properties import find_property
 from cometmq.store.commit_log import Cold
 from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
+from cometmq.store.consume_queue_ext import ADDRESS_MAX
 from cometmq.store.errors import CorruptionError
 
 if TYPE_CHECKING:
@@ -83,6 +86,16 @@ class ReadResult(NamedTuple):
     """Where the last of them stands: how far the reader is behind the end of the log."""
     cold: tuple[Cold, ...] = ()
     """What has to be fetched first; there is no status then."""
+
+
+def _signed(code: int) -> int:
+    """The hash in a tags code: its lower 32 bits, with their sign."""
+    return (code + _I32_SIGN & 0xFFFFFFFF) - _I32_SIGN
+
+
+def _code_of(message: StoredMessage) -> int:
+    tags = find_property(message.properties_raw, b"TAGS")
+    return tags_code(tags) if tags else 0
 
 
 class QueueReader:
@@ -270,9 +283,11 @@ class _Selection:
 
     def _is_wanted(self, physical_offset: int, size: int, code: int) -> bool:
         codes, matches = self._wanted.codes, self._wanted.matches
-        if codes is not None and (code + _I32_SIGN & 0xFFFFFFFF) - _I32_SIGN not in codes:
+        # In a store of Apache the code may be elsewhere; the record says the same.
+        asks_record = codes is not None and code <= ADDRESS_MAX
+        if codes is not None and not asks_record and _signed(code) not in codes:
             return False
-        if matches is None:
+        if matches is None and not asks_record:
             return True
         piece = self._reader.piece(physical_offset, size, self._fetched)
         if isinstance(piece, Cold):
@@ -282,7 +297,10 @@ class _Selection:
             self._expired = True
             return False
         check_head(piece, physical_offset, size)
-        return matches(read_message(bytes(piece)))
+        message = read_message(bytes(piece))
+        if codes is not None and asks_record and _code_of(message) not in codes:
+            return False
+        return matches is None or matches(message)
 
     def _is_full(self, size: int) -> bool:
         if not self._picked:
