@@ -203,6 +203,18 @@ def write_turn(store: MessageStore, first: int, times: Iterator[int]) -> list[Kn
     return turn
 
 
+def write_prepared(store: MessageStore, number: int, now_ms: int) -> Known:
+    """Write a message without an entry, the first half of a transaction, as a turn of its own."""
+    number = number * 16 + 9
+    sent = message(number)
+    assert sent.sys_flag == SysFlag.TRANSACTION_PREPARED
+    origin = Origin(now_ms, now_ms, IPV4, sent.sys_flag)
+    properties = encode_properties(sent.properties)
+    appended = store.put(sent.topic, sent.queue_id, sent.body, properties, origin)
+    store.commit()
+    return _known(number, sent, appended)
+
+
 def write(store: MessageStore, first: int, count: int, start_ms: int) -> list[Known]:
     """Write at least so many messages."""
     written: list[Known] = []

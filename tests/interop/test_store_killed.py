@@ -18,6 +18,7 @@ from tests.interop.store_checks import (
 from tests.interop.store_config_files import write_config_files
 from tests.interop.store_content import (
     APACHE_SETTINGS,
+    IPV4,
     PLAIN,
     SEGMENT_SIZE,
     Known,
@@ -30,21 +31,37 @@ from tests.interop.store_sessions import now_ms, opened, write_and_be_killed, wr
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.commands import SendMessageResponse, SendMessageV2
 from cometmq.proto.message_id import decode_offset_id
+from cometmq.proto.record import encode_record
 
 pytestmark = pytest.mark.slow
 
 IN_FLIGHT = 400
 
 
-def tear(root: Path) -> None:
-    """Leave the first half of a record behind the end of the log, as a kill within a copy does."""
+def tear(root: Path) -> int:
+    """Leave a part of a long record behind the end of the log, as a kill within a copy does.
+
+    Returns where it ends.
+    """
     log = log_of(root)
+    record = encode_record(
+        topic=b"torn",
+        body=b"torn " * 800,
+        properties=b"",
+        queue_id=0,
+        queue_offset=0,
+        physical_offset=log.end,
+        born_timestamp=1,
+        born_host=IPV4,
+        store_timestamp=now_ms(),
+        store_host=IPV4,
+    )
     place = log.end % SEGMENT_SIZE
+    torn = record[: min(3000, SEGMENT_SIZE - place)]
     with (root / "commitlog" / f"{log.end - place:020d}").open("r+b") as file:
-        file.seek(log.records[0].physical_offset)
-        half = file.read(log.records[0].size // 2)
         file.seek(place)
-        file.write(half)
+        file.write(torn)
+    return log.end + len(torn)
 
 
 def send_and_kill(broker: ApacheBroker, client: BrokerClient, first: int) -> list[Known]:
@@ -106,3 +123,35 @@ def test_what_was_acknowledged_survives_a_kill_of_ours_then_one_of_apache_and_no
         broker.stop()
     check_queue_files(root)
     check_index_items(root)
+
+
+def test_what_apache_leaves_of_a_record_that_a_kill_of_ours_tore_is_cut_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "store"
+    known: list[Known] = []
+    while not known or log_of(root).end % SEGMENT_SIZE > SEGMENT_SIZE - 8000:  # Room to tear in.
+        known += write_and_be_killed(root, len(known), 300)
+        known = found_in_log(root, known, range(len(known), len(known) + 20))
+    write_config_files(str(root))
+    torn_end = tear(root)
+
+    with ApacheBroker(tmp_path, APACHE_SETTINGS) as broker:
+        with BrokerClient(broker.port) as client:
+            known += send(client, 10_001, 2)
+        broker.stop()
+
+    known = found_in_log(root, known)
+    end = log_of(root).end
+    assert end < torn_end
+    with opened(root) as store:
+        assert store.end_offset == end
+        assert store.kept is not None
+        assert Path(store.kept).stat().st_size == torn_end - end
+        check_by_us(store, known)
+        known += write(store, 10_003, 50, now_ms())
+    known = found_in_log(root, known)
+    check_queue_files(root)
+    check_index_items(root)
+    with opened(root) as store:
+        check_by_us(store, known)

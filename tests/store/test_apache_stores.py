@@ -210,7 +210,7 @@ def test_a_clean_shutdown_of_ours_leaves_no_sign_of_a_crash_and_nothing_to_catch
     assert not (apache.root / "abort").exists()
     assert (apache.root / "lock").read_bytes() == b"lock"
     checkpoint = load_checkpoint(RealFileSystem(), str(apache.root / "checkpoint"))
-    assert checkpoint.longs.confirm_offset == end
+    assert checkpoint.longs.queues_offset == end
     assert checkpoint.claims is not None
     assert checkpoint.claims.recover_from == end
 

@@ -156,10 +156,10 @@ class Checkpointer:
     def finish(self) -> bool:
         """Take the last checkpoint, of everything; whether it says so. Waits for the disk."""
         end = self._appender.published_offset
-        self._job((end, self._appender.published_timestamp))()
+        self._job((end, self._appender.published_timestamp), last=True)()
         return self._claims.recover_from == end and self._syncer.failure is None
 
-    def _job(self, mark: tuple[int, int]) -> Callable[[], None]:
+    def _job(self, mark: tuple[int, int], *, last: bool = False) -> Callable[[], None]:
         """Return what syncs the files as they are now and then writes the checkpoint."""
         bounds = [self._syncer.synced_offset, self._appender.published_offset]
         unsynced: list[Unsynced] = [self._queues.take_unsynced()]
@@ -180,7 +180,9 @@ class Checkpointer:
         )
         longs = self._longs
         if recover_from >= mark[0]:
-            longs = longs_for(recover_from, mark[1], self._index, longs.master_flushed_offset)
+            timestamp = mark[1] or longs.log_timestamp  # Nothing was put since the start.
+            index = None if last else self._index  # After a clean stop Apache removes nothing.
+            longs = longs_for(recover_from, timestamp, index, longs.master_flushed_offset)
 
         def sync() -> None:
             try:

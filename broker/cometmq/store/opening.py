@@ -344,10 +344,13 @@ def load_segments(
 def _longs(checkpoint: Checkpoint, claims: Claims, index: Index | None) -> Longs:
     """Apache's numbers while the store is being opened: none claims more than `claims` does."""
     before = checkpoint.longs
-    if checkpoint.claims is not None and checkpoint.claims.recover_from == claims.recover_from:
-        return before
+    ours = checkpoint.claims
+    is_as_before = ours is not None and ours.recover_from == claims.recover_from
     # Without timestamps an Apache that knows no offset here begins with the first segment.
-    longs = longs_for(claims.recover_from, 0, index, before.master_flushed_offset)
+    timestamp = before.log_timestamp if is_as_before else 0
+    longs = longs_for(claims.recover_from, timestamp, index, before.master_flushed_offset)
+    if is_as_before:
+        return longs
     return replace(
         longs, confirm_offset=0, queues_offset=min(before.queues_offset, longs.queues_offset)
     )
