@@ -351,6 +351,12 @@ class SimulatedFileSystem:
         content.lock_owner = self._process
         return file
 
+    def lock_owner(self, path: str) -> int | None:
+        """The id of the other process that has a file locked; all simulated ones are 1."""
+        node = self._disk.names.live.get(path)
+        held = isinstance(node, Content) and node.lock_owner not in (None, self._process)
+        return 1 if held else None
+
     def list(self, path: str) -> list[Entry]:
         """The names in a folder, sorted; an empty list when there is no such folder."""
         self._disk.check_alive()
@@ -400,6 +406,17 @@ class SimulatedFileSystem:
             elif isinstance(disk.names.live.get(target), Folder):
                 raise _error(errno.EISDIR, target)
             self._change("rename", source, change)
+
+    def exchange(self, left: str, right: str) -> None:
+        """Give two files or folders each other's name in one step."""
+        live = self._disk.names.live
+        change: Change = {}
+        for source, target in ((left, right), (right, left)):
+            self._disk.node(source)
+            for path in (source, *self._disk.names.below(source)):
+                change.setdefault(path, None)
+                change[target + path[len(source) :]] = live[path]
+        self._change("exchange", left, change)
 
     def remove(self, path: str) -> None:
         """Remove a file; maps and open files of it stay readable."""

@@ -19,6 +19,14 @@ from cometmq.store.filesystem import RealFileSystem
 print(RealFileSystem().lock(sys.argv[1]) is not None)
 """
 
+HOLD_LOCK = """
+import sys
+from cometmq.store.filesystem import RealFileSystem
+lock = RealFileSystem().lock(sys.argv[1])
+print("held", flush=True)
+sys.stdin.read()
+"""
+
 
 @pytest.fixture(params=["real", "simulated"])
 def disk(request: pytest.FixtureRequest) -> FileSystem:
@@ -237,3 +245,44 @@ def test_a_partition_is_synced_as_a_whole(disk: FileSystem, root: str) -> None:
     partition.sync()
     partition.close()
     assert file.read(9, 0) == b"data"
+
+
+def test_folders_are_exchanged_with_all_that_is_in_them(disk: FileSystem, root: str) -> None:
+    for folder in ("left", "right/deep"):
+        disk.make_directories(f"{root}/{folder}")
+    disk.open(f"{root}/left/a", create=True).close()
+    disk.open(f"{root}/right/a", create=True).close()
+    disk.open(f"{root}/right/deep/b", create=True).close()
+    disk.exchange(f"{root}/left", f"{root}/right")
+    assert [entry.name for entry in disk.list(f"{root}/left")] == ["a", "deep"]
+    assert [entry.name for entry in disk.list(f"{root}/left/deep")] == ["b"]
+    assert [entry.name for entry in disk.list(f"{root}/right")] == ["a"]
+    with pytest.raises(FileNotFoundError):
+        disk.exchange(f"{root}/left", f"{root}/nothing")
+
+
+def test_who_holds_a_lock_is_told_to_others_and_nothing_is_made(
+    disk: FileSystem, root: str
+) -> None:
+    path = f"{root}/lock"
+    assert disk.lock_owner(path) is None
+    assert not disk.exists(path)
+    if isinstance(disk, SimulatedFileSystem):
+        lock = disk.lock(path)
+        assert (disk.lock_owner(path), disk.other_process().lock_owner(path)) == (None, 1)
+        assert lock is not None
+        lock.close()
+        assert disk.other_process().lock_owner(path) is None
+        return
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD_LOCK, path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    owner = disk.lock_owner(path)
+    holder.communicate(b"\n")
+    assert owner == holder.pid
+    assert disk.lock_owner(path) is None

@@ -15,14 +15,15 @@ Paths are plain strings. Everything that the disk refuses is an `OSError` with i
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import mmap
 import os
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
+from cometmq.store.linux_calls import exchange_names, first_byte_locked_by, sync_partition
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -132,6 +133,10 @@ class FileSystem(Protocol):
         """Open (and create) a file and lock it for this process; None when another holds it."""
         ...
 
+    def lock_owner(self, path: str) -> int | None:
+        """The process that has a file locked. For others only: the owner would lose its lock."""
+        ...
+
     def list(self, path: str) -> list[Entry]:
         """The names in a folder, sorted; an empty list when there is no such folder."""
         ...
@@ -150,6 +155,10 @@ class FileSystem(Protocol):
 
     def rename(self, source: str, target: str) -> None:
         """Give a file another name in one step, over what had that name."""
+        ...
+
+    def exchange(self, left: str, right: str) -> None:
+        """Give two files or folders each other's name in one step; EINVAL where the disk cannot."""
         ...
 
     def remove(self, path: str) -> None:
@@ -289,18 +298,11 @@ class RealPartition:
 
     def sync(self) -> None:
         """Return when all that was written there, and all names, would survive a power cut."""
-        if _SYNCFS is None:
-            os.sync()  # Where there is no syncfs there is no Linux, and no daemon in production.
-        elif _SYNCFS(self._descriptor) != 0:
-            error = ctypes.get_errno()
-            raise OSError(error, os.strerror(error), self._path)
+        sync_partition(self._descriptor, self._path)
 
     def close(self) -> None:
         """Close it."""
         os.close(self._descriptor)
-
-
-_SYNCFS: Callable[[int], int] | None = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 
 
 class RealFileSystem:
@@ -329,6 +331,17 @@ class RealFileSystem:
             return None
         return file
 
+    def lock_owner(self, path: str) -> int | None:
+        """The id of the other process that has a file locked, None when none has."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            return first_byte_locked_by(descriptor)
+        finally:
+            os.close(descriptor)
+
     def list(self, path: str) -> list[Entry]:
         """The names in a folder, sorted; an empty list when there is no such folder."""
         try:
@@ -355,6 +368,10 @@ class RealFileSystem:
     def rename(self, source: str, target: str) -> None:
         """Give a file another name in one step, over what had that name."""
         os.replace(source, target)
+
+    def exchange(self, left: str, right: str) -> None:
+        """Give two files or folders each other's name in one step."""
+        exchange_names(left, right)
 
     def remove(self, path: str) -> None:
         """Remove a file; maps and open files of it stay readable."""

@@ -1,0 +1,56 @@
+"""The few system calls that Python's `os` does not offer, for `filesystem`."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import struct
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_LIBRARY = ctypes.CDLL(None, use_errno=True)
+_SYNCFS: Callable[[int], int] | None = getattr(_LIBRARY, "syncfs", None)
+_RENAMEAT2: Callable[[int, bytes, int, bytes, int], int] | None = getattr(
+    _LIBRARY, "renameat2", None
+)
+_AT_FDCWD: Final = -100
+_RENAME_EXCHANGE: Final = 2
+_FLOCK: Final = struct.Struct("hhqqi4x")
+"""`struct flock` of 64-bit Linux: type, whence, start, length, pid."""
+assert _FLOCK.size == 32
+
+
+def sync_partition(descriptor: int, path: str) -> None:
+    """Sync all of the partition that an open folder is on."""
+    if _SYNCFS is None:
+        os.sync()  # Where there is no syncfs there is no Linux, and no daemon in production.
+    elif _SYNCFS(descriptor) != 0:
+        raise _error(path)
+
+
+def exchange_names(left: str, right: str) -> None:
+    """Give two files or folders each other's name in one step.
+
+    `OSError` with EINVAL where the file system cannot.
+    """
+    if _RENAMEAT2 is None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), left)
+    names = (os.fsencode(left), os.fsencode(right))
+    if _RENAMEAT2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) != 0:
+        raise _error(left)
+
+
+def first_byte_locked_by(descriptor: int) -> int | None:
+    """Return the process id of whoever else has the first byte locked; None when nobody has."""
+    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+    kind, _, _, _, process_id = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+    return None if kind == fcntl.F_UNLCK else process_id
+
+
+def _error(path: str) -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number), path)
