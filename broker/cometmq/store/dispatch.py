@@ -25,7 +25,8 @@ UNKNOWN_DELAY_MS: Final = 1000
 """The delay of a level that the store knows nothing of."""
 
 _find_tags: Final = property_finder(b"TAGS")
-_WITHOUT_ENTRY: Final = (TransactionType.PREPARED, TransactionType.ROLLED_BACK)
+RECORDS_WITHOUT_ENTRY: Final = (TransactionType.PREPARED, TransactionType.ROLLED_BACK)
+"""The halves of a transaction that no consumer sees."""
 
 
 def tags_code_of(
@@ -66,23 +67,38 @@ def place_record(
 
     A prepared or rolled back half of a transaction has no entry: consumers never see it.
     """
-    if message.sys_flag & TRANSACTION_MASK in _WITHOUT_ENTRY:
+    if message.sys_flag & TRANSACTION_MASK in RECORDS_WITHOUT_ENTRY:
         return False
     topic = message.topic
+    if is_batch_topic(topic):
+        entry = batch_entry(message, delay_levels_ms)
+        assert entry is not None
+        return queues.batch.get(topic, message.queue_id).place(entry)
     code = entry_tags_code(message, delay_levels_ms)
-    if not is_batch_topic(topic):
-        queue = queues.simple.get(topic, message.queue_id)
-        return queue.place(message.queue_offset, message.physical_offset, message.size, code)
+    queue = queues.simple.get(topic, message.queue_id)
+    return queue.place(message.queue_offset, message.physical_offset, message.size, code)
+
+
+def batch_entry(message: StoredMessage, delay_levels_ms: Sequence[int]) -> BatchEntry | None:
+    """Return the entry of a record in a batch topic; None when it has none."""
+    if message.sys_flag & TRANSACTION_MASK in RECORDS_WITHOUT_ENTRY:
+        return None
     inner = bool(message.sys_flag & SysFlag.INNER_BATCH)
-    entry = BatchEntry(
+    return BatchEntry(
         message.physical_offset,
         message.size,
-        code,
+        entry_tags_code(message, delay_levels_ms),
         message.store_timestamp,
-        int(message.find("INNER_BASE") or 0) if inner else message.queue_offset,
-        int(message.find("INNER_NUM") or 1) if inner else 1,
+        _number(message, "INNER_BASE", 0) if inner else message.queue_offset,
+        _number(message, "INNER_NUM", 1) if inner else 1,
     )
-    return queues.batch.get(topic, message.queue_id).place(entry)
+
+
+def _number(message: StoredMessage, name: str, default: int) -> int:
+    try:
+        return int(message.find(name) or default)
+    except ValueError:
+        return default
 
 
 def note_record(index: Index, message: StoredMessage) -> None:
