@@ -94,6 +94,8 @@ class Checkpoint:
     claims: Claims | None = None
     last_claims: Claims | None = None
     """Our claims even if another program wrote since: true then, but no longer the whole truth."""
+    is_damaged: bool = False
+    """Whether the file was written by us, or by Apache, and is not what was written any more."""
 
 
 def load_checkpoint(filesystem: FileSystem, path: str) -> Checkpoint:
@@ -112,9 +114,10 @@ def load_checkpoint(filesystem: FileSystem, path: str) -> Checkpoint:
     longs = _longs(data)
     (crc,) = _CRC.unpack_from(data, _CRC_AT)
     if magic != _MAGIC:
-        return Checkpoint(longs if _is_whole(data) else Longs())
+        return Checkpoint(longs) if _is_whole(data) else Checkpoint(Longs(), is_damaged=True)
     if crc != crc32(data[_OURS_AT:_CRC_AT]):
-        return Checkpoint(Longs())  # A damaged file proves nothing, Apache's part included.
+        # A damaged file proves nothing, Apache's part included.
+        return Checkpoint(Longs(), is_damaged=True)
     if version > VERSION:
         raise StoreFormatError(
             f"{path}: version {version}, but this program knows up to {VERSION}; use a newer one"

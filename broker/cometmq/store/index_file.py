@@ -37,10 +37,10 @@ PAGE_SLOTS: Final = 4096 // SLOT_SIZE
 CHECKED_ITEMS: Final = 65536
 """Items looked at together when a file is checked."""
 
-_ITEM: Final = np.dtype(
+ITEM_FIELDS: Final = np.dtype(
     [("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
 )
-assert _ITEM.itemsize == ITEM_SIZE
+assert ITEM_FIELDS.itemsize == ITEM_SIZE
 
 
 class IndexFile:
@@ -76,7 +76,7 @@ class IndexFile:
         begin = int(times[0]) if first == 1 else header.begin_time
         slots = hashes % np.int32(self._shape.slots)
         previous, newest, fresh = self._chain(slots, first)
-        items = np.empty(len(hashes), _ITEM)
+        items = np.empty(len(hashes), ITEM_FIELDS)
         items["hash"] = hashes
         items["offset"] = offsets
         items["previous"] = previous
@@ -155,7 +155,7 @@ class IndexFile:
         for number in range(1, end, CHECKED_ITEMS):
             count = min(CHECKED_ITEMS, end - number)
             data = self._file.read(count * ITEM_SIZE, self._shape.items_at + number * ITEM_SIZE)
-            yield np.frombuffer(data.ljust(count * ITEM_SIZE, b"\0"), _ITEM)
+            yield np.frombuffer(data.ljust(count * ITEM_SIZE, b"\0"), ITEM_FIELDS)
 
     def _cut(
         self, kept: int, predecessor: IndexHeader, header: IndexHeader, offset: int, seconds: int

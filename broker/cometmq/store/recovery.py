@@ -152,12 +152,20 @@ def find_end(segments: Segments, start: Start, *, clean: bool, unsynced_size_max
     if clean and scan.problem is None and end == start.synced_offset:
         return LogEnd(end, end)  # Zeros were left behind it.
     written = data_end(segments, end)
-    promise = _promise(start, end)
-    if written > end or (promise is Promise.BROKEN and start.is_noted):
-        behind = _behind(segments, end, written, unsynced_size_max)
-        if VERDICTS[clean, promise, behind] is Verdict.CORRUPT:
-            raise _corruption(segments, scan, start, clean=clean)
+    verdict = judge(segments, start, end, written, clean=clean, unsynced_size_max=unsynced_size_max)
+    if verdict is Verdict.CORRUPT:
+        raise _corruption(segments, scan, start, clean=clean)
     return LogEnd(end, written)
+
+
+def judge(
+    segments: Segments, start: Start, end: int, written: int, *, clean: bool, unsynced_size_max: int
+) -> Verdict:
+    """Say what becomes of a place at which no sound record begins; data reaches to `written`."""
+    promise = _promise(start, end)
+    if written <= end and not (promise is Promise.BROKEN and start.is_noted):
+        return Verdict.CUT
+    return VERDICTS[clean, promise, _behind(segments, end, written, unsynced_size_max)]
 
 
 def _promise(start: Start, end: int) -> Promise:
@@ -212,7 +220,7 @@ def repair(
     """Leave the log on the disk as it was found to be; returns where what was cut is kept."""
     kept = None
     if end.data_end > end.offset:
-        kept = _keep(filesystem, root, segments, end)
+        kept = keep(filesystem, root, segments, end)
         _cut(segments, end)
     if not clean:
         first = start.scan_from if start.synced_offset is None else start.synced_offset
@@ -220,8 +228,8 @@ def repair(
     return kept
 
 
-def _keep(filesystem: FileSystem, root: str, segments: Segments, end: LogEnd) -> str:
-    """Copy what will be cut into a file of its own; one that a start before made is used again."""
+def keep(filesystem: FileSystem, root: str, segments: Segments, end: LogEnd) -> str:
+    """Copy what will be cut into a file of its own; one that was made before is used again."""
     folder = f"{root}/cut"
     number = 0
     filesystem.make_directories(folder)

@@ -1,0 +1,149 @@
+"""Checking the ConsumeQueues of batch topics against the log.
+
+An entry's place does not follow from its record, so the entries of a queue are held until the log
+is through and then found by the physical offsets that they lead to. There are few such topics, and
+an entry covers a batch: 46 bytes for each record of theirs is what this costs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from cometmq.store.batch_consume_queue import BATCH_ENTRY, BATCH_ENTRY_SIZE, BatchEntry
+from cometmq.store.consume_queues import BATCH_FOLDER
+from cometmq.store.dispatch import batch_entry
+from cometmq.store.entry_files import BLANK_SIZE
+from cometmq.store.findings import Finding, Kind
+from cometmq.store.queue_files import QueueFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.findings import Report
+    from cometmq.store.inspection import Inspected
+    from cometmq.store.log_check import Damage
+
+
+class BatchQueueCheck:
+    """The check of all batch queues of a store."""
+
+    def __init__(self, store: Inspected, report: Report) -> None:
+        self._store = store
+        self._report = report
+        self._expected: dict[tuple[str, int], dict[int, bytes]] = {}
+        settled = store.settled_offset
+        self._settled = settled if settled is not None else 1 << 62
+
+    def take(self, message: StoredMessage, topic: str) -> None:
+        """Take the next record of the log."""
+        entry = batch_entry(message, self._store.config.delay_levels_ms)
+        if entry is not None:
+            held = self._expected.setdefault((topic, message.queue_id), {})
+            held[message.physical_offset] = BATCH_ENTRY.pack(*entry)
+
+    def finish(
+        self, damages: list[Damage], queues: Iterator[tuple[str, int, str]]
+    ) -> Iterator[None]:
+        """Report what is missing, and what is there for no reason; one queue a step."""
+        for topic, queue_id, folder in queues:
+            files = QueueFiles(
+                self._store.filesystem,
+                folder,
+                self._store.config.batch_consume_queue_file_size,
+                BATCH_ENTRY_SIZE,
+            )
+            about = _About(topic, queue_id, files, damages)
+            for path, problem in files.problems:
+                self._add(about, Kind.QUEUE_FILE, 0, problem, path=path)
+            self._check(about, self._expected.pop((topic, queue_id), {}))
+            files.close()
+            yield
+        for (topic, queue_id), expected in self._expected.items():
+            folder = f"{self._store.root}/{BATCH_FOLDER}/{topic}/{queue_id}"
+            files = QueueFiles(self._store.filesystem, folder, 46, BATCH_ENTRY_SIZE)
+            self._check(_About(topic, queue_id, files, damages), expected)
+
+    def _check(self, about: _About, expected: dict[int, bytes]) -> None:
+        self._report.entries += len(expected)
+        first_offset = self._store.segments.first_offset
+        unexplained: list[tuple[int, bytes]] = []
+        last = -1
+        for index, entry in about.files.entries_outside([]):
+            offset = BatchEntry._make(BATCH_ENTRY.unpack(entry)).physical_offset
+            if expected.get(offset) == entry and index > last:
+                del expected[offset]
+                last = index
+            elif not 0 <= offset < first_offset:
+                unexplained.append((index, entry))
+        missing = dict(expected)
+        for index, entry in unexplained:
+            self._explain(about, index, entry, missing)
+        for offset, wanted in missing.items():
+            if offset >= self._settled:
+                self._report.unsettled_entries += 1
+            else:
+                self._add(about, Kind.MISSING_ENTRY, last + 1, "there is none", _text(wanted))
+
+    def _explain(self, about: _About, index: int, entry: bytes, missing: dict[int, bytes]) -> None:
+        """Report an entry that no record calls for: a damaged one, if one is missing."""
+        found = BatchEntry._make(BATCH_ENTRY.unpack(entry))
+        if found.size == BLANK_SIZE:
+            return
+        if found.physical_offset >= self._settled:
+            self._report.unsettled_entries += 1
+            return
+        if any(d.start <= found.physical_offset < d.end for d in about.damages):
+            problem = "the record that it leads to is damaged"
+            self._add(about, Kind.LOST_MESSAGE, index, problem)
+            return
+        likely = min(missing, key=lambda offset: _distance(missing[offset], entry), default=None)
+        if likely is not None and _distance(missing[likely], entry) <= 8:
+            self._add(about, Kind.WRONG_ENTRY, index, _text(entry), _text(missing.pop(likely)))
+        else:
+            self._add(about, Kind.EXTRA_ENTRY, index, f"{_text(entry)}: no record calls for it")
+
+    def _add(
+        self,
+        about: _About,
+        kind: Kind,
+        index: int,
+        problem: str,
+        expected: str = "",
+        path: str | None = None,
+    ) -> None:
+        place, position = about.files.place(index)
+        self._report.add(
+            Finding(
+                kind=kind,
+                path=path or place,
+                position=position,
+                problem=problem,
+                expected=expected,
+                topic=about.topic,
+                queue_id=about.queue_id,
+                queue_offset=index,
+            )
+        )
+
+
+class _About(NamedTuple):
+    """What the findings of one queue are about."""
+
+    topic: str
+    queue_id: int
+    files: QueueFiles
+    damages: list[Damage]
+
+
+def _distance(left: bytes, right: bytes) -> int:
+    """Return in how many bytes two entries differ."""
+    return sum(a != b for a, b in zip(left, right, strict=True))
+
+
+def _text(entry: bytes) -> str:
+    offset, size, code, time, base, count, *_ = BATCH_ENTRY.unpack(entry)
+    return (
+        f"physical offset {offset}, size {size}, tags code {code}, store time {time},"
+        f" base {base}, {count} messages"
+    )

@@ -1,0 +1,119 @@
+"""What verifying a store finds: one `Finding` a damage, and a `Report` of all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+
+class Kind(Enum):
+    """What is wrong."""
+
+    RECORD = "record"
+    """No sound record begins where one must."""
+    BLOCK = "block"
+    """64 KiB of the log differ from their checksum."""
+    LOST_MESSAGE = "lost message"
+    """A queue's entry leads to a record that is damaged."""
+    WRONG_ENTRY = "wrong entry"
+    """A queue's entry is not what its record says."""
+    MISSING_ENTRY = "missing entry"
+    """A record has no entry in its queue."""
+    EXTRA_ENTRY = "extra entry"
+    """An entry for which there is no record."""
+    QUEUE_FILE = "queue file"
+    """A file that does not belong in a queue, or has a wrong size."""
+    WRONG_ITEM = "wrong item"
+    """An item of the index is not what its record says."""
+    MISSING_ITEM = "missing item"
+    """A key of a record is not in the index."""
+    EXTRA_ITEM = "extra item"
+    """An item for which there is no key."""
+    INDEX_CHAIN = "index chain"
+    """Items do not lead to one another as their hashes say."""
+    INDEX_HEADER = "index header"
+    """The header of an index file contradicts its items."""
+    INDEX_FILE = "index file"
+    """An index file that cannot be read as one."""
+    CHECKPOINT = "checkpoint"
+    """The checkpoint is damaged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One damage: where it is, what is there and what should be."""
+
+    kind: Kind
+    path: str
+    position: int
+    """The first byte of the file that is concerned."""
+    problem: str
+    expected: str = ""
+    physical_offset: int | None = None
+    topic: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
+
+    def __str__(self) -> str:
+        """One line that says it all."""
+        about: list[str] = []
+        if self.topic is not None:
+            about.append(f"{self.topic} queue {self.queue_id} offset {self.queue_offset}")
+        if self.physical_offset is not None:
+            about.append(f"physical offset {self.physical_offset}")
+        text = f"{self.kind.value}: {self.path}: byte {self.position}"
+        if about:
+            text += f" ({', '.join(about)})"
+        text += f": {self.problem}"
+        return f"{text}; should be {self.expected}" if self.expected else text
+
+
+class Progress(NamedTuple):
+    """How far a long task is."""
+
+    stage: str
+    done: int
+    total: int
+    """In bytes of the log, or of the files that are looked at."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What was looked at, and what was found."""
+
+    findings_max: int
+    """Findings kept; the others are only counted."""
+    findings: list[Finding] = field(default_factory=list[Finding])
+    counts: dict[Kind, int] = field(default_factory=dict[Kind, int])
+    notes: list[str] = field(default_factory=list[str])
+    """What is not as in a store that was shut down cleanly, but no damage."""
+    records: int = 0
+    log_bytes: int = 0
+    first_offset: int = 0
+    end_offset: int = 0
+    torn_bytes: int = 0
+    """Of a torn tail, which the next start cuts off."""
+    blocks: int = 0
+    entries: int = 0
+    items: int = 0
+    unsettled_entries: int = 0
+    """Entries that the next start makes anew: the last process did not get to write them."""
+    unsettled_items: int = 0
+    records_of_deleted_topics: int = 0
+
+    @property
+    def found(self) -> int:
+        """How many damages there are."""
+        return sum(self.counts.values())
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.counts
+
+    def add(self, finding: Finding) -> None:
+        """Take a finding, or count it when there are too many."""
+        self.counts[finding.kind] = self.counts.get(finding.kind, 0) + 1
+        if len(self.findings) < self.findings_max:
+            self.findings.append(finding)

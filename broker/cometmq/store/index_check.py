@@ -1,0 +1,313 @@
+"""Checking the index against the log: every key has its item, every item its key.
+
+Items stand in the order of the log, so the items that the records call for are compared with those
+of the files as two sequences, by thousands, with numpy. Only where they differ they are aligned
+one by one. Apart from that each file must agree with itself: its chains, slots and header follow
+from its items.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from cometmq.proto.sysflag import TRANSACTION_MASK, TransactionType
+from cometmq.store.findings import Finding, Kind
+from cometmq.store.index import INDEX_FOLDER
+from cometmq.store.index_format import SECONDS_MAX, IndexShape
+from cometmq.store.index_hash import key_hashes
+from cometmq.store.index_items import IndexItems, read_headers
+from cometmq.store.index_keys import take_keys
+from cometmq.store.index_structure import check_structure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.findings import Report
+    from cometmq.store.index_items import IndexedFile
+    from cometmq.store.inspection import Inspected
+    from cometmq.store.log_check import Damage
+
+NOTED_MAX: Final = 4096
+"""Records whose keys are hashed and compared together."""
+_LOOK_AHEAD: Final = 8
+"""How far the alignment looks for the next item that fits."""
+
+
+class _Called(NamedTuple):
+    """The items that records call for."""
+
+    hashes: npt.NDArray[np.int32]
+    offsets: npt.NDArray[np.int64]
+    times: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+
+class IndexCheck:
+    """The check of all index files of a store."""
+
+    def __init__(self, store: Inspected, report: Report) -> None:
+        self._store = store
+        self._report = report
+        self._noted: list[tuple[bytes, bytes, int, int]] = []
+        shape = IndexShape(store.config.index_slots, store.config.index_items)
+        folder = f"{store.root}/{INDEX_FOLDER}"
+        self._files = list(read_headers(store.filesystem, folder, shape))
+        self._items = IndexItems(store.filesystem, self._files, shape)
+        settled = store.settled_offset
+        self._settled = settled if settled is not None else 1 << 62
+        self._began = False
+        self._unindexed: list[int] = []  # Count, first and last record in front of the first item.
+        self._is_readable = self._check_files(shape)
+
+    def _check_files(self, shape: IndexShape) -> bool:
+        """Whether there are files, and they can be read at all."""
+        if not self._files:
+            self._report.notes.append("there is no index: nothing to check")
+            return False
+        for file in self._files:
+            half_made = not self._store.is_clean and file.size < shape.file_size
+            if file.size not in (0, shape.file_size) and not half_made:
+                self._find(
+                    Kind.INDEX_FILE,
+                    file.path,
+                    0,
+                    f"has {file.size} bytes, but {shape.slots} slots and {shape.items} items"
+                    f" make {shape.file_size}",
+                )
+                return False
+        if not self._store.is_index_shape_known and any(
+            f.header.next_item > 1 for f in self._files
+        ):
+            self._find(
+                Kind.INDEX_HEADER,
+                self._files[-1].path,
+                0,
+                f"the header names {self._files[-1].header.next_item - 1} items, and no number of"
+                " slots puts them where the file has some",
+            )
+            return False
+        self._items.skip_expired(self._store.segments.first_offset)
+        return True
+
+    def take(self, message: StoredMessage) -> None:
+        """Take the next record of the log."""
+        if (
+            not self._is_readable
+            or message.sys_flag & TRANSACTION_MASK == TransactionType.ROLLED_BACK
+        ):
+            return
+        self._noted.append(
+            (
+                message.topic_raw,
+                message.properties_raw,
+                message.physical_offset,
+                message.store_timestamp,
+            )
+        )
+        if len(self._noted) >= NOTED_MAX:
+            self._compare()
+
+    def _compare(self) -> None:
+        keys: list[bytes] = []
+        offsets: list[int] = []
+        times: list[int] = []
+        take_keys(self._noted, keys, offsets, times)
+        self._noted.clear()
+        if not keys:
+            return
+        called = _Called(key_hashes(keys), np.array(offsets, np.int64), np.array(times, np.int64))
+        found = self._items.peek(len(called))
+        count = len(found.hashes)
+        if (
+            count == len(called)
+            and np.array_equal(found.hashes, called.hashes)
+            and np.array_equal(found.offsets, called.offsets)
+        ):
+            self._accept(called, count)
+        else:
+            self._align(called)
+
+    def _accept(self, called: _Called, count: int) -> None:
+        """Take items that are as they should be, and look at their times."""
+        self._began = True
+        self._report.items += count
+        done = 0
+        while done < count:
+            file, first, here = self._items.run(count - done)
+            times = called.times[done : done + here]
+            if first == 1:
+                file.first_time, file.first_offset = int(times[0]), int(called.offsets[done])
+            file.last_time = int(times[-1])
+            file.last_offset = int(called.offsets[done + here - 1])
+            self._check_seconds(file, first, times)
+            self._items.advance(here)
+            done += here
+
+    def _check_seconds(self, file: IndexedFile, first: int, times: npt.NDArray[np.int64]) -> None:
+        begin = file.header.begin_time if file.first_time is None else file.first_time
+        seconds = np.clip((times - begin) // 1000, 0, SECONDS_MAX)
+        if first == 1:
+            before = self._items.end_time_before(file)
+            if before is None:
+                seconds[0] = self._items.peek(1).seconds[0]  # The file before it has expired.
+            else:
+                passed = (int(times[0]) - before) // 1000 if before > 0 else 0
+                seconds[0] = min(max(passed, 0), SECONDS_MAX)
+        stored = self._items.peek(len(times)).seconds
+        for at in np.flatnonzero(stored != seconds)[:1000]:
+            number = first + int(at)
+            self._find(
+                Kind.WRONG_ITEM,
+                file.path,
+                self._items.position(number) + 12,
+                f"item {number} is of {int(stored[at])} s behind the begin of the file",
+                str(int(seconds[at])),
+            )
+
+    # Where they differ
+
+    def _align(self, called: _Called) -> None:
+        """Compare one by one, stepping over what is wrong, missing or too much."""
+        at = 0
+        while at < len(called):
+            found = self._items.peek(1 + _LOOK_AHEAD)
+            pair = (int(called.hashes[at]), int(called.offsets[at]))
+            there = list(zip(found.hashes.tolist(), found.offsets.tolist(), strict=True))
+            if there and there[0] == pair:
+                here = slice(at, at + 1)
+                self._accept(
+                    _Called(called.hashes[here], called.offsets[here], called.times[here]), 1
+                )
+                at += 1
+                continue
+            ahead = [
+                (int(called.hashes[n]), int(called.offsets[n]))
+                for n in range(at + 1, min(at + 1 + _LOOK_AHEAD, len(called)))
+            ]
+            if pair in there:
+                self._report_extra(there[0])
+            elif not there or there[0] in ahead or there[0][1] > pair[1] + (1 << 40):
+                at = self._miss(called, at, bool(there))
+            elif there[0][1] > pair[1] and not (set(there[1:]) & set(ahead)):
+                at = self._miss(called, at, True)
+            else:
+                at = self._report_wrong(there[0], called, at)
+
+    def _miss(self, called: _Called, at: int, has_more: bool) -> int:
+        offset = int(called.offsets[at])
+        if offset >= self._settled:
+            self._report.unsettled_items += 1
+        elif not self._began and has_more:
+            self._note_unindexed(offset)
+        else:
+            path, number = self._items.where()
+            self._find(
+                Kind.MISSING_ITEM,
+                path,
+                self._items.position(number),
+                f"a key of the record (hash {int(called.hashes[at])}) has no item",
+                "",
+                offset,
+            )
+        return at + 1
+
+    def _note_unindexed(self, offset: int) -> None:
+        if not self._unindexed:
+            self._unindexed = [0, offset, offset]
+        self._unindexed[0] += 1
+        self._unindexed[2] = offset
+
+    def _report_wrong(self, there: tuple[int, int], called: _Called, at: int) -> int:
+        path, number = self._items.where()
+        offset = int(called.offsets[at])
+        if min(offset, there[1]) >= self._settled:
+            self._report.unsettled_items += 1
+        else:
+            self._find(
+                Kind.WRONG_ITEM,
+                path,
+                self._items.position(number),
+                f"item {number} has hash {there[0]} and physical offset {there[1]}",
+                f"hash {int(called.hashes[at])} and physical offset {offset}",
+                offset,
+            )
+        self._items.advance(1)
+        return at + 1
+
+    def _report_extra(self, there: tuple[int, int]) -> None:
+        path, number = self._items.where()
+        if there[1] >= self._settled:
+            self._report.unsettled_items += 1
+        elif there[1] != self._items.last_offset:
+            self._extras.append((path, number, *there))
+        self._items.advance(1)
+
+    @property
+    def _extras(self) -> list[tuple[str, int, int, int]]:
+        return self._items.extras
+
+    # The end
+
+    def finish(self, damages: list[Damage]) -> Iterator[None]:
+        """Report what is left over, and what does not agree with itself; one file a step."""
+        if not self._is_readable:
+            return
+        self._compare()
+        while len(found := self._items.peek(1).hashes):
+            self._report_extra((int(found[0]), int(self._items.peek(1).offsets[0])))
+        lost = 0
+        for path, number, key_hash, offset in self._extras:
+            if any(damage.start <= offset < damage.end for damage in damages):
+                lost += 1
+                continue
+            self._find(
+                Kind.EXTRA_ITEM,
+                path,
+                self._items.position(number),
+                f"item {number} has hash {key_hash}, which no key of a record there has",
+                "",
+                offset,
+            )
+        if lost:
+            self._report.notes.append(f"{lost} items of the index lead to records that are damaged")
+        if self._unindexed:
+            count, first, last = self._unindexed
+            self._report.notes.append(
+                f"{count} keys of records from {first} to {last} are in no index file: it begins"
+                " behind them"
+            )
+        self._items.close()
+        for number, file in enumerate(self._files):
+            is_hot = not self._store.is_clean and number >= len(self._files) - 2
+            for finding in check_structure(
+                self._store.filesystem, file, self._items, is_hot=is_hot
+            ):
+                self._report.add(finding)
+            yield
+
+    def _find(
+        self,
+        kind: Kind,
+        path: str,
+        position: int,
+        problem: str,
+        expected: str = "",
+        physical_offset: int | None = None,
+    ) -> None:
+        self._report.add(
+            Finding(
+                kind=kind,
+                path=path,
+                position=position,
+                problem=problem,
+                expected=expected,
+                physical_offset=physical_offset,
+            )
+        )

@@ -1,0 +1,90 @@
+"""How many slots and items the index files of a store have, worked out from one of them.
+
+Nothing notes these two numbers down, and the length of a file is one equation for two unknowns:
+40 + 4 * slots + 20 * items. The second is where the items end: the header says how many there are,
+and behind the last one everything is zero. So the items begin at one of the 20 places that the end
+of the data leaves, of which exactly one fits the length. The first and the last item then have to
+be where the header says.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from cometmq.store.index_format import (
+    HEADER_SIZE,
+    ITEM,
+    ITEM_SIZE,
+    SLOT_SIZE,
+    IndexHeader,
+    IndexShape,
+)
+
+if TYPE_CHECKING:
+    from cometmq.store.config import StoreConfig
+    from cometmq.store.filesystem import File, FileSystem
+
+_CHUNK_SIZE: Final = 4 << 20
+
+
+def find_shape(filesystem: FileSystem, folder: str, config: StoreConfig) -> IndexShape | None:
+    """Return the shape of the files in a folder, by most of them; None when they do not tell."""
+    configured = IndexShape(config.index_slots, config.index_items)
+    votes: Counter[IndexShape] = Counter()
+    for entry in reversed(filesystem.list(folder)):
+        if entry.is_directory or not entry.name.isdecimal():
+            continue
+        file = filesystem.open(f"{folder}/{entry.name}", read_only=True)
+        try:
+            shape = _shape_of(file, configured)
+        finally:
+            file.close()
+        if shape is not None:
+            votes[shape] += 1
+            if votes.total() >= 3:
+                break
+    return votes.most_common(1)[0][0] if votes else None
+
+
+def _shape_of(file: File, configured: IndexShape) -> IndexShape | None:
+    size = file.size()
+    header = IndexHeader.unpack(file.read(HEADER_SIZE, 0))
+    if size < HEADER_SIZE + SLOT_SIZE + 2 * ITEM_SIZE or header.next_item <= 1:
+        return None
+    if size == configured.file_size and _fits(file, configured, header):
+        return configured
+    end = data_end(file, size)
+    for items_end in range(end, end + ITEM_SIZE):
+        items_at = items_end - header.next_item * ITEM_SIZE
+        slots, odd = divmod(items_at - HEADER_SIZE, SLOT_SIZE)
+        items, rest = divmod(size - items_at, ITEM_SIZE)
+        if slots > 0 and not odd and not rest and items >= header.next_item:
+            shape = IndexShape(slots, items)
+            if _fits(file, shape, header):
+                return shape
+    return None
+
+
+def _fits(file: File, shape: IndexShape, header: IndexHeader) -> bool:
+    """Whether the first and the last item are of the records that the header names."""
+    if header.next_item > shape.items:
+        return False
+    ends = (1, header.begin_offset), (header.next_item - 1, header.end_offset)
+    for number, expected in ends:
+        data = file.read(ITEM_SIZE, shape.items_at + number * ITEM_SIZE)
+        if len(data) < ITEM_SIZE or ITEM.unpack(data)[1] != expected:
+            return False
+    return True
+
+
+def data_end(file: File, size: int) -> int:
+    """Return behind the last byte that is not zero."""
+    place = size
+    while place:
+        count = min(_CHUNK_SIZE, place)
+        data = file.read(count, place - count).rstrip(b"\0")
+        place -= count
+        if data:
+            return place + len(data)
+    return 0

@@ -1,0 +1,183 @@
+"""Looking at a store without changing a byte of it: what the offline tools stand on.
+
+Works on a store that a broker has open, too: `opened_by` then says whose it is, and it is read as
+one that was not shut down, which it is not yet.
+
+What a store does not note down is worked out from its files: the size of queue files from most of
+them, the shape of index files from where the items of one end (see `index_shape`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from cometmq.store.batch_consume_queue import BATCH_ENTRY_SIZE
+from cometmq.store.checkpoint import load_checkpoint
+from cometmq.store.consume_queue import ENTRY_SIZE
+from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
+from cometmq.store.errors import NotAStoreError, StoreFormatError
+from cometmq.store.index import INDEX_FOLDER
+from cometmq.store.index_shape import find_shape
+from cometmq.store.lock import was_shut_down
+from cometmq.store.opening import LOG_FOLDER, check_root, load_segments
+from cometmq.store.recovery import Start, choose_start
+from cometmq.store.tables import TOPICS, TableFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cometmq.store.checkpoint import Checkpoint
+    from cometmq.store.config import StoreConfig
+    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.segments import Segments
+
+QUEUES_PROBED_MAX: Final = 64
+"""Queues whose files tell what size queue files have."""
+
+_BATCH_ATTRIBUTE: Final = ("queue.type", "BatchCQ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspected:
+    """A store as it stands on the disk."""
+
+    filesystem: FileSystem
+    root: str
+    config: StoreConfig
+    """The settings, with the sizes that the files have."""
+    checkpoint: Checkpoint
+    segments: Segments
+    is_clean: bool
+    """Whether the last process that wrote ended with a clean shutdown."""
+    opened_by: int | None
+    """The id of the process that has it open."""
+    start: Start
+    """From where the next start would read the log."""
+    topics: frozenset[str] | None
+    """The topics of Apache's table; None when the store has none."""
+    batch_topics: frozenset[str]
+    """Those whose attributes ask for batch queues."""
+    is_index_shape_known: bool
+    """Whether the files of the index tell their shape, or are as the settings say."""
+
+    @property
+    def settled_offset(self) -> int | None:
+        """Entries and items of records behind this are made anew by the next start; None: none."""
+        return None if self.is_clean else self.start.replay_from
+
+    def is_batch_topic(self, topic: str) -> bool:
+        """Whether the queues of a topic are batch queues: by its folder, else by its attribute."""
+        if self.filesystem.exists(f"{self.root}/{BATCH_FOLDER}/{topic}"):
+            return True
+        return topic in self.batch_topics
+
+    def is_deleted_topic(self, topic: str) -> bool:
+        """Whether a topic that the log has records of is gone: unknown and without queues."""
+        return (
+            self.topics is not None
+            and topic not in self.topics
+            and not any(
+                self.filesystem.exists(f"{self.root}/{folder}/{topic}")
+                for folder in (SIMPLE_FOLDER, BATCH_FOLDER)
+            )
+        )
+
+
+def inspect(filesystem: FileSystem, root: str, config: StoreConfig) -> Inspected:
+    """Look at a store. `StoreFilesError`, which says what to do, when it cannot be made out."""
+    check_store(filesystem, root)
+    opened_by = filesystem.lock_owner(f"{root}/lock")
+    is_clean = was_shut_down(filesystem, root) and opened_by is None
+    checkpoint = load_checkpoint(filesystem, f"{root}/checkpoint")
+    segments = load_segments(filesystem, root, config, checkpoint, read_only=True)
+    segments.synced_offset = segments.end_offset  # Whatever is open may be closed.
+    shape = find_shape(filesystem, f"{root}/{INDEX_FOLDER}", config)
+    if shape is not None:
+        config = replace(config, index_slots=shape.slots, index_items=shape.items)
+    config = replace(
+        config,
+        segment_size=segments.size,
+        consume_queue_file_size=_file_size(
+            filesystem, f"{root}/{SIMPLE_FOLDER}", ENTRY_SIZE, config.consume_queue_file_size
+        ),
+        batch_consume_queue_file_size=_file_size(
+            filesystem,
+            f"{root}/{BATCH_FOLDER}",
+            BATCH_ENTRY_SIZE,
+            config.batch_consume_queue_file_size,
+        ),
+    )
+    topics, batch_topics = _load_topics(filesystem, root)
+    return Inspected(
+        filesystem=filesystem,
+        root=root,
+        config=config,
+        checkpoint=checkpoint,
+        segments=segments,
+        is_clean=is_clean,
+        opened_by=opened_by,
+        start=choose_start(segments, checkpoint, clean=is_clean),
+        topics=topics,
+        batch_topics=batch_topics,
+        is_index_shape_known=shape is not None,
+    )
+
+
+def check_store(filesystem: FileSystem, root: str) -> None:
+    """Refuse a folder that holds no store; an empty one, which could become one, too."""
+    if not filesystem.exists(root):
+        raise NotAStoreError(f"{root}: no such folder; name the folder of a store")
+    try:
+        check_root(filesystem, root)
+    except NotADirectoryError:
+        raise NotAStoreError(
+            f"{root}: a file; name the folder of a store, which has {LOG_FOLDER}/ in it"
+        ) from None
+    if not filesystem.exists(f"{root}/{LOG_FOLDER}"):
+        raise NotAStoreError(
+            f"{root}: holds no {LOG_FOLDER}/; name the folder of a store, which has one"
+        )
+
+
+def _load_topics(filesystem: FileSystem, root: str) -> tuple[frozenset[str] | None, frozenset[str]]:
+    """Return the topics of Apache's table, and those of them that have batch queues."""
+    try:
+        tree = TableFile(filesystem, f"{root}/config", TOPICS).load().tree
+    except StoreFormatError:
+        return None, frozenset()  # The queues say which topics there are.
+    table: Any = tree.get("topicConfigTable")
+    if not isinstance(table, dict):
+        return None, frozenset()
+    topics = cast("dict[str, Any]", table)
+    return frozenset(topics), frozenset(filter(lambda name: _is_batch(topics[name]), topics))
+
+
+def _is_batch(topic: Any) -> bool:
+    attributes: Any = cast("Any", topic).get("attributes") if isinstance(topic, dict) else None
+    if not isinstance(attributes, dict):
+        return False
+    name, value = _BATCH_ATTRIBUTE
+    return cast("dict[str, Any]", attributes).get(name) == value
+
+
+def queue_folders(filesystem: FileSystem, folder: str) -> Iterator[tuple[str, int, str]]:
+    """Walk the queues of one kind: topic, queue id and folder; skips what is no number."""
+    for topic in filesystem.list(folder):
+        if not topic.is_directory:
+            continue
+        entries = filesystem.list(f"{folder}/{topic.name}")
+        numbers = sorted(int(e.name) for e in entries if e.is_directory and e.name.isdecimal())
+        for number in numbers:
+            yield topic.name, number, f"{folder}/{topic.name}/{number}"
+
+
+def _file_size(filesystem: FileSystem, folder: str, entry_size: int, size: int) -> int:
+    """Return the size that most queue files have."""
+    sizes: Counter[int] = Counter()
+    for _, _, queue in islice(queue_folders(filesystem, folder), QUEUES_PROBED_MAX):
+        sizes.update(e.size for e in filesystem.list(queue) if e.size and not e.is_directory)
+    found = [each for each, _ in sizes.most_common() if each % entry_size == 0]
+    return found[0] if found else size

@@ -1,0 +1,326 @@
+"""Checking ConsumeQueues against the log: every record has its entry, every entry its record.
+
+The records come in the order of the log. Each queue collects the entries that they call for, as a
+writer's tail would, and compares them with its files by the tens of kilobytes; only where those
+differ is an entry looked at. What was found to be right is kept as ranges of entries, and when the
+log is through, what stands in the files outside of them has to be explained.
+
+A topic may have been deleted and made again: then its queue offsets begin anew, and records of the
+old one have no entries. So what was missed counts only at the end, and not where a later record
+that has its entry began again in front of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cometmq.proto.errors import MessageError
+from cometmq.proto.message import read_message
+from cometmq.proto.sysflag import TRANSACTION_MASK
+from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE
+from cometmq.store.consume_queue_ext import ConsumeQueueExt, is_address
+from cometmq.store.consume_queues import SIMPLE_FOLDER
+from cometmq.store.dispatch import RECORDS_WITHOUT_ENTRY, tags_code_of
+from cometmq.store.entry_files import BLANK_SIZE
+from cometmq.store.findings import Finding, Kind
+from cometmq.store.queue_files import QueueFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.findings import Report
+    from cometmq.store.inspection import Inspected
+    from cometmq.store.log_check import Damage
+
+COLLECTED_MAX: Final = 3000 * ENTRY_SIZE
+"""Entries of one queue, in bytes, that are compared at a time."""
+COLLECTED_TOTAL_MAX: Final = 32 << 20
+MISSED_MAX: Final = 200_000
+"""Entries that are remembered as missed; more are counted with the first."""
+
+_NOTHING: Final = bytes(ENTRY_SIZE)
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """An entry that is not what its record calls for."""
+
+    index: int
+    expected: bytes
+    found: bytes
+
+
+class QueueTrack:
+    """What the log calls for in one queue, and what of it is there."""
+
+    __slots__ = ("collected", "exists", "files", "first", "matched", "missed", "next")
+
+    def __init__(self, files: QueueFiles) -> None:
+        self.files = files
+        self.exists = bool(files)
+        self.collected = bytearray()
+        self.first = 0
+        self.next = 0
+        self.matched: list[tuple[int, int]] = []
+        self.missed: list[Missed] = []
+
+    def note_matched(self, start: int, end: int) -> None:
+        """Note that these entries are right; those in front of them may have been replaced."""
+        if self.missed and self.missed[-1].index >= start:
+            # The numbers went back: those records are of a topic that was deleted.
+            self.missed = [missed for missed in self.missed if missed.index < start]
+        if self.matched and self.matched[-1][1] == start:
+            self.matched[-1] = (self.matched[-1][0], end)
+        else:
+            self.matched.append((start, end))
+
+
+class QueueCheck:
+    """The check of all ordinary queues of a store."""
+
+    def __init__(self, store: Inspected, report: Report) -> None:
+        self._store = store
+        self._report = report
+        self._tracks: dict[tuple[bytes, int], QueueTrack] = {}
+        self._collected = 0
+        self._extension = ConsumeQueueExt(store.filesystem, store.root)
+        self._levels: Sequence[int] = store.config.delay_levels_ms
+        settled = store.settled_offset
+        self._settled = settled if settled is not None else 1 << 62
+        self._root = f"{store.root}/{SIMPLE_FOLDER}"
+
+    def take(self, message: StoredMessage, topic: str) -> None:
+        """Take the next record of the log."""
+        if message.sys_flag & TRANSACTION_MASK in RECORDS_WITHOUT_ENTRY:
+            return
+        queue_offset = message.queue_offset
+        key = (message.topic_raw, message.queue_id)
+        track = self._tracks.get(key)
+        if track is None:
+            track = self._tracks[key] = self._track(topic, message.queue_id)
+        if not track.exists:
+            self._miss_all(track, message, topic)
+            return
+        if queue_offset != track.next or len(track.collected) >= COLLECTED_MAX:
+            self._compare(track)
+            track.first = queue_offset
+        code = tags_code_of(topic, message.properties_raw, message.store_timestamp, self._levels)
+        track.collected += ENTRY.pack(message.physical_offset, message.size, code)
+        track.next = queue_offset + 1
+        self._collected += ENTRY_SIZE
+        if self._collected > COLLECTED_TOTAL_MAX:
+            for each in self._tracks.values():
+                self._compare(each)
+            self._collected = 0
+
+    def _track(self, topic: str, queue_id: int) -> QueueTrack:
+        store = self._store
+        folder = f"{self._root}/{topic}/{queue_id}"
+        files = QueueFiles(
+            store.filesystem, folder, store.config.consume_queue_file_size, ENTRY_SIZE
+        )
+        return QueueTrack(files)
+
+    def _miss_all(self, track: QueueTrack, message: StoredMessage, topic: str) -> None:
+        """Count a record whose queue has no files; one whose topic is gone needs none."""
+        if not track.missed:
+            track.missed.append(Missed(message.queue_offset, b"", _NOTHING))
+            if self._store.is_deleted_topic(topic):
+                track.first = -1
+        if track.first < 0:
+            self._report.records_of_deleted_topics += 1
+        elif message.physical_offset >= self._settled:
+            self._report.unsettled_entries += 1
+        else:
+            self._report.add(
+                Finding(
+                    kind=Kind.MISSING_ENTRY,
+                    path=track.files.folder,
+                    position=0,
+                    problem="the queue has no file; `cometmq store rebuild` makes it anew",
+                    physical_offset=message.physical_offset,
+                    topic=topic,
+                    queue_id=message.queue_id,
+                    queue_offset=message.queue_offset,
+                )
+            )
+
+    # Comparing
+
+    def _compare(self, track: QueueTrack) -> None:
+        expected, first = bytes(track.collected), track.first
+        if not expected:
+            return
+        track.collected.clear()
+        self._report.entries += len(expected) // ENTRY_SIZE
+        found = track.files.read(first, len(expected) // ENTRY_SIZE)
+        track.files.close()  # There may be more queues than a process may have files.
+        if found == expected:
+            track.note_matched(first, first + len(expected) // ENTRY_SIZE)
+            return
+        for place in range(0, len(expected), ENTRY_SIZE):
+            index = first + place // ENTRY_SIZE
+            wanted, there = expected[place : place + ENTRY_SIZE], found[place : place + ENTRY_SIZE]
+            if there == wanted or self._is_extended(track, wanted, there):
+                track.note_matched(index, index + 1)
+            elif int.from_bytes(wanted[:8], "big") >= self._settled:
+                self._report.unsettled_entries += 1
+            elif len(track.missed) < MISSED_MAX:
+                track.missed.append(Missed(index, wanted, there))
+
+    def _is_extended(self, track: QueueTrack, wanted: bytes, there: bytes) -> bool:
+        """Whether an entry differs only by holding the address of a unit that has the tags code."""
+        physical_offset, size, code = ENTRY.unpack(wanted)
+        address: int = ENTRY.unpack(there)[2]
+        if there[:12] != wanted[:12] or not is_address(address):
+            return False
+        topic, _, queue_id = track.files.folder[len(self._root) + 1 :].rpartition("/")
+        unit = self._extension.unit(topic, int(queue_id), address)
+        if unit is None or unit.tags_code != code:
+            return False
+        record = self._record(physical_offset, size)
+        return record is not None and record.store_timestamp == unit.store_time
+
+    def _record(self, physical_offset: int, size: int) -> StoredMessage | None:
+        segments = self._store.segments
+        segment = segments.at(physical_offset)
+        if segment is None or not 0 < size <= segments.size:
+            return None
+        data = segments.file(segment).read(size, physical_offset - segment.start)
+        try:
+            return read_message(data)
+        except MessageError:
+            return None
+
+    # The end
+
+    def finish(
+        self, damages: list[Damage], end_offset: int, queues: Iterator[tuple[str, int, str]]
+    ) -> Iterator[None]:
+        """Report what is missing, and what is there for no reason; one queue a step."""
+        tracks: dict[str, QueueTrack] = {}
+        for track in self._tracks.values():
+            self._compare(track)
+            tracks[track.files.folder] = track
+        for topic, queue_id, folder in queues:
+            track = tracks[folder] if folder in tracks else self._track(topic, queue_id)
+            about = _About(topic, queue_id, track, damages, end_offset)
+            self._check_files(about)
+            self._report_missed(about)
+            self._report_extra(about)
+            track.files.close()
+            yield
+        self._extension.close()
+
+    def _check_files(self, about: _About) -> None:
+        for path, problem in about.track.files.problems:
+            is_half_made = not self._store.is_clean and problem.startswith("has ")
+            if not is_half_made:
+                self._report.add(
+                    Finding(
+                        kind=Kind.QUEUE_FILE,
+                        path=path,
+                        position=0,
+                        problem=problem,
+                        topic=about.topic,
+                        queue_id=about.queue_id,
+                        queue_offset=0,
+                    )
+                )
+
+    def _report_missed(self, about: _About) -> None:
+        track = about.track
+        for missed in track.missed if track.exists else ():
+            if _is_in(track.matched, missed.index):
+                continue
+            physical_offset, size, code = ENTRY.unpack(missed.expected)
+            is_missing = missed.found == _NOTHING
+            found = "there is none" if is_missing else _differences(missed.found, missed.expected)
+            self._add(
+                about,
+                Kind.MISSING_ENTRY if is_missing else Kind.WRONG_ENTRY,
+                missed.index,
+                found,
+                f"physical offset {physical_offset}, size {size}, tags code {code}",
+                physical_offset,
+            )
+
+    def _report_extra(self, about: _About) -> None:
+        track = about.track
+        wrong = {missed.index for missed in track.missed}
+        first_offset = self._store.segments.first_offset
+        for index, entry in track.files.entries_outside(sorted(track.matched)):
+            physical_offset, size, _ = ENTRY.unpack(entry)
+            if index in wrong or (size == BLANK_SIZE and physical_offset == 0):
+                continue
+            if 0 <= physical_offset < first_offset:
+                continue  # Expired.
+            if physical_offset >= self._settled:
+                self._report.unsettled_entries += 1
+                continue
+            self._report_one_extra(about, index, physical_offset, size)
+
+    def _report_one_extra(self, about: _About, index: int, physical_offset: int, size: int) -> None:
+        if any(damage.start <= physical_offset < damage.end for damage in about.damages):
+            problem = f"the record of {size} bytes that it leads to is damaged"
+            self._add(about, Kind.LOST_MESSAGE, index, problem, "", physical_offset)
+            return
+        record = self._record(physical_offset, size)
+        if physical_offset >= about.end_offset:
+            problem = f"leads behind the end of the log, which is at {about.end_offset}"
+        elif record is None or record.physical_offset != physical_offset:
+            problem = f"leads to {size} bytes that are no record"
+        else:
+            problem = (
+                f"leads to a record of {record.topic_raw.decode('utf-8', 'replace')}"
+                f" queue {record.queue_id}"
+                f" offset {record.queue_offset}"
+            )
+        self._add(about, Kind.EXTRA_ENTRY, index, problem, "", physical_offset)
+
+    def _add(
+        self,
+        about: _About,
+        kind: Kind,
+        index: int,
+        problem: str,
+        expected: str,
+        physical_offset: int,
+    ) -> None:
+        path, position = about.track.files.place(index)
+        self._report.add(
+            Finding(
+                kind=kind,
+                path=path,
+                position=position,
+                problem=problem,
+                expected=expected,
+                physical_offset=physical_offset,
+                topic=about.topic,
+                queue_id=about.queue_id,
+                queue_offset=index,
+            )
+        )
+
+
+class _About(NamedTuple):
+    """What the findings of one queue are about."""
+
+    topic: str
+    queue_id: int
+    track: QueueTrack
+    damages: list[Damage]
+    end_offset: int
+
+
+def _is_in(ranges: Sequence[tuple[int, int]], index: int) -> bool:
+    return any(start <= index < end for start, end in ranges)
+
+
+def _differences(found: bytes, expected: bytes) -> str:
+    """Say which fields differ, and what they are."""
+    names = ("physical offset", "size", "tags code")
+    pairs = zip(names, ENTRY.unpack(found), ENTRY.unpack(expected), strict=True)
+    return ", ".join(f"{name} is {there}" for name, there, wanted in pairs if there != wanted)

@@ -1,0 +1,98 @@
+"""The files of one queue as they stand on the disk, read without judging what is in them.
+
+For the offline tools: unlike `EntryFiles` it takes any file for what it is and says what is odd.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.store.entry_files import NAME_LENGTH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cometmq.store.filesystem import File, FileSystem
+
+_CHUNK_ENTRIES: Final = 50_000
+
+
+class QueueFiles:
+    """The files of one queue; one of them is open at a time."""
+
+    def __init__(
+        self, filesystem: FileSystem, folder: str, file_size: int, entry_size: int
+    ) -> None:
+        self.folder = folder
+        self.problems: list[tuple[str, str]] = []
+        """Files that do not belong there, with what is odd about them."""
+        self._filesystem = filesystem
+        self._entry_size = entry_size
+        self._file_entries = file_size // entry_size
+        self._numbers: dict[int, None] = {}  # In order.
+        self._open: tuple[int, File] | None = None
+        for name, is_directory, size in filesystem.list(folder):
+            path = f"{folder}/{name}"
+            if is_directory or not name.isdecimal() or len(name) != NAME_LENGTH:
+                self.problems.append((path, "is no file of a queue; move it elsewhere"))
+            elif int(name) % file_size:
+                self.problems.append((path, f"no file of {file_size} bytes begins there"))
+            else:
+                if size not in (0, file_size):
+                    self.problems.append((path, f"has {size} bytes, the others {file_size}"))
+                self._numbers[int(name) // file_size] = None
+
+    def __bool__(self) -> bool:
+        return bool(self._numbers)
+
+    def place(self, index: int) -> tuple[str, int]:
+        """Return the file and the byte in it at which an entry lies."""
+        number, place = divmod(index, self._file_entries)
+        name = f"{number * self._file_entries * self._entry_size:020d}"
+        return f"{self.folder}/{name}", place * self._entry_size
+
+    def read(self, index: int, count: int) -> bytes:
+        """Return entries, over the ends of files; zeros where there is no file."""
+        parts: list[bytes] = []
+        while count:
+            number, place = divmod(index, self._file_entries)
+            here = min(count, self._file_entries - place)
+            size = here * self._entry_size
+            file = self._file(number) if number in self._numbers else None
+            data = b"" if file is None else file.read(size, place * self._entry_size)
+            parts.append(data.ljust(size, b"\0"))
+            index += here
+            count -= here
+        return b"".join(parts)
+
+    def entries_outside(self, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, bytes]]:
+        """Yield the entries, with their places, that are not zeros and in none of the ranges."""
+        for number in self._numbers:
+            start = number * self._file_entries
+            end = start + self._file_entries
+            for first, last in [*ranges, (end, end)]:
+                yield from self._entries(start, min(first, end))
+                start = max(start, last)
+
+    def _entries(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        size = self._entry_size
+        for first in range(start, end, _CHUNK_ENTRIES):
+            data = self.read(first, min(_CHUNK_ENTRIES, end - first))
+            used = -(-len(data.rstrip(b"\0")) // size) * size
+            for place in range(0, used, size):
+                entry = data[place : place + size]
+                if any(entry):
+                    yield first + place // size, entry
+
+    def _file(self, number: int) -> File:
+        if self._open is None or self._open[0] != number:
+            self.close()
+            path, _ = self.place(number * self._file_entries)
+            self._open = (number, self._filesystem.open(path, read_only=True))
+        return self._open[1]
+
+    def close(self) -> None:
+        """Close the file that is open."""
+        if self._open is not None:
+            self._open[1].close()
+            self._open = None

@@ -1,0 +1,150 @@
+"""What a store holds, at a glance: reads ends and headers, not the whole log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cometmq.store.consume_queues import ConsumeQueues
+from cometmq.store.index import INDEX_FOLDER
+from cometmq.store.index_format import IndexShape
+from cometmq.store.index_items import read_headers
+from cometmq.store.log_scan import LogScan
+
+if TYPE_CHECKING:
+    from cometmq.store.filesystem import FileSystem, Space
+    from cometmq.store.inspection import Inspected
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSummary:
+    """One queue: the messages from `min_offset` up to `max_offset` can be read."""
+
+    topic: str
+    queue_id: int
+    is_batch: bool
+    min_offset: int
+    max_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSummary:
+    """One index file; the offsets and times are of its first and last record."""
+
+    name: str
+    items: int
+    begin_time: int
+    end_time: int
+    begin_offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """A store at a glance."""
+
+    segment_size: int
+    segments: int
+    first_offset: int
+    end_offset: int
+    """Behind the last sound record."""
+    first_time: int | None
+    last_time: int | None
+    queues: list[QueueSummary]
+    index_slots: int
+    index_items: int
+    index: list[IndexSummary]
+    sizes: dict[str, int]
+    """Length of the files in each folder of the store; sparse ones take less room."""
+    disk: Space
+
+    @property
+    def messages(self) -> int:
+        """How many messages consumers can read."""
+        return sum(queue.max_offset - queue.min_offset for queue in self.queues)
+
+
+def summarize(store: Inspected) -> Summary:
+    """Sum up a store; may read what a start would have to read, some seconds at most."""
+    queues, last = _queues(store)
+    end, last_time = _end(store, last)
+    shape = IndexShape(store.config.index_slots, store.config.index_items)
+    files = read_headers(store.filesystem, f"{store.root}/{INDEX_FOLDER}", shape)
+    segments = store.segments
+    opening = next(iter(LogScan(segments, segments.first_offset)), None)
+    return Summary(
+        segment_size=segments.size,
+        segments=len(segments),
+        first_offset=segments.first_offset,
+        end_offset=end,
+        first_time=None if opening is None else opening.store_timestamp,
+        last_time=last_time,
+        queues=queues,
+        index_slots=shape.slots,
+        index_items=shape.items,
+        index=[
+            IndexSummary(
+                file.path.rpartition("/")[2],
+                file.header.next_item - 1,
+                file.header.begin_time,
+                file.header.end_time,
+                file.header.begin_offset,
+                file.header.end_offset,
+            )
+            for file in files
+        ],
+        sizes={
+            entry.name: size_of(store.filesystem, f"{store.root}/{entry.name}")
+            for entry in store.filesystem.list(store.root)
+            if entry.is_directory
+        },
+        disk=store.filesystem.space(store.root),
+    )
+
+
+def _queues(store: Inspected) -> tuple[list[QueueSummary], int]:
+    """Return all queues, and the last record that one of them knows of."""
+    tables = ConsumeQueues(
+        store.filesystem, store.root, store.config, clean=store.is_clean, read_only=True
+    )
+    tables.correct_min(store.segments.first_offset)
+    found: list[QueueSummary] = []
+    last = 0
+    try:
+        for table, is_batch in ((tables.simple, False), (tables.batch, True)):
+            for queue in table.walk():
+                if queue.end > queue.start:
+                    last = max(last, queue.head(queue.end - 1)[0])
+                found.append(
+                    QueueSummary(
+                        queue.topic, queue.queue_id, is_batch, queue.min_offset, queue.max_offset
+                    )
+                )
+    finally:
+        tables.close()
+    return found, last
+
+
+def _end(store: Inspected, last: int) -> tuple[int, int | None]:
+    """Return the end of the log and the time of its last record."""
+    segments, start = store.segments, store.start
+    for begin in (last, start.scan_from, segments.first_offset):
+        if not segments.first_offset <= begin < segments.end_offset:
+            continue
+        if begin < start.scan_from and not store.is_clean:
+            continue
+        scan = LogScan(segments, begin)
+        time = None
+        for message in scan:
+            time = message.store_timestamp
+        if time is not None:
+            return scan.end_offset, time
+    return segments.first_offset, None
+
+
+def size_of(filesystem: FileSystem, folder: str) -> int:
+    """Return the length of all files under a folder."""
+    return sum(
+        size_of(filesystem, f"{folder}/{entry.name}") if entry.is_directory else entry.size
+        for entry in filesystem.list(folder)
+    )

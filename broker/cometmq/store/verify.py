@@ -1,0 +1,191 @@
+"""Verifying a store: every record, every ConsumeQueue entry, every index item, every block.
+
+One pass over the log checks each record by itself and collects what it calls for in the queues and
+in the index; those are compared as it goes, see `queue_check` and `index_check`. Nothing is
+changed, and memory stays bounded by the number of queues, not of messages.
+
+What no checksum covers is not seen: fields of a record's head that lead nowhere (born time and
+host, store host, flags, reconsume times) unless it ends with a checksum of its own or lies in a
+block that has one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.store.batch_queue_check import BatchQueueCheck
+from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
+from cometmq.store.findings import Finding, Kind, Progress, Report
+from cometmq.store.index_check import IndexCheck
+from cometmq.store.inspection import queue_folders
+from cometmq.store.integrity import Integrity
+from cometmq.store.log_check import LogCheck
+from cometmq.store.queue_check import QueueCheck
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.inspection import Inspected
+
+STEP_BYTES: Final = 4 << 20
+"""Log between two reports of progress."""
+INTEGRITY_FOLDER: Final = "integrity"
+
+
+def verify(store: Inspected, report: Report) -> Iterator[Progress]:
+    """Verify a store into a report, one slice a step."""
+    report.first_offset = store.segments.first_offset
+    _note_state(store, report)
+    log = LogCheck(store)
+    pass_over = _Pass(store, report)
+    yield from pass_over.run(log)
+    _report_log(store, log, report)
+    yield from _verify_blocks(store, report)
+    for number, _ in enumerate(pass_over.finish(log)):
+        yield Progress("queues and index", number, pass_over.steps)
+
+
+def _note_state(store: Inspected, report: Report) -> None:
+    if store.opened_by is not None:
+        report.notes.append(
+            f"the store is open in process {store.opened_by}: what that has not brought to the"
+            " disk yet is left out"
+        )
+    elif not store.is_clean:
+        report.notes.append(
+            "the store was not shut down cleanly: the next start makes its last entries anew"
+        )
+    path = f"{store.root}/checkpoint"
+    if not store.filesystem.exists(path):
+        report.notes.append("there is no checkpoint: the next start reads the whole log")
+    elif store.checkpoint.is_damaged:
+        report.add(
+            Finding(
+                kind=Kind.CHECKPOINT,
+                path=path,
+                position=0,
+                problem="does not fit its checksum, or is of nobody; the next start reads the"
+                " whole log, and nothing is lost by removing the file",
+            )
+        )
+
+
+class _Pass:
+    """The one pass over the log."""
+
+    def __init__(self, store: Inspected, report: Report) -> None:
+        self._store = store
+        self._report = report
+        self._queues = QueueCheck(store, report)
+        self._batches = BatchQueueCheck(store, report)
+        self._index = IndexCheck(store, report)
+        self._topics: dict[bytes, tuple[str, bool] | None] = {}
+        self.steps = 0
+
+    def run(self, log: LogCheck) -> Iterator[Progress]:
+        """Take every record."""
+        first, total = self._report.first_offset, self._store.segments.end_offset
+        step = first + STEP_BYTES
+        take_index, take_queue = self._index.take, self._queues.take
+        topics = self._topics
+        records = size = 0
+        for message in log:
+            records += 1
+            size += message.size
+            raw = message.topic_raw
+            known = topics[raw] if raw in topics else self._learn(message)
+            if known is not None:
+                topic, is_batch = known
+                if is_batch:
+                    self._batches.take(message, topic)
+                else:
+                    take_queue(message, topic)
+                take_index(message)
+            offset = message.physical_offset
+            if offset >= step:
+                step = offset + STEP_BYTES
+                yield Progress("log", offset - first, total - first)
+        self._report.records, self._report.log_bytes = records, size
+
+    def _learn(self, message: StoredMessage) -> tuple[str, bool] | None:
+        """Find out about a topic that comes for the first time."""
+        raw = message.topic_raw
+        try:
+            topic = raw.decode()
+        except UnicodeDecodeError:
+            topic = ""
+        if not topic or "/" in topic or "\0" in topic:
+            self._report.add(_log_finding(self._store, message.physical_offset, f"topic {raw!r}"))
+            return None
+        known = self._topics[raw] = (topic, self._store.is_batch_topic(topic))
+        return known
+
+    def finish(self, log: LogCheck) -> Iterator[None]:
+        """Report what only the end of the log shows."""
+        store = self._store
+        simple, batch = (
+            list(queue_folders(store.filesystem, f"{store.root}/{folder}"))
+            for folder in (SIMPLE_FOLDER, BATCH_FOLDER)
+        )
+        self.steps = len(simple) + len(batch) + 1
+        yield from self._queues.finish(log.damages, log.end_offset, iter(simple))
+        yield from self._batches.finish(log.damages, iter(batch))
+        yield from self._index.finish(log.damages)
+
+
+def _report_log(store: Inspected, log: LogCheck, report: Report) -> None:
+    report.end_offset = log.end_offset
+    for damage in log.damages:
+        size = damage.end - damage.start
+        behind = "nothing sound stands behind" if damage.is_last else f"{size} bytes are lost"
+        report.add(
+            _log_finding(
+                store, damage.start, f"no sound record begins here: {damage.problem}; {behind}"
+            )
+        )
+    if log.torn_problem is not None:
+        report.torn_bytes = log.data_end - log.end_offset
+        report.notes.append(
+            f"a torn tail of {report.torn_bytes} bytes stands behind the end of the log at"
+            f" {log.end_offset} ({log.torn_problem}): no damage, the next start keeps a copy and"
+            " cuts it off"
+        )
+
+
+def _log_finding(store: Inspected, offset: int, problem: str, kind: Kind = Kind.RECORD) -> Finding:
+    segment = store.segments.at(offset)
+    return Finding(
+        kind=kind,
+        path=store.segments.directory if segment is None else segment.path,
+        position=offset % store.segments.size,
+        problem=problem,
+        physical_offset=offset,
+    )
+
+
+def _verify_blocks(store: Inspected, report: Report) -> Iterator[Progress]:
+    """Compare the sealed blocks with their checksums, where there are any."""
+    folder = f"{store.root}/{INTEGRITY_FOLDER}"
+    if not store.filesystem.exists(folder):
+        return
+    segments = store.segments
+    integrity = Integrity(store.filesystem, folder, segments.size)
+
+    def read(physical_offset: int, size: int) -> bytes:
+        segment = segments.at(physical_offset)
+        if segment is None:
+            return b""
+        return segments.file(segment).read(size, physical_offset - segment.start)
+
+    start, end = segments.first_offset, segments.end_offset
+    if store.checkpoint.claims is None:
+        end = integrity.last_untouched(start, max(report.end_offset, start), read)
+    for number, block in enumerate(integrity.blocks(start, end, read)):
+        if block.is_sound is not None:
+            report.blocks += 1
+        if block.is_sound is False:
+            problem = f"{block.size} bytes differ from their checksum"
+            report.add(_log_finding(store, block.physical_offset, problem, Kind.BLOCK))
+        if number % 64 == 0:
+            yield Progress("blocks", block.physical_offset - start, end - start)

@@ -1,0 +1,121 @@
+"""A small store that has one of everything, and ways to damage it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.crash.disk import SimulatedFileSystem
+from tests.store.records import HOST
+
+from cometmq.store.config import StoreConfig
+from cometmq.store.findings import Report
+from cometmq.store.inspection import inspect
+from cometmq.store.message_store import MessageStore
+from cometmq.store.turn import Origin
+from cometmq.store.verify import verify
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cometmq.store.filesystem import FileSystem
+
+ROOT = "/s"
+BATCHES = "Batches"
+SMALL = StoreConfig(
+    segment_size=4096,
+    consume_queue_file_size=400,
+    batch_consume_queue_file_size=460,
+    index_slots=20,
+    index_items=40,
+)
+INNER = b"INNER_NUM\x013\x02"
+
+
+def small_store(config: StoreConfig = SMALL, *, close: bool = True) -> SimulatedFileSystem:
+    """Some 50 records over three segments: tags, keys, delays, halves of transactions, batches."""
+    disk = SimulatedFileSystem()
+    write_small_store(disk, ROOT, config, close=close)
+    return disk
+
+
+def write_small_store(
+    disk: FileSystem, root: str, config: StoreConfig = SMALL, *, close: bool = True
+) -> MessageStore:
+    """Write the small store into a folder."""
+    store = MessageStore.open(
+        root,
+        config,
+        now_ms=1000,
+        filesystem=disk,
+        is_batch_topic=lambda topic: topic == BATCHES,
+        threads=False,
+    )
+    for number in range(40):
+        now_ms = 1_700_000_000_000 + number * 1500
+        origin = Origin(now_ms, now_ms - 5, HOST)
+        keys = b"UNIQ_KEY\x01U%03d\x02KEYS\x01k%d all\x02TAGS\x01t%d\x02" % (
+            number,
+            number,
+            number % 3,
+        )
+        body = b"body of message %d " % number * (number % 5)
+        store.put("T", number % 2, body, keys, origin)
+        if number % 8 == 0:
+            half = Origin(now_ms, now_ms, HOST, 0x4)
+            store.put("T", 0, b"half", b"KEYS\x01half\x02", half)
+            store.put("SCHEDULE_TOPIC_XXXX", 2, b"later", b"DELAY\x013\x02", origin)
+        if number % 10 == 0:
+            inner = Origin(now_ms, now_ms, HOST, 0xC0)
+            store.put(BATCHES, 0, b"abc", INNER, inner)
+            store.put(BATCHES, 0, b"single", b"", origin)
+        store.commit()
+        store.run_jobs()
+        store.advance()
+        store.tick(now_ms)
+    if close:
+        assert store.close(1_700_000_100_000)
+    return store
+
+
+def verified(disk: FileSystem, root: str = ROOT, config: StoreConfig = SMALL) -> Report:
+    """Verify a store; all findings are kept."""
+    report = Report(100_000)
+    for _ in verify(inspect(disk, root, config), report):
+        pass
+    return report
+
+
+def files_of(disk: FileSystem, folder: str) -> Iterator[str]:
+    """Walk all files under a folder."""
+    for entry in disk.list(folder):
+        path = f"{folder}/{entry.name}"
+        if entry.is_directory:
+            yield from files_of(disk, path)
+        else:
+            yield path
+
+
+def content(disk: FileSystem, path: str) -> bytes:
+    """Read a whole file."""
+    file = disk.open(path, read_only=True)
+    try:
+        return file.read(file.size(), 0)
+    finally:
+        file.close()
+
+
+def contents(disk: FileSystem, folder: str = ROOT) -> dict[str, bytes]:
+    """Read all files under a folder."""
+    return {path: content(disk, path) for path in files_of(disk, folder)}
+
+
+def overwrite(disk: FileSystem, path: str, position: int, data: bytes) -> None:
+    """Change some bytes of a file."""
+    file = disk.open(path)
+    file.write(data, position)
+    file.close()
+
+
+def flip(disk: FileSystem, path: str, position: int, mask: int = 1) -> None:
+    """Flip bits of one byte."""
+    overwrite(disk, path, position, bytes((content(disk, path)[position] ^ mask,)))

@@ -1,0 +1,42 @@
+"""How many slots and items index files have is found out from the files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.store.apache_stores import unpack
+from tests.store.damaged_stores import ROOT, content, contents, flip, overwrite, small_store
+
+from cometmq.store.config import StoreConfig
+from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.index_shape import find_shape
+
+
+@pytest.mark.parametrize("name", ["clean", "killed", "ext"])
+def test_the_shape_of_apaches_files_is_found(name: str, tmp_path: Path) -> None:
+    folder = f"{unpack(name, tmp_path)}/index"
+    assert find_shape(RealFileSystem(), folder, StoreConfig()) == (200, 400)
+
+
+def test_each_file_alone_tells_its_shape_full_or_not() -> None:
+    names = list(contents(small_store(), f"{ROOT}/index"))
+    assert len(names) == 5
+    for kept in names:
+        disk = small_store()
+        for path in names:
+            if path != kept:
+                disk.remove(path)
+        assert find_shape(disk, f"{ROOT}/index", StoreConfig()) == (20, 40)
+
+
+def test_a_damaged_file_is_outvoted_and_alone_tells_nothing() -> None:
+    disk = small_store()
+    names = list(contents(disk, f"{ROOT}/index"))
+    flip(disk, names[-1], 39, 2)
+    assert find_shape(disk, f"{ROOT}/index", StoreConfig()) == (20, 40)
+    for path in names[:-1]:
+        disk.remove(path)
+    assert find_shape(disk, f"{ROOT}/index", StoreConfig()) is None
+    overwrite(disk, names[-1], 0, bytes(len(content(disk, names[-1]))))
+    assert find_shape(disk, f"{ROOT}/index", StoreConfig()) is None
