@@ -1,0 +1,325 @@
+"""Making the ConsumeQueues and the index of a store anew from its log.
+
+The new folders are written beside the old ones (`rebuilding/`), synced, and then swapped with them,
+each in one step: a process that is killed in the middle leaves each folder wholly old or wholly
+new, and either is true. What is left of an interrupted run is removed by the next one.
+
+What only the queues knew is taken over from them: a queue whose messages have all expired keeps its
+files, because their names hold its offset; and an entry that holds the address of a unit in an
+extension keeps it, if the unit is the record's.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from cometmq.proto.errors import MessageError
+from cometmq.proto.sysflag import TRANSACTION_MASK
+from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE
+from cometmq.store.consume_queue_ext import ConsumeQueueExt, is_address
+from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER, ConsumeQueues
+from cometmq.store.dispatch import (
+    RECORDS_WITHOUT_ENTRY,
+    entry_tags_code,
+    note_record,
+    place_record,
+)
+from cometmq.store.errors import CorruptionError, MissingEntriesError, StoreFormatError
+from cometmq.store.findings import Progress
+from cometmq.store.index import INDEX_FOLDER, Index
+from cometmq.store.index_format import IndexShape
+from cometmq.store.inspection import queue_folders
+from cometmq.store.log_check import LogCheck
+from cometmq.store.queue_files import QueueFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.inspection import Inspected
+
+BESIDE: Final = "rebuilding"
+"""The folder, in that of the store, in which the new ones are made."""
+BUILD_RECORDS: Final = 4096
+STEP_BYTES: Final = 4 << 20
+_COPY_SIZE: Final = 1 << 20
+_FOREVER: Final = 1 << 62
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """What a rebuild did."""
+
+    records: int = 0
+    queues: int = 0
+    entries: int = 0
+    index_files: int = 0
+    kept_queues: int = 0
+    """Queues without a message in the log, whose files were taken over."""
+    deleted_topics: dict[str, int] = field(default_factory=dict[str, int])
+    """Topics that are gone, and how many records of theirs the log still has."""
+    gaps: list[str] = field(default_factory=list[str])
+    """Queues whose numbers go on behind a gap, and begin there."""
+    swapped: list[str] = field(default_factory=list[str])
+
+
+def check_rebuildable(store: Inspected) -> None:
+    """Refuse when the shape of the new index files cannot be known."""
+    files = store.filesystem.list(f"{store.root}/{INDEX_FOLDER}")
+    shape = IndexShape(store.config.index_slots, store.config.index_items)
+    for entry in files:
+        if entry.name.isdecimal() and entry.size not in (0, shape.file_size):
+            raise StoreFormatError(
+                f"{store.root}/{INDEX_FOLDER}/{entry.name}: {entry.size} bytes, where {shape.slots}"
+                f" slots and {shape.items} items make {shape.file_size}; move it elsewhere, or say"
+                " what the store has by --index-slots and --index-items"
+            )
+
+
+def rebuild(store: Inspected, rebuilt: Rebuilt, now_ms: int) -> Iterator[Progress]:
+    """Make the queues and the index anew, one slice a step; the caller holds the store's lock.
+
+    `CorruptionError`, with nothing changed, when the log is damaged.
+    """
+    filesystem = store.filesystem
+    beside = f"{store.root}/{BESIDE}"
+    remove_tree(filesystem, beside)
+    filesystem.make_directories(beside)
+    work = _Work(store, beside, rebuilt, now_ms)
+    try:
+        yield from work.replay()
+        yield Progress("sync", 0, 1)
+        work.finish()
+    except BaseException:
+        work.close()
+        remove_tree(filesystem, beside)
+        raise
+    work.close()
+    yield Progress("swap", 0, 1)
+    _swap(store, beside, rebuilt)
+    remove_tree(filesystem, beside)
+    filesystem.sync_directory(store.root)
+
+
+class _Work:
+    """The new folders while they are being made."""
+
+    def __init__(self, store: Inspected, beside: str, rebuilt: Rebuilt, now_ms: int) -> None:
+        self._store = store
+        self._beside = beside
+        self._rebuilt = rebuilt
+        self._now_ms = now_ms
+        self._deleted: dict[str, bool] = {}
+        self._is_batch: dict[str, bool] = {}
+        self._queues = ConsumeQueues(store.filesystem, beside, store.config, clean=True)
+        self._index = None
+        if store.config.index:
+            self._index = Index(store.filesystem, beside, store.config, clean=True)
+        self._extended = _Extended(store)
+
+    def replay(self) -> Iterator[Progress]:
+        """Take every record of the log."""
+        store, rebuilt = self._store, self._rebuilt
+        log = LogCheck(store)
+        first, total = store.segments.first_offset, store.segments.end_offset
+        step = first + STEP_BYTES
+        for message in log:
+            if log.damages:
+                break
+            try:
+                self._take(message)
+            except MessageError as error:
+                raise _damaged(store, message.physical_offset, str(error)) from error
+            rebuilt.records += 1
+            if message.physical_offset >= step:
+                step = message.physical_offset + STEP_BYTES
+                self._queues.write_behind(message.physical_offset, _FOREVER)
+                self._raise_failure()
+                yield Progress("log", message.physical_offset - first, total - first)
+        for damage in log.damages[:1]:
+            raise _damaged(store, damage.start, damage.problem)
+
+    def _take(self, message: StoredMessage) -> None:
+        topic = message.topic
+        if topic not in self._deleted:
+            self._deleted[topic] = self._store.is_deleted_topic(topic)
+            self._is_batch[topic] = self._store.is_batch_topic(topic)
+        if self._deleted[topic]:
+            counts = self._rebuilt.deleted_topics
+            counts[topic] = counts.get(topic, 0) + 1
+        else:
+            self._place(message)
+        if self._index is not None:
+            note_record(self._index, message)
+            if self._index.waiting >= BUILD_RECORDS:
+                self._index.build(BUILD_RECORDS, self._now_ms)
+
+    def _place(self, message: StoredMessage) -> None:
+        levels = self._store.config.delay_levels_ms
+        address = self._extended.address(message, levels)
+        for _ in range(2):
+            try:
+                if address is not None:
+                    queue = self._queues.simple.get(message.topic, message.queue_id)
+                    placed = queue.place(
+                        message.queue_offset, message.physical_offset, message.size, address
+                    )
+                else:
+                    placed = place_record(self._queues, message, self._is_batch.__getitem__, levels)
+            except MissingEntriesError:
+                # Its numbers go on behind a gap: of a topic that was deleted and made again by a
+                # broker that kept counting. What stands in front of the gap is out of reach.
+                self._queues.destroy(message.topic, message.queue_id)
+                self._rebuilt.gaps.append(f"{message.topic}/{message.queue_id}")
+                continue
+            self._rebuilt.entries += placed
+            return
+
+    def finish(self) -> None:
+        """Take over what the log does not tell, and bring everything to the disk."""
+        store, rebuilt = self._store, self._rebuilt
+        self._queues.write_behind(_FOREVER, _FOREVER)
+        if self._index is not None:
+            self._index.finish(self._now_ms)
+        self._raise_failure()
+        self._keep_expired()
+        self._queues.take_unsynced().sync()
+        if self._index is not None:
+            self._index.take_unsynced().sync()
+        for folder in (SIMPLE_FOLDER, BATCH_FOLDER, INDEX_FOLDER):
+            path = f"{self._beside}/{folder}"
+            is_there = store.filesystem.exists(f"{store.root}/{folder}")
+            if is_there and not store.filesystem.exists(path):
+                store.filesystem.make_directories(path)  # An empty one replaces it.
+        store.filesystem.sync_directory(self._beside)
+        store.filesystem.sync_directory(store.root)
+        for folder in (SIMPLE_FOLDER, BATCH_FOLDER):
+            rebuilt.queues += len(list(queue_folders(store.filesystem, f"{self._beside}/{folder}")))
+        rebuilt.index_files = len(store.filesystem.list(f"{self._beside}/{INDEX_FOLDER}"))
+
+    def _keep_expired(self) -> None:
+        """Copy the queues that have files, but no message in the log."""
+        filesystem, root = self._store.filesystem, self._store.root
+        for folder in (SIMPLE_FOLDER, BATCH_FOLDER):
+            for topic, queue_id, path in list(queue_folders(filesystem, f"{root}/{folder}")):
+                target = f"{self._beside}/{folder}/{topic}/{queue_id}"
+                if not filesystem.exists(target) and filesystem.list(path):
+                    _copy_tree(filesystem, path, target)
+                    filesystem.sync_directory(target.rpartition("/")[0])
+                    self._rebuilt.kept_queues += 1
+
+    def _raise_failure(self) -> None:
+        error = self._queues.write_error
+        if error is None and self._index is not None:
+            error = self._index.write_error
+        if error is not None:
+            raise error
+
+    def close(self) -> None:
+        """Close every file."""
+        self._queues.close()
+        self._extended.close()
+        if self._index is not None:
+            self._index.close()
+
+
+class _Extended:
+    """The addresses that the old entries hold instead of tags codes."""
+
+    def __init__(self, store: Inspected) -> None:
+        self._store = store
+        self._extension = ConsumeQueueExt(store.filesystem, store.root)
+        self._exists = self._extension.exists()
+        self._files: dict[tuple[str, int], QueueFiles] = {}
+
+    def address(self, message: StoredMessage, levels: tuple[int, ...]) -> int | None:
+        """Return the address that a record's entry holds, if it holds one that is right."""
+        if not self._exists or message.sys_flag & TRANSACTION_MASK in RECORDS_WITHOUT_ENTRY:
+            return None
+        store, topic, queue_id = self._store, message.topic, message.queue_id
+        files = self._files.get((topic, queue_id))
+        if files is None:
+            folder = f"{store.root}/{SIMPLE_FOLDER}/{topic}/{queue_id}"
+            size = store.config.consume_queue_file_size
+            files = QueueFiles(store.filesystem, folder, size, ENTRY_SIZE)
+            self._files[topic, queue_id] = files
+        entry = files.read(message.queue_offset, 1)
+        files.close()
+        physical_offset, size, code = ENTRY.unpack(entry)
+        if (physical_offset, size) != (message.physical_offset, message.size):
+            return None
+        unit = self._extension.unit(topic, queue_id, code) if is_address(code) else None
+        if unit is None or unit.store_time != message.store_timestamp:
+            return None
+        return code if unit.tags_code == entry_tags_code(message, levels) else None
+
+    def close(self) -> None:
+        """Close every file."""
+        self._extension.close()
+
+
+def _swap(store: Inspected, beside: str, rebuilt: Rebuilt) -> None:
+    filesystem = store.filesystem
+    for folder in (SIMPLE_FOLDER, BATCH_FOLDER, INDEX_FOLDER):
+        new, old = f"{beside}/{folder}", f"{store.root}/{folder}"
+        if not filesystem.exists(new):
+            continue
+        if not filesystem.exists(old):
+            filesystem.rename(new, old)
+        else:
+            try:
+                filesystem.exchange(new, old)
+            except OSError as error:
+                raise StoreFormatError(
+                    f"{old}: this file system cannot swap it with {new} in one step ({error});"
+                    " copy the store to another one, such as ext4 or xfs, and rebuild it there"
+                ) from error
+        filesystem.sync_directory(store.root)
+        filesystem.sync_directory(beside)
+        rebuilt.swapped.append(folder)
+
+
+def _damaged(store: Inspected, offset: int, problem: str) -> CorruptionError:
+    segment = store.segments.at(offset)
+    return CorruptionError(
+        store.segments.directory if segment is None else segment.path,
+        offset % store.segments.size,
+        f"no sound record begins here ({problem}); run `cometmq store repair` first",
+    )
+
+
+def remove_tree(filesystem: FileSystem, path: str) -> None:
+    """Remove a folder with all that is in it; nothing to do where there is none."""
+    if not filesystem.exists(path):
+        return
+    for entry in filesystem.list(path):
+        if entry.is_directory:
+            remove_tree(filesystem, f"{path}/{entry.name}")
+        else:
+            with suppress(FileNotFoundError):
+                filesystem.remove(f"{path}/{entry.name}")
+    filesystem.remove_directory(path)
+
+
+def _copy_tree(filesystem: FileSystem, source: str, target: str) -> None:
+    """Copy the files of a folder, sparse as they are, and sync them."""
+    filesystem.make_directories(target)
+    for name, is_directory, size in filesystem.list(source):
+        if is_directory:
+            continue
+        old = filesystem.open(f"{source}/{name}", read_only=True)
+        new = filesystem.open(f"{target}/{name}", create=True)
+        try:
+            new.resize(size)
+            for position in range(0, size, _COPY_SIZE):
+                data = old.read(_COPY_SIZE, position)
+                if any(data):
+                    new.write(data, position)
+            new.sync()
+        finally:
+            old.close()
+            new.close()
+    filesystem.sync_directory(target)

@@ -1,0 +1,139 @@
+"""Rebuilding: what is made from the log alone equals, byte for byte, what the writer made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.crash.disk import KillAt, Killed
+from tests.store.apache_stores import unpack
+from tests.store.damaged_stores import (
+    BATCHES,
+    ROOT,
+    SMALL,
+    content,
+    contents,
+    flip,
+    overwrite,
+    small_store,
+    verified,
+)
+
+from cometmq.store.config import StoreConfig
+from cometmq.store.errors import CorruptionError, StoreFormatError
+from cometmq.store.filesystem import FileSystem, RealFileSystem
+from cometmq.store.inspection import inspect
+from cometmq.store.message_store import MessageStore
+from cometmq.store.rebuilding import BESIDE, Rebuilt, check_rebuildable, rebuild
+
+NOW_MS = 1_795_256_000_000
+
+
+def rebuilt(disk: FileSystem, root: str = ROOT, config: StoreConfig = SMALL) -> Rebuilt:
+    done = Rebuilt()
+    for _ in rebuild(inspect(disk, root, config), done, NOW_MS):
+        pass
+    return done
+
+
+def derived(disk: FileSystem, root: str) -> dict[str, list[bytes]]:
+    """All that is made from the log; index files by their order, because of their names."""
+    found: dict[str, list[bytes]] = {}
+    for folder in ("consumequeue", "batchconsumequeue", "index"):
+        for path, data in contents(disk, f"{root}/{folder}").items():
+            found.setdefault(folder if folder == "index" else path, []).append(data)
+    return found
+
+
+@pytest.mark.parametrize("name", ["clean", "killed", "ext"])
+def test_the_queues_and_the_index_of_apache_are_made_again_byte_for_byte(
+    name: str, tmp_path: Path
+) -> None:
+    root, disk = str(unpack(name, tmp_path)), RealFileSystem()
+    before, log = derived(disk, root), contents(disk, f"{root}/commitlog")
+    done = rebuilt(disk, root, StoreConfig())
+    assert derived(disk, root) == before
+    assert contents(disk, f"{root}/commitlog") == log
+    assert done.entries > 50
+    assert done.deleted_topics == ({} if name == "ext" else {"S_del": 10})
+    assert not disk.exists(f"{root}/{BESIDE}")
+
+
+def test_queues_that_are_damaged_or_gone_are_as_they_were_written() -> None:
+    disk = small_store()
+    before = derived(disk, ROOT)
+    flip(disk, f"{ROOT}/consumequeue/T/0/00000000000000000000", 3, 255)
+    disk.remove(f"{ROOT}/consumequeue/T/1/00000000000000000000")
+    disk.remove_directory(f"{ROOT}/consumequeue/T/1")
+    for entry in disk.list(f"{ROOT}/index")[1:]:
+        disk.remove(f"{ROOT}/index/{entry.name}")
+    overwrite(disk, f"{ROOT}/batchconsumequeue/{BATCHES}/0/00000000000000000000", 40, bytes(100))
+    assert not verified(disk).is_sound
+    rebuilt(disk)
+    assert derived(disk, ROOT) == before
+    assert verified(disk).is_sound
+
+
+def test_a_queue_whose_messages_have_expired_keeps_its_offset() -> None:
+    disk = small_store()
+    with_store = MessageStore.open(
+        ROOT, SMALL, now_ms=1, filesystem=disk, is_batch_topic=lambda t: t == BATCHES, threads=False
+    )
+    schedule_end = with_store.max_offset("SCHEDULE_TOPIC_XXXX", 2)
+    assert with_store.close(2)
+    for entry in disk.list(f"{ROOT}/commitlog")[:-1]:
+        disk.remove(f"{ROOT}/commitlog/{entry.name}")
+    before = content(disk, f"{ROOT}/consumequeue/SCHEDULE_TOPIC_XXXX/2/00000000000000000000")
+    done = rebuilt(disk)
+    assert done.kept_queues == 2
+    after = content(disk, f"{ROOT}/consumequeue/SCHEDULE_TOPIC_XXXX/2/00000000000000000000")
+    assert (after, schedule_end) == (before, 5)
+    assert verified(disk).is_sound
+
+
+def test_a_damaged_log_is_refused_and_nothing_is_changed() -> None:
+    disk = small_store()
+    flip(disk, f"{ROOT}/commitlog/00000000000000000000", 8, 255)
+    before = contents(disk)
+    with pytest.raises(CorruptionError, match="store repair"):
+        rebuilt(disk)
+    assert contents(disk) == before
+
+
+def test_an_index_of_a_shape_that_nobody_knows_is_refused() -> None:
+    disk = small_store()
+    for path, data in contents(disk, f"{ROOT}/index").items():
+        overwrite(disk, path, 0, bytes(len(data)))
+    config = StoreConfig()
+    with pytest.raises(StoreFormatError, match="--index-slots"):
+        check_rebuildable(inspect(disk, ROOT, config))
+    check_rebuildable(inspect(disk, ROOT, SMALL))
+
+
+def test_killed_at_any_moment_each_folder_is_wholly_old_or_wholly_new() -> None:
+    damaged = f"{ROOT}/consumequeue/T/0/00000000000000000000"
+    disk = small_store()
+    flip(disk, damaged, 3, 255)
+    old = derived(disk, ROOT)
+    first = disk.operations
+    count = disk.kill()  # A copy, to count what a whole run does.
+    rebuilt(count)
+    new = derived(count, ROOT)
+    total = count.operations
+    seen: set[bool] = set()
+    for number in range(1, total + 1, max(1, total // 30)):
+        disk = small_store()
+        flip(disk, damaged, 3, 255)
+        assert disk.operations == first
+        disk.hook = KillAt(disk.operations + number)
+        with pytest.raises(Killed):
+            rebuilt(disk)
+        after = disk.kill()
+        found = derived(after, ROOT)
+        for path, data in found.items():
+            assert data in (old[path], new[path]), (number, path)
+        assert found.keys() == old.keys()
+        seen.add(found == new)
+        rebuilt(after)
+        assert derived(after, ROOT) == new
+    assert seen == {True, False}
