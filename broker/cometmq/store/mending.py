@@ -1,0 +1,249 @@
+"""Repairing a log that a start refuses, by explicit command: what to do is planned, then done.
+
+A torn tail is cut off, as the next start would. Damage in the middle can be dealt with in two ways.
+*Stepping over* it keeps all that is sound: the damaged bytes are replaced by records that say so.
+Each message that is known to have been there, by a gap in the numbers of its queue or by the
+queue's own entry, becomes a message without a body and with the property `COMETMQ_LOST`, so that
+no queue has a gap; the rest becomes a record that no consumer ever sees, a rolled back half of a
+transaction, which Apache's brokers pass over, too. *Cutting* ends the log in front of the damage,
+and all that stands behind is lost.
+
+Either way the bytes that are replaced are kept in `cut/` first, then the store is marked as not
+shut down, with a checkpoint in front of the damage: the next start makes the ConsumeQueues and the
+index agree again. A repair that is killed in the middle leaves a store that a start refuses, as
+before, and that can be repaired again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cometmq.proto.sysflag import TRANSACTION_MASK
+from cometmq.store.batch_consume_queue import BATCH_ENTRY, BATCH_ENTRY_SIZE
+from cometmq.store.checkpoint import CheckpointFile, Claims, Longs
+from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE
+from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
+from cometmq.store.dispatch import RECORDS_WITHOUT_ENTRY
+from cometmq.store.findings import Progress
+from cometmq.store.inspection import queue_folders
+from cometmq.store.integrity import Integrity
+from cometmq.store.lock import mark_running
+from cometmq.store.log_check import Damage, LogCheck
+from cometmq.store.opening import load_segments
+from cometmq.store.placeholders import BATCH_SIZE_MAX, Lost, fill
+from cometmq.store.queue_files import QueueFiles
+from cometmq.store.recovery import LogEnd, keep, repair
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.inspection import Inspected
+
+STEP_BYTES: Final = 4 << 20
+MESSAGE_SIZE_MIN: Final = 92
+"""Of a record without a body, with a topic of one letter."""
+
+
+class StepOver(NamedTuple):
+    """A damaged range that is replaced by records that say so."""
+
+    damage: Damage
+    lost: list[Lost]
+    """The messages that are known to have been there."""
+    store_timestamp: int
+    """Of the next sound record."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a repair will do."""
+
+    steps: list[StepOver] = field(default_factory=list[StepOver])
+    cut_at: int | None = None
+    """Where the log will end, if anything is cut off."""
+    cut_end: int = 0
+    cut_problem: str = ""
+    is_tail_only: bool = False
+    """Whether the cut is of a torn tail, which the next start would cut as well."""
+    records_cut: int = 0
+    """Sound records behind the cut."""
+    end_offset: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not self.steps and self.cut_at is None
+
+
+def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
+    """Read all of the log and plan what to do; with `cut` end the log in front of damage."""
+    log = LogCheck(store)
+    first, total = store.segments.first_offset, store.segments.end_offset
+    tracks: dict[tuple[str, int], tuple[int, int]] = {}  # Next queue offset, last record.
+    lost: dict[int, list[Lost]] = {}
+    times: dict[int, int] = {}
+    step = first + STEP_BYTES
+    damages = log.damages
+    for message in log:
+        if damages:
+            plan.records_cut += 1
+            times.setdefault(len(damages) - 1, message.store_timestamp)
+        if message.sys_flag & TRANSACTION_MASK not in RECORDS_WITHOUT_ENTRY:
+            key = (message.topic_raw.decode("utf-8", "replace"), message.queue_id)
+            expected, last = tracks.get(key, (message.queue_offset if first else 0, -1))
+            if damages and message.queue_offset > expected:
+                is_batch = store.is_batch_topic(key[0])
+                records = 1 if is_batch else message.queue_offset - expected
+                gap = Lost(*key, expected, message.queue_offset - expected)
+                _note_gap(gap, records, last, damages, lost)
+            tracks[key] = (message.queue_offset + _count_of(message), message.physical_offset)
+        if message.physical_offset >= step:
+            step = message.physical_offset + STEP_BYTES
+            yield Progress("log", message.physical_offset - first, total - first)
+    _note_ends(store, tracks, damages, lost)
+    plan.end_offset = log.end_offset
+    _decide(plan, log, lost, times, cut=cut)
+
+
+def _count_of(message: StoredMessage) -> int:
+    """Return how many messages a record holds."""
+    number = message.find("INNER_NUM") if message.is_inner_batch else None
+    return int(number) if number is not None and number.isdecimal() else 1
+
+
+def _note_gap(
+    gap: Lost, records: int, last: int, damages: list[Damage], lost: dict[int, list[Lost]]
+) -> None:
+    """Note messages that are missing between two sound ones: they were in the damage between."""
+    for number, damage in enumerate(damages):
+        # More than would fit are missing for another reason: a topic that was made anew.
+        if damage.start > last and records * MESSAGE_SIZE_MIN <= damage.end - damage.start:
+            lost.setdefault(number, []).append(gap)
+            return
+
+
+def _note_ends(
+    store: Inspected,
+    tracks: dict[tuple[str, int], tuple[int, int]],
+    damages: list[Damage],
+    lost: dict[int, list[Lost]],
+) -> None:
+    """Note messages behind the last sound one of their queue, which only the queue knows of."""
+    if not damages:
+        return
+    for folder, entry_size, file_size in (
+        (SIMPLE_FOLDER, ENTRY_SIZE, store.config.consume_queue_file_size),
+        (BATCH_FOLDER, BATCH_ENTRY_SIZE, store.config.batch_consume_queue_file_size),
+    ):
+        for topic, queue_id, path in queue_folders(store.filesystem, f"{store.root}/{folder}"):
+            end = tracks.get((topic, queue_id), (0, 0))[0]
+            files = QueueFiles(store.filesystem, path, file_size, entry_size)
+            seen = [(0, end)] if entry_size == ENTRY_SIZE else []
+            for index, entry in files.entries_outside(seen):
+                offset, base, count = _messages(entry, index)
+                for number, damage in enumerate(damages):
+                    if damage.start <= offset < damage.end and base >= end:
+                        lost.setdefault(number, []).append(Lost(topic, queue_id, base, count))
+            files.close()
+
+
+def _messages(entry: bytes, index: int) -> tuple[int, int, int]:
+    """Return the physical offset, first queue offset and number of messages of an entry."""
+    if len(entry) == ENTRY_SIZE:
+        return ENTRY.unpack(entry)[0], index, 1
+    offset, _, _, _, base, count, *_ = BATCH_ENTRY.unpack(entry)
+    return offset, base, max(1, min(count, BATCH_SIZE_MAX))
+
+
+def _decide(
+    plan: Plan,
+    log: LogCheck,
+    lost: dict[int, list[Lost]],
+    times: dict[int, int],
+    *,
+    cut: bool,
+) -> None:
+    if cut and log.damages:
+        damage = log.damages[0]
+        plan.cut_at, plan.cut_end = damage.start, max(log.data_end, damage.end)
+        plan.cut_problem = damage.problem
+        plan.end_offset = damage.start
+        return
+    plan.records_cut = 0
+    for number, damage in enumerate(log.damages):
+        if damage.is_last:
+            plan.cut_at, plan.cut_end = damage.start, max(log.data_end, damage.end)
+            plan.cut_problem = damage.problem
+        else:
+            plan.steps.append(StepOver(damage, lost.get(number, []), times.get(number, 0)))
+    if log.torn_problem is not None:
+        plan.cut_at, plan.cut_end = log.end_offset, log.data_end
+        plan.cut_problem = log.torn_problem
+        plan.is_tail_only = not plan.steps
+
+
+def carry_out(store: Inspected, plan: Plan, process_id: int) -> list[str]:
+    """Do what was planned; the caller holds the store's lock. Returns where bytes were kept."""
+    filesystem, root = store.filesystem, store.root
+    segments = load_segments(filesystem, root, store.config, store.checkpoint)
+    cut = None
+    if plan.cut_at is not None:
+        cut = LogEnd(plan.cut_at, plan.cut_end, 0)
+    pieces = [
+        (step, fill(store, step.damage, step.lost, step.store_timestamp)) for step in plan.steps
+    ]
+    kept = [
+        keep(filesystem, root, segments, LogEnd(step.damage.start, step.damage.end, 0))
+        for step in plan.steps
+    ]
+    if cut is not None and cut.data_end > cut.offset:
+        kept.append(keep(filesystem, root, segments, cut))
+    if not plan.is_tail_only:
+        _mark(store, plan, process_id)
+    for _, records in pieces:
+        for offset, data in records:
+            segment = segments.at(offset)
+            assert segment is not None, offset
+            segments.file(segment).write(data, offset - segment.start)
+    for segment in segments:
+        if any(
+            offset - offset % segments.size == segment.start
+            for _, records in pieces
+            for offset, _ in records
+        ):
+            segments.file(segment).sync()
+    if cut is not None:
+        repair(filesystem, root, segments, store.start, cut, clean=True)
+    segments.close()
+    return kept
+
+
+def _mark(store: Inspected, plan: Plan, process_id: int) -> None:
+    """Have the next start read the log back from in front of what is changed."""
+    filesystem, root, checkpoint = store.filesystem, store.root, store.checkpoint
+    starts = [step.damage.start for step in plan.steps]
+    if plan.cut_at is not None:
+        starts.append(plan.cut_at)
+    first = store.segments.first_offset
+    recover_from = max(first, min([*starts, store.start.replay_from]))
+    if checkpoint.claims is None and not store.is_clean:
+        recover_from = first  # Of Apache's index nobody knows how far it was synced.
+    claims = Claims(
+        recover_from=recover_from,
+        verify_from=recover_from,
+        synced_offset=plan.end_offset if plan.cut_at is None else min(plan.cut_at, plan.end_offset),
+        segment_size=store.segments.size,
+    )
+    longs = Longs(
+        master_flushed_offset=min(checkpoint.longs.master_flushed_offset, claims.synced_offset),
+        queues_offset=min(checkpoint.longs.queues_offset, recover_from),
+    )
+    mark_running(filesystem, root, process_id)
+    file = CheckpointFile(filesystem, f"{root}/checkpoint")
+    file.write(longs, claims)
+    file.close()
+    folder = f"{root}/integrity"
+    if filesystem.exists(folder):
+        Integrity(filesystem, folder, store.segments.size).drop(min(starts))

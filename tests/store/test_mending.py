@@ -1,0 +1,193 @@
+"""Repair: what is planned, what is kept, and that a start accepts what it leaves."""
+
+from __future__ import annotations
+
+import pytest
+from tests.crash.disk import KillAt, Killed, SimulatedFileSystem
+from tests.store.damaged_stores import (
+    BATCHES,
+    ROOT,
+    SMALL,
+    content,
+    contents,
+    flip,
+    overwrite,
+    small_store,
+    verified,
+)
+
+from cometmq.proto.message import StoredMessage, read_message
+from cometmq.store.errors import CorruptionError
+from cometmq.store.inspection import inspect
+from cometmq.store.log_check import LogCheck
+from cometmq.store.mending import Plan, carry_out, make_plan
+from cometmq.store.message_store import MessageStore
+from cometmq.store.placeholders import Lost
+
+
+def planned(disk: SimulatedFileSystem, *, cut: bool = False) -> Plan:
+    plan = Plan()
+    for _ in make_plan(inspect(disk, ROOT, SMALL), plan, cut=cut):
+        pass
+    return plan
+
+
+def repaired(disk: SimulatedFileSystem, *, cut: bool = False) -> list[str]:
+    return carry_out(inspect(disk, ROOT, SMALL), planned(disk, cut=cut), 1)
+
+
+def messages(disk: SimulatedFileSystem) -> list[StoredMessage]:
+    return list(LogCheck(inspect(disk, ROOT, SMALL)))
+
+
+def opened(disk: SimulatedFileSystem) -> MessageStore:
+    return MessageStore.open(
+        ROOT, SMALL, now_ms=1, filesystem=disk, is_batch_topic=lambda t: t == BATCHES, threads=False
+    )
+
+
+def read_all(store: MessageStore, topic: str, queue_id: int) -> list[StoredMessage]:
+    found: list[StoredMessage] = []
+    offset = store.min_offset(topic, queue_id)
+    while offset < store.max_offset(topic, queue_id):
+        result = store.read(topic, queue_id, offset, 1)
+        found.append(read_message(b"".join(bytes(piece) for piece in result.slices)))
+        offset = result.next_begin_offset
+    return found
+
+
+def damage(disk: SimulatedFileSystem, message: StoredMessage) -> None:
+    start = message.physical_offset // 4096 * 4096
+    flip(disk, f"{ROOT}/commitlog/{start:020d}", message.physical_offset - start + 31)
+
+
+def test_a_sound_store_needs_no_repair() -> None:
+    assert planned(small_store()).is_empty
+    assert planned(small_store(close=False).kill()).is_empty
+
+
+def test_each_record_can_be_stepped_over_and_every_other_message_is_read_as_before() -> None:
+    count = len(messages(small_store()))
+    for number in range(0, count, 3):
+        disk = small_store()
+        before = messages(disk)
+        victim = before[number]
+        damage(disk, victim)
+        disk = disk.kill()
+        with pytest.raises(CorruptionError):
+            opened(disk)
+        (kept,) = repaired(disk)
+        assert kept.startswith(f"{ROOT}/cut/{victim.physical_offset:020d}")
+        store = opened(disk)
+        expected = {m.raw for m in before if m is not victim and m.topic == "T"}
+        found = {m.raw for q in (0, 1) for m in read_all(store, "T", q)}
+        assert expected - found == {m.raw for m in before if m.sys_flag & 0xC}
+        for marked in found - expected:
+            message = read_message(marked)
+            assert message.properties.keys() == {"COMETMQ_LOST"}
+            assert message.body == b""
+            assert (message.topic, message.queue_id) == (victim.topic, victim.queue_id)
+            assert message.queue_offset == victim.queue_offset
+        assert store.close(2)
+        assert verified(disk).findings == []
+
+
+def test_lost_messages_are_named_from_gaps_and_from_the_queue() -> None:
+    disk = small_store()
+    log = [m for m in messages(disk) if m.topic == "T" and not m.sys_flag]
+    damage(disk, log[3])
+    damage(disk, log[20])
+    for path in list(contents(disk, f"{ROOT}/consumequeue/T")):
+        disk.remove(path)
+    plan = planned(disk)
+    assert [step.lost for step in plan.steps] == [[Lost("T", 1, 1, 1)], [Lost("T", 0, 10, 1)]]
+    disk = small_store()
+    damage(disk, log[38])  # The last of its queue, and of the schedule topic there are two more.
+    (step,) = planned(disk).steps
+    assert step.lost == [Lost("T", 0, 19, 1)]
+
+
+def test_what_was_replaced_is_kept_as_it_was() -> None:
+    disk = small_store()
+    victim = messages(disk)[5]
+    damage(disk, victim)
+    path = f"{ROOT}/commitlog/00000000000000000000"
+    start = victim.physical_offset
+    damaged = content(disk, path)[start : start + victim.size]
+    (kept,) = repaired(disk)
+    assert content(disk, kept) == damaged
+
+
+def test_cutting_ends_the_log_in_front_of_the_damage_and_keeps_the_rest() -> None:
+    disk = small_store()
+    before = messages(disk)
+    damage(disk, before[9])
+    damage(disk, before[30])
+    plan = planned(disk, cut=True)
+    assert plan.cut_at is not None
+    assert plan.cut_at == before[9].physical_offset
+    assert plan.records_cut == len(before) - 11
+    (kept,) = repaired(disk, cut=True)
+    assert len(content(disk, kept)) == plan.cut_end - plan.cut_at
+    store = opened(disk)
+    assert store.end_offset == before[9].physical_offset
+    store.close(1)
+    assert [m.raw for m in messages(disk)] == [m.raw for m in before[:9]]
+    assert verified(disk).findings == []
+
+
+def test_a_torn_tail_is_cut_and_nothing_else_is_touched() -> None:
+    disk = small_store(close=False).kill()
+    end = verified(disk).end_offset
+    path = f"{ROOT}/commitlog/{end // 4096 * 4096:020d}"
+    before = contents(disk)
+    overwrite(disk, path, end % 4096, b"\0\0\1\0\xda\xa3\x20\xa7torn")
+    plan = planned(disk)
+    assert plan.is_tail_only
+    (kept,) = repaired(disk)
+    assert content(disk, kept) == b"\0\0\1\0\xda\xa3\x20\xa7torn"
+    after = contents(disk)
+    del after[kept]
+    assert after == before
+
+
+def test_damage_over_the_end_of_a_segment_is_stepped_over() -> None:
+    disk = small_store()
+    before = messages(disk)
+    last = max((m for m in before if m.physical_offset < 4096), key=lambda m: m.physical_offset)
+    first = next(m for m in before if m.physical_offset == 4096)
+    damage(disk, last)
+    damage(disk, first)
+    (step,) = planned(disk).steps
+    assert step.damage.start == last.physical_offset
+    assert step.damage.end == 4096 + first.size
+    repaired(disk)
+    store = opened(disk)
+    assert store.close(2)
+    report = verified(disk)
+    assert report.findings == []
+    assert report.records >= len(before) - 1
+
+
+def test_killed_at_any_moment_a_repair_can_be_run_again() -> None:
+    def damaged() -> SimulatedFileSystem:
+        disk = small_store()
+        damage(disk, messages(disk)[12])
+        return disk
+
+    for cut in (False, True):
+        disk = damaged()
+        first = disk.operations
+        repaired(disk, cut=cut)
+        wanted = [m.raw for m in messages(disk)]
+        for number in range(first + 1, disk.operations + 1):
+            again = damaged()
+            again.hook = KillAt(again.operations + number - first)
+            with pytest.raises(Killed):
+                repaired(again, cut=cut)
+            after = again.kill()
+            repaired(after, cut=cut)
+            assert [m.raw for m in messages(after)] == wanted, number
+            store = opened(after)
+            assert store.close(2)
+            assert verified(after).findings == []
