@@ -119,7 +119,7 @@ def inspect(filesystem: FileSystem, root: str, config: StoreConfig) -> Inspected
         segments=segments,
         is_clean=is_clean,
         opened_by=opened_by,
-        start=choose_start(segments, checkpoint, clean=is_clean),
+        start=choose_start(segments, checkpoint),
         topics=topics,
         batch_topics=batch_topics,
         is_index_shape_known=shape is not None,

@@ -57,7 +57,12 @@ class LogCheck:
         segments = self._store.segments
         position = self._start
         while True:
-            scan = LogScan(segments, position)
+            scan = LogScan(
+                segments,
+                position,
+                ours_from=self._store.start.ours_from,
+                checked_from=self._store.start.checked_from,
+            )
             yield from scan
             self.end_offset = self.data_end = end = scan.end_offset
             if not self._is_damage(scan):
@@ -84,7 +89,9 @@ class LogCheck:
         self.data_end = data_end(segments, end)
         if store.is_clean and synced is None and self.data_end > end:
             # Apache leaves what it once cut standing; the queues know where its log ended.
-            start = start._replace(synced_offset=self._queues_end(segments) or None)
+            start = start._replace(
+                synced_offset=self._queues_end(segments) or None, is_noted=False
+            )
         verdict = judge(
             segments,
             start,

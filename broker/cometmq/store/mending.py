@@ -30,6 +30,7 @@ from cometmq.store.inspection import queue_folders
 from cometmq.store.integrity import Integrity
 from cometmq.store.lock import mark_running
 from cometmq.store.log_check import Damage, LogCheck
+from cometmq.store.log_scan import NEVER
 from cometmq.store.opening import load_segments
 from cometmq.store.placeholders import BATCH_SIZE_MAX, Lost, fill
 from cometmq.store.queue_files import QueueFiles
@@ -190,12 +191,12 @@ def carry_out(store: Inspected, plan: Plan, process_id: int) -> list[str]:
     segments = load_segments(filesystem, root, store.config, store.checkpoint)
     cut = None
     if plan.cut_at is not None:
-        cut = LogEnd(plan.cut_at, plan.cut_end, 0)
+        cut = LogEnd(plan.cut_at, plan.cut_end)
     pieces = [
         (step, fill(store, step.damage, step.lost, step.store_timestamp)) for step in plan.steps
     ]
     kept = [
-        keep(filesystem, root, segments, LogEnd(step.damage.start, step.damage.end, 0))
+        keep(filesystem, root, segments, LogEnd(step.damage.start, step.damage.end))
         for step in plan.steps
     ]
     if cut is not None and cut.data_end > cut.offset:
@@ -235,10 +236,13 @@ def _mark(store: Inspected, plan: Plan, process_id: int) -> None:
         verify_from=recover_from,
         synced_offset=plan.end_offset if plan.cut_at is None else min(plan.cut_at, plan.end_offset),
         segment_size=store.segments.size,
+        ours_from=min(store.start.ours_from, plan.end_offset),
+        # What takes the place of damaged bytes has no checksum of its own.
+        checked_from=NEVER if store.start.checked_from == NEVER else plan.end_offset,
     )
+    # Without timestamps Apache makes the index, and with it the queues, anew from the beginning.
     longs = Longs(
-        master_flushed_offset=min(checkpoint.longs.master_flushed_offset, claims.synced_offset),
-        queues_offset=min(checkpoint.longs.queues_offset, recover_from),
+        master_flushed_offset=min(checkpoint.longs.master_flushed_offset, claims.synced_offset)
     )
     mark_running(filesystem, root, process_id)
     file = CheckpointFile(filesystem, f"{root}/checkpoint")

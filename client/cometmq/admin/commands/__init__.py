@@ -1,0 +1,1 @@
+"""The subcommands, a module or more for each noun."""

@@ -1,0 +1,241 @@
+"""`cometmq store`: looking into a store's files, and mending them, without a broker."""
+
+from __future__ import annotations
+
+import errno
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+import click
+
+from cometmq.admin.render import show_facts, show_json, show_table, size_text, time_text
+from cometmq.store.config import StoreConfig
+from cometmq.store.errors import StoreError
+from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.inspection import inspect
+from cometmq.store.summary import summarize
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.inspection import Inspected
+    from cometmq.store.summary import Summary
+
+Command = TypeVar("Command", bound="Callable[..., Any]")
+
+_WHAT_TO_DO = {
+    errno.EACCES: "run it as the user that the store belongs to",
+    errno.EPERM: "run it as the user that the store belongs to, and look for `chattr +i`",
+    errno.EROFS: "mount it for writing, or copy the store elsewhere",
+    errno.ENOSPC: "make room on the disk and run it again",
+    errno.ENOENT: "it vanished meanwhile: is a broker at work here? Run it again",
+    errno.EIO: "the disk fails: copy what can be read, and restore the rest from a replica",
+}
+
+
+@click.group()
+def store() -> None:
+    """Look into a store's files, and mend them, without a broker.
+
+    All of it works on stores of CometMQ and of Apache RocketMQ. `stat`, `verify` and `dump` only
+    read, and may run while a broker has the store open; `rebuild` and `repair` need it for
+    themselves. DIR is the folder that commitlog/ is in.
+
+    \b
+    Something is wrong with a store. What now?
+      cometmq store verify DIR              what is wrong, and where
+      cometmq store rebuild DIR             if only queues or the index are concerned
+      cometmq store repair --dry-run DIR    if records of the log are
+    """
+
+
+@contextmanager
+def errors_told() -> Generator[None, None, None]:
+    """Turn what the store, or the disk, refuses into one clear line and exit status 1."""
+    try:
+        yield
+    except StoreError as error:
+        raise click.ClickException(str(error)) from error
+    except OSError as error:
+        path = f"{error.filename}: " if error.filename else ""
+        what_to_do = _WHAT_TO_DO.get(error.errno or 0)
+        text = f"{path}{error.strerror or error}"
+        raise click.ClickException(f"{text}; {what_to_do}" if what_to_do else text) from error
+
+
+def store_command(command: Command) -> Command:
+    """Give a command the arguments that all commands on a store have."""
+
+    @wraps(command)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with errors_told():
+            return command(*args, **kwargs)
+
+    for decorate in reversed(_ARGUMENTS):
+        run = decorate(run)
+    return cast("Command", run)
+
+
+_ARGUMENTS: Final = (
+    click.argument("root", metavar="DIR"),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs."),
+    click.option(
+        "--index-slots",
+        type=click.IntRange(min=1),
+        help="Slots of an index file, where the files do not tell.",
+    ),
+    click.option(
+        "--index-items",
+        type=click.IntRange(min=2),
+        help="Items of an index file, where the files do not tell.",
+    ),
+)
+
+
+def filesystem_of(context: click.Context) -> FileSystem:
+    """Return the disk to work on: the machine's, unless the caller brought one."""
+    return context.obj or RealFileSystem()
+
+
+def config_of(index_slots: int | None, index_items: int | None) -> StoreConfig:
+    """Return the settings for what the files do not tell."""
+    config = StoreConfig()
+    return replace(
+        config,
+        index_slots=index_slots or config.index_slots,
+        index_items=index_items or config.index_items,
+    )
+
+
+def clean_root(root: str) -> str:
+    """Return a folder's name without slashes at its end."""
+    return root.rstrip("/") or "/"
+
+
+@click.command()
+@store_command
+@click.option("--queues", is_flag=True, help="List every queue, not only topics.")
+@click.pass_context
+def stat(
+    context: click.Context,
+    root: str,
+    as_json: bool,
+    index_slots: int | None,
+    index_items: int | None,
+    queues: bool,
+) -> None:
+    """Show what a store holds, and in what state it is.
+
+    Segments, first and last offsets and times, topics and queues, index files, the checkpoint, who
+    has it open, and the disk. Changes nothing; works while a broker runs.
+
+    \b
+    Examples:
+      cometmq store stat ./cometmq-data
+      cometmq store stat --queues /root/store
+      cometmq store stat --json ./cometmq-data | jq .messages
+    """
+    inspected = inspect(
+        filesystem_of(context), clean_root(root), config_of(index_slots, index_items)
+    )
+    summary = summarize(inspected)
+    if as_json:
+        show_json(_document(inspected, summary))
+        return
+    show_facts(_facts(inspected, summary))
+    if not summary.queues:
+        return
+    click.echo()
+    if queues:
+        show_table(
+            ("topic", "#queue", "#first", "#next", "#messages", "kind"),
+            (
+                (
+                    queue.topic,
+                    queue.queue_id,
+                    queue.min_offset,
+                    queue.max_offset,
+                    queue.max_offset - queue.min_offset,
+                    "batch" if queue.is_batch else "",
+                )
+                for queue in summary.queues
+            ),
+        )
+    else:
+        show_table(("topic", "#queues", "#messages"), _topics(summary))
+
+
+def state_text(inspected: Inspected) -> str:
+    """Say in what state a store is."""
+    if inspected.opened_by is not None:
+        return f"open in process {inspected.opened_by}"
+    if inspected.is_clean:
+        return "shut down cleanly"
+    return "not shut down cleanly; the next start recovers it"
+
+
+def _facts(inspected: Inspected, summary: Summary) -> Iterator[tuple[str, str]]:
+    size = summary.end_offset - summary.first_offset
+    yield "store", inspected.root
+    yield "state", state_text(inspected)
+    yield (
+        "log",
+        f"{summary.segments} segments of {size_text(summary.segment_size)},"
+        f" offsets {summary.first_offset} to {summary.end_offset} ({size_text(size)})",
+    )
+    yield "stored", f"{time_text(summary.first_time)} to {time_text(summary.last_time)}"
+    topics = len({queue.topic for queue in summary.queues})
+    yield (
+        "queues",
+        f"{summary.messages} messages in {len(summary.queues)} queues of {topics} topics",
+    )
+    yield (
+        "index",
+        f"{len(summary.index)} files of {summary.index_slots} slots and"
+        f" {summary.index_items} items, {sum(file.items for file in summary.index)} used",
+    )
+    longs, claims = inspected.checkpoint.longs, inspected.checkpoint.claims
+    if claims is not None:
+        yield (
+            "checkpoint",
+            f"synced to {claims.synced_offset}, recovery from {claims.recover_from}",
+        )
+    else:
+        yield (
+            "checkpoint",
+            f"Apache's: queues to {longs.queues_offset}, log {time_text(longs.log_timestamp)}",
+        )
+    yield "files", ", ".join(f"{name} {size_text(n)}" for name, n in summary.sizes.items())
+    disk = summary.disk
+    used = 100 * (disk.total - disk.free) // max(1, disk.total)
+    yield "disk", f"{size_text(disk.free)} free of {size_text(disk.total)} ({used} % used)"
+
+
+def _topics(summary: Summary) -> Iterator[tuple[str, int, int]]:
+    counts: dict[str, tuple[int, int]] = {}
+    for queue in summary.queues:
+        number, messages = counts.get(queue.topic, (0, 0))
+        counts[queue.topic] = number + 1, messages + queue.max_offset - queue.min_offset
+    for topic in sorted(counts):
+        yield (topic, *counts[topic])
+
+
+def _document(inspected: Inspected, summary: Summary) -> dict[str, Any]:
+    claims = inspected.checkpoint.claims
+    document = asdict(summary)
+    document["disk"] = {"total": summary.disk.total, "free": summary.disk.free}
+    return {
+        "store": inspected.root,
+        "clean": inspected.is_clean,
+        "opened_by": inspected.opened_by,
+        "messages": summary.messages,
+        **document,
+        "checkpoint": {
+            "apache": asdict(inspected.checkpoint.longs),
+            "claims": None if claims is None else asdict(claims),
+            "damaged": inspected.checkpoint.is_damaged,
+        },
+    }

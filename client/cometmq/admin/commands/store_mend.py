@@ -1,0 +1,208 @@
+"""`cometmq store rebuild` and `cometmq store repair`: the two that write."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cometmq.admin.commands.store import (
+    clean_root,
+    config_of,
+    filesystem_of,
+    store_command,
+)
+from cometmq.admin.render import progress_bar, show_facts, show_json, size_text, warn
+from cometmq.store.errors import StoreLockedError
+from cometmq.store.inspection import inspect
+from cometmq.store.lock import acquire_lock
+from cometmq.store.mending import Plan, carry_out, make_plan
+from cometmq.store.rebuilding import Rebuilt, check_rebuildable, rebuild as run_rebuild
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cometmq.store.config import StoreConfig
+    from cometmq.store.filesystem import File, FileSystem
+    from cometmq.store.inspection import Inspected
+
+
+def _take(filesystem: FileSystem, root: str, config: StoreConfig) -> tuple[Inspected, File]:
+    """Look at a store, then lock it and look again; a store that is refused is not touched."""
+    _refuse_open(inspect(filesystem, root, config))
+    lock = acquire_lock(filesystem, root)
+    return inspect(filesystem, root, config), lock
+
+
+def _refuse_open(inspected: Inspected) -> None:
+    if inspected.opened_by is not None:
+        raise StoreLockedError(
+            f"{inspected.root}: the store is open in process {inspected.opened_by}; stop it first"
+        )
+
+
+@click.command()
+@store_command
+@click.pass_context
+def rebuild(
+    context: click.Context,
+    root: str,
+    as_json: bool,
+    index_slots: int | None,
+    index_items: int | None,
+) -> None:
+    """Make the ConsumeQueues and the index anew from the log.
+
+    For when `verify` finds entries or items that are wrong, or after consumequeue/ or index/ was
+    removed. The log is only read, and refused if it is damaged: then repair it first. The new
+    folders are made beside the old ones and swapped with them in one step each, so that being
+    killed in the middle does no harm; it takes the room of both meanwhile. No broker may run.
+
+    \b
+    Examples:
+      cometmq store rebuild ./cometmq-data
+      cometmq store rebuild --json /root/store
+    """
+    began = time.monotonic()
+    filesystem, rebuilt = filesystem_of(context), Rebuilt()
+    root = clean_root(root)
+    inspected, lock = _take(filesystem, root, config_of(index_slots, index_items))
+    try:
+        check_rebuildable(inspected)
+        with progress_bar() as bar:
+            bar.follow(run_rebuild(inspected, rebuilt, time.time_ns() // 1_000_000))
+    finally:
+        lock.close()
+    seconds = time.monotonic() - began
+    if as_json:
+        show_json({"store": root, **asdict(rebuilt), "seconds": round(seconds, 3)})
+        return
+    show_facts(_rebuilt_facts(root, rebuilt, seconds))
+
+
+def _rebuilt_facts(root: str, rebuilt: Rebuilt, seconds: float) -> Iterator[tuple[str, str]]:
+    yield "store", root
+    yield "read", f"{rebuilt.records} records in {seconds:.1f} s"
+    yield "made anew", ", ".join(f"{name}/" for name in rebuilt.swapped)
+    yield "queues", f"{rebuilt.queues}, with {rebuilt.entries} entries"
+    if rebuilt.kept_queues:
+        yield "taken over", f"{rebuilt.kept_queues} queues without a message in the log"
+    yield "index files", str(rebuilt.index_files)
+    for topic, count in sorted(rebuilt.deleted_topics.items()):
+        yield "left out", f"{count} records of topic {topic}, which was deleted"
+    for queue in rebuilt.gaps:
+        yield "gap", f"queue {queue} begins behind a gap in its numbers"
+
+
+@click.command()
+@store_command
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--yes", is_flag=True, help="Do it.")
+@click.option("--cut", is_flag=True, help="End the log at the first damage; loses all behind.")
+@click.pass_context
+def repair(
+    context: click.Context,
+    root: str,
+    as_json: bool,
+    index_slots: int | None,
+    index_items: int | None,
+    dry_run: bool,
+    yes: bool,
+    cut: bool,
+) -> None:
+    """Mend a log that a start refuses. Restoring it from a replica is better where there is one.
+
+    A torn tail is cut off. Damage in the middle is stepped over: the messages that were there
+    become ones without a body and with the property COMETMQ_LOST, everything else stays. With --cut
+    the log ends in front of the first damage instead.
+
+    Without --yes nothing is changed. What is replaced or cut is kept in DIR/cut/. The next start
+    then brings the ConsumeQueues and the index in line. No broker may run.
+
+    \b
+    Examples:
+      cometmq store repair --dry-run ./cometmq-data
+      cometmq store repair --yes ./cometmq-data
+      cometmq store repair --cut --yes ./cometmq-data
+    """
+    if dry_run and yes:
+        raise click.UsageError("--dry-run and --yes contradict each other")
+    filesystem, plan, kept = filesystem_of(context), Plan(), list[str]()
+    root = clean_root(root)
+    config = config_of(index_slots, index_items)
+    lock = None
+    if yes:
+        inspected, lock = _take(filesystem, root, config)
+    else:
+        inspected = inspect(filesystem, root, config)
+        _refuse_open(inspected)
+    try:
+        with progress_bar() as bar:
+            bar.follow(make_plan(inspected, plan, cut=cut))
+        if yes and not plan.is_empty:
+            kept = carry_out(inspected, plan, os.getpid())
+    finally:
+        if lock is not None:
+            lock.close()
+    _show_plan(inspected, plan, kept, is_done=yes, as_json=as_json)
+    if not (plan.is_empty or yes or dry_run):
+        warn("Nothing was changed. To do this, run it again with --yes.")
+        raise click.exceptions.Exit(1)
+
+
+def _show_plan(
+    inspected: Inspected, plan: Plan, kept: list[str], *, is_done: bool, as_json: bool
+) -> None:
+    if as_json:
+        show_json(_plan_document(inspected, plan, kept, is_done=is_done))
+        return
+    if plan.is_empty:
+        click.echo(f"{inspected.root}: the log is sound; there is nothing to repair")
+        return
+    will = "" if is_done else "would be "
+    for step in plan.steps:
+        damage = step.damage
+        click.echo(
+            f"{will}stepped over: {damage.end - damage.start} bytes at physical offset"
+            f" {damage.start} ({damage.problem})"
+        )
+        for lost in step.lost:
+            last = lost.queue_offset + lost.count - 1
+            span = f"{lost.queue_offset}" if lost.count == 1 else f"{lost.queue_offset} to {last}"
+            click.echo(f"  lost: {lost.topic} queue {lost.queue_id} offset {span}")
+    if plan.cut_at is not None:
+        what = "torn tail" if plan.is_tail_only else "end of the log"
+        click.echo(
+            f"{will}cut off: {size_text(plan.cut_end - plan.cut_at)}, the {what} from physical"
+            f" offset {plan.cut_at} ({plan.cut_problem}), with {plan.records_cut} sound records"
+        )
+    for path in kept:
+        click.echo(f"kept: {path}")
+    if is_done and not plan.is_tail_only:
+        click.echo("The next start brings the ConsumeQueues and the index in line.")
+
+
+def _plan_document(
+    inspected: Inspected, plan: Plan, kept: list[str], *, is_done: bool
+) -> dict[str, Any]:
+    return {
+        "store": inspected.root,
+        "done": is_done,
+        "stepped_over": [
+            {
+                "physical_offset": step.damage.start,
+                "size": step.damage.end - step.damage.start,
+                "problem": step.damage.problem,
+                "lost": [asdict(lost) for lost in step.lost],
+            }
+            for step in plan.steps
+        ],
+        "cut_at": plan.cut_at,
+        "cut_size": 0 if plan.cut_at is None else plan.cut_end - plan.cut_at,
+        "records_cut": plan.records_cut,
+        "torn_tail_only": plan.is_tail_only,
+        "kept": kept,
+    }

@@ -1,0 +1,169 @@
+"""How the tools show things: tables for people, JSON for programs, progress on a terminal.
+
+What was asked for goes to stdout, everything else (progress, warnings, errors) to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+import click
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress as Bars,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Sequence
+
+    from rich.progress import Task, TaskID
+
+
+class Step(Protocol):
+    """How far a long task is."""
+
+    @property
+    def stage(self) -> str:
+        """What is being done."""
+        ...
+
+    @property
+    def done(self) -> int:
+        """How much of it is done."""
+        ...
+
+    @property
+    def total(self) -> int:
+        """How much there is."""
+        ...
+
+
+def show_json(document: Any) -> None:
+    """Print one JSON document."""
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def show_line(document: Any) -> None:
+    """Print one JSON document on one line, of which there will be many."""
+    click.echo(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
+
+
+def show_facts(facts: Iterable[tuple[str, str]]) -> None:
+    """Print names and values, one pair a line, the values below one another."""
+    pairs = list(facts)
+    width = max((len(name) for name, _ in pairs), default=0)
+    for name, value in pairs:
+        click.echo(f"{name:<{width}}  {value}")
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table; columns that begin with `#` are numbers. As wide as it needs to be."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        is_number = column.startswith("#")
+        table.add_column(column.lstrip("#"), justify="right" if is_number else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(str(cell)) for cell in row))
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=10_000)
+    console.print(table, soft_wrap=not console.is_terminal)
+
+
+def warn(text: str) -> None:
+    """Say something that is not what was asked for."""
+    click.echo(text, err=True)
+
+
+class _Amount(ProgressColumn):
+    """Bytes with their speed, or a count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bytes = DownloadColumn()
+        self._speed = TransferSpeedColumn()
+        self._count = MofNCompleteColumn()
+
+    def render(self, task: Task) -> Text:
+        """Show how much of a task is done."""
+        if task.total is not None and task.total >= 1 << 20:
+            return Text.assemble(self._bytes.render(task), "  ", self._speed.render(task))
+        return self._count.render(task)
+
+
+@contextmanager
+def progress_bar() -> Generator[_Bar, None, None]:
+    """Show a bar on stderr while it is a terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), _Amount(), TimeRemainingColumn())
+    with Bars(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        yield _Bar(bars)
+
+
+class _Bar:
+    """One bar for each stage of a task."""
+
+    def __init__(self, bars: Bars) -> None:
+        self._bars = bars
+        self._stage: str | None = None
+        self._task: TaskID | None = None
+
+    def follow(self, steps: Iterable[Step]) -> None:
+        """Run a task to its end, and show how far it is."""
+        for step in steps:
+            if step.stage != self._stage or self._task is None:
+                self._stage = step.stage
+                self._task = self._bars.add_task(step.stage, total=step.total)
+            self._bars.update(self._task, completed=step.done)
+
+
+def size_text(size: float) -> str:
+    """Return a number of bytes as people read it."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def time_text(time_ms: int | None) -> str:
+    """Return a time in milliseconds as ISO 8601 in UTC."""
+    if time_ms is None:
+        return "-"
+    try:
+        at = datetime.fromtimestamp(time_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms} ms"
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class TimeParameter(click.ParamType):  # type: ignore[type-arg]  # Generic only in newer ones.
+    """A time on the command line: milliseconds since 1970, or ISO 8601."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return milliseconds; a time without a zone is local."""
+        text = str(value)
+        if text.isdecimal():
+            return int(text)
+        try:
+            return int(datetime.fromisoformat(text).timestamp() * 1000)
+        except (ValueError, OverflowError):
+            self.fail(
+                f"{text!r} is neither milliseconds since 1970 nor a time like 2026-11-21T10:00:00",
+                param,
+                ctx,
+            )

@@ -1,0 +1,388 @@
+"""`cometmq store`: what the commands print, exit with, change, and refuse."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.crash.disk import SimulatedFileSystem
+from tests.store.apache_stores import unpack
+from tests.store.damaged_stores import (
+    ROOT,
+    SMALL,
+    contents,
+    flip,
+    overwrite,
+    small_store,
+    write_small_store,
+)
+
+from cometmq.admin.program import program
+from cometmq.store.filesystem import FileSystem, RealFileSystem
+
+SHAPE = ("--index-slots", "20", "--index-items", "40")
+COMMANDS = (
+    ("stat",),
+    ("verify",),
+    ("dump",),
+    ("rebuild",),
+    ("repair", "--dry-run"),
+    ("repair", "--yes"),
+)
+HOLD = """
+import sys
+from tests.store.damaged_stores import write_small_store
+from cometmq.store.filesystem import RealFileSystem
+write_small_store(RealFileSystem(), sys.argv[1], close=False)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def run(*arguments: str, disk: FileSystem | None = None) -> Result:
+    return CliRunner().invoke(program, ["store", *arguments], obj=disk)
+
+
+def told(result: Result, status: int) -> str:
+    """The one line on stderr of a command that failed as it should."""
+    assert result.exit_code == status, result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return result.stderr
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> str:
+    root = tmp_path / "store"
+    write_small_store(RealFileSystem(), str(root))
+    return str(root)
+
+
+def fingerprint(root: str) -> str:
+    """A digest of all names, contents, modes and times of change in a folder."""
+    digest = hashlib.sha256()
+    for folder, folders, files in os.walk(root):
+        folders.sort()
+        for name in sorted((*files, *folders)):
+            path = Path(folder) / name
+            stat = path.stat()
+            digest.update(f"{path} {stat.st_mtime_ns} {stat.st_mode} {stat.st_size}\n".encode())
+            if path.is_file():
+                digest.update(path.read_bytes())
+    stat = Path(root).stat()
+    digest.update(f"{stat.st_mtime_ns}".encode())
+    return digest.hexdigest()
+
+
+# Reading
+
+
+@pytest.mark.parametrize("name", ["clean", "killed", "ext"])
+def test_reading_commands_work_on_apache_stores_and_change_no_byte(
+    name: str, tmp_path: Path
+) -> None:
+    root = str(unpack(name, tmp_path))
+    before = fingerprint(root)
+    for arguments in (
+        ("stat",),
+        ("stat", "--queues"),
+        ("stat", "--json"),
+        ("verify",),
+        ("verify", "--json"),
+        ("dump", "--body", "text"),
+        ("dump", "--json", "--body", "hex"),
+        ("repair", "--dry-run"),
+    ):
+        result = run(*arguments, root)
+        assert result.exit_code == 0, result.output
+        assert result.stderr == ""
+    assert fingerprint(root) == before
+
+
+def test_stat_tells_what_is_in_a_store(tmp_path: Path) -> None:
+    root = str(unpack("clean", tmp_path))
+    found = json.loads(run("stat", "--json", root).stdout)
+    assert (found["clean"], found["opened_by"], found["messages"]) == (True, None, 1688)
+    assert (found["segments"], found["segment_size"], found["end_offset"]) == (8, 65536, 489584)
+    assert (found["index_slots"], found["index_items"], len(found["index"])) == (200, 400, 13)
+    assert (found["first_time"], found["last_time"]) == (1795254455845, 1795254582439)
+    assert found["checkpoint"]["apache"]["queues_offset"] == 489236
+    assert {
+        "topic": "S_bcq",
+        "queue_id": 0,
+        "is_batch": True,
+        "min_offset": 0,
+        "max_offset": 26,
+    } in found["queues"]
+    text = run("stat", root).stdout
+    assert "shut down cleanly" in text
+    assert "1688 messages in 23 queues of 15 topics" in text
+    assert "not shut down cleanly" in run("stat", str(unpack("killed", tmp_path / "k"))).stdout
+
+
+def test_a_store_that_a_process_has_open_is_read_and_not_written(tmp_path: Path) -> None:
+    root = str(tmp_path / "store")
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, root],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        text=True,
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "ready\n"
+        before = fingerprint(root)
+        assert f"open in process {holder.pid}" in run("stat", root, *SHAPE).stdout
+        verified = run("verify", root, *SHAPE)
+        assert f"open in process {holder.pid}" in verified.stdout
+        assert verified.exit_code == 0, verified.output
+        assert run("dump", root, "--topic", "T", "--limit", "3").exit_code == 0
+        for command in ("rebuild", "repair --yes", "repair --dry-run"):
+            refusal = told(run(*command.split(), root, *SHAPE), 1)
+            assert f"open in process {holder.pid}; stop it first" in refusal
+        assert fingerprint(root) == before
+    finally:
+        holder.communicate("")
+
+
+def test_verify_names_what_is_wrong_and_exits_with_one(real: str) -> None:
+    assert run("verify", real).exit_code == 0
+    flip(RealFileSystem(), f"{real}/consumequeue/T/1/00000000000000000000", 11, 0x40)
+    before = fingerprint(real)
+    result = run("verify", real)
+    assert result.exit_code == 1
+    line = result.stdout.splitlines()[0]
+    assert line.startswith(f"wrong entry: {real}/consumequeue/T/1/00000000000000000000: byte 0 (T")
+    assert "size is" in line
+    assert "should be physical offset" in line
+    found = json.loads(run("verify", "--json", real).stdout)
+    assert (found["sound"], found["counts"]) == (False, {"wrong entry": 1})
+    assert found["findings"][0]["queue_offset"] == 0
+    assert fingerprint(real) == before
+
+
+def test_verify_prints_so_many_findings_and_counts_the_others() -> None:
+    disk = small_store()
+    for path in list(contents(disk, f"{ROOT}/consumequeue")):
+        disk.remove(path)
+    result = run("verify", ROOT, "--max", "2", disk=disk)
+    assert result.stdout.count("missing entry: ") == 2
+    assert "... and 43 more\n" in result.stdout
+    assert "45 findings: 45 missing entry" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "offsets"),
+    [
+        (("--topic", "T", "--queue", "1", "--from", "3", "--to", "6"), [3, 4, 5]),
+        (("--key", "k7"), [3]),
+        (("--key", "U007"), [3]),
+        (("--topic", "T", "--key", "all", "--limit", "3"), [0, 0, 1]),
+        (("--since", "1700000058500"), [19]),
+        (("--since", "2023-11-14T22:14:18.500Z", "--until", "1700000058501"), [19]),
+        (("--until", "1700000001500", "--topic", "SCHEDULE_TOPIC_XXXX"), [0]),
+        (("--physical", "0"), [0]),
+        (("--topic", "nobody"), []),
+    ],
+)
+def test_dump_picks_what_is_asked_for(options: tuple[str, ...], offsets: list[int]) -> None:
+    disk = small_store()
+    result = run("dump", ROOT, "--json", *options, disk=disk)
+    assert result.exit_code == 0, result.output
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [record["queue_offset"] for record in found] == offsets
+
+
+def test_dump_shows_bodies_as_text_or_hex_and_cuts_them(tmp_path: Path) -> None:
+    root = str(unpack("clean", tmp_path))
+    lines = run("dump", root, "--topic", "S_mix", "--limit", "2", "--body", "text").stdout
+    assert lines.splitlines()[2].strip() == "text: mix body 0"
+    lines = run(
+        "dump", root, "--topic", "S_mix", "--limit", "1", "--body", "hex", "--cut", "3"
+    ).stdout
+    assert lines.splitlines()[2].strip() == "hex: 6d6978 ... (10 bytes)"
+    compressed = [
+        record
+        for line in run("dump", root, "--json", "--body", "text").stdout.splitlines()
+        if (record := json.loads(line))["sys_flag"] & 1
+    ]
+    assert {record["sys_flag"] & 0x700 for record in compressed} == {0x100, 0x200, 0x300}
+    assert all(record["body_plain_size"] > record["body_size"] for record in compressed)
+
+
+def test_dump_goes_on_behind_damage_and_exits_with_one() -> None:
+    disk = small_store()
+    count = len(run("dump", ROOT, disk=disk).stdout.splitlines())
+    flip(disk, f"{ROOT}/commitlog/00000000000000000000", 8, 255)
+    result = run("dump", ROOT, disk=disk)
+    assert len(result.stdout.splitlines()) == count - 1
+    assert "no sound record in 0 to" in told(result, 1)
+
+
+def test_dump_of_an_offset_at_which_no_record_begins_fails() -> None:
+    assert "begins at 5" in told(run("dump", ROOT, "--physical", "5", disk=small_store()), 1)
+
+
+# Writing
+
+
+def test_rebuild_makes_a_store_sound_and_says_what_it_did(tmp_path: Path) -> None:
+    root = str(unpack("clean", tmp_path))
+    before = contents(RealFileSystem(), f"{root}/consumequeue")
+    flip(RealFileSystem(), f"{root}/consumequeue/S_roll/0/00000000000000006000", 7, 255)
+    assert run("verify", root).exit_code == 1
+    result = run("rebuild", root)
+    assert result.exit_code == 0, result.output
+    assert "10 records of topic S_del, which was deleted" in result.stdout
+    assert run("verify", root).exit_code == 0
+    assert contents(RealFileSystem(), f"{root}/consumequeue") == before
+
+
+def test_repair_without_yes_says_what_it_would_do_and_does_nothing(real: str) -> None:
+    flip(RealFileSystem(), f"{real}/commitlog/00000000000000000000", 8, 255)
+    before = fingerprint(real)
+    result = run("repair", real)
+    assert "would be stepped over: 126 bytes at physical offset 0" in result.stdout
+    assert "lost: T queue 0 offset 0" in result.stdout
+    assert "run it again with --yes" in told(result, 1)
+    assert run("repair", "--dry-run", real).exit_code == 0
+    assert "contradict" in told(run("repair", "--dry-run", "--yes", real), 2)
+    assert fingerprint(real) == before
+
+
+def test_repair_with_yes_does_it_and_a_start_accepts_the_store(real: str) -> None:
+    flip(RealFileSystem(), f"{real}/commitlog/00000000000000000000", 8, 255)
+    result = json.loads(run("repair", "--yes", "--json", real).stdout)
+    assert result["done"]
+    assert result["stepped_over"][0]["lost"] == [
+        {"topic": "T", "queue_id": 0, "queue_offset": 0, "count": 1}
+    ]
+    assert result["kept"] == [f"{real}/cut/00000000000000000000-0"]
+    write_small_store(RealFileSystem(), real)
+    assert run("verify", real).exit_code == 0
+    assert "nothing to repair" in run("repair", "--yes", real).stdout
+
+
+# Bad input
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_is_not_a_store_is_refused(command: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("Dear Sir")
+    (tmp_path / "empty").mkdir()
+    before = fingerprint(str(tmp_path))
+    assert "no such folder" in told(run(*command, str(tmp_path / "nowhere")), 1)
+    assert "holds empty, letter.txt" in told(run(*command, str(tmp_path)), 1)
+    assert "name the folder of a store" in told(run(*command, str(tmp_path / "empty")), 1)
+    assert "name the folder of a store" in told(run(*command, str(tmp_path / "letter.txt")), 1)
+    assert told(run(*command), 2)
+    assert fingerprint(str(tmp_path)) == before
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_store_with_a_bad_file_is_refused_and_not_changed(command: tuple[str, ...]) -> None:
+    for name, size, text in (
+        ("commitlog/notes", 5, "move it elsewhere"),
+        ("commitlog/00000000000000040960", 4096, "missing"),
+        ("commitlog/00000000000000004096", 8192, "restore it from a copy"),
+    ):
+        disk = small_store()
+        file = disk.open(f"{ROOT}/{name}", create=True)
+        file.resize(size)
+        file.close()
+        operations = disk.operations
+        message = told(run(*command, ROOT, *SHAPE, disk=disk), 1)
+        assert text in message
+        assert name.rpartition("/")[2] in message or text == "missing"
+        assert disk.operations == operations
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_store_of_a_newer_format_is_refused(command: tuple[str, ...]) -> None:
+    disk = small_store()
+    overwrite(disk, f"{ROOT}/checkpoint", 52, b"\0\0\0\x09")
+    data = contents(disk)[f"{ROOT}/checkpoint"]
+    overwrite(disk, f"{ROOT}/checkpoint", 136, struct.pack(">I", zlib.crc32(data[48:136])))
+    operations = disk.operations
+    message = told(run(*command, ROOT, *SHAPE, disk=disk), 1)
+    assert "version 9, but this program knows up to 1; use a newer one" in message
+    assert disk.operations == operations
+
+
+@pytest.mark.parametrize("command", [("rebuild",), ("repair", "--yes")])
+def test_writing_to_a_read_only_disk_is_refused(command: tuple[str, ...]) -> None:
+    disk = small_store()
+    flip(disk, f"{ROOT}/commitlog/00000000000000000000", 8, 255)
+    disk.read_only = True
+    operations = disk.operations
+    message = told(run(*command, ROOT, *SHAPE, disk=disk), 1)
+    assert os.strerror(errno.EROFS) in message
+    assert "mount it for writing" in message
+    assert disk.operations == operations
+
+
+def test_reading_from_a_read_only_disk_works() -> None:
+    disk = small_store()
+    disk.read_only = True
+    for command in ("stat", "verify", "dump"):
+        assert run(command, ROOT, disk=disk).exit_code == 0
+
+
+class Forbidden(SimulatedFileSystem):
+    """A disk on which the files of the log belong to somebody else: root may read everything."""
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False):  # type: ignore[no-untyped-def]  # As the one that it overrides.
+        if "/commitlog/" in path:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return super().open(path, create=create, read_only=read_only)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_files_that_may_not_be_read_are_named(command: tuple[str, ...]) -> None:
+    disk = small_store()
+    forbidden = Forbidden()
+    forbidden._disk = disk._disk  # pyright: ignore[reportPrivateUsage]  # The same disk, seen by another user.
+    before = contents(disk)
+    message = told(run(*command, ROOT, *SHAPE, disk=forbidden), 1)
+    assert f"{ROOT}/commitlog/0000" in message
+    assert "run it as the user that the store belongs to" in message
+    del before[f"{ROOT}/lock"]
+    after = contents(disk)
+    del after[f"{ROOT}/lock"]
+    assert after == before
+
+
+@pytest.mark.parametrize("command", [("rebuild",), ("repair", "--yes"), ("repair", "--dry-run")])
+def test_a_store_that_another_process_has_locked_is_refused(command: tuple[str, ...]) -> None:
+    disk = small_store(close=False)
+    operations = disk.operations
+    message = told(run(*command, ROOT, *SHAPE, disk=disk.other_process()), 1)
+    assert "open in process 1; stop it first" in message
+    assert disk.operations == operations
+
+
+@pytest.mark.parametrize("command", ["stat", "verify", "dump", "rebuild", "repair"])
+def test_help_shows_examples(command: str) -> None:
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert "Examples:" in result.stdout
+    assert f"cometmq store {command} " in result.stdout
+
+
+def test_a_file_of_a_queue_that_is_damaged_by_size_is_a_finding_and_stat_says_so() -> None:
+    disk = small_store()
+    file = disk.open(f"{ROOT}/consumequeue/T/0/00000000000000000400", create=True)
+    file.resize(33)
+    file.close()
+    assert "queue file: " in run("verify", ROOT, disk=disk).stdout
+    assert "33 bytes, in a store with queue files of 400" in told(run("stat", ROOT, disk=disk), 1)
+    assert SMALL.consume_queue_file_size == 400
