@@ -115,6 +115,10 @@ class HookedFileSystem:
         file = self._inner.lock(path)
         return None if file is None else HookedFile(file, self._hooks)
 
+    def lock_owner(self, path: str) -> int | None:
+        """The process that has a file locked."""
+        return self._inner.lock_owner(path)
+
     def list(self, path: str) -> list[Entry]:
         """The names in a folder, sorted."""
         return self._inner.list(path)
@@ -135,6 +139,10 @@ class HookedFileSystem:
     def rename(self, source: str, target: str) -> None:
         """Give a file another name in one step."""
         self._hooks.around("rename", source, lambda: self._inner.rename(source, target))
+
+    def exchange(self, left: str, right: str) -> None:
+        """Give two files or folders each other's name in one step."""
+        self._hooks.around("exchange", left, lambda: self._inner.exchange(left, right))
 
     def remove(self, path: str) -> None:
         """Remove a file."""

@@ -89,9 +89,7 @@ class LogCheck:
         self.data_end = data_end(segments, end)
         if store.is_clean and synced is None and self.data_end > end:
             # Apache leaves what it once cut standing; the queues know where its log ended.
-            start = start._replace(
-                synced_offset=self._queues_end(segments) or None, is_noted=False
-            )
+            start = start._replace(synced_offset=self._queues_end(segments) or None, is_noted=False)
         verdict = judge(
             segments,
             start,

@@ -135,7 +135,7 @@ def stat(
     \b
     Examples:
       cometmq store stat ./cometmq-data
-      cometmq store stat --queues /root/store
+      cometmq store stat --queues ~/store
       cometmq store stat --json ./cometmq-data | jq .messages
     """
     inspected = inspect(

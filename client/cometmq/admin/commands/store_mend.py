@@ -64,7 +64,7 @@ def rebuild(
     \b
     Examples:
       cometmq store rebuild ./cometmq-data
-      cometmq store rebuild --json /root/store
+      cometmq store rebuild --json ~/store
     """
     began = time.monotonic()
     filesystem, rebuilt = filesystem_of(context), Rebuilt()

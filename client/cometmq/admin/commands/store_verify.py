@@ -54,7 +54,7 @@ def verify(
     \b
     Examples:
       cometmq store verify ./cometmq-data
-      cometmq store verify --max 1000 /root/store
+      cometmq store verify --max 1000 ~/store
       cometmq store verify --json ./cometmq-data | jq '.findings[].path'
     """
     began = time.monotonic()
