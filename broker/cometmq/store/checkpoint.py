@@ -35,7 +35,7 @@ without one of its own: an older note, or a torn one, claims less, never more.
 from __future__ import annotations
 
 import struct
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
@@ -94,7 +94,7 @@ class Checkpoint:
     claims: Claims | None = None
     last_claims: Claims | None = None
     """Our claims even if another program wrote since: true then, but no longer the whole truth."""
-    is_damaged: bool = False
+    is_damaged: bool = field(default=False, compare=False)
     """Whether the file was written by us, or by Apache, and is not what was written any more."""
 
 

@@ -21,9 +21,11 @@ from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.errors import NotAStoreError, StoreFormatError
 from cometmq.store.index import INDEX_FOLDER
 from cometmq.store.index_shape import find_shape
+from cometmq.store.integrity import Integrity
 from cometmq.store.lock import was_shut_down
 from cometmq.store.opening import LOG_FOLDER, check_root, load_segments
 from cometmq.store.recovery import Start, choose_start
+from cometmq.store.sealing import INTEGRITY_FOLDER, SealedTail
 from cometmq.store.tables import TOPICS, TableFile
 
 if TYPE_CHECKING:
@@ -111,6 +113,8 @@ def inspect(filesystem: FileSystem, root: str, config: StoreConfig) -> Inspected
         ),
     )
     topics, batch_topics = _load_topics(filesystem, root)
+    integrity = Integrity(filesystem, f"{root}/{INTEGRITY_FOLDER}", segments.size)
+    sealed = SealedTail(integrity, segments, is_ours=checkpoint.claims is not None)
     return Inspected(
         filesystem=filesystem,
         root=root,
@@ -119,7 +123,7 @@ def inspect(filesystem: FileSystem, root: str, config: StoreConfig) -> Inspected
         segments=segments,
         is_clean=is_clean,
         opened_by=opened_by,
-        start=choose_start(segments, checkpoint),
+        start=sealed.promised(choose_start(segments, checkpoint)),
         topics=topics,
         batch_topics=batch_topics,
         is_index_shape_known=shape is not None,

@@ -35,6 +35,7 @@ from cometmq.store.opening import load_segments
 from cometmq.store.placeholders import BATCH_SIZE_MAX, Lost, fill
 from cometmq.store.queue_files import QueueFiles
 from cometmq.store.recovery import LogEnd, keep, repair
+from cometmq.store.sealing import INTEGRITY_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -187,6 +188,8 @@ def _decide(
 
 def carry_out(store: Inspected, plan: Plan, process_id: int) -> list[str]:
     """Do what was planned; the caller holds the store's lock. Returns where bytes were kept."""
+    if plan.is_empty:
+        return []
     filesystem, root = store.filesystem, store.root
     segments = load_segments(filesystem, root, store.config, store.checkpoint)
     cut = None
@@ -248,6 +251,6 @@ def _mark(store: Inspected, plan: Plan, process_id: int) -> None:
     file = CheckpointFile(filesystem, f"{root}/checkpoint")
     file.write(longs, claims)
     file.close()
-    folder = f"{root}/integrity"
+    folder = f"{root}/{INTEGRITY_FOLDER}"
     if filesystem.exists(folder):
         Integrity(filesystem, folder, store.segments.size).drop(min(starts))

@@ -21,6 +21,7 @@ from cometmq.store.inspection import queue_folders
 from cometmq.store.integrity import Integrity
 from cometmq.store.log_check import LogCheck
 from cometmq.store.queue_check import QueueCheck
+from cometmq.store.sealing import INTEGRITY_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 STEP_BYTES: Final = 4 << 20
 """Log between two reports of progress."""
-INTEGRITY_FOLDER: Final = "integrity"
 
 
 def verify(store: Inspected, report: Report) -> Iterator[Progress]:
