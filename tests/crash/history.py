@@ -43,8 +43,7 @@ class Uncovered(Exception):  # noqa: N818  # it names what happened
     """A record that was not promised is damaged where no checksum in force covers it.
 
     Of a record without its own checksum (`record_crc`) only the body is covered; of the tail that
-    a power cut tore, a record may so come back with other properties than it had. So may one whose
-    checksum itself was torn off: no reader knows that there was one.
+    a power cut tore, a record may so come back with other properties than it had.
     """
 
 
@@ -108,8 +107,7 @@ class History:
             raise BrokenPromise(f"a record that was never accepted at {ghost.physical_offset}")
         for number, (expected, record) in enumerate(zip(sent, found, strict=False)):
             if not _same(expected, record):
-                has_checksum = is_covered and "__CRC32#" in record.properties
-                if number >= needed and not has_checksum:
+                if number >= needed and not is_covered:
                     raise Uncovered(f"{_short(record)} was {_short(expected)}")
                 raise BrokenPromise(
                     f"{_short(record)} stands where {_short(expected)} was accepted"

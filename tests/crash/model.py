@@ -311,6 +311,9 @@ def config_for(rng: Random) -> StoreConfig:
         consume_queue_files_max=rng.choice((1, 8)),
         segment_maps_max=rng.choice((1, 8)),
         record_crc=rng.random() < 0.3,
+        disk_used_percent_expire=100,
+        disk_used_percent_force=100,
+        disk_used_percent_max=100,
     )
 
 

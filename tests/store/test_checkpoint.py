@@ -30,7 +30,14 @@ LONGS = Longs(
     confirm_offset=489236,
     queues_offset=505478,
 )
-CLAIMS = Claims(recover_from=505478, verify_from=400000, synced_offset=505832, segment_size=65536)
+CLAIMS = Claims(
+    recover_from=505478,
+    verify_from=400000,
+    synced_offset=505832,
+    segment_size=65536,
+    queue_file_size=6_000_000,
+    batch_queue_file_size=13_800_000,
+)
 
 
 def contents(disk: SimulatedFileSystem) -> bytes:
@@ -139,7 +146,7 @@ def test_any_flipped_bit_lowers_what_is_claimed_or_changes_nothing(
 
 def test_a_newer_version_is_refused(disk: SimulatedFileSystem, written: CheckpointFile) -> None:
     overwrite(disk, 52, struct.pack(">i", VERSION + 1))
-    overwrite(disk, 152, struct.pack(">I", crc32(contents(disk)[48:152])))
+    overwrite(disk, 168, struct.pack(">I", crc32(contents(disk)[48:168])))
     with pytest.raises(StoreFormatError, match="version 2, but this program knows up to 1"):
         load_checkpoint(disk, PATH)
 

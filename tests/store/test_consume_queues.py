@@ -7,6 +7,7 @@ from tests.crash.disk import SimulatedFileSystem
 from tests.store.queue_model import EVERYTHING, files_below, open_queues, small_config
 
 from cometmq.store.batch_consume_queue import BatchEntry
+from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.entry_files import WRITE_BYTES_MAX
 from cometmq.store.errors import StoreFormatError
@@ -224,3 +225,20 @@ def test_files_cut_short_by_a_crash_do_not_set_the_file_size_of_longer_ones() ->
         file.close()
     queues = opened(disk, clean=False)
     assert queues.simple.file_size == FILE_ENTRIES * 20
+
+
+def test_files_of_one_wrong_length_do_not_set_the_size_that_the_store_noted() -> None:
+    disk = SimulatedFileSystem()
+    for queue_id in range(3):
+        disk.make_directories(f"/store/consumequeue/T/{queue_id}")
+        file = disk.open(f"/store/consumequeue/T/{queue_id}/{0:020d}", create=True)
+        file.resize(200)
+    config = StoreConfig(consume_queue_file_size=400)
+    fooled = ConsumeQueues(disk, "/store", config, clean=False)
+    assert fooled.simple.file_size == 200
+    queues = ConsumeQueues(disk, "/store", config, clean=False, file_sizes=(600, None))
+    assert queues.simple.file_size == 600
+    assert (
+        ConsumeQueues(disk, "/other", config, clean=False, file_sizes=(600, 1)).simple.file_size
+        == 400
+    )

@@ -41,6 +41,8 @@ CONFIG = StoreConfig(
     batch_consume_queue_file_size=460,
     index_slots=50,
     index_items=100,
+    disk_used_percent_force=100,
+    disk_used_percent_max=100,
 )
 BATCHES = "Batches"
 

@@ -20,11 +20,13 @@ at    size  field
 80    8     segment size
 88    8     ours from: no other program wrote to the log from here on
 96    8     checked from: every record from here on ends with its own checksum; 2^62 is none
-104   48    the first six fields as we wrote them: when they differ, another program wrote since
-152   4     CRC-32 of bytes 48 to 152
+104   8     size of the files of ConsumeQueues
+112   8     the same of batch topics
+120   48    the first six fields as we wrote them: when they differ, another program wrote since
+168   4     CRC-32 of bytes 48 to 168
 512   4     `CMSO`, the synced note: kept up to date between checkpoints
 516   8     synced offset
-524   4     CRC-32 of bytes 512 to 524 and of bytes 152 to 156
+524   4     CRC-32 of bytes 512 to 524 and of bytes 168 to 172
 ====  ====  =====================================================================================
 
 The file is replaced as a whole: written beside, synced, renamed. So whatever of it a power cut
@@ -52,11 +54,11 @@ _MAGIC: Final = b"CMCP"
 _NOTE_MAGIC: Final = b"CMSO"
 
 _LONGS = struct.Struct(">6q")
-_OURS = struct.Struct(">4si6q48s")
+_OURS = struct.Struct(">4si8q48s")
 _CRC = struct.Struct(">I")
 _NOTE = struct.Struct(">4sq")
 _OURS_AT: Final = 48
-_CRC_AT: Final = 152
+_CRC_AT: Final = 168
 _NOTE_AT: Final = 512
 assert _LONGS.size == _OURS_AT
 assert _OURS_AT + _OURS.size == _CRC_AT
@@ -84,6 +86,8 @@ class Claims:
     segment_size: int
     ours_from: int = NEVER
     checked_from: int = NEVER
+    queue_file_size: int | None = None
+    batch_queue_file_size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,8 @@ def load_checkpoint(filesystem: FileSystem, path: str) -> Checkpoint:
         segment_size=offsets[3],
         ours_from=offsets[4],
         checked_from=offsets[5],
+        queue_file_size=offsets[6] or None,
+        batch_queue_file_size=offsets[7] or None,
     )
     if copy != data[:_OURS_AT]:
         return Checkpoint(longs, None, claims)
@@ -190,6 +196,8 @@ class CheckpointFile:
             claims.segment_size,
             claims.ours_from,
             claims.checked_from,
+            claims.queue_file_size or 0,
+            claims.batch_queue_file_size or 0,
             bytes(data[:_OURS_AT]),
         )
         crc = crc32(data[_OURS_AT:_CRC_AT])

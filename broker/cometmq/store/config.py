@@ -129,6 +129,10 @@ class StoreConfig:
     """Above this, the oldest files go whatever their age."""
     disk_used_percent_max: int = 90
     """Above this, puts are refused: a disk that is full to the last byte cannot be cleaned up."""
+    disk_check_interval_ms: int = 1000
+    """Time between two looks at how full the disk is: how long puts are refused too long."""
+    retention_interval_ms: int = 10_000
+    """Time between two rounds of removing files."""
     retention_files_max: int = 10
     """Files removed in one round: unlinking a large file keeps the disk busy."""
     integrity: bool = True

@@ -47,22 +47,27 @@ class ConsumeQueues:
         *,
         clean: bool,
         read_only: bool = False,
+        file_sizes: tuple[int | None, int | None] = (None, None),
     ) -> None:
-        """After a `clean` stop, files of odd sizes are foreign, not half made."""
+        """After a `clean` stop, files of odd sizes are foreign, not half made.
+
+        `file_sizes` are those of both kinds as the store noted them down: files that a power cut
+        left with an equal wrong length say nothing then.
+        """
         self._open_files = OpenFiles(config.consume_queue_files_max)
         self._disk = EntryDisk(filesystem, self._open_files, clean=clean, read_only=read_only)
         self.simple = QueueTable(
             ConsumeQueue,
             self._disk,
             f"{root}/{SIMPLE_FOLDER}",
-            Shape(ENTRY_SIZE, config.consume_queue_file_size),
+            Shape(ENTRY_SIZE, config.consume_queue_file_size, file_sizes[0]),
         )
         """The queues of ordinary topics."""
         self.batch = QueueTable(
             BatchConsumeQueue,
             self._disk,
             f"{root}/{BATCH_FOLDER}",
-            Shape(BATCH_ENTRY_SIZE, config.batch_consume_queue_file_size),
+            Shape(BATCH_ENTRY_SIZE, config.batch_consume_queue_file_size, file_sizes[1]),
         )
         """The queues of topics with `queue.type=BatchCQ`."""
         self.write_error: OSError | None = None

@@ -292,13 +292,16 @@ class Index:
         self._unsynced_files, self._unsynced_directories = set(), set()
         return unsynced
 
-    def expire(self, min_physical_offset: int) -> int:
-        """Remove the files of which no record is in the log any more; never the newest one."""
-        removed = 0
+    def expire(self, min_physical_offset: int) -> list[str]:
+        """Forget the files of which no record is in the log any more; never the newest one.
+
+        Returns their paths: they are the caller's to remove, in a thread, for they are large.
+        """
+        expired: list[str] = []
         while len(self._files) > 1 and self._files[0].header.end_offset < min_physical_offset:
-            self._remove(self._files[0])
-            removed += 1
-        return removed
+            expired.append(self._path(self._files[0]))
+            self._forget(self._files[0])
+        return expired
 
     def close(self) -> None:
         """Close the files; what `finish` did not write has to be recovered."""
@@ -353,9 +356,12 @@ class Index:
             predecessor = known.header
 
     def _remove(self, known: _Known) -> None:
+        self._forget(known)
+        self._filesystem.remove(self._path(known))
+
+    def _forget(self, known: _Known) -> None:
         known.close()
         self._open_files.close_all()  # They are known by number, and numbers move.
-        self._filesystem.remove(self._path(known))
         self._unsynced_files.discard(self._path(known))
         self._unsynced_directories.add(self._root)
         self._files.remove(known)

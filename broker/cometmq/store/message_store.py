@@ -173,7 +173,7 @@ class MessageStore:
         self._prepare_at = start + size if is_half_full else start + size // 2
 
     def refuse_puts(self, reason: str | None) -> None:
-        """Refuse puts for lack of room, say; None takes them again."""
+        """Refuse puts, because an operator wants it, say; None takes them again."""
         self._refusal = None if reason is None else StoreNotWriteableError(reason)
         self._judge_disk()
 
@@ -182,6 +182,8 @@ class MessageStore:
         parts = self._parts
         error = parts.queues.write_error or (parts.index.write_error if parts.index else None)
         refusal = self._refusal
+        if (lack := parts.expiry.refusal) is not None:
+            refusal = StoreNotWriteableError(lack)
         if error is not None:
             refusal = StoreNotWriteableError(f"the disk refuses the queues or the index: {error}")
         parts.appender.refuse(refusal)
@@ -195,6 +197,7 @@ class MessageStore:
             self._flush(now_ms)
         more = self._parts.checkpointer.tick(now_ms)
         more |= self._parts.sealing.tick(now_ms)
+        more |= self._parts.expiry.tick(now_ms)
         self._judge_disk()
         return more
 
@@ -208,6 +211,10 @@ class MessageStore:
         if now_ms - self._flushed_ms >= interval_ms:
             self._flushed_ms = now_ms
             self._parts.syncer.request(end)
+
+    def expire_now(self) -> None:
+        """Let segments that are old enough go at any hour for a while: an operator wants room."""
+        self._parts.expiry.ask()
 
     def run_jobs(self) -> None:
         """Do what the threads would do, in this one, for a store that was opened without."""

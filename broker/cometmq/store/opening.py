@@ -18,6 +18,7 @@ from cometmq.store.commit_log import CommitLog
 from cometmq.store.consume_queues import SIMPLE_FOLDER, ConsumeQueues
 from cometmq.store.dispatch import note_record, place_record
 from cometmq.store.errors import MissingEntriesError, NotAStoreError
+from cometmq.store.expiry import Expiry
 from cometmq.store.index import INDEX_FOLDER, Index
 from cometmq.store.integrity import Integrity
 from cometmq.store.lock import acquire_lock, mark_running, was_shut_down
@@ -32,6 +33,7 @@ from cometmq.store.recovery import (
     records_up_to,
     repair,
 )
+from cometmq.store.retention import Retention
 from cometmq.store.sealing import INTEGRITY_FOLDER, SealedTail, Sealing
 from cometmq.store.segments import Segments
 from cometmq.store.sync import Jobs, Syncer
@@ -94,6 +96,7 @@ class Opened:
     appender: Appender
     checkpointer: Checkpointer
     sealing: Sealing
+    expiry: Expiry
     checkpoint_file: CheckpointFile
     reader: QueueReader
     kept: str | None
@@ -150,6 +153,8 @@ class Opening:
             checked_from=min(found.start.checked_from, found.end.offset)
             if self._config.record_crc
             else NEVER,
+            queue_file_size=found.queues.simple.file_size,
+            batch_queue_file_size=found.queues.batch.file_size,
         )
         longs = _longs(found.checkpoint, claims, self._index)
         file = CheckpointFile(self._filesystem, f"{self._root}/checkpoint")
@@ -172,7 +177,7 @@ class Opening:
         clean = was_shut_down(filesystem, root)
         checkpoint = load_checkpoint(filesystem, f"{root}/checkpoint")
         segments = load_segments(filesystem, root, config, checkpoint)
-        queues = ConsumeQueues(filesystem, root, config, clean=clean)
+        queues = load_queues(filesystem, root, config, checkpoint, clean=clean)
         if self._is_batch_topic is None:
             self._is_batch_topic = frozenset(queues.batch.topics()).__contains__
         queues.check_kinds(self._is_batch_topic)
@@ -288,6 +293,7 @@ class Opening:
         checkpointer = Checkpointer(
             appender, syncer, queues, index, file, claims, longs, config, jobs
         )
+        sealing = Sealing(self._filesystem, found.integrity, log, syncer, jobs, config)
         return Opened(
             lock=lock,
             log=log,
@@ -298,10 +304,27 @@ class Opening:
             index=index,
             appender=appender,
             checkpointer=checkpointer,
-            sealing=Sealing(self._filesystem, found.integrity, log, syncer, jobs, config),
+            sealing=sealing,
+            expiry=self._expiry(found, sealing, jobs, checkpointer),
             checkpoint_file=file,
             reader=QueueReader(log, queues, config),
             kept=kept,
+        )
+
+    def _expiry(
+        self, found: _Found, sealing: Sealing, jobs: Jobs, checkpointer: Checkpointer
+    ) -> Expiry:
+        filesystem, segments, config = self._filesystem, found.segments, self._config
+        retention = Retention(
+            filesystem,
+            segments,
+            config,
+            paths=(segments.directory, self._root),
+            follow=found.queues.correct_min,
+            settled_offset=lambda: checkpointer.claims.recover_from,
+        )
+        return Expiry(
+            filesystem, retention, segments, found.queues, self._index, sealing, jobs, config
         )
 
     def _note_for_index(self, entries: list[Entry]) -> None:
@@ -338,6 +361,23 @@ def load_segments(
         known_size=None if known is None else known.segment_size,
         maps_max=config.segment_maps_max,
         read_only=read_only,
+    )
+
+
+def load_queues(
+    filesystem: FileSystem,
+    root: str,
+    config: StoreConfig,
+    checkpoint: Checkpoint,
+    *,
+    clean: bool,
+    read_only: bool = False,
+) -> ConsumeQueues:
+    """Take the files of the ConsumeQueues as they are."""
+    known = checkpoint.last_claims
+    sizes = (None, None) if known is None else (known.queue_file_size, known.batch_queue_file_size)
+    return ConsumeQueues(
+        filesystem, root, config, clean=clean, read_only=read_only, file_sizes=sizes
     )
 
 

@@ -24,6 +24,9 @@ class Shape(NamedTuple):
 
     entry_size: int
     file_size: int
+    """For a store that has no such files yet."""
+    known_file_size: int | None = None
+    """As the store noted it down."""
 
 
 class QueueTable(Generic[Queue]):
@@ -157,6 +160,8 @@ class QueueTable(Generic[Queue]):
 
         After an unclean stop one file alone proves nothing: its making may have been interrupted.
         """
+        if self._on_disk and shape.known_file_size is not None:
+            return shape.known_file_size
         sizes: Counter[int] = Counter()
         for topic in self._on_disk:
             for queue_id in self._listed(topic):

@@ -17,10 +17,10 @@ Such a segment still takes room on the disk, so nothing more goes while `segment
 Above `disk_used_percent_max` puts are to be refused, until `disk_used_percent_force` is reached
 again: a log that fills its disk to the last byte leaves no room for what makes room.
 
-A round, which the owner of the store begins every ten seconds or so::
+A round, which the owner of the store begins every ten seconds or so (see `expiry`)::
 
     for removal in retention.plan(now_ms):
-        retention.remove(removal)    # on the store's own thread
+        retention.remove(removal)    # on the store's own thread: it is out of the log
         retention.settle()           # may run in a thread; done before the next removal
 
 One removal is settled before the next, because two that are not synced may survive a power cut in
@@ -30,6 +30,8 @@ either order, and a log whose second segment is missing does not open.
 from __future__ import annotations
 
 import time
+from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
@@ -38,8 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from cometmq.store.config import StoreConfig
-    from cometmq.store.filesystem import FileSystem, Space
-    from cometmq.store.segments import Segments
+    from cometmq.store.filesystem import FileSystem, Mapping, Space
+    from cometmq.store.segments import Segment, Segments
 
 HOUR_MS = 3_600_000
 ROUNDS_OF_A_REQUEST = 20
@@ -145,19 +147,27 @@ class Retention:
         *,
         paths: Sequence[str],
         follow: Callable[[int], None],
+        settled_offset: Callable[[], int],
     ) -> None:
         """`paths` are folders on the partitions that count, the log's first.
 
-        `follow` is called with the new first offset of the log: ConsumeQueues, index and sidecars
-        let go of what lies before it.
+        `follow` is called with the new first offset of the log: nothing may lead to what lies
+        before it any more. Of records behind `settled_offset` the queues may be lost in a power
+        cut; if the log were gone, too, those queues would begin again with offsets that their
+        consumers have seen.
         """
         self.is_full = False
         """Whether puts are to be refused for lack of room."""
+        self.used_percent = 0
+        """How full the fullest partition was at the last look, rounded up."""
+        self._leaving: Segment | None = None
+        self._held: deque[Mapping] = deque()  # From the thread that settles to the store's own.
         self._filesystem = filesystem
         self._segments = segments
         self._config = config
         self._paths = paths
         self._follow = follow
+        self._settled_offset = settled_offset
         self._rounds_asked = 0
 
     def ask(self) -> None:
@@ -166,7 +176,9 @@ class Retention:
 
     def plan(self, now_ms: int) -> list[Removal]:
         """Begin a round: what is to go now."""
-        spaces = self._spaces()
+        while self._held:
+            self._segments.pin(self._held.popleft())
+        spaces = self.look()
         situation = Situation(
             now_ms=now_ms,
             hour=time.localtime(now_ms / 1000).tm_hour,
@@ -176,25 +188,56 @@ class Retention:
             is_asked=self._rounds_asked > 0,
         )
         self._rounds_asked = max(0, self._rounds_asked - 1)
-        self._judge(spaces)
         return decide(self._files(), situation, self._config)
 
-    def remove(self, removal: Removal) -> None:
-        """Remove one segment of a plan, and let the rest of the store follow."""
+    @property
+    def is_leaving(self) -> bool:
+        """Whether a segment is out of the log that `settle` has not removed yet."""
+        return self._leaving is not None
+
+    def remove(self, removal: Removal) -> bool:
+        """Take one segment of a plan out of the log, and let the rest of the store follow.
+
+        False when the log moved on since the plan was made, and nothing is to be settled.
+        """
+        assert self._leaving is None, "one removal is settled before the next"
         if self._segments.first_offset != removal.start or len(self._segments) < 2:
-            return  # The log moved on since the plan was made.
-        self._segments.remove_first()
+            return False
+        self._leaving = self._segments.detach_first()
         self._follow(self._segments.first_offset)
-        self._judge(self._spaces())
+        return True
 
     def settle(self) -> None:
-        """Make the removal last; it does not go back to the store, so a thread may do it."""
+        """Remove the file for good; a thread may do it, and may try again after an `OSError`.
+
+        To give the blocks of a large file back takes the disk many milliseconds.
+        """
+        segment = self._leaving
+        if segment is None:
+            return
+        with suppress(FileNotFoundError):  # The last try came as far as that.
+            self._filesystem.remove(segment.path)
         self._filesystem.sync_directory(self._segments.directory)
+        mapping = segment.release()
+        if mapping is not None:
+            self._held.append(mapping)
+        self._leaving = None
+
+    def look(self) -> list[Space]:
+        """Look how full the disk is, and judge from it whether it is full; returns the spaces."""
+        spaces = self._spaces()
+        self.used_percent = percent = used_percent(spaces)
+        if percent > self._config.disk_used_percent_max:
+            self.is_full = True
+        elif percent <= self._config.disk_used_percent_force:
+            self.is_full = False
+        return spaces
 
     def _files(self) -> Iterable[SegmentFile]:
+        end = min(self._segments.synced_offset, self._settled_offset())
         for segment in self._segments:
-            if segment.start + self._segments.size > self._segments.synced_offset:
-                return  # The log ends in it; a segment made ahead of need may follow.
+            if segment.start + self._segments.size > end:
+                return
             modified_ms = self._filesystem.modified_ms(segment.path)
             yield SegmentFile(segment.start, self._segments.size, modified_ms)
 
@@ -205,10 +248,3 @@ class Retention:
             if space not in spaces:
                 spaces.append(space)
         return spaces
-
-    def _judge(self, spaces: Sequence[Space]) -> None:
-        percent = used_percent(spaces)
-        if percent > self._config.disk_used_percent_max:
-            self.is_full = True
-        elif percent <= self._config.disk_used_percent_force:
-            self.is_full = False

@@ -237,9 +237,19 @@ class Segments:
         self.file(segment).allocate(self.size)
         segment.length = self.size
 
-    def remove_first(self) -> None:
-        """Remove the oldest segment; slices of it stay readable."""
-        self._remove(next(iter(self._row.values())))
+    def detach_first(self) -> Segment:
+        """Take the oldest segment out of the log; its file is the caller's to remove.
+
+        Slices of it stay readable. What its `release` returns, in any thread, goes to `pin`.
+        """
+        segment = next(iter(self._row.values()))
+        self._open.pop(segment.start, None)
+        del self._row[segment.start]
+        return segment
+
+    def pin(self, mapping: Mapping) -> None:
+        """Keep count of a map of a removed segment that is still read from."""
+        self._pinned.append(mapping)
 
     def remove_from(self, start: int) -> None:
         """Remove this segment and all behind it, the last one first, so that no gap can appear."""

@@ -1,0 +1,268 @@
+"""Expired data leaves an open store in its ticks, and a full disk refuses puts until there is room.
+
+Nothing of it is a matter of time: jobs run when the test lets them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.crash.disk import Moment, SimulatedFileSystem
+from tests.store.records import HOST
+
+from cometmq.proto.message import read_message
+from cometmq.store.config import Flush, StoreConfig
+from cometmq.store.errors import StoreNotWriteableError
+from cometmq.store.message_store import MessageStore
+from cometmq.store.reading import ReadStatus
+from cometmq.store.turn import Origin
+
+if TYPE_CHECKING:
+    from tests.crash.disk import Operation
+
+ROOT = "/s"
+SEGMENT = 8192
+TOPICS = ("A", "B")
+CONFIG = StoreConfig(
+    segment_size=SEGMENT,
+    consume_queue_file_size=20 * 10,
+    batch_consume_queue_file_size=46 * 5,
+    index_slots=16,
+    index_items=30,
+    retention_size_max=4 * SEGMENT,
+    flush=Flush.SYNC,
+    checkpoint_bytes=SEGMENT,
+)
+
+
+class Life:
+    """A store whose time passes with what is done."""
+
+    def __init__(self, config: StoreConfig = CONFIG, disk: SimulatedFileSystem | None = None):
+        self.disk = SimulatedFileSystem(total=64 * SEGMENT) if disk is None else disk
+        self.config = config
+        self.now_ms = 1_700_000_000_000
+        self.count = 0
+        self.store = self.open()
+
+    def open(self) -> MessageStore:
+        return MessageStore.open(
+            ROOT,
+            self.config,
+            now_ms=self.now_ms,
+            filesystem=self.disk,
+            is_batch_topic=lambda topic: topic == "Batches",
+            threads=False,
+        )
+
+    def put(self, count: int, topics: tuple[str, ...] = (*TOPICS, "Batches")) -> None:
+        for _ in range(count):
+            self.count += 1
+            origin = Origin(self.now_ms, self.now_ms, HOST)
+            properties = b"KEYS\x01k%d\x02" % self.count
+            for topic in topics:
+                self.store.put(topic, 0, b"%06d" % self.count * 40, properties, origin)
+            self.store.commit()
+            self.store.run_jobs()
+            self.store.advance()
+
+    def upkeep(self, seconds: int = 30) -> None:
+        for _ in range(seconds):
+            self.now_ms += 1000
+            while self.store.tick(self.now_ms):
+                self.store.run_jobs()
+            self.store.run_jobs()
+
+    def checkpoint(self) -> None:
+        """Take a checkpoint of everything while no second passes."""
+        for _ in range(50):
+            self.store.tick(self.now_ms)
+            self.store.run_jobs()
+
+    def files(self, folder: str) -> list[int]:
+        return [int(entry.name) for entry in self.disk.list(f"{ROOT}/{folder}")]
+
+    def bodies(self, topic: str) -> list[int]:
+        """The numbers of all messages that a queue still serves."""
+        found: list[int] = []
+        offset, end = self.store.min_offset(topic, 0), self.store.max_offset(topic, 0)
+        while offset < end:
+            result = self.store.read(topic, 0, offset, 32, fetched=[])
+            assert result.status is ReadStatus.FOUND
+            for piece in result.slices:
+                data, at = bytes(piece), 0
+                while at < len(data):
+                    message = read_message(data, at)
+                    found.append(int(bytes(message.body[:6])))
+                    at = message.end
+            offset = result.next_begin_offset
+        return found
+
+
+def test_segments_over_the_quota_go_one_by_one_and_all_else_follows() -> None:
+    life = Life()
+    for _ in range(4):
+        life.put(25)
+        life.upkeep(3)
+    before = life.store.end_offset
+    life.upkeep()
+    first = life.store.first_offset
+    assert first == life.files("commitlog")[0] > 0
+    assert len(life.files("commitlog")) <= 5
+    assert life.store.end_offset == before
+    for topic in TOPICS:
+        kept = life.bodies(topic)
+        assert kept == list(range(kept[0], 101))
+        assert kept[0] > 50
+        assert life.files(f"consumequeue/{topic}/0")[0] > 0
+        assert life.store.read(topic, 0, 0, 1).status is ReadStatus.OFFSET_TOO_SMALL
+    assert life.bodies("Batches")[1:] == life.bodies("A")[-len(life.bodies("Batches")) + 1 :]
+    assert life.files("batchconsumequeue/Batches/0")[0] > 0
+    assert not life.store.query("A", "k1", 9, begin_ms=0, end_ms=1 << 60, now_ms=1)
+    assert len(life.files("index")) < 11
+    assert life.store.close(life.now_ms)
+    life.store = life.open()
+    assert life.bodies("A")[-1] == 100
+    life.put(100)
+    life.upkeep()
+    assert life.bodies("A")[-1] == 200
+
+
+def test_one_removal_is_sure_before_the_next_and_waits_for_the_thread() -> None:
+    life = Life()
+    life.put(100)
+    life.checkpoint()
+    count = len(life.files("commitlog"))
+    seen: list[tuple[str, str]] = []
+
+    def note(operation: Operation) -> None:
+        if "commitlog" in operation.path and operation.moment is Moment.AFTER:
+            seen.append((operation.verb, operation.path[-20:]))
+
+    life.disk.hook = note
+    life.now_ms += 20_000
+    life.store.tick(life.now_ms)
+    life.store.tick(life.now_ms)
+    assert life.store.first_offset == SEGMENT  # Out of the log, and still in the folder.
+    assert seen == []
+    life.store.run_jobs()
+    assert [verb for verb, _ in seen] == ["remove", "sync_directory"]
+    life.upkeep()
+    verbs = [verb for verb, _ in seen if verb != "sync"]
+    assert verbs == ["remove", "sync_directory"] * (count - len(life.files("commitlog")))
+
+
+def test_a_segment_that_a_reader_holds_stays_readable_and_too_many_of_them_stop_it() -> None:
+    life = Life(replace(CONFIG, segment_pins_max=1, retention_files_max=1))
+    life.put(100)
+    life.checkpoint()
+    result = life.store.read("A", 0, 0, 1)
+    piece = memoryview(result.slices[0])
+    content = bytes(piece)
+    life.upkeep(1)
+    life.upkeep(60)
+    assert life.store.first_offset == SEGMENT
+    assert bytes(piece) == content
+    piece.release()
+    del result
+    life.upkeep(60)
+    assert life.store.first_offset > 3 * SEGMENT
+
+
+@pytest.mark.parametrize("keep", [None, 4 * SEGMENT])
+def test_a_full_disk_refuses_puts_and_takes_them_again_as_soon_as_there_is_room(
+    keep: int | None,
+) -> None:
+    life = Life(replace(CONFIG, retention_size_max=keep))
+    life.put(6)
+    life.upkeep()
+    filler = life.disk.open("/filler", create=True)
+    filler.allocate(life.disk.space("/").free - 2 * SEGMENT)
+    life.upkeep(1)
+    with pytest.raises(StoreNotWriteableError, match=r"disk is 97% full.*at 85%"):
+        life.put(1)
+    assert life.bodies("A") == [1, 2, 3, 4, 5, 6]
+    life.upkeep()
+    with pytest.raises(StoreNotWriteableError):
+        life.put(1)
+    filler.resize(0)
+    life.upkeep(1)
+    life.count = 6
+    life.put(2)
+    assert life.bodies("A") == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert life.store.close(life.now_ms)
+    life.store = life.open()
+    assert life.bodies("A") == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_a_disk_that_the_store_fills_itself_is_emptied_by_the_store_itself() -> None:
+    life = Life(replace(CONFIG, retention_size_max=None))
+    refused = 0
+    for _ in range(2000):
+        try:
+            life.put(1, ("A",))
+        except StoreNotWriteableError:
+            refused += 1
+        life.upkeep(1)
+    assert refused < 100
+    assert life.store.first_offset > 50 * SEGMENT
+    kept = life.bodies("A")
+    assert kept[-1] == 2000
+    assert life.store.close(life.now_ms)
+
+
+def test_what_the_disk_refuses_to_remove_is_removed_in_a_later_round() -> None:
+    life = Life()
+    life.put(100)
+    life.checkpoint()
+
+    def refuse(operation: Operation) -> None:
+        if operation.verb == "remove" and operation.moment is Moment.BEFORE:
+            raise OSError(5, "Input/output error", operation.path)
+
+    life.disk.hook = refuse
+    life.upkeep(60)
+    assert life.files("commitlog")[0] == 0
+    assert life.store.first_offset == SEGMENT
+    life.put(3)
+    life.disk.hook = None
+    life.upkeep(60)
+    assert life.files("commitlog")[0] == life.store.first_offset > 3 * SEGMENT
+    assert life.bodies("A")[-1] == 103
+
+
+def test_what_a_crash_left_in_front_of_the_log_goes_after_the_next_start() -> None:
+    for seed in range(20):
+        life = Life()
+        life.put(100)
+        life.checkpoint()
+        life.now_ms += 20_000
+        for _ in range(1 + seed):
+            life.store.tick(life.now_ms)
+            life.store.run_jobs()
+        life.disk = life.disk.kill() if seed % 2 else life.disk.power_cut(Random(seed))
+        life.store = life.open()
+        kept = life.bodies("A")
+        assert kept == list(range(kept[0], 101))
+        life.upkeep(3)
+        life.put(20)
+        life.upkeep()
+        assert life.files("commitlog")[0] == life.store.first_offset > 3 * SEGMENT
+        assert life.files("consumequeue/A/0")[0] > 0
+        assert len(life.files("index")) < 11
+        assert life.store.close(life.now_ms)
+
+
+def test_an_operator_may_have_old_segments_removed_at_any_hour() -> None:
+    life = Life(replace(CONFIG, retention_size_max=None, retention_hours_of_day=()))
+    life.put(50)
+    life.checkpoint()
+    life.now_ms += 73 * 3_600_000
+    life.upkeep()
+    assert life.store.first_offset == 0
+    life.store.expire_now()
+    life.upkeep(2)
+    assert life.store.first_offset > 0
