@@ -14,7 +14,7 @@ from cometmq.nameserver.config import (
     reconfigured,
 )
 from cometmq.nameserver.errors import ConfigError, SettingFixedError
-from cometmq.proto.bodies import decode_properties, encode_properties
+from cometmq.proto.bodies import decode_settings, encode_settings
 
 BASE = NameServerConfig()
 NAMES = {field.name for field in fields(NameServerConfig)}
@@ -35,7 +35,7 @@ def test_a_whole_namesrv_conf_of_apache_is_understood() -> None:
     text = (
         b"listenPort=9877\nbindAddress=10.0.0.1\nserverWorkerThreads=8\nkvConfigPath=/a/kv.json\n"
     )
-    config, warnings = configured(BASE, decode_properties(text))
+    config, warnings = configured(BASE, decode_settings(text))
     assert config == replace(
         BASE, listen_port=9877, bind_address="10.0.0.1", kv_config_path="/a/kv.json"
     )
@@ -87,7 +87,7 @@ def test_the_tables_of_names_agree_with_the_settings() -> None:
 
 def test_settings_shown_as_texts_read_back_as_the_same() -> None:
     config = replace(BASE, order_message_enable=True, kv_config_path="/ä b\\c", listen_port=0)
-    shown = decode_properties(encode_properties(as_texts(config)))
+    shown = decode_settings(encode_settings(as_texts(config)))
     assert len(shown) == len(NAMES)
     assert list(shown) == sorted(shown)
     assert configured(BASE, shown) == (config, [])

@@ -18,7 +18,7 @@ from cometmq.proto.bodies import (
     DataVersion,
     RegisterBrokerBody,
     TopicConfigTable,
-    decode_properties,
+    decode_settings,
 )
 from cometmq.proto.codes import RequestCode
 from cometmq.proto.command import Command
@@ -80,7 +80,7 @@ def server_for(exchange: str) -> NameServer:
     code = int(exchange.split("-")[0])
     config = NameServerConfig(kv_config_path="/ns/kvConfig.json")
     if code == RequestCode.GET_NAMESRV_CONFIG:
-        said = decode_properties(command_of(ANSWERED[exchange]).body or b"")
+        said = decode_settings(command_of(ANSWERED[exchange]).body or b"")
         config = configured(config, {**said, "kvConfigPath": config.kv_config_path}).config
     server = new_server(config)
     table = at_the_end()
@@ -158,8 +158,8 @@ def test_bodies_that_clients_take_apart_by_hand_are_apaches_to_the_byte(exchange
 
 @pytest.mark.parametrize("exchange", ["319-1", "319-2"])
 def test_the_config_has_apaches_values_under_apaches_keys(exchange: str) -> None:
-    ours = decode_properties(replayed(exchange).body or b"")
-    theirs = decode_properties(command_of(ANSWERED[exchange]).body or b"")
+    ours = decode_settings(replayed(exchange).body or b"")
+    theirs = decode_settings(command_of(ANSWERED[exchange]).body or b"")
     assert set(theirs) == set(APACHE_KEYS) | APACHE_KEYS_IGNORED
     shared = set(APACHE_KEYS) - {"kvConfigPath"}
     assert {key: ours[key] for key in shared} == {key: theirs[key] for key in shared}

@@ -25,8 +25,9 @@ from cometmq.net import (
     trio_streams,
 )
 from cometmq.proto.command import Command
-from cometmq.proto.connection import NEED_DATA, OFFER_FIELD, Answer, Connection
+from cometmq.proto.connection import NEED_DATA, Answer, Connection
 from cometmq.proto.host import Host
+from cometmq.proto.offer import OFFER_FIELD
 
 T = TypeVar("T")
 

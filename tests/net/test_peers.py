@@ -14,7 +14,7 @@ from cometmq.proto.connection import Connection
 from cometmq.proto.host import Host
 
 if TYPE_CHECKING:
-    from cometmq.proto.command import Buffer
+    from cometmq.proto.buffer import Buffer
 
 
 class MemoryPeer(Peer):
@@ -198,14 +198,30 @@ def test_nothing_is_handled_or_sent_behind_a_drop(owner: TestOwner) -> None:
     assert peer.written == []
 
 
-def test_a_send_that_is_not_bytes_drops_its_peer_and_no_other(
+def test_an_answer_whose_body_is_not_bytes_says_so_instead(
+    owner: TestOwner, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop, _, (bad,) = world(owner, 1)
+    bad.data_received(sends(HOLD))
+    loop.run()
+    (_, request) = owner.held[0]
+    bad.answer(request, request.answer(0, body="text"))  # type: ignore[arg-type]  # an owner's bug
+    loop.run()
+    assert bad.ending is None
+    assert b"cannot be" in bytes(bad.written[0][0])
+    assert "body or part is str" in caplog.text
+
+
+def test_a_body_that_is_gone_when_it_shall_be_written_drops_its_peer_and_no_other(
     owner: TestOwner, caplog: pytest.LogCaptureFixture
 ) -> None:
     loop, _, (bad, good) = world(owner, 2)
     bad.data_received(sends(HOLD))
     loop.run()
     (_, request) = owner.held[0]
-    bad.answer(request, request.answer(0, body="text"))  # type: ignore[arg-type]  # an owner's bug
+    view = memoryview(b"text")
+    bad.answer(request, request.answer(0, body=view))
+    view.release()
     good.data_received(sends(ECHO))
     loop.run()
     assert bad.ending == "aborted"

@@ -5,6 +5,7 @@ from hypothesis import given, strategies as st
 from tests.proto.apache_messages import captured_bodies, manifest, stored_messages
 
 from cometmq.proto.batch import BatchItem, decode_batch, encode_batch, unwrap_batch
+from cometmq.proto.buffer import Buffer
 from cometmq.proto.errors import LocalProtocolError, MessageError
 from cometmq.proto.message import StoredMessage, read_message
 from cometmq.proto.record import encode_record
@@ -169,3 +170,9 @@ def test_apaches_inner_batches_unwrap_to_what_its_client_saw() -> None:
             ]
             unwrapped += 1
     assert unwrapped >= 4
+
+
+@pytest.mark.parametrize("raw", [None, b"", memoryview(b"")])
+def test_no_body_is_no_batch(raw: Buffer | None) -> None:
+    with pytest.raises(MessageError, match="batch: no messages"):
+        list(decode_batch(raw))

@@ -7,8 +7,18 @@ from enum import StrEnum
 
 import pytest
 
+from cometmq.proto.bodies import (
+    KVTable,
+    RegisterBrokerBody,
+    TimerCheckPoint,
+    decode_registration,
+    decode_reset_offsets,
+    decode_settings,
+)
 from cometmq.proto.body import F64, Body, empty_table, preset, wire
-from cometmq.proto.errors import BodyError
+from cometmq.proto.buffer import Buffer
+from cometmq.proto.errors import BodyError, LocalProtocolError
+from cometmq.proto.fastjson import loads
 from cometmq.proto.header import I32, I64
 
 
@@ -162,3 +172,19 @@ def test_a_body_is_read_from_any_buffer(
 ) -> None:
     data = f'{{"requiredID":"x",{text}}}'.encode()
     assert Whole.decode(buffer(data)) == Whole.decode(data)
+
+
+@pytest.mark.parametrize("data", [None, b"", bytearray(), memoryview(b"")])
+def test_no_body_and_an_empty_one_are_refused_alike(data: Buffer | None) -> None:
+    for decode in (KVTable.decode, decode_reset_offsets, loads):
+        with pytest.raises(BodyError, match="body is empty"):
+            decode(data)
+    with pytest.raises(BodyError, match="0 bytes"):
+        TimerCheckPoint.decode(data)
+    assert decode_settings(data) == {}
+    assert decode_registration(data, version=513) == RegisterBrokerBody()
+
+
+def test_a_number_that_does_not_fit_a_fixed_layout_is_a_local_error() -> None:
+    with pytest.raises(LocalProtocolError, match="TimerCheckPoint"):
+        TimerCheckPoint(last_read_time_ms=2**63).encode()

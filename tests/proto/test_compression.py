@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from tests.proto.apache_messages import manifest, stored_messages
 
 from cometmq.proto.compression import Compression, compress, compression_of, decompress
-from cometmq.proto.errors import LocalProtocolError, MessageError
+from cometmq.proto.errors import MessageError, MissingLibraryError
 
 KINDS = pytest.mark.parametrize("kind", Compression)
 
@@ -136,9 +136,9 @@ def test_a_missing_library_is_named_with_the_way_to_get_it(
     kind: Compression, library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(LocalProtocolError, match=r"pip install 'cometmq\[broker\]'"):
+    with pytest.raises(MissingLibraryError, match=r"pip install 'cometmq\[broker\]'"):
         compress(bytes(1000), kind)
-    with pytest.raises(LocalProtocolError, match=library):
+    with pytest.raises(MissingLibraryError, match=library):
         decompress(b"", kind | 0x1, 10)
 
 

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import re
+from array import array
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cometmq.proto.buffer import Buffer
 from cometmq.proto.codes import RequestCode, ResponseCode
-from cometmq.proto.command import Buffer, Command, HeaderCodec
+from cometmq.proto.command import Command, HeaderCodec
 from cometmq.proto.commands import GetMaxOffset, OffsetResponse, SendMessageV2
 from cometmq.proto.connection import (
     NEED_DATA,
-    OFFER_FIELD,
     Answer,
     Connection,
     ConnectionBroken,
@@ -20,6 +23,10 @@ from cometmq.proto.frame import frame_head
 from cometmq.proto.header_json import JSON
 from cometmq.proto.header_msgpack import MESSAGEPACK
 from cometmq.proto.header_rocketmq import ROCKETMQ
+from cometmq.proto.offer import OFFER_FIELD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ASKED = GetMaxOffset("T", 0)
 CODECS = (JSON, ROCKETMQ, MESSAGEPACK)
@@ -139,6 +146,25 @@ def test_a_number_cannot_be_pending_twice() -> None:
     connection.send(Command.request(34, opaque=5))
     with pytest.raises(LocalProtocolError, match="5 is pending"):
         connection.send(Command.request(34, opaque=5))
+
+
+def test_a_request_of_the_connection_is_numbered_and_makes_the_offer() -> None:
+    connection = Connection(offer_messagepack=True)
+    first = connection.request(30, ASKED, extras={"a": "b"})
+    assert (first.opaque, first.extras) == (0, {"a": "b", OFFER_FIELD: "2"})
+    connection.send(first)
+    second = connection.request(30, body=b"x", codec=ROCKETMQ, oneway=True)
+    assert (second.opaque, second.extras, second.is_oneway) == (1, None, True)
+    assert (second.body, second.codec) == (b"x", ROCKETMQ)
+    third = Connection(offer_messagepack=True).request(30, oneway=True)
+    assert third.extras is None  # It has no answer that could accept.
+
+
+def test_a_number_that_is_pending_is_refused_with_the_way_to_a_free_one() -> None:
+    connection = Connection()
+    connection.send(Command.request(30))
+    with pytest.raises(LocalProtocolError, match="`new_opaque` gives a free number"):
+        connection.send(Command.request(30))
 
 
 def test_as_many_requests_as_pending_max_may_wait() -> None:
@@ -310,3 +336,124 @@ def test_a_code_that_has_no_rocketmq_header_is_asked_in_json() -> None:
     deliver(server, client.send(Command.request(RequestCode.HEART_BEAT, opaque=2)))
     assert received(server).codec is JSON
     assert received(server).codec is ROCKETMQ
+
+
+UNSENDABLE: dict[str, dict[str, Any]] = {
+    "a text as the body": {"body": "text"},
+    "a number as the body": {"body": 5},
+    "a text as a part": {"parts": ["text"]},
+    "a text among views": {"parts": [memoryview(b"x"), "text"]},
+    "a view with gaps as the body": {"body": memoryview(b"abcd")[::2]},
+    "views with gaps as parts": {"parts": [memoryview(b"abcd")[::2]] * 2},
+    "a code of 33 bits": {"code": 2**31},
+    "a number of 33 bits": {"opaque": -(2**31) - 1},
+    "a version of 33 bits": {"version": 2**31},
+    "a text as the code": {"code": "310"},
+    "a number in a map": {"fields": {"a": 1}},
+    "None in a map": {"fields": {"a": None}},
+    "a number as a name": {"fields": {1: "a"}},
+    "a list of fields": {"fields": ["abc"]},
+    "a number as an extra": {"extras": {"a": 1}},
+    "a number as an extra of a header": {"fields": ASKED, "extras": {"a": 1}},
+    "a number as the remark": {"remark": 5},
+    "half a surrogate pair": {"fields": {"a": "\ud800"}},
+}
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+@pytest.mark.parametrize("what", UNSENDABLE)
+def test_what_cannot_be_sent_is_a_local_error_and_not_pending(
+    what: str, codec: HeaderCodec
+) -> None:
+    connection = Connection()
+    arguments: dict[str, Any] = {"code": 31, "codec": codec} | UNSENDABLE[what]
+    with pytest.raises(LocalProtocolError):
+        connection.send(Command(**arguments))
+    assert not connection.pending
+
+
+@pytest.mark.parametrize("codec", [JSON, ROCKETMQ], ids=lambda codec: codec.name)
+@pytest.mark.parametrize("fields", [GetMaxOffset(None, 0), GetMaxOffset("T", None)])  # type: ignore[arg-type]  # a caller's bug
+def test_a_required_field_that_is_none_is_not_sent(
+    fields: GetMaxOffset, codec: HeaderCodec
+) -> None:
+    connection = Connection()
+    with pytest.raises(LocalProtocolError, match=r"GetMaxOffset: field '\w+' is None"):
+        connection.send(connection.request(30, fields, codec=codec))
+    assert not connection.pending
+
+
+def test_a_released_view_is_not_sent() -> None:
+    views = [memoryview(b"a"), memoryview(b"b")]
+    views[1].release()
+    for command in (Command(30, body=views[1]), Command(30, parts=views)):
+        with pytest.raises(LocalProtocolError, match="released"):
+            Connection().send(command)
+
+
+def test_the_size_of_a_view_is_that_of_its_bytes() -> None:
+    numbers = memoryview(array("I", range(5)))
+    for command in (Command(30, body=numbers), Command(30, parts=[numbers, numbers])):
+        frame = b"".join(Connection().send(command))
+        assert int.from_bytes(frame[:4]) == len(frame) - 4
+
+
+class Word(StrEnum):
+    TOPIC = "topic"
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+def test_a_member_of_a_strenum_is_a_text(codec: HeaderCodec) -> None:
+    client, server = Connection(), Connection()
+    deliver(server, client.send(client.request(30, {Word.TOPIC: Word.TOPIC}, codec=codec)))
+    assert received(server).ext_fields == {"topic": "topic"}
+
+
+@pytest.mark.parametrize("stream", [b"", b"GET / HTTP/1.1\r\n"])
+def test_a_request_that_can_get_no_answer_is_refused_and_not_pending(stream: bytes) -> None:
+    connection, asker = Connection(), Connection()
+    deliver(connection, asker.send(ask(asker)))
+    request = received(connection)
+    connection.receive_data(stream)
+    connection.next_event()
+    assert connection.is_over
+    with pytest.raises(LocalProtocolError, match="the connection is over"):
+        connection.send(ask(connection))
+    assert not connection.pending
+    assert connection.send(ask(connection, oneway=True))
+    assert connection.send(request.answer(ResponseCode.SUCCESS))  # The peer may still read.
+
+
+@pytest.mark.parametrize("data", [None, "abc", "", 5, [1]])
+def test_data_that_is_not_bytes_is_a_type_error_at_once(data: Any) -> None:
+    connection = Connection()
+    with pytest.raises(TypeError, match="receive_data takes bytes"):
+        connection.receive_data(data)
+    assert connection.next_event() is NEED_DATA
+
+
+def view_of_copy(data: bytes) -> memoryview:
+    return memoryview(bytearray(data))
+
+
+@pytest.mark.parametrize("kind", [bytearray, view_of_copy])
+def test_a_receive_buffer_may_be_used_again(kind: Callable[[bytes], Any]) -> None:
+    client, server = Connection(), Connection()
+    buffer = kind(b"".join(client.send(Command.request(30, ASKED, body=b"body"))))
+    server.receive_data(buffer)
+    buffer[:] = bytes(len(buffer))
+    request = received(server)
+    assert (request.read(GetMaxOffset), request.body) == (ASKED, b"body")
+    server.receive_data(kind(b""))
+    assert server.next_event() == ConnectionClosed()
+
+
+def test_a_connection_shows_its_state() -> None:
+    connection = Connection()
+    connection.send(ask(connection))
+    connection.receive_data(b"\0\0")
+    assert repr(connection) == "<Connection JSON, 1 pending, 2 bytes of a frame, open>"
+    connection.receive_data(b"")
+    assert repr(connection).endswith("input ended>")
+    connection.next_event()
+    assert "the stream ends 2 bytes into it" in repr(connection)

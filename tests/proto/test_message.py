@@ -1,11 +1,18 @@
 from __future__ import annotations
 
 import mmap
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cometmq.proto.errors import MessageError
+from cometmq.proto.compression import Compression, compress
+from cometmq.proto.errors import (
+    LocalProtocolError,
+    MessageError,
+    MissingLibraryError,
+    RemoteProtocolError,
+)
 from cometmq.proto.host import Host, pack_host
 from cometmq.proto.message import StoredMessage, read_message
 from cometmq.proto.record import encode_record
@@ -14,13 +21,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def message(properties: bytes = b"", topic: bytes = b"T", body: bytes = b"hello") -> StoredMessage:
+def message(
+    properties: bytes = b"", topic: bytes = b"T", body: bytes = b"hello", sys_flag: int = 0
+) -> StoredMessage:
     return read_message(
         encode_record(
             topic=topic,
             body=body,
             properties=properties,
             queue_id=1,
+            sys_flag=sys_flag,
             queue_offset=5,
             physical_offset=1000,
             born_timestamp=1,
@@ -96,3 +106,37 @@ def test_a_message_is_read_from_a_mapped_file(tmp_path: Path) -> None:
         assert (found.topic, found.tags, found.body) == ("T", "A", b"hello")
         assert found.queue_id == 1
         assert found.is_body_intact()
+
+
+@pytest.mark.parametrize("kind", [memoryview, bytearray, str])
+def test_what_is_not_read_in_place_is_a_type_error_at_once(kind: Any) -> None:
+    raw = message().raw
+    buffer: Any = "text" if kind is str else kind(raw)
+    with pytest.raises(TypeError, match="read_message reads bytes or a map of a file, not"):
+        read_message(buffer)
+
+
+def test_a_message_shows_what_it_is_and_not_what_is_around_it() -> None:
+    found = read_message(message(b"UNIQ_KEY\x01X\x02").raw + bytes(10_000))
+    assert repr(found) == "<StoredMessage 'T', queue 1, offset 5, id X, body of 5 bytes>"
+    assert "\ufffd" in repr(message(topic=b"\xff"))
+
+
+@pytest.mark.parametrize("kind", [None, *Compression])
+def test_a_plain_body_is_what_the_producer_gave(kind: Compression | None) -> None:
+    plain = b"one two " * 100
+    body, flags = (plain, 0) if kind is None else compress(plain, kind)
+    found = message(body=body, sys_flag=flags)
+    assert found.plain_body(size_max=1000) == plain
+    if kind is not None:
+        with pytest.raises(MessageError, match="799 bytes"):
+            found.plain_body(size_max=799)
+
+
+def test_a_body_whose_library_is_missing_is_nobodys_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    body, flags = compress(bytes(1000), Compression.LZ4)
+    found = message(body=body, sys_flag=flags)
+    monkeypatch.setitem(sys.modules, "lz4.frame", None)
+    with pytest.raises(MissingLibraryError, match="lz4") as missing:
+        found.plain_body(size_max=1000)
+    assert not isinstance(missing.value, LocalProtocolError | RemoteProtocolError)

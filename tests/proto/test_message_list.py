@@ -68,8 +68,20 @@ def test_messages_of_all_forms_follow_each_other(forms: list[dict[str, Any]]) ->
     assert [positions(m) for m in messages] == [positions(m) for m in read_one_by_one(raw)]
 
 
-def test_an_empty_body_holds_no_message() -> None:
+def test_no_body_and_an_empty_one_hold_no_message() -> None:
     assert list(MessageList(b"")) == []
+    assert list(MessageList(None)) == []
+
+
+def test_a_list_shows_its_size() -> None:
+    assert repr(MessageList(b"no record")) == "<MessageList of 9 bytes>"
+
+
+def test_a_bytearray_is_copied_as_a_view_is() -> None:
+    buffer = bytearray(record(0))
+    messages = MessageList(buffer)
+    buffer.clear()
+    assert [message.queue_offset for message in messages] == [0]
 
 
 def test_captured_answers_hold_the_messages_of_the_capture() -> None:

@@ -19,9 +19,9 @@ from cometmq.proto.bodies import (
     KVTable,
     TopicList,
     TopicRouteData,
-    decode_properties,
     decode_registration,
-    encode_properties,
+    decode_settings,
+    encode_settings,
 )
 from cometmq.proto.checksum import crc31
 from cometmq.proto.codes import ResponseCode
@@ -329,7 +329,7 @@ def update_config(request: Command, context: Context) -> Command:
 
     Keys that nobody knows are ignored, as Apache does: its tools send what they like.
     """
-    settings = decode_properties(request.body) if request.body else {}
+    settings = decode_settings(request.body)
     state = context.state
     try:
         config, warnings = reconfigured(state.config, settings)
@@ -350,4 +350,4 @@ def update_config(request: Command, context: Context) -> Command:
 
 def get_config(request: Command, context: Context) -> Command:
     """319: the settings of this name server."""
-    return request.answer(_SUCCESS, body=encode_properties(as_texts(context.state.config)))
+    return request.answer(_SUCCESS, body=encode_settings(as_texts(context.state.config)))

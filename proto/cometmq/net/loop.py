@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from cometmq.net.peers import Peers
-    from cometmq.proto.command import Buffer, Command
+    from cometmq.proto.buffer import Buffer
+    from cometmq.proto.command import Command
 
 
 # What asyncio takes for the backlog is also how often it accepts in a row, and how often it goes

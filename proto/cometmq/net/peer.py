@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from cometmq.net.errors import NetError
     from cometmq.net.peers import Peers
-    from cometmq.proto.command import Buffer
+    from cometmq.proto.buffer import Buffer
     from cometmq.proto.connection import ConnectionClosed, Event
 
 _log = logging.getLogger("cometmq.net")
@@ -134,10 +134,9 @@ class Peer:
 
     def ask_untimed(self, request: Command, answered: Callable[[Command | NetError], None]) -> int:
         """Ask as `ask` does, with no deadline: for who keeps one, and calls `expire`."""
-        if self.closed_because is not None:
-            raise ConnectionLostError(
-                f"{self.host}: the connection is closed: {self.closed_because}"
-            )
+        if self.closed_because is not None or self.connection.is_over:
+            reason = self.closed_because or "the peer closed it"
+            raise ConnectionLostError(f"{self.host}: the connection is closed: {reason}")
         opaque = self.connection.new_opaque()
         extras = request.extras
         if offer := self.connection.offer:

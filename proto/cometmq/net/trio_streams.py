@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable
 
     from cometmq.net.peers import Peers
-    from cometmq.proto.command import Buffer, Command
+    from cometmq.proto.buffer import Buffer
+    from cometmq.proto.command import Command
 
 _READ_SIZE_MAX = 256 * 1024
 

@@ -34,6 +34,7 @@ from .sysflag import TRANSACTION_MASK, SysFlag
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from .buffer import Buffer
     from .message import StoredMessage
 
 RETRY_TOPIC_PREFIX: Final = "%RETRY%"
@@ -100,12 +101,15 @@ def _encode_item(item: BatchItem) -> tuple[bytes, bytes, bytes, bytes]:
     return head, body, _U16.pack(len(properties)), properties
 
 
-def decode_batch(raw: bytes | memoryview) -> Iterator[BatchItem]:
+def decode_batch(raw: Buffer | None) -> Iterator[BatchItem]:
     """Yield the messages of a batch's body.
 
-    `MessageError`, with the place, when it comes to one whose lengths do not agree.
+    `MessageError`, with the place, when it comes to one whose lengths do not agree, and for no
+    body at all: a batch has a message.
     """
-    raw = bytes(raw)
+    raw = b"" if raw is None else bytes(raw)
+    if not raw:
+        raise MessageError("batch: no messages")
     start, size_all = 0, len(raw)
     while start < size_all:
         try:

@@ -30,12 +30,14 @@ import msgspec
 from msgspec import inspect
 
 from cometmq.proto.errors import BodyError
-from cometmq.proto.fastjson import Buffer, ObjectKey, check_size, dumps, loads, quote_integer_keys
+from cometmq.proto.fastjson import ObjectKey, check_size, dumps, loads, quote_integer_keys
 
 if TYPE_CHECKING:
     import enum
 
-__all__ = ["F64", "Body", "Buffer", "empty_table", "preset", "wire"]
+    from cometmq.proto.buffer import Buffer
+
+__all__ = ["F64", "Body", "empty_table", "preset", "wire"]
 
 F64 = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 """A number; neither infinite nor NaN, which JSON cannot say."""
@@ -85,9 +87,12 @@ class Body(
     """One JSON body, or a part of one."""
 
     @classmethod
-    def decode(cls, data: Buffer) -> Self:
-        """Read a body; `BodyError` names the member, or the character, that is wrong."""
-        check_size(data)
+    def decode(cls, data: Buffer | None) -> Self:
+        """Read a body; `BodyError` names the member, or the character, that is wrong.
+
+        None, which is what a command has without a body, is refused as an empty one is.
+        """
+        data = check_size(data)
         decode = _decoder(cls).decode
         try:
             return decode(data)  # type: ignore[no-any-return]  # Of this class.
@@ -113,7 +118,12 @@ class Body(
             raise BodyError(f"{cls.__name__}: {error}") from None
 
     def encode(self) -> bytes:
-        """Write the body as Apache writes it."""
+        """Write the body as Apache writes it.
+
+        A LocalProtocolError for what JSON cannot say: an object that is no part of a body, half a
+        surrogate pair. Not looked at are the types of members and the ranges of numbers, which is
+        for a type checker, and a required member that is None, which is left out as any None is.
+        """
         return dumps(self)
 
 

@@ -1,7 +1,8 @@
 """Compressed bodies: producers compress, consumers decompress, brokers only pass them on.
 
 zlib is always there. lz4 and zstandard come with the `broker` extra and are imported when first
-needed. A body from the network is decompressed up to a limit and never materialised beyond it.
+needed; without them, a body that needs them is a `MissingLibraryError`. A body from the network is
+decompressed up to a limit and never materialised beyond it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from .checksum import fastest_zlib
-from .errors import LocalProtocolError, MessageError
+from .errors import MessageError, MissingLibraryError
 from .sysflag import COMPRESSION_MASK, SysFlag
 
 ZSTD_WINDOW_SIZE_MAX: Final = 1 << 23
@@ -131,6 +132,6 @@ def _library(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        raise LocalProtocolError(
+        raise MissingLibraryError(
             f"body: {name} is not installed; try: pip install 'cometmq[broker]'"
         ) from None

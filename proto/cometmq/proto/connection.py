@@ -2,6 +2,8 @@
 
 ::
 
+    write(connection.send(connection.request(code, fields)))
+    ...
     connection.receive_data(data)              # b"" is the end of the stream
     while (event := connection.next_event()) is not NEED_DATA:
         match event:
@@ -26,38 +28,38 @@ in the codec of its request.
 from __future__ import annotations
 
 from enum import Enum
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from cometmq.proto.command import ONEWAY_FLAG, RESPONSE_FLAG, Command
-from cometmq.proto.errors import FieldError, LocalProtocolError, RemoteProtocolError
+from cometmq.proto.errors import LocalProtocolError, RemoteProtocolError
 from cometmq.proto.frame import FRAME_SIZE_MAX, HEAD_SIZE, HEADER_SIZE_MAX, FrameParser, frame_head
 from cometmq.proto.header_codecs import HEADER_CODECS
 from cometmq.proto.header_json import JSON
 from cometmq.proto.header_msgpack import MESSAGEPACK
 from cometmq.proto.header_rocketmq import ROCKETMQ
+from cometmq.proto.offer import NO_OFFER, Accepting, Offering, reads_messagepack
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from cometmq.proto.command import Buffer, HeaderCodec
+    from cometmq.proto.buffer import Buffer
+    from cometmq.proto.command import HeaderCodec
+    from cometmq.proto.header import Header
     from cometmq.proto.header_json_typed import TypedJsonReader
 
 FIELDS_MAX = 1024
 PENDING_MAX = 65536
 
-# A request with this field says which header types above 1 its sender reads; the same field in
-# the answer says which of them the answerer reads.
-OFFER_FIELD = "cometmqHeaders"
-_OFFER: Final = {OFFER_FIELD: str(MESSAGEPACK.serialize_type)}
-_NO_OFFER: Final[dict[str, str]] = {}
-
-_UNANSWERED = RESPONSE_FLAG | ONEWAY_FLAG
-_OPAQUE_MAX = 2**31 - 1
-_OPAQUE_MIN = -(2**31)
+_I32_MAX = 2**31 - 1
+_I32_MIN = -(2**31)
 _CODE_MAX_ROCKETMQ = 2**15 - 1
 
+_VIEWS = frozenset({memoryview})
+_view_size: Callable[[Buffer], int] = attrgetter("nbytes")
+_is_contiguous: Callable[[Buffer], bool] = attrgetter("c_contiguous")
 
 _DECODERS = {number: codec.decode for number, codec in HEADER_CODECS.items()}
 
@@ -123,12 +125,19 @@ class Connection:
             self._decoders = {**_DECODERS, JSON.serialize_type: json_reader.decode}
         self._pending: dict[int, Command] = {}
         self._opaque = 0
-        self._stream_ended = False
-        self._end: ConnectionClosed | ConnectionBroken | None = None
-        self._offers = offer_messagepack
-        self._offered_opaque: int | None = None  # of our request that made the offer
-        self._first_request_seen = False
-        self._accepting_opaque: int | None = None  # of their request that made an offer
+        self._input_ended = False
+        self._last_event: ConnectionClosed | ConnectionBroken | None = None
+        self._offering = Offering() if offer_messagepack else None
+        self._accepting: Accepting | None = Accepting()
+
+    def __repr__(self) -> str:
+        state = "open"
+        if self.is_over:
+            state = repr(self._last_event) if self._last_event else "input ended"
+        return (
+            f"<Connection {self.codec.name}, {len(self._pending)} pending,"
+            f" {self.receiving_size} bytes of a frame, {state}>"
+        )
 
     @property
     def offer(self) -> Mapping[str, str]:
@@ -137,7 +146,7 @@ class Connection:
         Empty when there is nothing to offer, or an offer has been sent. A peer that knows nothing
         of it (Apache) ignores the field, and the connection goes on as it is.
         """
-        return _OFFER if self._offers and self._offered_opaque is None else _NO_OFFER
+        return NO_OFFER if self._offering is None else self._offering.extras
 
     @property
     def pending(self) -> Mapping[int, Command]:
@@ -149,11 +158,39 @@ class Connection:
         """How many bytes have come that are not part of an event yet."""
         return self._parser.pending_size
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more can come: a request sent now would get no answer."""
+        return self._input_ended or self._last_event is not None
+
+    def request(
+        self,
+        code: int,
+        fields: Header | Mapping[str, str] | None = None,
+        *,
+        body: Buffer | None = None,
+        oneway: bool = False,
+        extras: Mapping[str, str] | None = None,
+        codec: HeaderCodec | None = None,
+    ) -> Command:
+        """Make a request to send here: it has the next number, and the offer if there is one."""
+        if not oneway and (offer := self.offer):
+            extras = {**(extras or {}), **offer}
+        return Command.request(
+            code,
+            fields,
+            body=body,
+            opaque=self.new_opaque(),
+            oneway=oneway,
+            extras=extras,
+            codec=codec,
+        )
+
     def new_opaque(self) -> int:
         """Give the next number for a request of ours: 32 bits, signed, none that is pending."""
         while True:
             opaque = self._opaque
-            self._opaque = opaque + 1 if opaque < _OPAQUE_MAX else _OPAQUE_MIN
+            self._opaque = opaque + 1 if opaque < _I32_MAX else _I32_MIN
             if opaque not in self._pending:
                 return opaque
 
@@ -161,17 +198,23 @@ class Connection:
         """Give up waiting for an answer; it is dropped should it still come."""
         self._pending.pop(opaque, None)
 
-    def receive_data(self, data: bytes) -> None:
-        """Take bytes of the stream; none at all mean that it ended."""
+    def receive_data(self, data: Buffer) -> None:
+        """Take bytes of the stream; none at all mean that it ended.
+
+        A bytearray or a view is copied, so that it may be read into again. Anything else is a
+        TypeError, None too: it is not the end of a stream.
+        """
+        if type(data) is not bytes:
+            data = _as_bytes(data)
         if not data:
-            self._stream_ended = True
-        elif self._end is None:
+            self._input_ended = True
+        elif self._last_event is None:
             self._parser.receive_data(data)
 
     def next_event(self) -> Event:
         """Give what happened next, NEED_DATA when nothing did. The last event is repeated."""
-        if self._end is not None:
-            return self._end
+        if self._last_event is not None:
+            return self._last_event
         frame = None
         try:
             while (frame := self._next_frame()) is not None:
@@ -184,42 +227,49 @@ class Connection:
                     if (answer := self._match(command)) is not None:
                         return answer
                     continue
-                if not self._first_request_seen:
-                    self._see_first_request(command)
+                if self._accepting is not None:
+                    self._see_request(self._accepting, command)
                 return command
         except RemoteProtocolError as error:
             if frame is not None:
                 start = self._parser.offset - HEAD_SIZE - len(frame[1]) - len(frame[2] or b"")
                 error = RemoteProtocolError(f"frame at byte {start}: {error}")
-            self._end = ConnectionBroken(error)
-            return self._end
-        return self._end_of_stream() if self._stream_ended else NEED_DATA
+            self._last_event = ConnectionBroken(error)
+            return self._last_event
+        return self._end_of_input() if self._input_ended else NEED_DATA
 
     def send(self, command: Command) -> list[Buffer]:
         """Give the buffers to write; body and parts are those of the command, uncopied.
 
-        A request that wants an answer is pending from here on. A LocalProtocolError, and nothing
-        pending, for what cannot be sent.
+        A request that wants an answer is pending from here on; an answer is sent also after the
+        peer has ended its side. A LocalProtocolError, and nothing pending, for what cannot be sent:
+        a request whose numbers don't fit, or that could get no answer; a body or part that is no
+        buffer; fields by name that are no strings; text with half a surrogate pair; a header with
+        a required field that is None (not in MessagePack, where the peer says so).
+
+        Not looked at, because it would cost an answer a sixth more, are the types and the ranges
+        of the fields in a header class, and the numbers of an answer, which are its request's. A
+        type checker sees to the first; the peer refuses the field, or breaks the connection.
         """
-        waits = not command.flag & _UNANSWERED
-        if waits:
-            self._check_pending(command)
-        elif self._accepting_opaque is not None:
-            command = self._accept_offer(command)
+        flag = command.flag
+        waits = False
+        if not flag & RESPONSE_FLAG:
+            waits = not flag & ONEWAY_FLAG
+            self._check_request(command, waits)
+        elif self._accepting is not None:
+            command = self._accept(self._accepting, command)
         codec = command.codec
         if codec is None:
             codec = self._codec_for(command.code)
         header = codec.encode(command)
         header_size = len(header)
         body, parts = command.body, command.parts
-        body_size = 0 if body is None else len(body)
-        if parts:
-            body_size += sum(map(len, parts))
+        body_size = 0 if body is None and not parts else _body_size(body, parts)
         if header_size + body_size > self._sent_size_max:
             raise _too_large(command, header_size + body_size, self._sent_size_max)
+        head = frame_head(codec.serialize_type, header_size, body_size) + header
         if waits:
             self._wait_for(command)
-        head = frame_head(codec.serialize_type, header_size, body_size) + header
         if not body_size:
             return [head]
         return [head, *parts] if body is None else [head, body, *parts]
@@ -229,55 +279,103 @@ class Connection:
             return JSON
         return self.codec
 
-    def _check_pending(self, request: Command) -> None:
-        if request.opaque in self._pending:
-            raise LocalProtocolError(f"request {request.opaque} is pending already")
+    def _check_request(self, request: Command, waits: bool) -> None:
+        opaque = request.opaque
+        try:
+            are_numbers = (
+                _I32_MIN <= opaque <= _I32_MAX
+                and _I32_MIN <= request.code <= _I32_MAX
+                and _I32_MIN <= request.version <= _I32_MAX
+            )
+        except TypeError:
+            are_numbers = False
+        if not are_numbers:
+            raise LocalProtocolError(f"code, opaque or version is no i32: {request!r}")
+        if not waits:
+            return
+        if opaque in self._pending:
+            raise LocalProtocolError(
+                f"request {opaque} is pending already; `request` numbers requests by itself,"
+                " and `new_opaque` gives a free number"
+            )
+        if self.is_over:
+            raise LocalProtocolError(f"request {opaque} can get no answer: the connection is over")
         if len(self._pending) >= self.pending_max:
             raise LocalProtocolError(f"pending_max {self.pending_max} requests wait for answers")
 
     def _wait_for(self, request: Command) -> None:
         self._pending[request.opaque] = request
-        if self._offers and request.extras is not None and OFFER_FIELD in request.extras:
-            self._offered_opaque = request.opaque
+        if self._offering is not None:
+            self._offering.sent(request)
 
     def _match(self, response: Command) -> Answer | None:
         request = self._pending.pop(response.opaque, None)
         if request is None:
             self.unmatched_count += 1
             return None
-        if request.opaque == self._offered_opaque and self._offers:
-            self._offers = False
-            if _reads_messagepack(response):
+        if self._offering is not None and self._offering.is_answered_by(response):
+            self._offering = None
+            if reads_messagepack(response):
                 self.codec = MESSAGEPACK
         return Answer(request, response)
 
-    def _see_first_request(self, request: Command) -> None:
-        """Look for an offer: in the first request that wants an answer, and nowhere else."""
-        if request.flag & ONEWAY_FLAG:
-            return
-        self._first_request_seen = True
-        if request.codec is MESSAGEPACK:
+    def _see_request(self, accepting: Accepting, request: Command) -> None:
+        if accepting.see(request):
             self.codec = MESSAGEPACK
-        elif _reads_messagepack(request):
-            self.codec = MESSAGEPACK
-            self._accepting_opaque = request.opaque
+        if accepting.is_over:
+            self._accepting = None
 
-    def _accept_offer(self, response: Command) -> Command:
-        if response.opaque != self._accepting_opaque or not response.is_response:
-            return response
-        self._accepting_opaque = None
-        return msgspec.structs.replace(response, extras={**(response.extras or {}), **_OFFER})
+    def _accept(self, accepting: Accepting, response: Command) -> Command:
+        response = accepting.add_to(response)
+        if accepting.is_over:
+            self._accepting = None
+        return response
 
-    def _end_of_stream(self) -> Event:
+    def _end_of_input(self) -> Event:
         if size := self._parser.pending_size:
-            self._end = ConnectionBroken(
+            self._last_event = ConnectionBroken(
                 RemoteProtocolError(
                     f"frame at byte {self._parser.offset}: the stream ends {size} bytes into it"
                 )
             )
         else:
-            self._end = ConnectionClosed()
-        return self._end
+            self._last_event = ConnectionClosed()
+        return self._last_event
+
+
+def _as_bytes(data: Buffer) -> bytes:
+    if not isinstance(data, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+        raise TypeError(f"receive_data takes bytes, not {type(data).__name__}")
+    return bytes(data)
+
+
+def _size_of(buffer: object) -> int:
+    """Tell the size in bytes of one buffer of a body, or refuse it."""
+    if isinstance(buffer, bytes | bytearray):
+        return len(buffer)
+    if isinstance(buffer, memoryview):
+        try:
+            if buffer.c_contiguous:
+                return buffer.nbytes
+        except ValueError:
+            pass  # It has been released.
+        raise LocalProtocolError("a body or part is a view that is released or not contiguous")
+    raise LocalProtocolError(f"a body or part is {type(buffer).__name__}, not bytes")
+
+
+def _body_size(body: Buffer | None, parts: Sequence[Buffer]) -> int:
+    """Tell the size in bytes of a whole body, or refuse it."""
+    size = 0 if body is None else len(body) if type(body) is bytes else _size_of(body)
+    if not parts:
+        return size
+    if len(parts) > 1 and _VIEWS.issuperset(map(type, parts)):
+        try:
+            if all(map(_is_contiguous, parts)):
+                # Many slices of a log: nearly as quick as their len.
+                return sum(map(_view_size, parts), size)
+        except ValueError:
+            pass  # One has been released: `_size_of` says it.
+    return sum(map(_size_of, parts), size)
 
 
 def _too_large(command: Command, size: int, size_max: int) -> LocalProtocolError:
@@ -285,12 +383,3 @@ def _too_large(command: Command, size: int, size_max: int) -> LocalProtocolError
         f"command {command.code}: header and body of {size} bytes exceed"
         f" the {size_max} that frame_size_max allows"
     )
-
-
-def _reads_messagepack(command: Command) -> bool:
-    try:
-        said = command.ext_fields.get(OFFER_FIELD, "")
-    except FieldError:
-        # Who reads the fields for their own sake will say so.
-        return False
-    return _OFFER[OFFER_FIELD] in said.split(",")

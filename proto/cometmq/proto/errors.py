@@ -4,6 +4,8 @@
 
     ProtocolError
     ├── LocalProtocolError      ours: we asked for something that the protocol cannot say
+    ├── MissingLibraryError     nobody's: a body needs a library that is not installed here
+    ├── RefusedError            theirs, and in order: an answer whose code says no
     └── RemoteProtocolError     theirs: bytes that are not the protocol
         ├── FieldError          a header field is missing or wrong; the frame around it is sound
         ├── BodyError           a body is not what its command carries; the frame around it is sound
@@ -22,6 +24,23 @@ class ProtocolError(Exception):
 
 class LocalProtocolError(ProtocolError):
     """We asked for something that the protocol cannot say."""
+
+
+class MissingLibraryError(ProtocolError):
+    """A body is compressed, or shall be, in a way whose library is not installed here."""
+
+
+class RefusedError(ProtocolError):
+    """The peer answered with another code than those that its asker can use.
+
+    `code` is the response code, `name` what it is called, `remark` what the peer says of it.
+    """
+
+    def __init__(self, code: int, name: str, remark: str | None) -> None:
+        super().__init__(f"the answer is {name} ({code}){f': {remark}' if remark else ''}")
+        self.code = code
+        self.name = name
+        self.remark = remark
 
 
 class RemoteProtocolError(ProtocolError):

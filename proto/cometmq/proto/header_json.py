@@ -22,7 +22,7 @@ import msgspec
 from msgspec import json
 
 from cometmq.proto.codes import Language
-from cometmq.proto.command import RESPONSE_FLAG, Command, ReceivedFields
+from cometmq.proto.command import RESPONSE_FLAG, Command, ReceivedFields, remark_to_send
 from cometmq.proto.errors import RemoteProtocolError
 from cometmq.proto.header import (
     I32,
@@ -37,7 +37,7 @@ from cometmq.proto.header import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cometmq.proto.command import Buffer
+    from cometmq.proto.buffer import Buffer
     from cometmq.proto.header import H
 
 _NAMES = {int(language): language.name for language in Language}
@@ -141,7 +141,7 @@ class JsonCodec:
                     command.flag,
                     language,
                     command.opaque,
-                    _UNSET if remark is None else remark,
+                    _UNSET if remark is None else remark_to_send(command),
                     "JSON",
                     command.version,
                 )
@@ -156,7 +156,7 @@ def _members(command: Command) -> Any:
         return fields.raw
     if fields is None and not command.extras:
         return _EMPTY if command.flag & RESPONSE_FLAG else _UNSET
-    return command.ext_fields
+    return command.texts_to_send()
 
 
 def _odd_language(said: str | int | None) -> int:

@@ -23,7 +23,7 @@ from cometmq.proto.header_json import FIELD_SIZE_MIN, JSON, LANGUAGE_NUMBERS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cometmq.proto.command import Buffer
+    from cometmq.proto.buffer import Buffer
     from cometmq.proto.header import H
 
 _PREFIX_SIZE = len('{"code":310,')

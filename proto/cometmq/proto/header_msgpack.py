@@ -19,22 +19,21 @@ import msgspec
 from msgspec import convert
 from msgspec.structs import astuple
 
-from cometmq.proto.command import Command, ReceivedFields
-from cometmq.proto.errors import RemoteProtocolError
+from cometmq.proto.command import Command, ReceivedFields, refuse_non_texts, remark_to_send
+from cometmq.proto.errors import FieldError, RemoteProtocolError
 from cometmq.proto.header import (
     I32,
     REFUSALS,
     Header,
-    fields_of,
     from_texts,
     plan_of,
     refuse_unsayable,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from cometmq.proto.command import Buffer
+    from cometmq.proto.buffer import Buffer
     from cometmq.proto.header import H
 
 # What the unpacker raises beside its own: a type that cannot be a map's key, nesting, sizes. A size
@@ -63,10 +62,17 @@ class ArrayFields(ReceivedFields, frozen=True, gc=False):
     items: list[Any] | None
 
     def read(self, cls: type[H], extras: Mapping[str, str] | None) -> H:
-        """Read the fields as a header class: from the array, or by name where there is none."""
-        if extras is not None and self.items is None:
-            return from_texts(cls, extras)
+        """Read the fields as a header class: from the array, or by name where there is none.
+
+        A field that is in both is refused: whoever checks a signature would see one of them, and
+        whoever serves the request the other.
+        """
         plan = plan_of(cls)
+        if extras is not None:
+            if self.items is None:
+                return from_texts(cls, extras)
+            if twice := plan.wire_names & extras.keys():
+                raise FieldError(cls.__name__, min(twice), "is in the array and an extra, too")
         try:
             return cls(*astuple(convert(self.items, plan.array_struct)))
         except REFUSALS:
@@ -75,6 +81,11 @@ class ArrayFields(ReceivedFields, frozen=True, gc=False):
     def ext_fields(self) -> dict[str, str]:
         """Give the fields as strings by name: none, for an array has no names."""
         return {}
+
+    @property
+    def nameless(self) -> Sequence[Any]:
+        """Give all values."""
+        return self.items or ()
 
 
 class MessagePackCodec:
@@ -118,11 +129,13 @@ class MessagePackCodec:
         if isinstance(fields, Header):
             values = astuple(fields)
             if extras:
-                command.check_extras([field.wire_name for field in fields_of(type(fields))])
+                command.check_extras(plan_of(type(fields)).wire_names)
         elif isinstance(fields, ArrayFields):
             values = fields.items
         elif fields is not None:
-            extras = command.ext_fields
+            extras = command.texts_to_send()
+        if extras:
+            refuse_non_texts(command.code, extras)
         try:
             return _pack(
                 (
@@ -131,7 +144,7 @@ class MessagePackCodec:
                     command.opaque,
                     command.language,
                     command.version,
-                    command.remark,
+                    None if command.remark is None else remark_to_send(command),
                     values,
                     extras,
                 )

@@ -7,12 +7,12 @@ generate theirs: 0.19 µs for the texts of a send's answer where the best loop o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar
 
 import msgspec
 from msgspec import json, structs
 
-from cometmq.proto.errors import FieldError
+from cometmq.proto.errors import FieldError, LocalProtocolError
 from cometmq.proto.header_rules import HeaderField, header_fields, read_items, read_texts
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class HeaderPlan(Generic[S]):
         self.cls = cls
         self.fields = header_fields(cls)
         names = {field.name: field.wire_name for field in self.fields}
+        self.wire_names = frozenset(names.values())
         booleans = [field.name for field in self.fields if field.kind is bool]
         texts = [(field.name, str | None, None) for field in self.fields]
         words = [(name, Literal["true", "false"] | None, None) for name in booleans]
@@ -91,15 +92,21 @@ def _text_writer(
     fields: Sequence[HeaderField], text_struct: type[msgspec.Struct]
 ) -> Callable[[msgspec.Struct], msgspec.Struct]:
     """Make the function from a header to the struct of its texts."""
+    words = {str: "value", bool: '("true" if value else "false")'}
     texts: list[str] = []
-    for field in fields:
-        value = f"header.{field.name}"
-        if field.kind is not str:
-            word = '("true" if value else "false")' if field.kind is bool else "str(value)"
-            value = f"None if (value := {value}) is None else {word}"
-        texts.append(value)
+    for index, field in enumerate(fields):
+        if field.kind is str and field.optional:
+            texts.append(f"header.{field.name}")
+            continue
+        word = words.get(field.kind, "str(value)")
+        none = "None" if field.optional else f"missing({index})"
+        texts.append(f"{word} if (value := header.{field.name}) is not None else {none}")
+
+    def missing(index: int) -> Never:
+        raise LocalProtocolError(str(fields[index].problem("is None, but required")))
+
     function: Callable[[msgspec.Struct], msgspec.Struct] = _generate(
-        f"text_struct({', '.join(texts)})", text_struct=text_struct
+        f"text_struct({', '.join(texts)})", text_struct=text_struct, missing=missing
     )
     return function
 

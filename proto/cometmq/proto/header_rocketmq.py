@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING
 
 from cometmq.proto.command import Command
 from cometmq.proto.errors import LocalProtocolError, RemoteProtocolError
-from cometmq.proto.header import refuse_unsayable
+from cometmq.proto.header import Header, refuse_unsayable
 
 if TYPE_CHECKING:
-    from cometmq.proto.command import Buffer
+    from cometmq.proto.buffer import Buffer
 
 _FIXED = Struct(">hBhiii")  # code, language, version, opaque, flag, size of the remark
 assert _FIXED.size == 17
@@ -66,7 +66,10 @@ class RocketmqCodec:
         try:
             remark = (command.remark or "").encode()
             pairs: list[bytes] = []
-            for name, text in command.ext_fields.items():
+            # Of a header class all names are strings, and a value that is none has no `encode`.
+            is_typed = isinstance(command.fields, Header) and not command.extras
+            texts = command.ext_fields if is_typed else command.texts_to_send()
+            for name, text in texts.items():
                 key, value = name.encode(), text.encode()
                 pairs += (_KEY_SIZE.pack(len(key)), key, _SIZE.pack(len(value)), value)
             fields = b"".join(pairs)
@@ -83,7 +86,7 @@ class RocketmqCodec:
             raise LocalProtocolError(
                 f"command {command.code}, version {command.version} has no ROCKETMQ header: {error}"
             ) from None
-        except UnicodeEncodeError as error:
+        except (UnicodeEncodeError, AttributeError) as error:
             raise refuse_unsayable(error) from error
 
 

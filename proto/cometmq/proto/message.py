@@ -2,21 +2,22 @@
 
 `read_message` checks once that all lengths agree; after that no field can reach outside its
 record. The view holds the buffer that it was made on, so a message kept for long keeps a whole
-answer: keep `message.body` instead. Layout: see `record`.
+answer: keep `message.body` instead. Layout, with the places named here: see `record`.
 """
 
 from __future__ import annotations
 
 import mmap
 import struct
-from typing import TypeAlias
 
 import msgspec
 
 from . import property_names as names
+from .buffer import RecordBuffer
 from .checksum import crc31
+from .compression import decompress
 from .errors import MessageError
-from .host import Host, unpack_host
+from .host import PACKED_IPV4_SIZE, PACKED_IPV6_SIZE, Host, unpack_host
 from .message_id import encode_offset_id
 from .properties import PROPERTIES_SIZE_MAX, decode_properties, find_property, property_finder
 from .record import (
@@ -34,12 +35,20 @@ from .record import (
 )
 from .sysflag import SysFlag
 
-Buffer: TypeAlias = bytes | mmap.mmap
-"""What messages are read from: slices of these are `bytes`."""
-
 _INNER_BATCH = (SysFlag.NEEDS_UNWRAP | SysFlag.INNER_BATCH).value
 _scan = RECORD_SCAN.unpack_from
+_BODY_CRC_AT = 8
+_QUEUE_ID_AT = 12
+_FLAG_AT = 16
+_BORN_TIMESTAMP_AT = 40
 _BORN_HOST_AT = 48
+# These three stand behind the hosts, whose sizes differ: counted back from the body.
+_STORE_HOST_END = 16
+_RECONSUME_TIMES_FROM_BODY = 16
+_PREPARED_OFFSET_FROM_BODY = 12
+_BORN_IPV6 = SysFlag.BORN_HOST_IPV6.value
+_STORE_IPV6 = SysFlag.STORE_HOST_IPV6.value
+_IPV6_MORE = PACKED_IPV6_SIZE - PACKED_IPV4_SIZE
 _U32 = struct.Struct(">I")
 _U16 = struct.Struct(">H")
 _I32 = struct.Struct(">i")
@@ -55,7 +64,7 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
     Two views are equal only if they are the same view: compare `raw`.
     """
 
-    buffer: Buffer
+    buffer: RecordBuffer
     start: int
     end: int
     queue_offset: int
@@ -78,22 +87,24 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
     @property
     def version(self) -> int:
         """1, or 2 for a topic length of two bytes."""
+        # The length of the topic is all that stands between the body and it, and its size is all
+        # that the versions differ in.
         return self.topic_start - self.body_end
 
     @property
     def body_crc(self) -> int:
         """The checksum that was stored with the body."""
-        return self._i32(8)
+        return self._i32(_BODY_CRC_AT)
 
     @property
     def queue_id(self) -> int:
         """The queue of the topic."""
-        return self._i32(12)
+        return self._i32(_QUEUE_ID_AT)
 
     @property
     def flag(self) -> int:
         """The user's flag."""
-        return self._i32(16)
+        return self._i32(_FLAG_AT)
 
     @property
     def physical_offset(self) -> int:
@@ -103,39 +114,49 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
     @property
     def born_timestamp(self) -> int:
         """When its producer made it, ms."""
-        return self._i64(40)
+        return self._i64(_BORN_TIMESTAMP_AT)
 
     @property
     def born_host(self) -> bytes:
         """The producer's host, packed."""
         at = self.start + _BORN_HOST_AT
-        return self.buffer[at : at + (20 if self.sys_flag & 0x10 else 8)]
+        size = PACKED_IPV6_SIZE if self.sys_flag & _BORN_IPV6 else PACKED_IPV4_SIZE
+        return self.buffer[at : at + size]
 
     @property
     def store_timestamp(self) -> int:
         """When a broker stored it, ms."""
-        return self._i64(STORE_TIMESTAMP_AT + (12 if self.sys_flag & 0x10 else 0))
+        return self._i64(STORE_TIMESTAMP_AT + (_IPV6_MORE if self.sys_flag & _BORN_IPV6 else 0))
 
     @property
     def store_host(self) -> bytes:
         """The broker's host, packed."""
-        end = self.body_start - 16
-        return self.buffer[end - (20 if self.sys_flag & 0x20 else 8) : end]
+        end = self.body_start - _STORE_HOST_END
+        size = PACKED_IPV6_SIZE if self.sys_flag & _STORE_IPV6 else PACKED_IPV4_SIZE
+        return self.buffer[end - size : end]
 
     @property
     def reconsume_times(self) -> int:
         """How often it was delivered again."""
-        return self._i32(self.body_start - 16 - self.start)
+        return self._i32(self.body_start - _RECONSUME_TIMES_FROM_BODY - self.start)
 
     @property
     def prepared_transaction_offset(self) -> int:
         """Physical offset of the half message that this one commits, else 0."""
-        return self._i64(self.body_start - 12 - self.start)
+        return self._i64(self.body_start - _PREPARED_OFFSET_FROM_BODY - self.start)
 
     @property
     def body(self) -> bytes:
-        """The body as it is stored: compressed if the flags say so."""
+        """The body as it is stored: compressed if the flags say so. See `plain_body`."""
         return self.buffer[self.body_start : self.body_end]
+
+    def plain_body(self, *, size_max: int) -> bytes:
+        """Return the body as its producer gave it: decompressed, up to `size_max` bytes.
+
+        `MessageError` for a body that does not decompress within it, `MissingLibraryError` for one
+        whose library is not installed. An inner batch is not unwrapped: see `batch`.
+        """
+        return decompress(self.body, self.sys_flag, size_max)
 
     @property
     def topic_raw(self) -> bytes:
@@ -228,6 +249,13 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
         """Return whether the whole record has the checksum at its end; `None` without one."""
         return check_record_crc(self.raw)
 
+    def __repr__(self) -> str:
+        return (
+            f"<StoredMessage {self.topic_raw.decode('utf-8', 'replace')!r}, queue {self.queue_id},"
+            f" offset {self.queue_offset}, id {self.message_id},"
+            f" body of {self.body_end - self.body_start} bytes>"
+        )
+
     def _i32(self, at: int) -> int:
         value: int = _I32.unpack_from(self.buffer, self.start + at)[0]
         return value
@@ -237,12 +265,15 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
         return value
 
 
-def read_message(buffer: Buffer, start: int = 0) -> StoredMessage:
+def read_message(buffer: RecordBuffer, start: int = 0) -> StoredMessage:
     """Return a view of the record at `start`; what follows it does not matter.
 
     `MessageError`, with the place, if the record is cut short or its lengths do not agree. The
-    checksums are not looked at.
+    checksums are not looked at. Of a memoryview or a bytearray, copy the record first (what is read
+    in place must not change): they are a TypeError. `MessageList` does that for a whole answer.
     """
+    if buffer.__class__ is not bytes and not isinstance(buffer, bytes | mmap.mmap):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+        raise TypeError(f"read_message reads bytes or a map of a file, not {type(buffer).__name__}")
     sys_flag: int
     body_size: int
     topic_size: int
@@ -251,8 +282,9 @@ def read_message(buffer: Buffer, start: int = 0) -> StoredMessage:
         size, magic, queue_offset, sys_flag, body_size = _scan(buffer, start)
         body_start = start + HEAD_SIZE
         if sys_flag & HOSTS_MASK:
-            body_start += 24 if sys_flag & HOSTS_MASK == HOSTS_MASK else 12
-            body_size = _U32.unpack_from(buffer, body_start - 4)[0]
+            both = sys_flag & HOSTS_MASK == HOSTS_MASK
+            body_start += 2 * _IPV6_MORE if both else _IPV6_MORE
+            body_size = _U32.unpack_from(buffer, body_start - _U32.size)[0]
         body_end = body_start + body_size
         if magic == MAGIC_V1:
             topic_start, topic_size_max = body_end + 1, TOPIC_SIZE_V1_MAX

@@ -12,6 +12,8 @@ from .record import HEAD_SIZE, HOSTS_MASK, MAGIC_V1, RECORD_SCAN, TOPIC_SIZE_V1_
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from .buffer import Buffer
+
 _scan = RECORD_SCAN.unpack_from
 _u16 = struct.Struct(">H").unpack_from
 
@@ -24,14 +26,18 @@ class MessageList:
     """A lazy list over an answer's body; finding the next message is all that iterating does.
 
     The body is copied once if it is a view of a receive buffer, so that the messages may outlive
-    it. It is walked as far as the caller goes: `MessageError` comes after the messages before the
-    malformed one.
+    it. No body, as of an answer that found nothing, is a list of none. It is walked as far as the
+    caller goes: `MessageError` comes after the messages before the malformed one.
     """
 
     __slots__ = ("raw",)
 
-    def __init__(self, raw: bytes | memoryview) -> None:
-        self.raw = bytes(raw)
+    def __init__(self, raw: Buffer | None) -> None:
+        self.raw = b"" if raw is None else bytes(raw)
+
+    def __repr__(self) -> str:
+        # Not their count: that would walk it, and may raise.
+        return f"<MessageList of {len(self.raw)} bytes>"
 
     def __len__(self) -> int:
         """Count the messages, which walks the whole body."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 
-from cometmq.proto.bodies import decode_properties, encode_properties
+from cometmq.proto.bodies import decode_settings, encode_settings
 from cometmq.proto.errors import RemoteProtocolError
 
 
 def check(data: bytes) -> None:
     with contextlib.suppress(RemoteProtocolError):
-        properties = decode_properties(data)
-        assert decode_properties(encode_properties(properties)) == properties
+        properties = decode_settings(data)
+        assert decode_settings(encode_settings(properties)) == properties

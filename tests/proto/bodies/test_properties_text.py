@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 from tests.proto.bodies.wire_bodies import BODIES, WireBody
 
-from cometmq.proto.bodies import decode_properties, encode_properties
+from cometmq.proto.bodies import decode_settings, encode_settings
 from cometmq.proto.codes import RequestCode
 from cometmq.proto.errors import BodyError
 
@@ -46,7 +46,7 @@ CODES = {
     ],
 )
 def test_texts_are_read_by_javas_rules(text: str, expected: dict[str, str]) -> None:
-    assert decode_properties(text.encode()) == expected
+    assert decode_settings(text.encode()) == expected
 
 
 @pytest.mark.parametrize(
@@ -60,24 +60,24 @@ def test_texts_are_read_by_javas_rules(text: str, expected: dict[str, str]) -> N
 )
 def test_what_is_malformed_is_refused_with_its_line(data: bytes, problem: str) -> None:
     with pytest.raises(BodyError, match=problem):
-        decode_properties(data)
+        decode_settings(data)
 
 
 @pytest.mark.parametrize(
     "body", [body for body in BODIES if body.code in CODES], ids=lambda body: body.name
 )
 def test_a_captured_text_is_written_again_to_the_byte(body: WireBody) -> None:
-    assert encode_properties(decode_properties(body.data)) == body.data
+    assert encode_settings(decode_settings(body.data)) == body.data
 
 
 def test_what_java_would_mistake_is_escaped() -> None:
-    assert encode_properties({"#a b": " x\\", "c=:": "é\n😀:="}) == (
+    assert encode_settings({"#a b": " x\\", "c=:": "é\n😀:="}) == (
         b"\\#a\\ b=\\ x\\\\\nc\\=\\:=\\u00E9\\n\\uD83D\\uDE00:=\n"
     )
 
 
 @given(st.dictionaries(st.text(), st.text()))
 def test_what_is_written_reads_back(properties: dict[str, str]) -> None:
-    text = encode_properties(properties)
+    text = encode_settings(properties)
     assert text.isascii()
-    assert decode_properties(text) == properties
+    assert decode_settings(text) == properties

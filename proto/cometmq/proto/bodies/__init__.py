@@ -1,6 +1,6 @@
 """The bodies of the commands as typed classes; the two tables say which command carries which.
 
-Not in the tables, since these bodies are no JSON: messages, properties texts (`decode_properties`),
+Not in the tables, since these bodies are no JSON: messages, settings (`decode_settings`),
 the timer check point (`TimerCheckPoint`), and those that need a look at the header first:
 `decode_registration` for 103 and `decode_reset_offsets` for 220 of an unknown form.
 """
@@ -17,7 +17,7 @@ from cometmq.proto.bodies.assignment import (
     SetMessageRequestMode,
 )
 from cometmq.proto.bodies.connections import (
-    Connection,
+    ClientConnection,
     ConsumerConnections,
     ProducerConnections,
     ProducerInfo,
@@ -71,7 +71,7 @@ from cometmq.proto.bodies.offsets import (
     decode_reset_offsets,
 )
 from cometmq.proto.bodies.pop import BatchAck, BatchAcks
-from cometmq.proto.bodies.properties_text import decode_properties, encode_properties
+from cometmq.proto.bodies.properties_text import decode_settings, encode_settings
 from cometmq.proto.bodies.registration import (
     RegisterBrokerBody,
     decode_registration,
@@ -137,8 +137,8 @@ __all__ = [
     "BrokerStats",
     "BrokerStatsItem",
     "CheckClientConfig",
+    "ClientConnection",
     "ClusterInfo",
-    "Connection",
     "ConsumeFromWhere",
     "ConsumeMessageDirectlyResult",
     "ConsumeQueueData",
@@ -213,11 +213,11 @@ __all__ = [
     "TopicQueueMappingInfo",
     "TopicRouteData",
     "TopicStats",
-    "decode_properties",
     "decode_registration",
     "decode_reset_offsets",
+    "decode_settings",
     "encode_compressed",
-    "encode_properties",
+    "encode_settings",
 ]
 
 REQUEST_BODIES: Final[dict[int, type[Body]]] = {

@@ -8,7 +8,7 @@ from cometmq.proto.body import Body, empty_table, preset, wire
 from cometmq.proto.header import I32, I64
 
 
-class Connection(Body):
+class ClientConnection(Body):
     """One client of a group."""
 
     client_addr: str | None = None
@@ -22,7 +22,7 @@ class Connection(Body):
 class ConsumerConnections(Body):
     """The answer to 203."""
 
-    connection_set: tuple[Connection, ...] = preset(())
+    connection_set: tuple[ClientConnection, ...] = preset(())
     consume_from_where: ConsumeFromWhere | None = None
     consume_type: ConsumeType | None = None
     message_model: MessageModel | None = None
@@ -32,7 +32,7 @@ class ConsumerConnections(Body):
 class ProducerConnections(Body):
     """The answer to 204."""
 
-    connection_set: tuple[Connection, ...] = preset(())
+    connection_set: tuple[ClientConnection, ...] = preset(())
 
 
 class ProducerInfo(Body):

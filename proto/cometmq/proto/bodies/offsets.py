@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cometmq.proto.bodies.data_version import DataVersion
 from cometmq.proto.bodies.message_queue import MessageQueue
 from cometmq.proto.body import Body, empty_table, preset
 from cometmq.proto.errors import BodyError
-from cometmq.proto.fastjson import Buffer, loads
+from cometmq.proto.fastjson import loads
 from cometmq.proto.header import I32, I64
+
+if TYPE_CHECKING:
+    from cometmq.proto.buffer import Buffer
 
 
 class ResetOffsets(Body):
@@ -44,7 +47,7 @@ class ResetOffsetList(Body):
         )
 
 
-def decode_reset_offsets(data: Buffer) -> ResetOffsets:
+def decode_reset_offsets(data: Buffer | None) -> ResetOffsets:
     """Read the body of 220 in either of its forms."""
     tree: Any = loads(data)
     if not isinstance(tree, dict):

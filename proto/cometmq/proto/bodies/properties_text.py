@@ -3,6 +3,8 @@ r"""Settings as Java properties text: the bodies of 25, 26, 318 and 319, and `br
 A line is `key=value`; `:` or a blank separates too. `#` and `!` begin a comment. A backslash at the
 end of a line joins the next one to it; otherwise it escapes what follows: `\t \n \r \f`, `\uXXXX`,
 and any other character as itself. The value is all of the rest of the line, blanks at its end too.
+
+Not to be taken for the properties of a message: `cometmq.proto.properties`.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from cometmq.proto.errors import BodyError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from cometmq.proto.fastjson import Buffer
+    from cometmq.proto.buffer import Buffer
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _BLANKS = " \t\f"
@@ -28,13 +30,13 @@ _LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _LETTER_OF = {character: letter for letter, character in _LETTERS.items()}
 
 
-def decode_properties(data: Buffer) -> dict[str, str]:
-    r"""Read a properties text in UTF-8; of equal keys the last wins.
+def decode_settings(data: Buffer | None) -> dict[str, str]:
+    r"""Read a properties text in UTF-8; of equal keys the last wins, and no body has no settings.
 
     `BodyError` for a malformed `\uXXXX` and for text that is not UTF-8.
     """
     try:
-        text = bytes(data).decode()
+        text = bytes(data or b"").decode()
     except UnicodeDecodeError as error:
         raise BodyError(f"properties: not UTF-8 at byte {error.start}") from None
     properties: dict[str, str] = {}
@@ -47,7 +49,7 @@ def decode_properties(data: Buffer) -> dict[str, str]:
     return properties
 
 
-def encode_properties(properties: Mapping[str, str]) -> bytes:
+def encode_settings(properties: Mapping[str, str]) -> bytes:
     """Write a properties text in ASCII, in the order given, that reads back as the same."""
     return "".join(
         f"{_TO_ESCAPE_IN_KEY.sub(_escaped, key)}={_TO_ESCAPE.sub(_escaped, value)}\n"

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import Any, Final, Never
+from typing import TYPE_CHECKING, Any, Final, Never
 
 import msgspec
 
@@ -25,7 +25,10 @@ from cometmq.proto.bodies.data_version import DataVersion
 from cometmq.proto.bodies.topics import TopicConfig, TopicConfigTable, TopicQueueMappingInfo
 from cometmq.proto.body import Body, preset
 from cometmq.proto.errors import BodyError
-from cometmq.proto.fastjson import SIZE_MAX, Buffer, dumps, loads
+from cometmq.proto.fastjson import SIZE_MAX, dumps, loads
+
+if TYPE_CHECKING:
+    from cometmq.proto.buffer import Buffer
 
 VERSION_WITH_WRAPPER: Final = 37
 """Brokers before 3.0.11 send the topic table alone."""
@@ -45,13 +48,13 @@ class RegisterBrokerBody(Body):
 
 
 def decode_registration(
-    data: Buffer, *, version: int, compressed: bool = False, size_max: int = SIZE_MAX
+    data: Buffer | None, *, version: int, compressed: bool = False, size_max: int = SIZE_MAX
 ) -> RegisterBrokerBody:
     """Read the body of 103 as the sender's version and the header field `compressed` say.
 
     No body is an empty table. `size_max` bounds the inflated size.
     """
-    if len(data) == 0:
+    if data is None or len(data) == 0:
         return RegisterBrokerBody()
     if version < VERSION_WITH_WRAPPER:
         return RegisterBrokerBody(topic_config_serialize_wrapper=TopicConfigTable.decode(data))

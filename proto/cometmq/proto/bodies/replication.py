@@ -9,11 +9,11 @@ import msgspec
 
 from cometmq.proto.bodies.data_version import DataVersion
 from cometmq.proto.body import Body, empty_table, preset
-from cometmq.proto.errors import BodyError
+from cometmq.proto.errors import BodyError, LocalProtocolError
 from cometmq.proto.header import I32, I64
 
 if TYPE_CHECKING:
-    from cometmq.proto.fastjson import Buffer
+    from cometmq.proto.buffer import Buffer
 
 
 class HAConnection(Body):
@@ -89,10 +89,10 @@ class TimerCheckPoint(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     data_version: DataVersion = DataVersion()
 
     @classmethod
-    def decode(cls, data: Buffer) -> Self:
+    def decode(cls, data: Buffer | None) -> Self:
         """Read the 56 bytes."""
-        if len(data) != _TIMER_CHECK_POINT.size:
-            raise BodyError(f"TimerCheckPoint: {len(data)} bytes, expected 56")
+        if data is None or len(data) != _TIMER_CHECK_POINT.size:
+            raise BodyError(f"TimerCheckPoint: {len(data or b'')} bytes, expected 56")
         read, flushed, queued, master, state, timestamp, counter = _TIMER_CHECK_POINT.unpack(data)
         return cls(
             last_read_time_ms=read,
@@ -103,14 +103,17 @@ class TimerCheckPoint(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         )
 
     def encode(self) -> bytes:
-        """Write the 56 bytes."""
+        """Write the 56 bytes; a LocalProtocolError for a number that has no 64 bits."""
         version = self.data_version
-        return _TIMER_CHECK_POINT.pack(
-            self.last_read_time_ms,
-            self.last_timer_log_flush_pos,
-            self.last_timer_queue_offset,
-            self.master_timer_queue_offset,
-            version.state_version,
-            version.timestamp,
-            version.counter,
-        )
+        try:
+            return _TIMER_CHECK_POINT.pack(
+                self.last_read_time_ms,
+                self.last_timer_log_flush_pos,
+                self.last_timer_queue_offset,
+                self.master_timer_queue_offset,
+                version.state_version,
+                version.timestamp,
+                version.counter,
+            )
+        except struct.error as error:
+            raise LocalProtocolError(f"TimerCheckPoint: {error}") from None
