@@ -72,6 +72,16 @@ test: install ## Run the fast tests.
 test-slow: install ## Run the tests that take longer: wheels per extra, long properties.
 	$(BIN)/pytest -q -m slow -rs --durations=10
 
+.PHONY: test-pythons
+test-pythons: ## Run the fast tests on each other Python from 3.11 on that is installed here.
+	@set -e; for version in 3.11 3.12 3.13; do \
+	  python=$$(ls -d $$HOME/.pyenv/versions/$$version.*/bin/python3 2>/dev/null | tail -1 || true); \
+	  python=$${python:-$$(command -v python$$version || true)}; \
+	  if [ -z "$$python" ] || ! $$python --version >/dev/null 2>&1; then echo "=== no Python $$version here"; continue; fi; \
+	  echo "=== $$($$python --version)"; \
+	  $(MAKE) --no-print-directory test PYTHON=$$python VENV=.venv-$$version; \
+	done
+
 .PHONY: coverage
 coverage: install ## Fail under 98 % branch coverage of proto.
 	$(BIN)/pytest -q -m 'not slow and not spark' tests/proto --cov=cometmq.proto --cov-fail-under=98
@@ -119,5 +129,5 @@ lock: ## Make requirements/*.txt anew from pyproject.toml (needs uv).
 
 .PHONY: clean
 clean: ## Remove what make made.
-	rm -rf $(VENV) dist build site .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .venv-* dist build site .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

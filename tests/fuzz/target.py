@@ -17,7 +17,7 @@ CORPUS = FOLDER / "corpus"
 FINDINGS = CORPUS / "findings"
 
 INPUT_SIZE_MAX = 8192
-# One input of that size takes microseconds; a second of it is a finding.
+# One input of that size takes microseconds; so many seconds of it are a finding.
 SECONDS_MAX = 5
 
 

@@ -112,5 +112,11 @@ def test_what_is_not_a_header_is_a_remote_error(raw: bytes) -> None:
 def test_as_many_extras_as_fields_max_may_come() -> None:
     fields = {str(n): "" for n in range(64)}
     assert read(MESSAGEPACK.encode(Command(0, fields))).ext_fields == fields
-    with pytest.raises(RemoteProtocolError, match="65 extras exceed fields_max 64"):
+    with pytest.raises(RemoteProtocolError, match="65 fields exceed fields_max 64"):
         read(MESSAGEPACK.encode(Command(0, fields | {"x": "y"})))
+
+
+def test_as_many_fields_as_fields_max_may_come() -> None:
+    assert read(pack(1, 0, 0, 0, 0, None, ["t"] * 60, {str(n): "" for n in range(4)})).code == 1
+    with pytest.raises(RemoteProtocolError, match="1000000 fields exceed fields_max 64"):
+        read(pack(1, 0, 0, 0, 0, None, [[]] * 1_000_000))

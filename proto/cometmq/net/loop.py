@@ -41,9 +41,10 @@ ACCEPTS_AT_ONCE_MAX = 64
 class LoopPeer(Peer, asyncio.Protocol):
     """A connection on an asyncio or uvloop loop."""
 
-    __slots__ = ("_transport",)
+    __slots__ = ("_joins", "_transport")
 
     _transport: asyncio.Transport
+    _joins: bool
 
     async def call(self, request: Command, *, timeout_ms: int) -> Command:
         """Ask, and wait for the response.
@@ -76,6 +77,8 @@ class LoopPeer(Peer, asyncio.Protocol):
         """Begin: called by the loop."""
         # uvloop's transports are no subclass of asyncio's, only the same in all but name.
         self._transport = cast("asyncio.Transport", transport)
+        # Asyncio's own `writelines` does not notice, from 3.12 on, that its buffer is full.
+        self._joins = isinstance(transport, asyncio.Transport)
         name: tuple[Any, ...] | None = transport.get_extra_info("peername")
         # One that is gone already has no name, and is nobody to tell the owner of.
         if name is None or not self.open(
@@ -99,7 +102,10 @@ class LoopPeer(Peer, asyncio.Protocol):
         self._transport.write(data)
 
     def _write_all(self, buffers: list[Buffer]) -> None:
-        self._transport.writelines(buffers)
+        if self._joins:
+            self._transport.write(b"".join(buffers))
+        else:
+            self._transport.writelines(buffers)
 
     def _unsent_size(self) -> int:
         return self._transport.get_write_buffer_size()

@@ -104,9 +104,10 @@ class MessagePackCodec:
         # Checked here and not by its type, for msgspec would copy the list.
         if fields.items is not None and type(fields.items) is not list:
             raise RemoteProtocolError("MessagePack header: the fields are no array")
-        if extras is not None and len(extras) > fields_max:
+        count = len(fields.items or ()) + len(extras or ())
+        if count > fields_max:
             raise RemoteProtocolError(
-                f"MessagePack header: {len(extras)} extras exceed fields_max {fields_max}"
+                f"MessagePack header: {count} fields exceed fields_max {fields_max}"
             )
         return Command(
             found.code,
