@@ -73,10 +73,11 @@ test-slow: install ## Run the tests that take longer: wheels per extra, long pro
 	$(BIN)/pytest -q -m slow -rs --durations=10
 
 .PHONY: test-pythons
-test-pythons: ## Run the fast tests on each other Python from 3.11 on that is installed here.
+test-pythons: install ## Run the fast tests on the other Pythons, 3.11 to 3.13, that are installed here.
 	@set -e; for version in 3.11 3.12 3.13; do \
 	  python=$$(ls -d $$HOME/.pyenv/versions/$$version.*/bin/python3 2>/dev/null | tail -1 || true); \
 	  python=$${python:-$$(command -v python$$version || true)}; \
+	  if $(BIN)/python --version | grep -q " $$version\."; then continue; fi; \
 	  if [ -z "$$python" ] || ! $$python --version >/dev/null 2>&1; then echo "=== no Python $$version here"; continue; fi; \
 	  echo "=== $$($$python --version)"; \
 	  $(MAKE) --no-print-directory test PYTHON=$$python VENV=.venv-$$version; \
