@@ -70,7 +70,7 @@ test: install ## Run the fast tests.
 
 .PHONY: test-slow
 test-slow: install ## Run the tests that take longer: wheels per extra, long properties.
-	$(BIN)/pytest -q -m slow -rs --durations=10
+	$(BIN)/pytest -q -m slow -rs --durations=10 --ignore-glob='tests/interop/test_store_*'
 
 .PHONY: test-pythons
 test-pythons: install ## Run the fast tests on the other Pythons, 3.11 to 3.13, that are installed here.
