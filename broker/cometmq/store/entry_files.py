@@ -237,7 +237,7 @@ class EntryFiles:
             if count:
                 break
             self._shelf.disk.open_files.close(self, number)  # Opened to be written, it is grown.
-        if cut is not None:
+        if cut is not None and not self._shelf.disk.read_only:
             self._erase()
             self._note_names()  # Those that the stopped process made may not be on disk yet.
         elif self._shelf.disk.is_whole:

@@ -1,0 +1,156 @@
+"""Reading a store that another process has open, that was killed, or that was shut down."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.crash.disk import SimulatedFileSystem
+from tests.store.records import HOST
+
+from cometmq.proto.message import read_message
+from cometmq.proto.sysflag import SysFlag
+from cometmq.store.config import Flush, StoreConfig
+from cometmq.store.errors import NotAStoreError
+from cometmq.store.message_store import MessageStore
+from cometmq.store.reading import ReadStatus
+from cometmq.store.store_reader import StoreReader
+from cometmq.store.turn import Origin
+
+if TYPE_CHECKING:
+    from tests.crash.disk import Operation
+
+ROOT = "/s"
+CONFIG = StoreConfig(
+    segment_size=8192,
+    consume_queue_file_size=20 * 10,
+    batch_consume_queue_file_size=46 * 5,
+    index_slots=16,
+    index_items=300,
+    flush=Flush.ASYNC,
+    retention_size_max=4 * 8192,
+    checkpoint_bytes=8192,
+)
+
+
+class Broker:
+    """A store that is written while others read it."""
+
+    def __init__(self, config: StoreConfig = CONFIG) -> None:
+        self.disk = SimulatedFileSystem()
+        self.now_ms = 1_700_000_000_000
+        self.count = 0
+        self.store = MessageStore.open(
+            ROOT,
+            config,
+            now_ms=self.now_ms,
+            filesystem=self.disk,
+            is_batch_topic=lambda topic: topic == "Batches",
+            threads=False,
+        )
+
+    def put(self, count: int) -> None:
+        for _ in range(count):
+            self.count += 1
+            body = b"%06d" % self.count * 20
+            self.store.put("T", 1, body, b"", Origin(self.now_ms, self.now_ms, HOST))
+            origin = Origin(self.now_ms, self.now_ms, HOST, int(SysFlag.INNER_BATCH))
+            self.store.put("Batches", 0, body, b"INNER_NUM\x013\x02", origin)
+            self.store.commit()
+
+    def upkeep(self, seconds: int = 3) -> None:
+        for _ in range(seconds):
+            self.now_ms += 1000
+            while self.store.tick(self.now_ms):
+                self.store.run_jobs()
+            self.store.run_jobs()
+
+
+def read_only(disk: SimulatedFileSystem) -> SimulatedFileSystem:
+    """The disk as another process sees it that may not change it."""
+
+    def refuse(operation: Operation) -> None:
+        raise AssertionError(operation)
+
+    other = disk.other_process()
+    other.hook = refuse
+    return other
+
+
+def numbers(reader: StoreReader, topic: str, queue_id: int) -> list[int]:
+    found: list[int] = []
+    offset = reader.min_offset(topic, queue_id)
+    while offset < reader.max_offset(topic, queue_id):
+        result = reader.read(topic, queue_id, offset, 8)
+        assert result.status is ReadStatus.FOUND
+        for piece in result.slices:
+            data, at = bytes(piece), 0
+            while at < len(data):
+                message = read_message(data, at)
+                found.append(int(bytes(message.body[:6])))
+                at = message.end
+        offset = result.next_begin_offset
+    return found
+
+
+def test_a_store_in_use_is_read_without_a_lock_and_without_changing_a_byte() -> None:
+    broker = Broker()
+    broker.put(30)
+    broker.upkeep()
+    reader = StoreReader(ROOT, filesystem=read_only(broker.disk))
+    broker.disk.hook = None
+    assert reader.opened_by is not None
+    assert (reader.topics(), reader.queues("T")) == (["Batches", "T"], [1])
+    assert numbers(reader, "T", 1) == list(range(1, 31))
+    assert numbers(reader, "Batches", 0) == list(range(1, 31))
+    assert reader.max_offset("Batches", 0) == 90
+    broker.put(5)
+    broker.upkeep()
+    assert reader.max_offset("T", 1) == 30
+    reader.refresh()
+    assert numbers(reader, "T", 1) == list(range(1, 36))
+    reader.close()
+
+
+def test_segments_that_go_and_come_while_it_reads_are_noticed() -> None:
+    broker = Broker()
+    broker.put(40)
+    broker.upkeep(1)
+    reader = StoreReader(ROOT, filesystem=broker.disk.other_process())
+    assert reader.max_offset("T", 1) == 0  # Not written yet.
+    broker.put(200)
+    broker.upkeep(40)
+    assert broker.store.first_offset > 0
+    result = reader.read("T", 1, 0, 8)
+    assert result.status in (ReadStatus.OFFSET_TOO_SMALL, ReadStatus.NO_MESSAGE_IN_QUEUE)
+    reader.refresh()
+    kept = numbers(reader, "T", 1)
+    assert kept == list(range(kept[0], 241))
+    reader.close()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_store_that_nobody_has_open_is_served_as_far_as_it_is_surely_right(clean: bool) -> None:
+    broker = Broker(replace(CONFIG, retention_size_max=None))
+    broker.put(60)
+    broker.upkeep(5)
+    broker.put(3)
+    broker.now_ms += 1
+    disk = broker.disk
+    if clean:
+        assert broker.store.close(broker.now_ms)
+    else:
+        broker.upkeep(2)
+        disk = disk.kill()
+    reader = StoreReader(ROOT, filesystem=read_only(disk))
+    assert reader.opened_by is None
+    assert numbers(reader, "T", 1) == list(range(1, 64 if clean else 61))
+    assert reader.read("nothing", 0, 0, 1).status is ReadStatus.NO_MESSAGE_IN_QUEUE
+    reader.close()
+
+
+def test_a_folder_that_is_no_store_is_refused() -> None:
+    disk = SimulatedFileSystem()
+    with pytest.raises(NotAStoreError, match="no such folder"):
+        StoreReader(ROOT, filesystem=disk)
