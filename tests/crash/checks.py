@@ -5,10 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.crash.history import BrokenPromise
-from tests.crash.oracle import ROOT, Log, consume_queues, index_files, index_items, read_log
+from tests.crash.oracle import (
+    INNER_BATCH,
+    ROOT,
+    Log,
+    Record,
+    batch_queues,
+    consume_queues,
+    index_files,
+    index_items,
+    read_log,
+)
 
 if TYPE_CHECKING:
-    from tests.crash.history import Sent
+    from tests.crash.history import History, Sent
     from tests.crash.subject import Subject
 
     from cometmq.store.config import StoreConfig
@@ -32,29 +42,49 @@ def log_of(disk: FileSystem, root: str = ROOT) -> Log:
     return read_log({int(name): data for name, data in files.items()})
 
 
-def check_queues(subject: Subject, log: Log, *, only_synced: bool = False) -> None:
+def check_queues(
+    subject: Subject, log: Log, history: History, *, only_synced: bool = False
+) -> None:
     """Read every queue through the store and compare it, message by message.
 
     With `only_synced` nothing may be readable that the store does not claim to be synced.
     """
-    by_queue: dict[tuple[str, int], list[tuple[int, int, bytes]]] = {}
+    by_queue: dict[tuple[str, int], list[Record]] = {
+        (sent.topic, sent.queue_id): [] for sent in history.committed
+    }
     for record in log.records:
-        messages = by_queue.setdefault((record.topic, record.queue_id), [])
-        messages.append((record.queue_offset, record.physical_offset + record.size, record.body))
-    for (topic, queue_id), messages in by_queue.items():
-        if [message[0] for message in messages] != list(range(len(messages))):
-            raise BrokenPromise(f"{topic}/{queue_id}: queue offsets with holes or twice")
-        minimum, maximum = subject.range_of(topic, queue_id)
-        may_wait = sum(1 for message in messages if message[1] > subject.synced_offset)
-        readable = len(messages) - (may_wait if only_synced else 0)
-        if minimum != 0 or maximum > len(messages) or (maximum != readable):
-            raise BrokenPromise(
-                f"{topic}/{queue_id}: offsets {minimum} to {maximum} are readable,"
-                f" not 0 to {readable}"
-            )
-        bodies = subject.read_all(topic, queue_id)
-        if bodies != [message[2] for message in messages[:maximum]]:
+        if record.physical_offset >= subject.first_offset and history.is_alive(record):
+            by_queue[record.topic, record.queue_id].append(record)
+    for (topic, queue_id), records in by_queue.items():
+        synced = subject.synced_offset if only_synced else log.end
+        _check_queue(subject, records, history.next_queue_offset(topic, queue_id), synced)
+        readable = [record.body for record in records if record.physical_offset < synced]
+        if subject.read_all(topic, queue_id) != readable:
             raise BrokenPromise(f"{topic}/{queue_id}: other messages are read than were put")
+    for topic, queue_id in by_queue:
+        ends = history.next_queue_offset(topic, queue_id)
+        first, end = subject.range_of(topic, queue_id)
+        if not by_queue[topic, queue_id] and (first, end) != (ends, ends):
+            raise BrokenPromise(f"{topic}/{queue_id}: {first} to {end} is empty, and not at {ends}")
+
+
+def _check_queue(subject: Subject, records: list[Record], next_offset: int, synced: int) -> None:
+    """Compare the offsets of a queue with its records in the log."""
+    if not records:
+        return
+    name = f"{records[0].topic}/{records[0].queue_id}"
+    first = end = readable = records[0].queue_offset
+    for record in records:
+        if record.queue_offset != end:
+            raise BrokenPromise(f"{name}: queue offsets with holes or twice")
+        end += record.batch_size
+        if record.physical_offset < synced:
+            readable = end
+    if end != next_offset:
+        raise BrokenPromise(f"{name}: ends at {end}, and {next_offset} comes next")
+    found = subject.range_of(records[0].topic, records[0].queue_id)
+    if found != (first, readable):
+        raise BrokenPromise(f"{name}: offsets {found} are readable, not {first} to {readable}")
 
 
 def check_promised(subject: Subject, promised: list[Sent]) -> None:
@@ -64,37 +94,83 @@ def check_promised(subject: Subject, promised: list[Sent]) -> None:
         key = (sent.topic, sent.queue_id)
         if key not in bodies:
             bodies[key] = subject.read_all(*key)
-        if bodies[key][sent.queue_offset : sent.queue_offset + 1] != [sent.body]:
+        if sent.physical_offset >= subject.first_offset and sent.body not in bodies[key]:
             raise BrokenPromise(f"{key}: message {sent.queue_offset} was promised, and is lost")
 
 
-def check_files(disk: FileSystem, log: Log, config: StoreConfig, root: str = ROOT) -> None:
+def check_files(
+    disk: FileSystem, log: Log, history: History, config: StoreConfig, root: str = ROOT
+) -> None:
     """Compare the files of the ConsumeQueues and of the index, byte for byte, after a shutdown."""
-    _check_queue_files(disk, log, f"{root}/consumequeue", config.consume_queue_file_size)
-    _check_index_files(disk, log, f"{root}/index", config)
+    alive = Log([record for record in log.records if history.is_alive(record)], log.start, log.end)
+    for folder, queues, file_size, entry_size in (
+        ("consumequeue", consume_queues(alive), config.consume_queue_file_size, 20),
+        ("batchconsumequeue", batch_queues(alive), config.batch_consume_queue_file_size, 46),
+    ):
+        for (topic, queue_id), entries in queues.items():
+            path = f"{root}/{folder}/{topic}/{queue_id}"
+            first = _check_queue_files(disk, log, path, entries, file_size, entry_size)
+            if entry_size == 20 and first != min(entries):
+                raise BrokenPromise(f"{path}: entry {min(entries)} stands at {first}")
+    _check_index_files(disk, log, history, f"{root}/index", config)
 
 
-def _check_queue_files(disk: FileSystem, log: Log, root: str, file_size: int) -> None:
-    for (topic, queue_id), entries in consume_queues(log).items():
-        expected = b"".join(entries[number] for number in sorted(entries))
-        folder = f"{root}/{topic}/{queue_id}"
-        files = files_of(disk, folder)
-        found = b"".join(files[name] for name in sorted(files))
-        if [int(name) for name in sorted(files)] != list(range(0, len(found), file_size)):
-            raise BrokenPromise(f"{folder}: files {sorted(files)} are no row")
-        if found.rstrip(b"\0") != expected.rstrip(b"\0"):
-            raise BrokenPromise(f"{folder}: the entries are not those of the log")
+def _check_queue_files(
+    disk: FileSystem, log: Log, folder: str, entries: dict[int, bytes], file_size: int, size: int
+) -> int:
+    """Compare the files of one queue; returns the place of the first entry that is in the log."""
+    expected = [entries[number] for number in sorted(entries)]
+    files = files_of(disk, folder)
+    names = sorted(files)
+    data = b"".join(files[name] for name in names)
+    start = int(names[0]) if names else 0
+    if [int(name) for name in names] != list(range(start, start + len(data), file_size)):
+        raise BrokenPromise(f"{folder}: files {names} are no row")
+    found = [data[at : at + size] for at in range(0, len(data), size)]
+    while found and not any(found[-1]):
+        found.pop()
+    before = found[: -len(expected)]
+    if found[-len(expected) :] != expected:
+        raise BrokenPromise(f"{folder}: the entries are not those of the log")
+    if any(int.from_bytes(entry[:8], "big") >= log.start for entry in before if log.start):
+        raise BrokenPromise(f"{folder}: entries of no record stand in front of the first")
+    return start // size + len(before)
 
 
-def _check_index_files(disk: FileSystem, log: Log, root: str, config: StoreConfig) -> None:
+def _check_index_files(
+    disk: FileSystem, log: Log, history: History, root: str, config: StoreConfig
+) -> None:
     files = files_of(disk, root)
-    made = index_files(index_items(log), config.index_slots, config.index_items)
+    known = {record.physical_offset: record for record in log.records}
+    ever = [known.get(sent.physical_offset) or _as_record(sent) for sent in history.committed]
+    made = index_files(index_items(Log(ever)), config.index_slots, config.index_items)
+    made = [each for each in made if _end_offset(each) >= log.start]
     found = [files[name] for name in sorted(files)]
-    if len(found) > len(made) and not any(found[-1][40:]):
+    if found and not any(found[-1][40:]):
         found.pop()  # Made ahead, or left empty.
+    found = [each for each in found if _end_offset(each) >= log.start]
     if len(found) != len(made):
         raise BrokenPromise(f"{len(found)} index files, not {len(made)}: {sorted(files)}")
     for number, (ours, theirs) in enumerate(zip(made, found, strict=True)):
         # The header's times may differ.
         if ours[16:] != theirs[16 : len(ours)] or theirs[len(ours) :].strip(b"\0"):
             raise BrokenPromise(f"index file {number} is not what the log makes")
+
+
+def _end_offset(index_file: bytes) -> int:
+    return int.from_bytes(index_file[24:32], "big")
+
+
+def _as_record(sent: Sent) -> Record:
+    flag = INNER_BATCH if "INNER_NUM" in sent.properties else 0
+    return Record(
+        sent.physical_offset,
+        sent.size,
+        sent.topic,
+        sent.queue_id,
+        sent.queue_offset,
+        flag,
+        sent.stored_ms,
+        sent.body,
+        sent.properties,
+    )

@@ -20,6 +20,9 @@ class Sent(NamedTuple):
     size: int
     body: bytes
     properties: dict[str, str]
+    stored_ms: int = 0
+    batch_size: int = 1
+    """How many messages its record holds."""
 
     @property
     def end(self) -> int:
@@ -57,6 +60,12 @@ class History:
     clean shutdown  every committed message is there, also after a power cut
     ==============  ===========================================================================
 
+    What a quota let go of is gone, from the front and never more than the store said; the rest is
+    kept. A deleted topic's messages stay in the log, but no queue leads to them, or only one that
+    a start made of them again, as Apache's does: a broker removes queues of topics that are none.
+    With
+    `Flush.ASYNC` what is older than the interval is synced.
+
     A turn that was being committed when the process ended may be there in part, from its front.
     """
 
@@ -67,16 +76,47 @@ class History:
     """A refused turn that the disk also refused to erase."""
     synced_offset: int = 0
     """The highest that the store ever claimed."""
+    first_offset: int = 0
+    """Where the log began, by what the store last said."""
+    deleted: dict[str, int] = field(default_factory=dict[str, int])
+    """Of deleted topics, the end of the log at that moment."""
 
     def copy(self) -> History:
         """A copy for another of several images of one ending."""
         return History(
-            list(self.committed), list(self.in_flight), list(self.doubtful), self.synced_offset
+            list(self.committed),
+            list(self.in_flight),
+            list(self.doubtful),
+            self.synced_offset,
+            self.first_offset,
+            dict(self.deleted),
         )
 
     def next_queue_offset(self, topic: str, queue_id: int) -> int:
-        """How many messages a queue has."""
-        return sum(1 for sent in self.committed if (sent.topic, sent.queue_id) == (topic, queue_id))
+        """How many messages a queue ever had."""
+        return sum(
+            sent.batch_size
+            for sent in self.committed
+            if (sent.topic, sent.queue_id) == (topic, queue_id) and self.is_alive(sent)
+        )
+
+    def is_alive(self, message: Sent | Record) -> bool:
+        """Whether the topic that a message was put to still exists."""
+        return message.physical_offset >= self.deleted.get(message.topic, 0)
+
+    def note_first(self, first_offset: int) -> None:
+        """Take note of where the store says that its log begins."""
+        if first_offset < self.first_offset:
+            raise BrokenPromise(f"the first offset went back to {first_offset}")
+        self.first_offset = first_offset
+
+    def check_interval(self, until_ms: int) -> None:
+        """What was stored up to here must be synced by now."""
+        for sent in self.committed:
+            if sent.stored_ms <= until_ms and sent.end > self.synced_offset:
+                raise BrokenPromise(
+                    f"{_short(sent)} is unsynced longer than the interval of an asynchronous flush"
+                )
 
     def check_synced(self, offset: int) -> None:
         """Take note of what the store claims to be synced."""
@@ -93,8 +133,12 @@ class History:
     def check_log(self, log: Log, ending: Ending, *, is_covered: bool) -> None:
         """Compare what a recovered log holds with what was promised, and go on from it."""
         found = log.records
-        sent = self.committed + self._unfinished(found)
-        needed = self.survivors_min(ending)
+        if log.start > self.first_offset:
+            raise BrokenPromise(f"the log begins at {log.start}, not at {self.first_offset}")
+        gone = sum(1 for sent in self.committed if sent.physical_offset < log.start)
+        everything = self.committed + self._unfinished(found, gone)
+        sent = everything[gone:]
+        needed = max(0, self.survivors_min(ending) - gone)
         if len(found) < needed:
             lost = sent[len(found)]
             raise BrokenPromise(
@@ -114,15 +158,17 @@ class History:
                 )
         if log.trailing.strip(b"\0"):
             raise BrokenPromise(f"bytes are left standing behind the end of the log at {log.end}")
-        self.committed = sent[: len(found)]
+        self.committed = everything[: gone + len(found)]
+        self.first_offset = log.start
+        self.deleted = {topic: min(end, log.end) for topic, end in self.deleted.items()}
         self.in_flight = []
         self.doubtful = []
         # A start syncs what it serves: from here on all of it is promised.
         self.synced_offset = log.end
 
-    def _unfinished(self, found: list[Record]) -> list[Sent]:
+    def _unfinished(self, found: list[Record], gone: int) -> list[Sent]:
         """The turn of which a part may stand behind what was committed."""
-        first = len(self.committed)
+        first = len(self.committed) - gone
         if self.doubtful and first < len(found) and _same(self.doubtful[0], found[first]):
             return self.doubtful
         return self.in_flight

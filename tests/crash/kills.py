@@ -170,10 +170,10 @@ def kill_at(point: str, points: Counter[str], flush: Flush, seed: int) -> None:
         subject = Subject(disk, config, NOW_MS, root)
         log = log_of(disk, root)
         history.check_log(log, Ending.KILLED, is_covered=True)
-        check_queues(subject, log)
+        check_queues(subject, log, history)
         if not subject.close(NOW_MS):
             raise BrokenPromise("a shutdown without any trouble was not clean")
-        check_files(disk, log, config, root)
+        check_files(disk, log, history, config, root)
 
 
 def find_points(flush: Flush) -> Counter[str]:

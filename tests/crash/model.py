@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import errno
 from dataclasses import dataclass, field
+from itertools import product
 from random import Random
 from typing import TYPE_CHECKING
 
 from tests.crash.checks import check_files, check_promised, check_queues, log_of
 from tests.crash.disk import Killed, Moment, Operation, Partial, SimulatedFileSystem
 from tests.crash.history import BrokenPromise, Ending, History, Sent, Uncovered
+from tests.crash.oracle import BATCH_TOPIC
 from tests.crash.subject import Subject
 
 from cometmq.store.config import Flush, StoreConfig
@@ -32,7 +34,8 @@ LIVES_MAX = 4
 STEPS_MAX = 30
 IMAGES_PER_CUT = 3
 DISK_SIZE = 4 << 20
-TOPICS = ("A", "B", "%RETRY%g")
+QUEUES = range(2)
+TOPICS = ("A", "B", "%RETRY%g", BATCH_TOPIC)
 
 
 @dataclass
@@ -88,6 +91,8 @@ class Run:
     """Of these, how many were given up because of `Uncovered`."""
     trace: list[str] = field(default_factory=list[str])
     now_ms: int = 1_700_000_000_000
+    ticked_ms: int = 0
+    """When the store last had a tick."""
     subject: Subject | None = None
     chaos: Chaos | None = None
 
@@ -110,6 +115,9 @@ class Run:
             self.trace.append(f"stopped by {error}")
             if not self.chaos.faults and error.errno != errno.ENOSPC:
                 raise
+        if self.subject is not None:
+            self.history.note_first(self.subject.first_offset)
+            self.subject = None
         if kind is Ending.CLOSED:
             kind = rng.choice((Ending.KILLED, Ending.POWER_CUT))
         if not closed:
@@ -150,11 +158,22 @@ class Run:
             self.trace.append(f"{self.disk.operations} {step.__name__}")
             step(self, subject)
             self.history.check_synced(subject.synced_offset)
+            self._check_kept(subject)
             if subject.has_failed:
                 self.trace.append("the store says that it must stop")
                 return False
             assert self.chaos is not None
         return self.close(subject)
+
+    def _check_kept(self, subject: Subject) -> None:
+        """No more may be gone than the quota, or a disk that fills up, asked for."""
+        before = self.history.first_offset
+        self.history.note_first(subject.first_offset)
+        quota = self.config.retention_size_max
+        if subject.first_offset == before or self.config.disk_used_percent_force < 100:
+            return
+        if quota is None or subject.kept_size + self.config.segment_size <= quota:
+            raise BrokenPromise(f"{subject.kept_size} bytes are kept, the quota is {quota}")
 
     def open(self) -> Subject:
         """Open the store and check what it found."""
@@ -164,6 +183,7 @@ class Run:
             raise BrokenPromise(f"the store does not open: {error}") from error
         self.images += 1
         self.subject = subject
+        self.ticked_ms = 0
         try:
             self.history.check_log(
                 log_of(self.disk), self.ending, is_covered=self.config.record_crc
@@ -173,7 +193,10 @@ class Run:
             check_promised(subject, self.history.committed[:promised])
             raise
         self.ending = Ending.CLOSED
-        check_queues(subject, log_of(self.disk))
+        for topic, number in product(self.history.deleted, QUEUES):
+            if not self.history.next_queue_offset(topic, number):
+                subject.delete_queue(topic, number)  # Its records are still in the log.
+        check_queues(subject, log_of(self.disk), self.history)
         self.trace.append(f"open, {len(self.history.committed)} messages")
         return subject
 
@@ -188,7 +211,8 @@ class Run:
             return False
         log = log_of(self.disk)
         self.history.check_synced(log.end)
-        check_files(self.disk, log, self.config)
+        self.history.note_first(max(log.start, self.history.first_offset))
+        check_files(self.disk, log, self.history, self.config)
         return True
 
     def last_life(self) -> None:
@@ -227,18 +251,24 @@ def turn(run: Run, subject: Subject) -> None:
 
 def _put(run: Run, subject: Subject) -> Sent:
     rng = run.rng
-    topic, queue_id = rng.choice(TOPICS), rng.randrange(2)
+    topic, queue_id = rng.choice(TOPICS), rng.choice(QUEUES)
     body = rng.randbytes(rng.choice((0, 10, 100, 700, 3000)))
     properties = {"UNIQ_KEY": f"{rng.getrandbits(64):016X}"}
     if rng.random() < 0.5:
         properties["TAGS"] = rng.choice(("a", "b", "tag"))
     if rng.random() < 0.3:
         properties["KEYS"] = f"k{rng.randrange(9)} k{rng.randrange(9)}"
-    pending = [
-        sent for sent in run.history.in_flight if (sent.topic, sent.queue_id) == (topic, queue_id)
-    ]
+    count = 1
+    if topic == BATCH_TOPIC and rng.random() < 0.7:
+        count = rng.randint(1, 5)
+        properties["INNER_NUM"] = str(count)
+    pending = sum(
+        sent.batch_size
+        for sent in run.history.in_flight
+        if (sent.topic, sent.queue_id) == (topic, queue_id)
+    )
     appended = subject.put(topic, queue_id, body, properties, run.now_ms)
-    expected = run.history.next_queue_offset(topic, queue_id) + len(pending)
+    expected = run.history.next_queue_offset(topic, queue_id) + pending
     if appended.queue_offset != expected:
         raise BrokenPromise(f"queue offset {appended.queue_offset} was given, not {expected}")
     return Sent(
@@ -249,18 +279,24 @@ def _put(run: Run, subject: Subject) -> Sent:
         appended.size,
         body,
         properties,
+        run.now_ms,
+        count,
     )
 
 
 def sync(run: Run, subject: Subject) -> None:
-    """Let the sync thread take a step."""
+    """Let the threads take a step."""
     subject.sync()
+    if run.config.flush is Flush.ASYNC and not subject.has_failed:
+        run.history.check_synced(subject.synced_offset)
+        run.history.check_interval(run.ticked_ms - run.config.flush_interval_ms)
 
 
 def upkeep(run: Run, subject: Subject) -> None:
     """Let what is done in the background go on for a bit."""
     run.now_ms += run.rng.choice((0, 100, 2000))
     subject.upkeep(run.now_ms)
+    run.ticked_ms = run.now_ms
 
 
 def checkpoint(run: Run, subject: Subject) -> None:
@@ -271,7 +307,14 @@ def checkpoint(run: Run, subject: Subject) -> None:
 def read(run: Run, subject: Subject) -> None:
     """Read all queues: what may be read must be what was committed, and as safe as promised."""
     log = log_of(run.disk)
-    check_queues(subject, log, only_synced=run.config.flush is Flush.SYNC)
+    check_queues(subject, log, run.history, only_synced=run.config.flush is Flush.SYNC)
+
+
+def delete(run: Run, subject: Subject) -> None:
+    """Delete a topic, which may come back later."""
+    topic = run.rng.choice(TOPICS)
+    run.history.deleted[topic] = subject.end_offset
+    subject.delete(topic)
 
 
 def fill_disk(run: Run, subject: Subject) -> None:
@@ -291,6 +334,7 @@ _TABLE: list[tuple[int, Callable[[Run, Subject], None]]] = [
     (15, upkeep),
     (6, checkpoint),
     (4, read),
+    (1, delete),
     (2, fill_disk),
     (4, empty_disk),
 ]
@@ -300,9 +344,12 @@ _STEPS = [step for _, step in _TABLE]
 
 def config_for(rng: Random) -> StoreConfig:
     """Small sizes, so that everything rolls over, and both ways to flush."""
+    segment_size = rng.choice((8192, 16_384, 65_536))
+    minds_the_disk = rng.random() < 0.2
     return StoreConfig(
-        segment_size=rng.choice((8192, 16_384, 65_536)),
+        segment_size=segment_size,
         consume_queue_file_size=20 * rng.choice((5, 20)),
+        batch_consume_queue_file_size=46 * rng.choice((3, 20)),
         index_slots=16,
         index_items=rng.choice((20, 200)),
         flush=rng.choice(list(Flush)),
@@ -311,9 +358,11 @@ def config_for(rng: Random) -> StoreConfig:
         consume_queue_files_max=rng.choice((1, 8)),
         segment_maps_max=rng.choice((1, 8)),
         record_crc=rng.random() < 0.3,
-        disk_used_percent_expire=100,
-        disk_used_percent_force=100,
-        disk_used_percent_max=100,
+        integrity=rng.random() < 0.8,
+        retention_size_max=rng.choice((None, segment_size, 3 * segment_size)),
+        retention_interval_ms=2000,
+        disk_used_percent_force=85 if minds_the_disk else 100,
+        disk_used_percent_max=90 if minds_the_disk else 100,
     )
 
 

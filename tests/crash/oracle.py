@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 ROOT = "/store"
+BATCH_TOPIC = "Batch"
+INNER_BATCH = 0x80
 MAGIC_V1, MAGIC_V2, MAGIC_BLANK = 0xDAA320A7, 0xDAA320AB, 0xCBD43194
 DELAYS_S: tuple[int, ...] = (1, 5, 10, 30, *range(60, 660, 60), 1200, 1800, 3600, 7200)
 PRE_BLANK = struct.pack(">qiq", 0, 0x7FFFFFFF, 0)
@@ -31,12 +33,18 @@ class Record(NamedTuple):
     body: bytes
     properties: dict[str, str]
 
+    @property
+    def batch_size(self) -> int:
+        """How many messages it holds."""
+        return int(self.properties.get("INNER_NUM", 1)) if self.sys_flag & INNER_BATCH else 1
+
 
 @dataclass
 class Log:
     """The records of a log, and where they end."""
 
     records: list[Record] = field(default_factory=list[Record])
+    start: int = 0
     end: int = 0
     trailing: bytes = b""
     """What stands in the last segment, and those behind it, after the end."""
@@ -44,7 +52,8 @@ class Log:
 
 def read_log(segments: dict[int, bytes]) -> Log:
     """Read the records of a log, from its first segment to the first byte that begins none."""
-    log = Log(end=min(segments, default=0))
+    start = min(segments, default=0)
+    log = Log(start=start, end=start)
     for start in sorted(segments):
         data = segments[start]
         if log.end != start:
@@ -119,8 +128,28 @@ def consume_queues(log: Log) -> dict[tuple[str, int], dict[int, bytes]]:
     """The 20-byte entries of each queue, by queue offset."""
     queues: dict[tuple[str, int], dict[int, bytes]] = {}
     for record in log.records:
-        if record.sys_flag & 0xC in (0, 8) and not record.sys_flag & 0x80:
+        if record.sys_flag & 0xC in (0, 8) and record.topic != BATCH_TOPIC:
             entry = struct.pack(">qiq", record.physical_offset, record.size, _tags_code(record))
+            queues.setdefault((record.topic, record.queue_id), {})[record.queue_offset] = entry
+    return queues
+
+
+def batch_queues(log: Log) -> dict[tuple[str, int], dict[int, bytes]]:
+    """The 46-byte entries of each queue of the batch topic, by queue offset."""
+    queues: dict[tuple[str, int], dict[int, bytes]] = {}
+    for record in log.records:
+        if record.topic == BATCH_TOPIC:
+            entry = struct.pack(
+                ">qiqqqhii",
+                record.physical_offset,
+                record.size,
+                _tags_code(record),
+                record.store_timestamp,
+                record.queue_offset,
+                record.batch_size,
+                -1,
+                0,
+            )
             queues.setdefault((record.topic, record.queue_id), {})[record.queue_offset] = entry
     return queues
 

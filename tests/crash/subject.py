@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.crash.oracle import ROOT
+from tests.crash.oracle import BATCH_TOPIC, ROOT
 
 from cometmq.proto.message import read_message
+from cometmq.proto.sysflag import SysFlag
 from cometmq.store.message_store import MessageStore
 from cometmq.store.turn import Origin
 
@@ -26,12 +27,29 @@ class Subject:
         self, disk: FileSystem, config: StoreConfig, now_ms: int, root: str = ROOT
     ) -> None:
         self._config = config
-        self._store = MessageStore.open(root, config, now_ms=now_ms, filesystem=disk, threads=False)
+        self._store = MessageStore.open(
+            root,
+            config,
+            now_ms=now_ms,
+            filesystem=disk,
+            is_batch_topic=lambda topic: topic == BATCH_TOPIC,
+            threads=False,
+        )
 
     @property
     def end_offset(self) -> int:
         """The end of the log."""
         return self._store.end_offset
+
+    @property
+    def first_offset(self) -> int:
+        """Where the log begins: what was in front of it was let go of."""
+        return self._store.first_offset
+
+    @property
+    def kept_size(self) -> int:
+        """Bytes of the segments that the log holds."""
+        return self._store.segments.end_offset - self._store.first_offset
 
     @property
     def synced_offset(self) -> int:
@@ -48,7 +66,17 @@ class Subject:
     ) -> Appended:
         """Put one message."""
         text = "".join(f"{name}\1{value}\2" for name, value in properties.items())
-        return self._store.put(topic, queue_id, body, text.encode(), Origin(now_ms, now_ms, HOST))
+        flag = int(SysFlag.INNER_BATCH) if "INNER_NUM" in properties else 0
+        origin = Origin(now_ms, now_ms, HOST, flag)
+        return self._store.put(topic, queue_id, body, text.encode(), origin)
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic."""
+        self._store.destroy_queues(topic)
+
+    def delete_queue(self, topic: str, queue_id: int) -> None:
+        """Delete what reading the log back made of a deleted topic."""
+        self._store.queues.destroy(topic, queue_id)
 
     def commit(self) -> None:
         """Commit the turn."""

@@ -309,8 +309,11 @@ class Appender:
         return found
 
     def forget(self, topic: str) -> None:
-        """Forget what was noted of a topic: it was deleted, or its kind has changed."""
+        """Forget a topic: it was deleted, or its kind has changed. What waits gets no entry."""
         self._topics.pop(topic, None)
+        raw = topic.encode()
+        for _, entries in self._unsynced:
+            entries[:] = [(None, *entry[1:]) if entry[4] == raw else entry for entry in entries]
 
     def _checked(self, properties: bytes) -> bytes:
         """Return the properties without a checksum of a record that the sender made up."""

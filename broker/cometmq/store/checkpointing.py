@@ -125,6 +125,8 @@ class Checkpointer:
         """Return the end of the log as it was one interval ago."""
         ages = self._ages
         end = self._appender.published_offset
+        if ages and now_ms < ages[-1][0]:  # The clock was set back.
+            ages.clear()
         if not ages or ages[-1][1] != end:
             ages.append((now_ms, end))
         aged = 0
@@ -134,7 +136,7 @@ class Checkpointer:
 
     def _is_due(self, now_ms: int) -> bool:
         unclaimed = self._appender.published_offset - self._claims.recover_from
-        if self._last_ms is None:
+        if self._last_ms is None or now_ms < self._last_ms:
             self._last_ms = now_ms
         waited = now_ms - self._last_ms >= self._config.checkpoint_interval_ms
         return unclaimed >= self._config.checkpoint_bytes or (unclaimed > 0 and waited)

@@ -154,4 +154,5 @@ class Expiry:
 
 
 def _has_passed(since_ms: int | None, now_ms: int, interval_ms: int) -> bool:
-    return since_ms is None or now_ms - since_ms >= interval_ms
+    # A clock that was set back must not stop anything.
+    return since_ms is None or not 0 <= now_ms - since_ms < interval_ms

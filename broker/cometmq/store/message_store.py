@@ -208,7 +208,8 @@ class MessageStore:
         interval_ms = config.flush_interval_ms
         if pages < config.flush_least_pages:
             interval_ms = config.flush_thorough_interval_ms
-        if now_ms - self._flushed_ms >= interval_ms:
+        # A clock that was set back must not stop it.
+        if not 0 <= now_ms - self._flushed_ms < interval_ms:
             self._flushed_ms = now_ms
             self._parts.syncer.request(end)
 

@@ -164,7 +164,7 @@ class Sealing:
         self._integrity.close()
 
     def _sync(self, now_ms: int) -> None:
-        if self._synced_ms is None:
+        if self._synced_ms is None or now_ms < self._synced_ms:
             self._synced_ms = now_ms
         sealed = self._integrity.next_offset - self._synced_to
         waited = now_ms - self._synced_ms >= self._config.checkpoint_interval_ms

@@ -48,6 +48,6 @@ class Unsynced:
                 file.sync()
             finally:
                 file.close()
-        for path in sorted(self._directories, key=len, reverse=True):
+        for path in sorted(self._directories, key=lambda path: (len(path), path), reverse=True):
             if self._filesystem.exists(path):
                 self._filesystem.sync_directory(path)
