@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from cometmq.broker.dispatch import TABLE as BROKER_TABLE
 from cometmq.nameserver.dispatch import TABLE as NAME_SERVER_TABLE
 from cometmq.proto.codes import RequestCode
-from cometmq.proto.commands.table import NAME_SERVER_COMMANDS
+from cometmq.proto.commands.table import BROKER_COMMANDS, NAME_SERVER_COMMANDS
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -38,7 +39,10 @@ class Server(NamedTuple):
     """The codes that a peer may send to it: each has a row."""
 
 
-SERVERS = [Server("Name server", NAME_SERVER_TABLE, NAME_SERVER_COMMANDS)]
+SERVERS = [
+    Server("Name server", NAME_SERVER_TABLE, NAME_SERVER_COMMANDS),
+    Server("Broker", BROKER_TABLE, BROKER_COMMANDS),
+]
 
 
 def rows(section: str) -> list[Documented]:

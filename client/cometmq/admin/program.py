@@ -8,7 +8,10 @@ from typing import Final
 
 import click
 
-_ELSEWHERE: Final = {"store": "cometmq.admin.commands.store_commands"}
+_ELSEWHERE: Final = {
+    "store": "cometmq.admin.commands.store_commands",
+    "up": "cometmq.admin.commands.up",
+}
 """Commands by the modules that hold them, imported when asked for: numpy alone takes 0.1 s."""
 
 
@@ -33,15 +36,7 @@ class _Program(click.Group):
 def program() -> None:
     """CometMQ: a message broker in Python that speaks Apache RocketMQ's protocol.
 
-    This is a young checkout: `up`, the daemons and the tools arrive one by one, and docs/roadmap.md
-    says which are there.
+    This is a young checkout: the daemons and the tools arrive one by one, and docs/roadmap.md says
+    which are there.
     """
 
-
-@program.command()
-def up() -> None:
-    """Name server, broker and metrics in one process (not built yet)."""
-    raise click.ClickException(
-        "`cometmq up` is not built yet: the broker and the name server are the next steps.\n"
-        "What works today is in docs/roadmap.md; `make test` runs it."
-    )

@@ -1,0 +1,162 @@
+"""Sends that wait for what was promised: their turn's write, the disk, and their topic's file.
+
+How it works. Handlers add the sends of a turn; `commit` writes the turn, which then is a group in
+a queue. A group is answered when the log is synced up to its end (with async flush: at once) and
+the table of topics that it may have added to is saved; held pulls are woken at the same moment.
+Groups leave in order, so that the queue is looked at in front only.
+
+When the write is refused, exactly the sends of that turn are. When a sync fails nobody is told
+that a send is safe any more: who waits is refused, and the process has to stop.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from msgspec.structs import replace
+
+from cometmq.broker.refusals import put_refusal
+from cometmq.proto.codes import ResponseCode
+from cometmq.store.config import Flush
+from cometmq.store.errors import PutRefusedError, SyncFailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cometmq.broker.config import BrokerConfig
+    from cometmq.broker.saved_table import SavedTable
+    from cometmq.net import Peer
+    from cometmq.proto.command import Command
+    from cometmq.store.message_store import MessageStore
+
+# Who asked, what, and the answer if it goes well, None where nobody waits for one; then the topic
+# and queue that got the message. A plain tuple, made for each send.
+Sent: TypeAlias = "tuple[Peer, Command, Command | None, str, int]"
+
+
+class _Group(NamedTuple):
+    end: int
+    """Of the log behind these sends."""
+    topics_version: int
+    """Of the table of topics when they were written."""
+    since_ms: int
+    sends: list[Sent]
+
+
+class Acknowledgements:
+    """All sends that are not answered yet."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        topics: SavedTable,
+        *,
+        arrived: Callable[[str, int], None],
+        elapsed_ms: Callable[[], int],
+    ) -> None:
+        """`arrived` is told of each queue with messages that can be read now."""
+        self._store = store
+        self._topics = topics
+        self._arrived = arrived
+        self._elapsed_ms = elapsed_ms
+        self._config = config
+        self._is_sync = config.store.flush is Flush.SYNC
+        self._timeout_ms = config.sync_flush_timeout_ms
+        self._turn: list[Sent] = []
+        self._hasty: list[tuple[Peer, Command, Command]] = []
+        self._groups: deque[_Group] = deque()
+        self._late = 0  # groups in front that have been told of the timeout
+
+    def add(
+        self,
+        peer: Peer,
+        request: Command,
+        response: Command | None,
+        topic: str,
+        queue_id: int,
+        *,
+        waits: bool = True,
+    ) -> None:
+        """Add a send of this turn; one that does not wait is answered once it is written."""
+        if not waits and response is not None:
+            self._hasty.append((peer, request, response))
+            response = None
+        self._turn.append((peer, request, response, topic, queue_id))
+
+    def __len__(self) -> int:
+        return sum(len(group.sends) for group in self._groups)
+
+    def commit(self) -> None:
+        """End the turn: write it, and answer what need not wait."""
+        sends = self._turn
+        if not sends:
+            return
+        hasty = self._hasty
+        self._turn, self._hasty = [], []
+        try:
+            end = self._store.commit()
+        except PutRefusedError as error:
+            self._refuse(sends, error)
+            self._refuse([(peer, asked, said, "", 0) for peer, asked, said in hasty], error)
+            return
+        for peer, request, response in hasty:
+            peer.answer(request, response)
+        topics = self._topics
+        is_saved = topics.version == topics.saved_version
+        if is_saved and not self._is_sync and not self._groups:
+            self._answer(sends)
+            return
+        self._groups.append(_Group(end, topics.version, self._elapsed_ms(), sends))
+        if not self._is_sync:
+            self.release()
+
+    def release(self) -> None:
+        """Answer what is safe by now: called when a sync or a save is done."""
+        synced = self._store.advance()
+        groups = self._groups
+        if self._store.failure is not None:
+            failed = SyncFailedError(f"a sync failed: {self._store.failure}")
+            while groups:
+                self._refuse(groups.popleft().sends, failed)
+            return
+        saved_version = self._topics.saved_version
+        while groups:
+            group = groups[0]
+            if group.topics_version > saved_version or (self._is_sync and group.end > synced):
+                return
+            groups.popleft()
+            if self._late:
+                self._late -= 1
+            self._answer(group.sends)
+
+    def tick(self, elapsed_ms: int) -> None:
+        """Tell those that have waited too long that they are stored, and no more."""
+        while self._late < len(self._groups):
+            group = self._groups[self._late]
+            if elapsed_ms - group.since_ms < self._timeout_ms:
+                return
+            self._late += 1
+            for index, (peer, request, response, topic, queue_id) in enumerate(group.sends):
+                if response is not None:
+                    late = replace(response, code=int(ResponseCode.FLUSH_DISK_TIMEOUT))
+                    peer.answer(request, late)
+                    group.sends[index] = (peer, request, None, topic, queue_id)
+
+    def _answer(self, sends: list[Sent]) -> None:
+        for peer, request, response, _, _ in sends:
+            if response is not None:
+                peer.answer(request, response)
+        arrived = self._arrived
+        for topic, queue_id in {(send[3], send[4]) for send in sends}:
+            arrived(topic, queue_id)
+
+    def _refuse(self, sends: list[Sent], error: PutRefusedError) -> None:
+        for peer, request, response, _, _ in sends:
+            if response is not None:
+                refusal = put_refusal(error, self._config)
+                peer.answer(
+                    request,
+                    request.answer(refusal.code, refusal.fields, remark=refusal.remark),
+                )

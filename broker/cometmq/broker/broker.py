@@ -1,0 +1,184 @@
+"""One broker: its tables put together over a store, and what its connections tell it.
+
+`Broker` owns connections (`net.Owner`) and has no loop of its own; `daemon` gives it one. The way
+of a send: `handle` puts it into the store's turn, `end_turn` writes the turn and answers, or, with
+sync flush, `synced` does when the disk has confirmed it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cometmq.broker.acknowledgements import Acknowledgements
+from cometmq.broker.cold_reads import ColdReads
+from cometmq.broker.consumers import Consumers, Producers
+from cometmq.broker.dispatch import dispatch
+from cometmq.broker.groups import Groups
+from cometmq.broker.handlers.consumer import notify_members
+from cometmq.broker.long_polling import LongPolling
+from cometmq.broker.offsets import ConsumerOffsets
+from cometmq.broker.session import Session, State
+from cometmq.broker.topics import Topics
+from cometmq.proto.codes import RequestCode as Code
+from cometmq.proto.commands.pull import PullMessage
+from cometmq.proto.commands.send import SendMessage, SendMessageV2
+from cometmq.proto.header_json_typed import TypedJsonReader
+from cometmq.proto.host import pack_host
+from cometmq.proto.message_id import UniqueIds
+from cometmq.proto.properties import encode_properties
+from cometmq.store.message_store import MessageStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cometmq.broker.config import BrokerConfig
+    from cometmq.broker.saved_table import SavedTable
+    from cometmq.net import Later, Peer
+    from cometmq.proto.command import Command
+    from cometmq.proto.host import Host
+    from cometmq.store.filesystem import FileSystem
+
+DAILY_BREAD = TypedJsonReader(
+    {
+        Code.SEND_MESSAGE: SendMessage,
+        Code.SEND_MESSAGE_V2: SendMessageV2,
+        Code.SEND_BATCH_MESSAGE: SendMessageV2,
+        Code.PULL_MESSAGE: PullMessage,
+        Code.LITE_PULL_MESSAGE: PullMessage,
+    }
+)
+"""Reads the requests that a broker lives on in one pass."""
+
+
+class Broker:
+    """A broker without its sockets and its clock. Everything is called on one thread."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        filesystem: FileSystem,
+        *,
+        address: Host,
+        call_soon_threadsafe: Callable[[Callable[[], None]], object],
+        topics_changed: Callable[[], None],
+        unsaved: Callable[[], None],
+        store_changed: Callable[[], None],
+        now_ms: Callable[[], int],
+        elapsed_ms: Callable[[], int],
+    ) -> None:
+        """Open the store and the tables, or raise a `StoreFilesError` or an `OSError`.
+
+        `address` is what clients are told, with the port that is really listened on.
+        `topics_changed` is called when name servers should be told, `unsaved` when a table should
+        be saved, `store_changed` from a thread when `synced` should be called.
+        """
+        host = pack_host(address.address, address.port)
+        topics = Topics(config, filesystem, on_change=topics_changed, on_unsaved=unsaved)
+        groups = Groups(config, filesystem, on_unsaved=unsaved)
+        offsets = ConsumerOffsets(config, filesystem)
+        self.store = MessageStore.open(
+            config.store_path,
+            replace(config.store, store_host=host),
+            now_ms=now_ms(),
+            filesystem=filesystem,
+            is_batch_topic=topics.is_batch,
+            on_change=store_changed,
+        )
+        # Behind the store's lock: two brokers must not write one table.
+        topics.load(now_ms())
+        groups.load()
+        offsets.load()
+        self.long_polling = LongPolling(config.held_pulls_max)
+        self.acknowledgements = Acknowledgements(
+            config,
+            self.store,
+            topics.file,
+            arrived=self.long_polling.arrived,
+            elapsed_ms=elapsed_ms,
+        )
+        self.state = State(
+            config=config,
+            store=self.store,
+            topics=topics,
+            groups=groups,
+            offsets=offsets,
+            consumers=Consumers(config.clients_max),
+            producers=Producers(config.clients_max),
+            acknowledgements=self.acknowledgements,
+            long_polling=self.long_polling,
+            cold_reads=ColdReads(self.store, call_soon_threadsafe),
+            unique_ids=UniqueIds(host[:-4], os.getpid(), now_ms() & 0x7FFFFFFF),
+            store_host=host,
+            stored_properties=encode_properties(
+                {
+                    "MSG_REGION": config.region_id,
+                    "TRACE_ON": "true" if config.trace_on else "false",
+                    "CLUSTER": config.cluster_name,
+                }
+            ),
+            now_ms=now_ms,
+            elapsed_ms=elapsed_ms,
+        )
+        self.vip_port: int | None = None
+        self.end_turn = self.acknowledgements.commit
+
+    # What `net` asks of an owner; `end_turn` is bound above.
+
+    def handle(self, request: Command, peer: Peer) -> Command | Later:
+        """Answer a request, or see to it that it is answered later."""
+        return dispatch(request, peer.context)
+
+    def opened(self, peer: Peer) -> None:
+        """Begin a session."""
+        peer.context = Session(self.state, peer, is_vip=peer.local_port == self.vip_port)
+
+    def closed(self, peer: Peer) -> None:
+        """End a session: what it waited for, and its memberships."""
+        state = self.state
+        state.long_polling.leave(peer)
+        state.producers.leave_all(peer)
+        for group in state.consumers.leave_all(peer):
+            notify_members(group, state)
+
+    # What the services call.
+
+    def synced(self) -> None:
+        """Answer what the disk has confirmed."""
+        self.acknowledgements.release()
+
+    def saved(self, table: SavedTable, version: int) -> None:
+        """Note that a table is saved, and answer what waited for it."""
+        table.saved(version)
+        self.acknowledgements.release()
+
+    def tick(self, elapsed_ms: int) -> None:
+        """Answer what has waited long enough, and let silent clients go."""
+        self.acknowledgements.tick(elapsed_ms)
+        self.long_polling.tick(elapsed_ms)
+
+    def expire_clients(self, elapsed_ms: int) -> None:
+        """Let go the clients that fell silent."""
+        state = self.state
+        before_ms = elapsed_ms - state.config.client_timeout_ms
+        state.producers.expire(before_ms)
+        for group in state.consumers.expire(before_ms):
+            notify_members(group, state)
+
+    def close(self, now_ms: int) -> bool:
+        """Close the store; whether the next start finds a clean shutdown. Waits for the disk."""
+        self.state.cold_reads.close()
+        self.state.offsets.flush()
+        for table in self.tables:
+            if table.is_changed:
+                version, snapshot = table.begin_save()
+                table.write(snapshot)
+                table.saved(version)
+        return self.store.close(now_ms)
+
+    @property
+    def tables(self) -> tuple[SavedTable, ...]:
+        """The tables that are saved, in the order in which they should be."""
+        state = self.state
+        return (state.topics.file, state.groups.file, state.offsets.file)

@@ -1,0 +1,105 @@
+"""Every setting of a broker: its default, its unit and why it is what it is."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field, fields
+
+from cometmq.broker.errors import ConfigError
+from cometmq.net import Limits
+from cometmq.store.config import StoreConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """The settings of one broker."""
+
+    # Who it is, and where.
+
+    broker_name: str = "broker-a"
+    """Masters and slaves of one name hold the same messages."""
+    cluster_name: str = "DefaultCluster"
+    """Brokers of one cluster are administered together."""
+    broker_id: int = 0
+    """0 is the master."""
+    bind_address: str = "127.0.0.1"
+    """Nobody but this machine, unless told otherwise: there is no authentication yet."""
+    advertise_address: str = "127.0.0.1"
+    """The numeric address that clients are told: in routes, and in each message's offset id."""
+    listen_port: int = 10911
+    """Apache's port; clients of old also use the port two below. 0 is any free one, alone."""
+    nameservers: str = ""
+    """`host:port;host:port`: where the broker registers."""
+    register_interval_ms: int = 30_000
+    """Time between two registrations without a change; name servers forget a broker after four."""
+    region_id: str = "DefaultRegion"
+    """Stored with each message and told to its sender, for traces."""
+    trace_on: bool = True
+    """Whether clients are told to trace."""
+
+    # The store.
+
+    store_path: str = "cometmq-data"
+    """The folder of the store; one process each."""
+    store: StoreConfig = field(default_factory=StoreConfig)
+    """What the store is set to; its `store_host` comes from the address that is advertised."""
+
+    # Topics and groups.
+
+    auto_create_topic_enable: bool = True
+    """Whether a send to an unknown topic makes it, after the template `TBW102`."""
+    default_topic_queue_nums: int = 8
+    """Queues of the template."""
+    auto_create_subscription_group: bool = True
+    """Whether a consumer of an unknown group makes it."""
+    topics_max: int = 100_000
+    """Topics: beyond it none is created by a send or a heartbeat."""
+    groups_max: int = 100_000
+    """Subscription groups: beyond it none is created by itself."""
+    clients_max: int = 100_000
+    """Memberships of clients in producer and consumer groups."""
+    offsets_max: int = 2_000_000
+    """Offsets of groups in queues."""
+
+    # Sending and pulling.
+
+    sync_flush_timeout_ms: int = 5_000
+    """With sync flush: a send that waits longer is told that it is stored, not that it is safe."""
+    long_polling_enable: bool = True
+    """Whether a pull without a message is held as long as its client allows."""
+    short_polling_ms: int = 1_000
+    """How long it is held otherwise."""
+    suspend_timeout_max_ms: int = 120_000
+    """The longest that a client may have a pull held."""
+    held_pulls_max: int = 200_000
+    """Pulls held at a time, some 1 KiB each; more are answered at once."""
+    client_timeout_ms: int = 120_000
+    """A client that is silent for longer has left its groups."""
+    offset_from_zero_enable: bool = True
+    """Whether a group without an offset begins a queue, that still has its first message in
+    memory, at that message, whatever it asked for: as Apache's brokers do."""
+    save_interval_ms: int = 5_000
+    """Time between two saves of consumer offsets."""
+
+    limits: Limits = field(default_factory=Limits)
+    """What peers can make the network layer hold."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no broker could work with."""
+        if not 0 <= self.listen_port <= 65535:
+            raise ConfigError(f"listen_port: {self.listen_port} is no port")
+        try:
+            ipaddress.ip_address(self.advertise_address)
+        except ValueError:
+            raise ConfigError(
+                f"advertise_address: {self.advertise_address!r} is not a numeric address"
+            ) from None
+        for each in fields(self):
+            value: object = getattr(self, each.name)
+            if type(value) is int and value < 1 and each.name.endswith(("_max", "_ms", "_nums")):
+                raise ConfigError(f"{each.name}: {value} is not positive")
+
+    @property
+    def vip_port(self) -> int | None:
+        """The second port, for clients of old; None where there is none."""
+        return self.listen_port - 2 if self.listen_port > 2 else None

@@ -1,0 +1,169 @@
+"""Who is there: clients in their producer and consumer groups, and what each group subscribes to.
+
+A client is a member of a group through one connection, and leaves with it, when it says so, or when
+it has been silent for too long. Time comes in as `now_ms`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cometmq.net import Peer
+from cometmq.proto.bodies import SubscriptionData
+from cometmq.proto.bodies.enums import MessageModel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from cometmq.proto.bodies import ConsumerData
+
+
+@dataclass(slots=True)
+class Member:
+    """One client in one group."""
+
+    client_id: str
+    heard_ms: int
+    language: int
+    version: int
+    fingerprint: int = 0
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """The members of one consumer group, and what they want."""
+
+    name: str
+    members: dict[Peer, Member] = field(default_factory=dict[Peer, Member])
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict[str, SubscriptionData])
+    data: ConsumerData | None = None
+    """What the last heartbeat said of it."""
+
+    @property
+    def is_broadcasting(self) -> bool:
+        """Whether each member gets all messages."""
+        return self.data is not None and self.data.message_model is MessageModel.BROADCASTING
+
+    def client_ids(self) -> list[str]:
+        """The ids of the members, each once."""
+        return list(dict.fromkeys(member.client_id for member in self.members.values()))
+
+    def subscribe(self, subscriptions: Iterable[SubscriptionData]) -> bool:
+        """Take over subscriptions: the newest of a topic counts; whether the topics changed."""
+        wanted = {each.topic: each for each in subscriptions}
+        changed = wanted.keys() != self.subscriptions.keys()
+        for topic, new in wanted.items():
+            old = self.subscriptions.get(topic)
+            if old is None or new.sub_version > old.sub_version:
+                self.subscriptions[topic] = new
+        for topic in self.subscriptions.keys() - wanted.keys():
+            del self.subscriptions[topic]
+        return changed
+
+
+class Consumers:
+    """The consumer groups that have members, by name."""
+
+    def __init__(self, members_max: int) -> None:
+        self._members_max = members_max
+        self._count = 0
+        self._groups: dict[str, ConsumerGroup] = {}
+        self._of_peer: dict[Peer, set[str]] = {}
+        self.find = self._groups.get
+
+    def beat(
+        self, peer: Peer, data: ConsumerData, member: Member, *, without_subscriptions: bool
+    ) -> bool:
+        """Take a heartbeat; whether the group's members should hear of a change."""
+        group = self._groups.get(data.group_name)
+        known = group is not None and peer in group.members
+        if not known and self._count >= self._members_max:
+            return False
+        if group is None:
+            group = self._groups[data.group_name] = ConsumerGroup(data.group_name)
+        if not known:
+            self._count += 1
+            self._of_peer.setdefault(peer, set()).add(group.name)
+        group.members[peer] = member
+        if without_subscriptions:
+            return not known
+        group.data = data
+        changed = group.subscribe(data.subscription_data_set)
+        return changed or not known
+
+    def fingerprint(self, peer: Peer) -> int | None:
+        """The fingerprint of the peer's last heartbeat with one; None for a stranger."""
+        for name in self._of_peer.get(peer, ()):
+            return self._groups[name].members[peer].fingerprint
+        return None
+
+    def leave(self, peer: Peer, name: str) -> ConsumerGroup | None:
+        """Take a peer out of a group; returns the group where it was a member."""
+        group = self._groups.get(name)
+        if group is None or group.members.pop(peer, None) is None:
+            return None
+        self._count -= 1
+        names = self._of_peer[peer]
+        names.discard(name)
+        if not names:
+            del self._of_peer[peer]
+        if not group.members:
+            del self._groups[name]
+        return group
+
+    def leave_all(self, peer: Peer) -> list[ConsumerGroup]:
+        """Take a peer that is gone out of its groups; returns those."""
+        names = tuple(self._of_peer.get(peer, ()))
+        return [group for name in names if (group := self.leave(peer, name)) is not None]
+
+    def expire(self, before_ms: int) -> Iterator[ConsumerGroup]:
+        """Take out who has not been heard since; gives the group of each."""
+        for peer, names in tuple(self._of_peer.items()):
+            for name in tuple(names):
+                if self._groups[name].members[peer].heard_ms < before_ms:
+                    group = self.leave(peer, name)
+                    if group is not None:
+                        yield group
+
+
+class Producers:
+    """The producer groups that have members: who can be asked about a transaction."""
+
+    def __init__(self, members_max: int) -> None:
+        self._members_max = members_max
+        self._count = 0
+        self._groups: dict[str, dict[Peer, Member]] = {}
+
+    def members(self, group: str) -> dict[Peer, Member]:
+        """The members of a group."""
+        return self._groups.get(group, {})
+
+    def beat(self, peer: Peer, group: str, member: Member) -> None:
+        """Take a heartbeat."""
+        members = self._groups.get(group, {})
+        if peer not in members:
+            if self._count >= self._members_max:
+                return
+            self._count += 1
+            self._groups[group] = members
+        members[peer] = member
+
+    def leave(self, peer: Peer, group: str) -> None:
+        """Take a peer out of a group, if it is in it."""
+        members = self._groups.get(group)
+        if members is not None and members.pop(peer, None) is not None:
+            self._count -= 1
+            if not members:
+                del self._groups[group]
+
+    def leave_all(self, peer: Peer) -> None:
+        """Take a peer that is gone out of its groups."""
+        for group in [name for name, members in self._groups.items() if peer in members]:
+            self.leave(peer, group)
+
+    def expire(self, before_ms: int) -> None:
+        """Take out who has not been heard since."""
+        for name, members in tuple(self._groups.items()):
+            for peer in [p for p, member in members.items() if member.heard_ms < before_ms]:
+                self.leave(peer, name)

@@ -1,0 +1,255 @@
+"""A broker with its sockets and its clock: every service is started on this screen.
+
+Bytes are carried by the loop's protocols; what lives in time is a service here, in trio, that
+waits and then ticks. `serve` is one trio task: it ends when it is cancelled, and then shuts down
+in order: no new connections, name servers told, what waits answered, the store closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from cometmq.broker.broker import DAILY_BREAD, Broker
+from cometmq.broker.errors import BrokerError
+from cometmq.broker.registration import Registration
+from cometmq.net import Peers, listen_on, loop as loop_driver, parse_addresses
+from cometmq.net.guest import on_loop
+from cometmq.net.listener import address_of
+from cometmq.proto.host import Host
+from cometmq.store.filesystem import RealFileSystem
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from cometmq.broker.config import BrokerConfig
+    from cometmq.broker.saved_table import SavedTable
+
+log = logging.getLogger(__name__)
+
+STORE_TICK_SECONDS: Final = 0.02
+STORE_SLICES: Final = 4
+"""Slices of the store's upkeep, of some 100 µs, between two looks at the sockets."""
+TICK_SECONDS: Final = 0.1
+SLOW_TICK_SECONDS: Final = 1.0
+SAVE_RETRY_SECONDS: Final = 1.0
+DRAIN_SECONDS: Final = 5.0
+"""How long a shutdown waits for sends that wait for the disk."""
+
+
+class StoreFailedError(BrokerError):
+    """The disk failed a sync: this process must stop."""
+
+
+class Bell:
+    """Wakes one service, from anything on the loop's thread."""
+
+    def __init__(self) -> None:
+        self._event = trio.Event()
+
+    def ring(self) -> None:
+        """Have the service run once more."""
+        self._event.set()
+
+    async def wait(self) -> None:
+        """Wait for a ring, also one that came before."""
+        await self._event.wait()
+        self._event = trio.Event()
+
+
+def now_ms() -> int:
+    """The wall clock."""
+    return time.time_ns() // 1_000_000
+
+
+def elapsed_ms() -> int:
+    """A clock that never goes back."""
+    return time.monotonic_ns() // 1_000_000
+
+
+async def serve(
+    config: BrokerConfig,
+    *,
+    task_status: trio.TaskStatus[Host] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run a broker until cancelled; `task_status` gets its address once sends are accepted.
+
+    Raises a `NetError`, a `StoreFilesError` or an `OSError` when it cannot start, and a
+    `StoreFailedError` when the disk fails it.
+    """
+    sockets = _listen(config)
+    loop = asyncio.get_running_loop()
+    changed, unsaved = Bell(), Bell()
+    try:
+        daemon = Daemon(config, sockets, loop, changed, unsaved)
+    except BaseException:
+        for each in sockets:
+            each.close()
+        raise
+    try:
+        server = await on_loop(loop_driver.serve(daemon.peers, sockets))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(daemon.keep_store)
+            nursery.start_soon(daemon.save_tables, unsaved)
+            nursery.start_soon(daemon.save_offsets)
+            nursery.start_soon(_every, TICK_SECONDS, daemon.tick)
+            nursery.start_soon(_every, SLOW_TICK_SECONDS, daemon.slow_tick)
+            await on_loop(daemon.registration.register())
+            nursery.start_soon(daemon.register, changed)
+            task_status.started(daemon.address)
+            try:
+                await trio.sleep_forever()
+            finally:
+                server.close()
+                with trio.CancelScope(shield=True):
+                    await daemon.drain()
+    finally:
+        daemon.close()
+
+
+def _listen(config: BrokerConfig) -> list[socket.socket]:
+    ports = [config.listen_port]
+    if config.vip_port is not None:
+        ports.append(config.vip_port)
+    return listen_on([Host(config.bind_address, port) for port in ports])
+
+
+def _wake(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+    """Have a function called on the loop; from a thread that may outlive it."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(function)
+
+
+async def _every(seconds: float, tick: Callable[[int], None]) -> None:
+    while True:
+        await trio.sleep(seconds)
+        tick(elapsed_ms())
+
+
+class Daemon:
+    """A broker and its services."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        sockets: list[socket.socket],
+        loop: asyncio.AbstractEventLoop,
+        changed: Bell,
+        unsaved: Bell,
+    ) -> None:
+        port = address_of(sockets[0]).port
+        self.address = Host(config.advertise_address, port)
+        self.broker = Broker(
+            config,
+            RealFileSystem(),
+            address=self.address,
+            call_soon_threadsafe=loop.call_soon_threadsafe,
+            topics_changed=changed.ring,
+            unsaved=unsaved.ring,
+            store_changed=lambda: _wake(loop, self._store_changed),
+            now_ms=now_ms,
+            elapsed_ms=elapsed_ms,
+        )
+        self.broker.vip_port = config.vip_port
+        self.peers = Peers(
+            self.broker,
+            config.limits,
+            call_soon=loop.call_soon,
+            now_ms=elapsed_ms(),
+            json_reader=DAILY_BREAD,
+        )
+        self.registration = Registration(
+            config,
+            self.broker.state.topics,
+            parse_addresses(config.nameservers) if config.nameservers else (),
+            address=self.address,
+            call_soon=loop.call_soon,
+            elapsed_ms=elapsed_ms(),
+        )
+        self._config = config
+        self._is_closed = False
+
+    def _store_changed(self) -> None:
+        if not self._is_closed:
+            self.broker.synced()
+            self.peers.turn.end()
+
+    async def keep_store(self) -> None:
+        """Keep the store: sync, write behind, index, take checkpoints."""
+        store = self.broker.store
+        while True:
+            more = True
+            for _ in range(STORE_SLICES):
+                more = more and store.tick(now_ms())
+            if store.failure is not None:
+                self.broker.synced()
+                raise StoreFailedError(f"the disk failed a sync, so this stops: {store.failure}")
+            if more:
+                await trio.lowlevel.checkpoint()
+            else:
+                await trio.sleep(STORE_TICK_SECONDS)
+
+    def tick(self, elapsed_ms: int) -> None:
+        """Look for what has waited long enough."""
+        self.broker.tick(elapsed_ms)
+
+    def slow_tick(self, elapsed_ms: int) -> None:
+        """Look for peers and clients that are overdue."""
+        self.peers.tick(elapsed_ms)
+        self.registration.peers.tick(elapsed_ms)
+        self.broker.expire_clients(elapsed_ms)
+
+    async def save_tables(self, unsaved: Bell) -> None:
+        """Save topics and groups as soon as they have changed."""
+        while True:
+            await unsaved.wait()
+            for table in (self.broker.state.topics.file, self.broker.state.groups.file):
+                await self._save(table)
+
+    async def save_offsets(self) -> None:
+        """Save consumer offsets now and then."""
+        while True:
+            await trio.sleep(self._config.save_interval_ms / 1000)
+            self.broker.state.offsets.flush()
+            await self._save(self.broker.state.offsets.file)
+
+    async def _save(self, table: SavedTable) -> None:
+        while table.is_changed:
+            version, snapshot = table.begin_save()
+            try:
+                await trio.to_thread.run_sync(table.write, snapshot)
+            except OSError as error:
+                log.error("%s cannot be saved, tried again: %s", table.name, error)
+                await trio.sleep(SAVE_RETRY_SECONDS)
+            else:
+                self.broker.saved(table, version)
+
+    async def register(self, changed: Bell) -> None:
+        """Register with the name servers at each change, and at intervals."""
+        while True:
+            with trio.move_on_after(self._config.register_interval_ms / 1000):
+                await changed.wait()
+            await on_loop(self.registration.register())
+
+    async def drain(self) -> None:
+        """Take leave of the name servers, and answer what waits for the disk."""
+        await on_loop(self.registration.unregister())
+        with trio.move_on_after(DRAIN_SECONDS):
+            while len(self.broker.acknowledgements):
+                self.broker.synced()
+                await trio.sleep(0.001)
+        self.peers.close("the broker stops")
+
+    def close(self) -> None:
+        """Close the store; it was clean when the next start has nothing to do."""
+        self._is_closed = True
+        for peers in (self.peers, self.registration.peers):
+            peers.close("the broker stops")
+        if not self.broker.close(now_ms()):
+            log.error("the store is not shut down cleanly: the next start reads its tail back")

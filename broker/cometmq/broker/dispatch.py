@@ -1,0 +1,84 @@
+"""Which request goes to which handler; and how a refusal becomes an answer.
+
+This is the one place that answers what a handler raised. A peer can make no handler raise anything
+but what it is refused with; anything else is a mistake of ours, and the network layer answers it
+with code 1 and logs it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from cometmq.broker.errors import RequestError
+from cometmq.broker.handlers import consumer, offset, pull, query, send
+from cometmq.broker.refusals import put_refusal
+from cometmq.proto.codes import RequestCode as Code, ResponseCode
+from cometmq.proto.errors import FieldError, RemoteProtocolError
+from cometmq.store.errors import PutRefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cometmq.broker.session import Session
+    from cometmq.net import Later
+    from cometmq.proto.command import Command
+
+    Handler: TypeAlias = Callable[[Command, Session], Command | Later]
+
+REMARK_LENGTH_MAX: Final = 4096
+"""Remarks repeat what a peer sent, and that may be long."""
+
+
+class Row(NamedTuple):
+    """How one request code is served."""
+
+    handler: Handler
+    on_vip: bool = True
+    """Whether it is served on the second port, too."""
+
+
+TABLE: Mapping[int, Row] = {
+    Code.SEND_MESSAGE: Row(send.send_message),
+    Code.PULL_MESSAGE: Row(pull.pull_message, on_vip=False),
+    Code.QUERY_MESSAGE: Row(query.query_message),
+    Code.QUERY_CONSUMER_OFFSET: Row(offset.query_consumer_offset),
+    Code.UPDATE_CONSUMER_OFFSET: Row(offset.update_consumer_offset),
+    Code.SEARCH_OFFSET_BY_TIMESTAMP: Row(offset.search_offset_by_timestamp),
+    Code.GET_MAX_OFFSET: Row(offset.get_max_offset),
+    Code.GET_MIN_OFFSET: Row(offset.get_min_offset),
+    Code.VIEW_MESSAGE_BY_ID: Row(query.view_message_by_id),
+    Code.HEART_BEAT: Row(consumer.heart_beat),
+    Code.UNREGISTER_CLIENT: Row(consumer.unregister_client),
+    Code.GET_CONSUMER_LIST_BY_GROUP: Row(consumer.get_consumer_list_by_group),
+    Code.SEND_MESSAGE_V2: Row(send.send_message_v2),
+    Code.SEND_BATCH_MESSAGE: Row(send.send_message_v2),
+    Code.LITE_PULL_MESSAGE: Row(pull.pull_message, on_vip=False),
+}
+"""What a broker serves; anything else is answered with code 3."""
+
+_HANDLERS: Final = {int(code): row.handler for code, row in TABLE.items()}
+_VIP_HANDLERS: Final = {int(code): row.handler for code, row in TABLE.items() if row.on_vip}
+
+
+def dispatch(request: Command, session: Session) -> Command | Later:
+    """Answer any request, or see to it that it is answered later."""
+    try:
+        handler = (_VIP_HANDLERS if session.is_vip else _HANDLERS)[request.code]
+    except KeyError:
+        return request.answer(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+            remark=f" request type {request.code} not supported",
+        )
+    try:
+        return handler(request, session)
+    except RequestError as error:
+        return refused(request, error)
+    except PutRefusedError as error:
+        return refused(request, put_refusal(error, session.state.config))
+    except (FieldError, RemoteProtocolError) as error:
+        return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error)[:REMARK_LENGTH_MAX])
+
+
+def refused(request: Command, error: RequestError) -> Command:
+    """Make the answer of a refusal."""
+    return request.answer(error.code, error.fields, remark=error.remark[:REMARK_LENGTH_MAX])

@@ -1,0 +1,37 @@
+"""What can go wrong in a broker, and whose fault it is.
+
+::
+
+    BrokerError
+    ├── ConfigError     theirs, the operator's: no such setting, or not with this value
+    └── RequestError    theirs, the peer's: a request that is refused
+
+What the store refuses is a `PutRefusedError` or a `StoreFilesError`; what the network refuses, a
+`NetError`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cometmq.proto.header import Header
+
+
+class BrokerError(Exception):
+    """The root of this tree."""
+
+
+class ConfigError(BrokerError):
+    """A setting that does not exist or cannot have this value; the text names it."""
+
+
+class RequestError(BrokerError):
+    """A request that is refused: `dispatch` makes the answer of it, and nobody else does."""
+
+    def __init__(self, code: int, remark: str, fields: Header | None = None) -> None:
+        """Say why in a way that helps who asked; `fields` go with the answer."""
+        super().__init__(remark)
+        self.code = int(code)
+        self.remark = remark
+        self.fields = fields

@@ -1,0 +1,1 @@
+"""What each request does: plain functions of a request and who asks."""

@@ -1,0 +1,93 @@
+"""Clients and their groups: heartbeats (34), leaving (35), who is there (38)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cometmq.broker.consumers import Member
+from cometmq.broker.errors import RequestError
+from cometmq.broker.topic_names import retry_topic
+from cometmq.proto.bodies import ConsumerList, HeartbeatData
+from cometmq.proto.codes import RequestCode, ResponseCode
+from cometmq.proto.command import Command
+from cometmq.proto.commands.consumer import (
+    GetConsumerListByGroup,
+    HeartBeatResponse,
+    NotifyConsumerIdsChanged,
+    UnregisterClient,
+)
+
+if TYPE_CHECKING:
+    from cometmq.broker.consumers import ConsumerGroup
+    from cometmq.broker.session import Session, State
+    from cometmq.proto.bodies import ConsumerData
+
+
+def heart_beat(request: Command, session: Session) -> Command:
+    """34: a client is there, in these groups, and wants these topics."""
+    data = HeartbeatData.decode(request.body or b"")
+    state = session.state
+    fingerprint = data.heartbeat_fingerprint
+    changed = fingerprint == 0 or state.consumers.fingerprint(session.peer) != fingerprint
+    member = Member(
+        data.client_id, state.elapsed_ms(), request.language, request.version, fingerprint
+    )
+    for consumer in data.consumer_data_set:
+        _consumer_beat(consumer, member, session, without_subscriptions=data.without_sub)
+    for producer in data.producer_data_set:
+        state.producers.beat(session.peer, producer.group_name, member)
+    return request.answer(
+        ResponseCode.SUCCESS, HeartBeatResponse(heart_beat_v2=True, sub_changed=changed)
+    )
+
+
+def _consumer_beat(
+    data: ConsumerData, member: Member, session: Session, *, without_subscriptions: bool
+) -> None:
+    """Take one group of a heartbeat; a group that may not be is passed over, as Apache does."""
+    state = session.state
+    now_ms = state.now_ms()
+    group = state.groups.find_or_make(data.group_name, now_ms)
+    if group is None:
+        return
+    if group.retry_queue_nums > 0:
+        state.topics.make_derived(retry_topic(group.group_name), group.retry_queue_nums, now_ms)
+    if state.consumers.beat(
+        session.peer, data, member, without_subscriptions=without_subscriptions
+    ):
+        notify_members(state.consumers.find(data.group_name), state)
+
+
+def unregister_client(request: Command, session: Session) -> Command:
+    """35: a client leaves groups."""
+    header = request.read(UnregisterClient)
+    state = session.state
+    if header.producer_group is not None:
+        state.producers.leave(session.peer, header.producer_group)
+    if header.consumer_group is not None:
+        notify_members(state.consumers.leave(session.peer, header.consumer_group), state)
+    return request.answer(ResponseCode.SUCCESS)
+
+
+def get_consumer_list_by_group(request: Command, session: Session) -> Command:
+    """38: the client ids of a group's members."""
+    name = request.read(GetConsumerListByGroup).consumer_group
+    group = session.state.consumers.find(name)
+    if group is None:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
+    body = ConsumerList(consumer_id_list=tuple(group.client_ids())).encode()
+    return request.answer(ResponseCode.SUCCESS, body=body)
+
+
+def notify_members(group: ConsumerGroup | None, state: State) -> None:
+    """Tell the members of a group to share its queues anew (40)."""
+    if group is None or group.is_broadcasting:
+        return
+    config = state.groups.find(group.name)
+    if config is not None and not config.notify_consumer_ids_changed_enable:
+        return
+    word = Command.request(
+        RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, NotifyConsumerIdsChanged(group.name), oneway=True
+    )
+    for peer in group.members:
+        peer.tell(word)

@@ -1,0 +1,129 @@
+"""Offsets: where a group goes on (14, 15), and where a queue begins and ends (29, 30, 31)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cometmq.broker.errors import RequestError
+from cometmq.net import LATER
+from cometmq.proto.codes import ResponseCode
+from cometmq.proto.commands.offset import (
+    GetMaxOffset,
+    GetMinOffset,
+    OffsetResponse,
+    QueryConsumerOffset,
+    SearchOffsetByTimestamp,
+    UpdateConsumerOffset,
+)
+from cometmq.proto.errors import FieldError
+from cometmq.store.commit_log import Cold
+from cometmq.store.consume_queue import Boundary
+from cometmq.store.reading import ReadStatus
+
+if TYPE_CHECKING:
+    from cometmq.broker.cold_reads import Fetched
+    from cometmq.broker.session import Session, State
+    from cometmq.net import Later
+    from cometmq.proto.command import Command
+
+
+def query_consumer_offset(request: Command, session: Session) -> Command:
+    """14: where a group goes on.
+
+    Without an offset a client decides itself (22), but in a young queue a group begins at its first
+    message whatever it wants: clients lean on it.
+    """
+    header = request.read(QueryConsumerOffset)
+    state = session.state
+    offset = state.offsets.find(header.consumer_group, header.topic, header.queue_id)
+    if offset is None:
+        if header.set_zero_if_not_found is False:
+            raise RequestError(
+                ResponseCode.QUERY_NOT_FOUND,
+                "Not found, do not set to zero, maybe this group boot first",
+            )
+        if not _is_young(header.topic, header.queue_id, state):
+            raise RequestError(
+                ResponseCode.QUERY_NOT_FOUND,
+                "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+            )
+        offset = 0
+    return request.answer(ResponseCode.SUCCESS, OffsetResponse(offset))
+
+
+def _is_young(topic: str, queue_id: int, state: State) -> bool:
+    """Whether a queue still has its first message, and that in memory."""
+    if not state.config.offset_from_zero_enable:
+        return False
+    result = state.store.read(topic, queue_id, 0, 1)
+    return result.status is ReadStatus.FOUND and not result.cold
+
+
+def update_consumer_offset(request: Command, session: Session) -> Command:
+    """15: a group goes on there."""
+    try:
+        header = request.read(UpdateConsumerOffset)
+    except FieldError as error:
+        raise _null(request, error) from error
+    state = session.state
+    if state.groups.find(header.consumer_group) is None:
+        raise RequestError(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.consumer_group} not exist!"
+        )
+    if state.topics.find(header.topic) is None:
+        raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
+    state.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+    return request.answer(ResponseCode.SUCCESS)
+
+
+def _null(request: Command, error: FieldError) -> Exception:
+    """Refuse a missing number as Apache does; anything else as what it is."""
+    fields = request.ext_fields
+    for name, word in (("queueId", "QueueId"), ("commitOffset", "Offset")):
+        if "topic" in fields and name not in fields:
+            return RequestError(
+                ResponseCode.INVALID_PARAMETER, f"{word} is null, topic is {fields['topic']}"
+            )
+    return error
+
+
+def get_max_offset(request: Command, session: Session) -> Command:
+    """30: the offset that the next message gets."""
+    header = request.read(GetMaxOffset)
+    offset = session.state.store.max_offset(header.topic, header.queue_id)
+    return request.answer(ResponseCode.SUCCESS, OffsetResponse(offset))
+
+
+def get_min_offset(request: Command, session: Session) -> Command:
+    """31: the smallest offset that can be read."""
+    header = request.read(GetMinOffset)
+    offset = session.state.store.min_offset(header.topic, header.queue_id)
+    return request.answer(ResponseCode.SUCCESS, OffsetResponse(offset))
+
+
+def search_offset_by_timestamp(request: Command, session: Session) -> Command | Later:
+    """29: the offset at a store time."""
+    header = request.read(SearchOffsetByTimestamp)
+    is_upper = (header.boundary_type or "").upper() == "UPPER"
+    boundary = Boundary.UPPER if is_upper else Boundary.LOWER
+    store = session.state.store
+
+    def search(fetched: Fetched) -> Command | Later:
+        found = store.offset_by_time(
+            header.topic, header.queue_id, header.timestamp, boundary, fetched
+        )
+        if not isinstance(found, Cold):
+            return request.answer(ResponseCode.SUCCESS, OffsetResponse(found))
+        session.state.cold_reads.fetch([found], lambda more: go_on([*fetched, *more]), failed)
+        return LATER
+
+    def go_on(fetched: Fetched) -> None:
+        response = search(fetched)
+        if response is not LATER:
+            session.peer.answer(request, response)
+
+    def failed(error: OSError) -> None:
+        remark = f"a read failed: {error}"
+        session.peer.answer(request, request.answer(ResponseCode.SYSTEM_ERROR, remark=remark))
+
+    return search(())

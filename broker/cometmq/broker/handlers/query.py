@@ -1,0 +1,94 @@
+"""Finding messages: by their place (33) and by key (12)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.net import LATER
+from cometmq.proto.codes import ResponseCode
+from cometmq.proto.commands.query import QueryMessage, QueryMessageResponse, ViewMessageById
+from cometmq.proto.message import read_message
+from cometmq.store.commit_log import Cold
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cometmq.broker.cold_reads import Fetched
+    from cometmq.broker.session import Session
+    from cometmq.net import Later
+    from cometmq.proto.command import Command
+    from cometmq.store.filesystem import Buffer
+
+QUERY_COUNT_MAX: Final = 64
+UNIQUE_QUERY_COUNT: Final = 32
+
+
+def view_message_by_id(request: Command, session: Session) -> Command | Later:
+    """33: the message at a physical offset."""
+    offset = request.read(ViewMessageById).offset
+
+    def answer(records: list[Buffer]) -> Command:
+        if records:
+            return request.answer(ResponseCode.SUCCESS, parts=records)
+        remark = f"can not find message by the offset, {offset}"
+        return request.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+
+    return _read(request, session, [offset], answer)
+
+
+def query_message(request: Command, session: Session) -> Command | Later:
+    """12: the messages that may have a key, newest first: only hashes are compared."""
+    header = request.read(QueryMessage)
+    count = UNIQUE_QUERY_COUNT if header.unique_key_query else min(header.max_num, QUERY_COUNT_MAX)
+    store = session.state.store
+    offsets = store.query(
+        header.topic,
+        header.key,
+        max(count, 0),
+        begin_ms=header.begin_timestamp,
+        end_ms=header.end_timestamp,
+        now_ms=session.state.now_ms(),
+        kind="T" if header.index_type == "T" else "",
+    )
+
+    def answer(records: list[Buffer]) -> Command:
+        if not records:
+            return request.answer(
+                ResponseCode.QUERY_NOT_FOUND,
+                QueryMessageResponse(0, 0),
+                remark="can not find message, maybe time range not correct",
+            )
+        newest = read_message(bytes(records[0]))
+        fields = QueryMessageResponse(newest.store_timestamp, newest.physical_offset)
+        return request.answer(ResponseCode.SUCCESS, fields, parts=records)
+
+    return _read(request, session, offsets, answer)
+
+
+def _read(
+    request: Command,
+    session: Session,
+    offsets: Sequence[int],
+    answer: Callable[[list[Buffer]], Command],
+) -> Command | Later:
+    """Read the records at these places, from the disk if need be, and answer with them."""
+    state = session.state
+
+    def attempt(fetched: Fetched) -> Command | Later:
+        found = [state.store.find_record(offset, fetched) for offset in offsets]
+        cold = [each for each in found if isinstance(each, Cold)]
+        if not cold:
+            return answer([r for r in found if r is not None and not isinstance(r, Cold)])
+        state.cold_reads.fetch(cold, lambda more: go_on([*fetched, *more]), failed)
+        return LATER
+
+    def go_on(fetched: Fetched) -> None:
+        response = attempt(fetched)
+        if response is not LATER:
+            session.peer.answer(request, response)
+
+    def failed(error: OSError) -> None:
+        remark = f"a read failed: {error}"
+        session.peer.answer(request, request.answer(ResponseCode.SYSTEM_ERROR, remark=remark))
+
+    return attempt(())

@@ -1,0 +1,291 @@
+"""Sending: one message (10, 310) or a batch (320).
+
+The checks come in Apache's order, with its codes and words, so that a client that sends something
+wrong in two ways hears of the same one. A send is put into the store's turn here and answered by
+`acknowledgements` when the turn is written, and synced if that is promised.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Final
+
+from cometmq.broker.refusals import no_topic_remark, send_refusal
+from cometmq.broker.topic_names import (
+    CLOSED_TOPICS,
+    RETRY_PREFIX,
+    TOPIC_LENGTH_MAX,
+    topic_problem,
+)
+from cometmq.broker.topics import described
+from cometmq.net import LATER
+from cometmq.proto.batch import decode_batch
+from cometmq.proto.codes import RequestCode, ResponseCode
+from cometmq.proto.command import ONEWAY_FLAG
+from cometmq.proto.commands.send import SendMessage, SendMessageResponse, SendMessageV2
+from cometmq.proto.errors import MessageError
+from cometmq.proto.message_id import encode_offset_id
+from cometmq.proto.properties import join_properties, property_finder, set_property
+from cometmq.proto.sysflag import SysFlag
+from cometmq.store.turn import Origin
+
+if TYPE_CHECKING:
+    from cometmq.broker.errors import RequestError
+    from cometmq.broker.session import Session, State
+    from cometmq.broker.topics import Topic
+    from cometmq.net import Later
+    from cometmq.proto.command import Command
+
+_SUCCESS: Final = int(ResponseCode.SUCCESS)
+_BATCH_CODE: Final = int(RequestCode.SEND_BATCH_MESSAGE)
+_INNER_BATCH: Final = int(SysFlag.INNER_BATCH)
+
+_find_unique_id = property_finder(b"UNIQ_KEY")
+_find_wait = property_finder(b"WAIT")
+_find_transaction = property_finder(b"TRAN_MSG")
+_find_delays = [
+    property_finder(name)
+    for name in (b"DELAY", b"TIMER_DELAY_MS", b"TIMER_DELAY_SEC", b"TIMER_DELIVER_MS")
+]
+
+
+def send_message(request: Command, session: Session) -> Command | Later:
+    """10: a message whose fields have their long names."""
+    return _send(request, request.read(SendMessage), session)
+
+
+def send_message_v2(request: Command, session: Session) -> Command | Later:
+    """310, and 320: a message, or a batch of them, whose fields have one letter each."""
+    return _send(request, request.read(SendMessageV2), session)
+
+
+def _send(request: Command, header: SendMessage, session: Session) -> Command | Later:
+    state = session.state
+    body = request.body
+    if body is None:
+        raise _refusal(state, ResponseCode.SYSTEM_ERROR, "a message has a body of a byte at least")
+    if isinstance(body, bytearray):
+        body = bytes(body)
+    topic = state.topics.find(header.topic)
+    if topic is None or topic.is_closed:
+        topic = _admitted(header, state)
+    queue_id = header.queue_id
+    if queue_id >= topic.queue_count:
+        raise _queue_illegal(header, topic, session)
+    if queue_id < 0:
+        queue_id = random.randrange(max(topic.config.write_queue_nums, 1))
+    if header.topic.startswith(RETRY_PREFIX):
+        _check_group(header, state)
+    properties = b"" if header.properties is None else header.properties.encode()
+    if header.batch or request.code == _BATCH_CODE:
+        return _send_batch(request, header, body, session, topic, queue_id, properties)
+    if b"DELAY" in properties or b"TRAN_MSG" in properties or b"TIMER_DELIVER" in properties:
+        _refuse_unserved(properties, state)
+    unique_id = _find_unique_id(properties)
+    if unique_id is None:
+        unique_id = state.unique_ids.make(state.now_ms()).encode()
+        properties = set_property(properties, b"UNIQ_KEY", unique_id)
+    now_ms = state.now_ms()
+    put = state.store.put(
+        header.topic,
+        queue_id,
+        body,
+        join_properties(properties, state.stored_properties),
+        Origin(
+            now_ms,
+            header.born_timestamp,
+            session.born_host,
+            header.sys_flag,
+            header.reconsume_times,
+        ),
+        header.flag,
+    )
+    config = state.config
+    response = SendMessageResponse(
+        encode_offset_id(state.store_host, put.physical_offset),
+        queue_id,
+        put.queue_offset,
+        unique_id.decode("utf-8", "replace"),
+        None,
+        None,
+        config.region_id,
+        config.trace_on,
+    )
+    return _later(request, response, session, header.topic, queue_id, properties)
+
+
+def _send_batch(
+    request: Command,
+    header: SendMessage,
+    body: bytes | memoryview,
+    session: Session,
+    topic: Topic,
+    queue_id: int,
+    properties: bytes,
+) -> Command | Later:
+    """Put the messages of a batch: each as a record, or all as one where the topic says so."""
+    state = session.state
+    name = header.topic
+    if name.startswith(RETRY_PREFIX):
+        group = name[len(RETRY_PREFIX) :]
+        raise _refusal(
+            state,
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"batch request does not support retry group {group}",
+        )
+    if len(name) > TOPIC_LENGTH_MAX:
+        raise _refusal(
+            state, ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(name)}"
+        )
+    try:
+        items = list(decode_batch(body))
+    except MessageError as error:
+        raise _refusal(state, ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+    unique_id = _find_unique_id(properties)
+    if topic.is_batch:
+        return _send_inner_batch(request, header, body, session, queue_id, properties, len(items))
+    added = state.stored_properties
+    puts = state.store.put_batch(
+        name,
+        queue_id,
+        [(item.flag, item.body, join_properties(item.properties, added)) for item in items],
+        _origin(header, session),
+    )
+    host = state.store_host
+    response = SendMessageResponse(
+        ",".join([encode_offset_id(host, put.physical_offset) for put in puts]),
+        queue_id,
+        puts[0].queue_offset,
+        None if unique_id is None else unique_id.decode("utf-8", "replace"),
+        region_id=state.config.region_id,
+        trace_on=state.config.trace_on,
+    )
+    return _later(request, response, session, name, queue_id, properties)
+
+
+def _send_inner_batch(
+    request: Command,
+    header: SendMessage,
+    body: bytes | memoryview,
+    session: Session,
+    queue_id: int,
+    properties: bytes,
+    count: int,
+) -> Command | Later:
+    state = session.state
+    unique_id = _find_unique_id(properties)
+    properties = set_property(properties, b"INNER_NUM", b"%d" % count)
+    put = state.store.put(
+        header.topic,
+        queue_id,
+        body,
+        join_properties(properties, state.stored_properties),
+        _origin(header, session)._replace(sys_flag=header.sys_flag | _INNER_BATCH),
+        header.flag,
+    )
+    name = None if unique_id is None else unique_id.decode("utf-8", "replace")
+    response = SendMessageResponse(
+        encode_offset_id(state.store_host, put.physical_offset),
+        queue_id,
+        put.queue_offset,
+        name,
+        name,
+        region_id=state.config.region_id,
+        trace_on=state.config.trace_on,
+    )
+    return _later(request, response, session, header.topic, queue_id, properties)
+
+
+def _origin(header: SendMessage, session: Session) -> Origin:
+    return Origin(
+        session.state.now_ms(),
+        header.born_timestamp,
+        session.born_host,
+        header.sys_flag,
+        header.reconsume_times,
+    )
+
+
+def _later(
+    request: Command,
+    response: SendMessageResponse,
+    session: Session,
+    topic: str,
+    queue_id: int,
+    properties: bytes,
+) -> Later:
+    """Have it answered once what was promised is done."""
+    waits = b"WAIT\x01true" in properties or (_find_wait(properties) or b"true").lower() == b"true"
+    session.state.acknowledgements.add(
+        session.peer,
+        request,
+        None if request.flag & ONEWAY_FLAG else request.answer(_SUCCESS, response),
+        topic,
+        queue_id,
+        waits=waits,
+    )
+    return LATER
+
+
+# Checks that most sends need not make.
+
+
+def _admitted(header: SendMessage, state: State) -> Topic:
+    """Check a topic that is not an ordinary one that there is, and make it if that is allowed."""
+    name = header.topic
+    if (problem := topic_problem(name)) is not None:
+        raise _refusal(state, ResponseCode.INVALID_PARAMETER, problem)
+    if name in CLOSED_TOPICS:
+        raise _refusal(
+            state, ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden."
+        )
+    now_ms = state.now_ms()
+    if name.startswith(RETRY_PREFIX):
+        topic = state.topics.make_derived(name, 1, now_ms)
+    else:
+        topic = state.topics.make_like(
+            header.default_topic,
+            name,
+            header.default_topic_queue_nums,
+            is_unit=header.unit_mode,
+            now_ms=now_ms,
+        )
+    if topic is None:
+        raise _refusal(state, ResponseCode.TOPIC_NOT_EXIST, no_topic_remark(name))
+    return topic
+
+
+def _check_group(header: SendMessage, state: State) -> None:
+    """Check the group whose retry topic this is."""
+    group = header.topic[len(RETRY_PREFIX) :]
+    if state.groups.find_or_make(group, state.now_ms()) is None:
+        raise _refusal(
+            state,
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"subscription group not exist, {group}",
+        )
+
+
+def _queue_illegal(header: SendMessage, topic: Topic, session: Session) -> RequestError:
+    return _refusal(
+        session.state,
+        ResponseCode.INVALID_PARAMETER,
+        f"request queueId[{header.queue_id}] is illegal, {described(topic.config)}"
+        f" Producer: {session.peer.host}",
+    )
+
+
+def _refuse_unserved(properties: bytes, state: State) -> None:
+    """Refuse what would otherwise be delivered at once, although it should be later or never."""
+    if (_find_transaction(properties) or b"").lower() == b"true":
+        raise _refusal(
+            state, ResponseCode.NO_PERMISSION, "sending transaction message is forbidden"
+        )
+    if any((find(properties) or b"0") != b"0" for find in _find_delays):
+        raise _refusal(
+            state, ResponseCode.MESSAGE_ILLEGAL, "this broker does not deliver with a delay yet"
+        )
+
+
+def _refusal(state: State, code: ResponseCode, remark: str) -> RequestError:
+    return send_refusal(state.config, code, remark)

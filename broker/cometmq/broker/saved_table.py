@@ -1,0 +1,82 @@
+"""A table of the broker's with its file: changed on the loop, written by a thread, many at once.
+
+How it works. `version` counts changes, `saved_version` is the one that the file holds. Whoever must
+not promise a change before it would survive the process waits until `saved_version` has reached the
+version of the change. One save at a time: `begin_save` on the loop, `write` in a thread,
+`saved` on the loop again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cometmq.store.tables import SECTIONS, Table, TableFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.tables import Snapshot
+
+
+class SavedTable:
+    """One of Apache's config files and what has changed since it was written."""
+
+    def __init__(
+        self, filesystem: FileSystem, folder: str, name: str, *, on_change: Callable[[], None]
+    ) -> None:
+        """`on_change` is called when there is something to save."""
+        self.name = name
+        self.version = 0
+        self.saved_version = 0
+        self._file = TableFile(filesystem, folder, name)
+        self._table = Table(SECTIONS[name])
+        self._on_change = on_change
+
+    def load(self) -> dict[str, Any]:
+        """Read what the file holds; `StoreFormatError` when it is damaged beyond its backup.
+
+        The caller puts what it keeps of it: nothing counts as changed by that until `loaded`.
+        """
+        return self._file.load().tree
+
+    def loaded(self) -> None:
+        """Say that the table holds what the file does."""
+        self.saved_version = self.version
+
+    def put(self, section: str, key: str | int, value: Any) -> None:
+        """Set an entry."""
+        self._table.put(section, key, value)
+        self._changed()
+
+    def discard(self, section: str, key: str | int) -> None:
+        """Remove an entry."""
+        self._table.discard(section, key)
+        self._changed()
+
+    def set_member(self, name: str, value: Any) -> None:
+        """Set a small member of the file."""
+        self._table.set_member(name, value)
+        self._changed()
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether there is something to save."""
+        return self.version != self.saved_version
+
+    def _changed(self) -> None:
+        if not self.is_changed:
+            self._on_change()
+        self.version += 1
+
+    def begin_save(self) -> tuple[int, Snapshot]:
+        """Give the version that is going to be saved, and its content."""
+        return self.version, self._table.snapshot()
+
+    def write(self, snapshot: Snapshot) -> None:
+        """Write it, in any thread; when this returns it survives a power cut."""
+        self._file.write(snapshot.chunks())
+
+    def saved(self, version: int) -> None:
+        """Note what the file holds."""
+        self.saved_version = version

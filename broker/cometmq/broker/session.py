@@ -1,0 +1,60 @@
+"""What handlers work on: the tables of one broker, and who is asking."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cometmq.proto.host import pack_host
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cometmq.broker.acknowledgements import Acknowledgements
+    from cometmq.broker.cold_reads import ColdReads
+    from cometmq.broker.config import BrokerConfig
+    from cometmq.broker.consumers import Consumers, Producers
+    from cometmq.broker.groups import Groups
+    from cometmq.broker.long_polling import LongPolling
+    from cometmq.broker.offsets import ConsumerOffsets
+    from cometmq.broker.topics import Topics
+    from cometmq.net import Peer
+    from cometmq.proto.message_id import UniqueIds
+    from cometmq.store.message_store import MessageStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """All that one broker holds."""
+
+    config: BrokerConfig
+    store: MessageStore
+    topics: Topics
+    groups: Groups
+    offsets: ConsumerOffsets
+    consumers: Consumers
+    producers: Producers
+    acknowledgements: Acknowledgements
+    long_polling: LongPolling
+    cold_reads: ColdReads
+    unique_ids: UniqueIds
+    store_host: bytes
+    """The packed address that records and offset message ids name."""
+    stored_properties: bytes
+    """What every message gets: cluster, region, trace switch."""
+    now_ms: Callable[[], int]
+    """The wall clock: what records and tables say."""
+    elapsed_ms: Callable[[], int]
+    """A clock that never goes back: for deadlines."""
+
+
+class Session:
+    """One connection to the broker."""
+
+    __slots__ = ("born_host", "is_vip", "peer", "state")
+
+    def __init__(self, state: State, peer: Peer, *, is_vip: bool) -> None:
+        self.state = state
+        self.peer = peer
+        self.born_host = pack_host(peer.host.address, peer.host.port)
+        self.is_vip = is_vip

@@ -1,0 +1,79 @@
+"""Which names topics and groups may have, and which topics are the broker's own."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+TOPIC_LENGTH_MAX: Final = 127
+DERIVED_TOPIC_LENGTH_MAX: Final = 255
+GROUP_LENGTH_MAX: Final = 255
+
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+SYSTEM_PREFIX: Final = "rmq_sys_"
+
+TEMPLATE: Final = "TBW102"
+"""The topic that a topic which is made by a send is like."""
+
+SYSTEM_TOPICS: Final = frozenset(
+    {
+        TEMPLATE,
+        "SCHEDULE_TOPIC_XXXX",
+        "BenchmarkTest",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRACE_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
+        "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+"""Beside those that begin with `SYSTEM_PREFIX`."""
+
+CLOSED_TOPICS: Final = SYSTEM_TOPICS - {TEMPLATE, "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC"}
+"""Clients may not send to these: only the broker itself writes there."""
+
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
+
+
+def topic_problem(name: str) -> str | None:
+    """Say what is wrong with a topic's name, in Apache's words, or None."""
+    if not name.strip():
+        return "The specified topic is blank."
+    if _LEGAL.fullmatch(name) is None:
+        return (
+            f"The specified topic: {name}, contains illegal characters,"
+            " allowing only ^[%|a-zA-Z0-9_-]+$"
+        )
+    derived = name.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    length_max = DERIVED_TOPIC_LENGTH_MAX if derived else TOPIC_LENGTH_MAX
+    if len(name) > length_max:
+        return f"The specified topic: {name}, is longer than topic max length: {length_max}"
+    return None
+
+
+def group_problem(name: str) -> str | None:
+    """Say what is wrong with a group's name, or None."""
+    if not name.strip():
+        return "The specified group is blank."
+    if _LEGAL.fullmatch(name) is None:
+        return (
+            f"The specified group: {name}, contains illegal characters,"
+            " allowing only ^[%|a-zA-Z0-9_-]+$"
+        )
+    if len(RETRY_PREFIX) + len(name) > GROUP_LENGTH_MAX:
+        return f"The specified group: {name}, is longer than group max length: {GROUP_LENGTH_MAX}"
+    return None
+
+
+def is_system_topic(name: str) -> bool:
+    """Whether a topic belongs to the broker: users can neither change nor delete it."""
+    return name in SYSTEM_TOPICS or name.startswith(SYSTEM_PREFIX)
+
+
+def retry_topic(group: str) -> str:
+    """Return the topic of what a group is to consume again."""
+    return RETRY_PREFIX + group

@@ -1,0 +1,196 @@
+"""The topics of a broker: their configuration, how they come to be, and their file.
+
+Each change counts the data version up, so that name servers see it, and is in the file once
+`saved_version` has reached `version`: a send that made its topic is answered only then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from cometmq.broker.saved_table import SavedTable
+from cometmq.broker.topic_names import CLOSED_TOPICS, TEMPLATE, topic_problem
+from cometmq.proto.bodies import DataVersion, TopicConfig, TopicConfigTable
+from cometmq.store.tables import TOPICS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cometmq.broker.config import BrokerConfig
+    from cometmq.store.filesystem import FileSystem
+
+INHERIT: Final = 1
+WRITE: Final = 2
+READ: Final = 4
+
+_SECTION: Final = "topicConfigTable"
+_UNIT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic, with what each send and pull asks of it worked out once."""
+
+    config: TopicConfig
+    queue_count: int
+    """Queue ids below this can be sent to."""
+    read_queue_count: int
+    """Queue ids below this can be pulled from."""
+    is_closed: bool
+    """Whether only the broker itself writes there."""
+    is_batch: bool
+    """Whether each batch stays one record: `queue.type=BatchCQ`."""
+
+
+def topic_of(config: TopicConfig) -> Topic:
+    """Work out what follows from a configuration."""
+    return Topic(
+        config=config,
+        queue_count=max(config.read_queue_nums, config.write_queue_nums),
+        read_queue_count=config.read_queue_nums,
+        is_closed=config.topic_name in CLOSED_TOPICS,
+        is_batch=config.attributes.get("queue.type") == "BatchCQ",
+    )
+
+
+def described(config: TopicConfig) -> str:
+    """Describe a topic as Apache's refusals do."""
+    perm = "".join(
+        letter if config.perm & bit else "-"
+        for letter, bit in (("R", READ), ("W", WRITE), ("X", INHERIT))
+    )
+    return (
+        f"TopicConfig [topicName={config.topic_name}, readQueueNums={config.read_queue_nums},"
+        f" writeQueueNums={config.write_queue_nums}, perm={perm},"
+        f" topicFilterType={config.topic_filter_type.value},"
+        f" topicSysFlag={config.topic_sys_flag}, order={str(config.order).lower()},"
+        f" attributes={{{', '.join(f'{k}={v}' for k, v in config.attributes.items())}}}]"
+    )
+
+
+class Topics:
+    """All topics of one broker, by name."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        filesystem: FileSystem,
+        *,
+        on_change: Callable[[], None],
+        on_unsaved: Callable[[], None],
+    ) -> None:
+        """`on_change` is called at each change, `on_unsaved` when there is something to save."""
+        folder = f"{config.store_path}/config"
+        self.file = SavedTable(filesystem, folder, TOPICS, on_change=on_unsaved)
+        self.data_version = DataVersion()
+        self._config = config
+        self._on_change = on_change
+        self._topics: dict[str, Topic] = {}
+        self.find = self._topics.get
+
+    def load(self, now_ms: int) -> None:
+        """Read the file, and add the broker's own topics where they are missing.
+
+        `StoreFormatError` when the file is damaged.
+        """
+        tree = self.file.load()
+        table = TopicConfigTable.from_tree(tree)
+        self.data_version = table.data_version
+        for config in table.topic_config_table.values():
+            self._topics[config.topic_name] = topic_of(config)
+            self.file.put(_SECTION, config.topic_name, config)
+        self.file.loaded()
+        for config in self._own():
+            if config.topic_name not in self._topics:
+                self.put(config, now_ms)
+
+    def _own(self) -> Iterator[TopicConfig]:
+        config = self._config
+        cluster, name = config.cluster_name, config.broker_name
+        yield _topic("SELF_TEST_TOPIC", 1)
+        if config.auto_create_topic_enable:
+            yield _topic(TEMPLATE, config.default_topic_queue_nums, INHERIT | READ | WRITE)
+        yield _topic("BenchmarkTest", 1024)
+        yield _topic(cluster, 16, INHERIT | READ | WRITE)
+        yield _topic(name, 1, INHERIT | READ | WRITE)
+        yield _topic("OFFSET_MOVED_EVENT", 1)
+        yield _topic("SCHEDULE_TOPIC_XXXX", 18)
+        yield _topic("RMQ_SYS_TRACE_TOPIC", 1)
+        yield _topic(f"{cluster}_REPLY_TOPIC", 1)
+        yield _topic(f"rmq_sys_REVIVE_LOG_{cluster}", 8)
+        yield _topic(f"rmq_sys_SYNC_BROKER_MEMBER_{name}", 1)
+        yield _topic("RMQ_SYS_TRANS_HALF_TOPIC", 1)
+        yield _topic("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1)
+        yield _topic("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", 1)
+        yield _topic("RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC", 1)
+        yield _topic("rmq_sys_wheel_timer", 1)
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def configs(self) -> dict[str, TopicConfig]:
+        """All configurations by name."""
+        return {name: topic.config for name, topic in self._topics.items()}
+
+    def is_batch(self, name: str) -> bool:
+        """Whether the batches of a topic stay one record."""
+        topic = self._topics.get(name)
+        return topic is not None and topic.is_batch
+
+    def put(self, config: TopicConfig, now_ms: int) -> Topic:
+        """Make a topic, or change it."""
+        topic = self._topics[config.topic_name] = topic_of(config)
+        self._count(now_ms)
+        self.file.put(_SECTION, config.topic_name, config)
+        self._on_change()
+        return topic
+
+    def discard(self, name: str, now_ms: int) -> None:
+        """Remove a topic, if it is there."""
+        if self._topics.pop(name, None) is not None:
+            self._count(now_ms)
+            self.file.discard(_SECTION, name)
+            self._on_change()
+
+    def _count(self, now_ms: int) -> None:
+        version = self.data_version
+        self.data_version = msgspec.structs.replace(
+            version, counter=version.counter + 1, timestamp=now_ms
+        )
+        self.file.set_member("dataVersion", self.data_version)
+
+    def make_like(
+        self, template_name: str, name: str, queue_nums: int, *, is_unit: bool, now_ms: int
+    ) -> Topic | None:
+        """Make the topic of a send after a template; None when the template allows none."""
+        template = self._topics.get(template_name)
+        if template is None or not template.config.perm & INHERIT or not self._has_room(name):
+            return None
+        like = template.config
+        queues = max(0, min(queue_nums, like.write_queue_nums))
+        config = TopicConfig(
+            topic_name=name,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=like.perm & ~INHERIT,
+            topic_filter_type=like.topic_filter_type,
+            topic_sys_flag=_UNIT if is_unit else 0,
+        )
+        return self.put(config, now_ms)
+
+    def make_derived(self, name: str, queue_nums: int, now_ms: int) -> Topic | None:
+        """Find or make the retry or dead-letter topic of a group; None when there is no room."""
+        topic = self._topics.get(name)
+        if topic is not None or not self._has_room(name):
+            return topic
+        return self.put(_topic(name, queue_nums), now_ms)
+
+    def _has_room(self, name: str) -> bool:
+        return len(self._topics) < self._config.topics_max and topic_problem(name) is None
+
+
+def _topic(name: str, queues: int, perm: int = READ | WRITE) -> TopicConfig:
+    return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)

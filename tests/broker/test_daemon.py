@@ -1,0 +1,167 @@
+"""A broker on real sockets, from a send to the disk and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from tests.broker.running import Client, Running, config_of, pull_request, run, send_request
+
+from cometmq.proto.batch import BatchItem, encode_batch
+from cometmq.proto.bodies import TopicRouteData
+from cometmq.proto.codes import RequestCode, ResponseCode
+from cometmq.proto.command import Command
+from cometmq.proto.commands import GetMaxOffset, OffsetResponse, PullMessageResponse
+from cometmq.proto.commands.route import GetRouteInfoByTopic
+from cometmq.store.config import Flush
+
+FLUSHES = pytest.mark.parametrize("flush", list(Flush), ids=lambda flush: flush.value)
+
+
+@FLUSHES
+def test_what_is_sent_is_pulled(tmp_path: Path, flush: Flush) -> None:
+    async def scenario(running: Running) -> None:
+        sent = await running.client.send("T", b"hello", queue_id=2, properties="TAGS\x01a\x02")
+        assert (sent.queue_id, sent.queue_offset, sent.region_id) == (2, 0, "DefaultRegion")
+        (message,) = await running.client.pull("T", queue_id=2)
+        assert (message.topic, message.body, message.queue_id) == ("T", b"hello", 2)
+        assert message.offset_id == sent.msg_id
+        assert message.properties["UNIQ_KEY"] == sent.transaction_id
+        assert message.properties["CLUSTER"] == "DefaultCluster"
+        assert message.properties["TAGS"] == "a"
+
+    run(config_of(tmp_path, flush=flush), scenario)
+
+
+@FLUSHES
+def test_a_restart_finds_everything(tmp_path: Path, flush: Flush) -> None:
+    async def before(running: Running) -> None:
+        for number in range(50):
+            await running.client.send("T", b"%d" % number, queue_id=number % 4)
+        await running.client.pull("T", sys_flag=5, commit_offset=7)
+
+    async def after(running: Running) -> None:
+        bodies: list[bytes] = []
+        for queue_id in range(4):
+            bodies += [bytes(m.body) for m in await running.client.pull("T", queue_id=queue_id)]
+        assert sorted(map(int, bodies)) == list(range(50))
+        fields = {"consumerGroup": "g", "topic": "T", "queueId": "0"}
+        response = await running.client.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+        assert response.read(OffsetResponse).offset == 7
+
+    config = config_of(tmp_path, flush=flush)
+    run(config, before)
+    run(config, after)
+
+
+def test_a_new_topic_has_a_route_at_the_name_server(tmp_path: Path) -> None:
+    async def scenario(running: Running) -> None:
+        names = await Client().connect(running.nameserver)
+        await running.client.send("fresh", b"x")
+        with trio.fail_after(20):
+            while True:
+                asked = GetRouteInfoByTopic(topic="fresh")
+                response = await names.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, asked)
+                if response.code == ResponseCode.SUCCESS:
+                    break
+        route = TopicRouteData.decode(response.body or b"")
+        assert [(q.broker_name, q.read_queue_nums) for q in route.queue_datas] == [("broker-a", 4)]
+        assert route.broker_datas[0].broker_addrs == {0: str(running.address)}
+
+    run(config_of(tmp_path), scenario)
+
+
+@FLUSHES
+def test_a_held_pull_is_answered_by_the_message_that_comes(tmp_path: Path, flush: Flush) -> None:
+    async def scenario(running: Running) -> None:
+        await running.client.send("T", b"first")
+        waiting = pull_request("T", 1, sys_flag=6, suspend_timeout_millis=15_000)
+        other = await running.new_client()
+        async with trio.open_nursery() as nursery:
+
+            async def hold() -> None:
+                response = await other.call(waiting)
+                assert (response.code, response.remark) == (0, "FOUND")
+                assert response.read(PullMessageResponse).next_begin_offset == 2
+
+            nursery.start_soon(hold)
+            await other.ask(RequestCode.GET_MAX_OFFSET, GetMaxOffset("T", 0))  # It is held by now.
+            await running.client.send("T", b"second")
+
+    run(config_of(tmp_path, flush=flush), scenario)
+
+
+def test_a_held_pull_with_a_filter_waits_for_its_tag(tmp_path: Path) -> None:
+    async def scenario(running: Running) -> None:
+        other = await running.new_client()
+        fields: dict[str, Any] = {"sys_flag": 6, "suspend_timeout_millis": 15_000}
+        async with trio.open_nursery() as nursery:
+
+            async def hold() -> None:
+                messages = await other.pull("BenchmarkTest", subscription="red || blue", **fields)
+                assert [m.body for m in messages] == [b"wanted"]
+
+            nursery.start_soon(hold)
+            await other.ask(RequestCode.GET_MAX_OFFSET, GetMaxOffset("T", 0))
+            await running.client.send("BenchmarkTest", b"not", properties="TAGS\x01green\x02")
+            await running.client.send("BenchmarkTest", b"wanted", properties="TAGS\x01blue\x02")
+
+    run(config_of(tmp_path), scenario)
+
+
+def test_a_held_pull_is_answered_when_its_time_is_over(tmp_path: Path) -> None:
+    async def scenario(running: Running) -> None:
+        request = pull_request("BenchmarkTest", sys_flag=6, suspend_timeout_millis=1)
+        response = await running.client.call(request)
+        assert (response.code, response.remark) == (19, "NO_MESSAGE_IN_QUEUE")
+
+    run(config_of(tmp_path), scenario)
+
+
+def test_a_batch_becomes_messages_of_their_own(tmp_path: Path) -> None:
+    async def scenario(running: Running) -> None:
+        body = encode_batch("T", [BatchItem(b"%d" % n, b"k\x01v\x02") for n in range(5)])
+        sent = await running.client.send("T", body, code=320, batch=True)
+        assert len(set(sent.msg_id.split(","))) == 5
+        messages = await running.client.pull("T")
+        assert [m.body for m in messages] == [b"0", b"1", b"2", b"3", b"4"]
+        assert [m.queue_offset for m in messages] == [0, 1, 2, 3, 4]
+        assert messages[0].properties["k"] == "v"
+
+    run(config_of(tmp_path), scenario)
+
+
+def test_a_one_way_send_is_stored_and_not_answered(tmp_path: Path) -> None:
+    async def scenario(running: Running) -> None:
+        request = send_request("T", b"quiet")
+        running.client.peer.tell(request)
+        response = await running.client.ask(RequestCode.GET_MAX_OFFSET, GetMaxOffset("T", 0))
+        with trio.fail_after(20):
+            while response.read(OffsetResponse).offset == 0:
+                response = await running.client.ask(
+                    RequestCode.GET_MAX_OFFSET, GetMaxOffset("T", 0)
+                )
+        assert running.client.peer.connection.unmatched_count == 0
+
+    run(config_of(tmp_path), scenario)
+
+
+def test_an_unknown_request_is_answered_as_apache_does(tmp_path: Path) -> None:
+    async def scenario(running: Running) -> None:
+        response = await running.client.call(Command.request(7777))
+        assert (response.code, response.remark) == (3, " request type 7777 not supported")
+
+    run(config_of(tmp_path), scenario)
+
+
+def test_a_send_to_a_new_topic_is_not_lost_with_the_topic(tmp_path: Path) -> None:
+    """It is answered once the topic is in its file: a kill then leaves both."""
+
+    async def scenario(running: Running) -> None:
+        await running.client.send("fresh", b"x")
+        topics = (tmp_path / "data" / "config" / "topics.json").read_text()
+        assert '"fresh"' in topics
+
+    run(config_of(tmp_path), scenario)
