@@ -238,9 +238,10 @@ class Daemon:
             await on_loop(self.registration.register())
 
     async def drain(self) -> None:
-        """Take leave of the name servers, and answer what waits for the disk."""
+        """Take leave of the name servers, and answer the sends that wait."""
         await on_loop(self.registration.unregister())
         with trio.move_on_after(DRAIN_SECONDS):
+            await self._save(self.broker.state.topics.file)
             while len(self.broker.acknowledgements):
                 self.broker.synced()
                 await trio.sleep(0.001)

@@ -36,10 +36,8 @@ def put_refusal(error: PutRefusedError, config: BrokerConfig) -> RequestError:
 
 
 def no_topic(name: str) -> RequestError:
-    """Refuse what is about a topic that does not exist."""
-    return RequestError(ResponseCode.TOPIC_NOT_EXIST, no_topic_remark(name))
-
-
-def no_topic_remark(name: str) -> str:
-    """Say that a topic does not exist."""
-    return f"topic[{name}] not exist, apply first please!{FAQ}"
+    """Refuse a pull from a topic that does not exist."""
+    # With a blank that the refusal of a send has not.
+    return RequestError(
+        ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please! {FAQ}"
+    )

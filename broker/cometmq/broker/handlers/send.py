@@ -10,7 +10,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final
 
-from cometmq.broker.refusals import no_topic_remark, send_refusal
+from cometmq.broker.errors import RequestError
+from cometmq.broker.refusals import FAQ, send_refusal
 from cometmq.broker.topic_names import (
     CLOSED_TOPICS,
     RETRY_PREFIX,
@@ -30,7 +31,6 @@ from cometmq.proto.sysflag import SysFlag
 from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
-    from cometmq.broker.errors import RequestError
     from cometmq.broker.session import Session, State
     from cometmq.broker.topics import Topic
     from cometmq.net import Later
@@ -40,6 +40,8 @@ _SUCCESS: Final = int(ResponseCode.SUCCESS)
 _BATCH_CODE: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 _INNER_BATCH: Final = int(SysFlag.INNER_BATCH)
 
+_UNIQUE_ID: Final = b"UNIQ_KEY\x01"
+_UNIQUE_ID_AT: Final = len(_UNIQUE_ID)
 _find_unique_id = property_finder(b"UNIQ_KEY")
 _find_wait = property_finder(b"WAIT")
 _find_transaction = property_finder(b"TRAN_MSG")
@@ -63,7 +65,9 @@ def _send(request: Command, header: SendMessage, session: Session) -> Command | 
     state = session.state
     body = request.body
     if body is None:
-        raise _refusal(state, ResponseCode.SYSTEM_ERROR, "a message has a body of a byte at least")
+        raise RequestError(
+            ResponseCode.SYSTEM_ERROR, "no body: a message has at least a byte of one"
+        )
     if isinstance(body, bytearray):
         body = bytes(body)
     topic = state.topics.find(header.topic)
@@ -81,16 +85,17 @@ def _send(request: Command, header: SendMessage, session: Session) -> Command | 
         return _send_batch(request, header, body, session, topic, queue_id, properties)
     if b"DELAY" in properties or b"TRAN_MSG" in properties or b"TIMER_DELIVER" in properties:
         _refuse_unserved(properties, state)
-    unique_id = _find_unique_id(properties)
-    if unique_id is None:
-        unique_id = state.unique_ids.make(state.now_ms()).encode()
-        properties = set_property(properties, b"UNIQ_KEY", unique_id)
     now_ms = state.now_ms()
+    unique_id = _unique_id(properties)
+    if unique_id is None:
+        unique_id = state.unique_ids.make(now_ms).encode()
+        properties = set_property(properties, b"UNIQ_KEY", unique_id)
     put = state.store.put(
         header.topic,
         queue_id,
         body,
         join_properties(properties, state.stored_properties),
+        # By place: by name a named tuple takes twice the time.
         Origin(
             now_ms,
             header.born_timestamp,
@@ -127,11 +132,10 @@ def _send_batch(
     state = session.state
     name = header.topic
     if name.startswith(RETRY_PREFIX):
-        group = name[len(RETRY_PREFIX) :]
         raise _refusal(
             state,
             ResponseCode.MESSAGE_ILLEGAL,
-            f"batch request does not support retry group {group}",
+            f"batch request does not support retry group {name}",
         )
     if len(name) > TOPIC_LENGTH_MAX:
         raise _refusal(
@@ -140,7 +144,7 @@ def _send_batch(
     try:
         items = list(decode_batch(body))
     except MessageError as error:
-        raise _refusal(state, ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error
     unique_id = _find_unique_id(properties)
     if topic.is_batch:
         return _send_inner_batch(request, header, body, session, queue_id, properties, len(items))
@@ -194,6 +198,13 @@ def _send_inner_batch(
         trace_on=state.config.trace_on,
     )
     return _later(request, response, session, header.topic, queue_id, properties)
+
+
+def _unique_id(properties: bytes) -> bytes | None:
+    """Find the producer's id of a message: at once where it stands first, as Java's often does."""
+    if properties.startswith(_UNIQUE_ID) and properties.count(_UNIQUE_ID) == 1:
+        return properties[_UNIQUE_ID_AT:].partition(b"\x02")[0] or None
+    return _find_unique_id(properties)
 
 
 def _origin(header: SendMessage, session: Session) -> Origin:
@@ -251,7 +262,11 @@ def _admitted(header: SendMessage, state: State) -> Topic:
             now_ms=now_ms,
         )
     if topic is None:
-        raise _refusal(state, ResponseCode.TOPIC_NOT_EXIST, no_topic_remark(name))
+        raise _refusal(
+            state,
+            ResponseCode.TOPIC_NOT_EXIST,
+            f"topic[{name}] not exist, apply first please!{FAQ}",
+        )
     return topic
 
 

@@ -1,0 +1,138 @@
+"""A broker without a loop: bytes go in by hand, and what it sends is kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from cometmq.broker.broker import DAILY_BREAD, Broker
+from cometmq.net import Peer, Peers
+from cometmq.proto.connection import NEED_DATA, Answer, Connection
+from cometmq.proto.host import Host
+from cometmq.store.filesystem import RealFileSystem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cometmq.broker.config import BrokerConfig
+    from cometmq.proto.command import Buffer, Command
+    from cometmq.proto.connection import Event
+    from cometmq.store.filesystem import FileSystem
+
+
+class WiredPeer(Peer):
+    """A driver that keeps what it is to write; and the other end of the connection."""
+
+    __slots__ = ("client", "is_dropped", "written")
+
+    def __init__(self, peers: Peers) -> None:
+        super().__init__(peers)
+        self.client = Connection()
+        self.written = bytearray()
+        self.is_dropped = False
+
+    def _write(self, data: Buffer) -> None:
+        self.written += data
+
+    def _write_all(self, buffers: list[Buffer]) -> None:
+        for each in buffers:
+            self.written += each
+
+    def _unsent_size(self) -> int:
+        return 0
+
+    def _pause_reading(self) -> None: ...
+
+    def _resume_reading(self) -> None: ...
+
+    def _close(self) -> None:
+        self.is_dropped = True
+
+    def _abort(self) -> None:
+        self.is_dropped = True
+
+
+class Wired:
+    """A broker, its clock, and connections to it."""
+
+    def __init__(self, config: BrokerConfig, filesystem: FileSystem | None = None) -> None:
+        self.soon: list[Callable[[], None]] = []
+        self.now_ms = 1_700_000_000_000
+        self.changes = 0
+        self.broker = Broker(
+            config,
+            RealFileSystem() if filesystem is None else filesystem,
+            address=Host("127.0.0.1", config.listen_port),
+            call_soon_threadsafe=self.soon.append,
+            topics_changed=self._count_change,
+            unsaved=lambda: None,
+            store_changed=lambda: None,
+            now_ms=lambda: self.now_ms,
+            elapsed_ms=lambda: self.now_ms,
+        )
+        self.broker.vip_port = config.vip_port
+        self.peers = Peers(self.broker, call_soon=self.soon.append, json_reader=DAILY_BREAD)
+        self._ports = 0
+        self.save()
+
+    def _count_change(self) -> None:
+        self.changes += 1
+
+    def connect(self, *, vip: bool = False) -> WiredPeer:
+        """Open a connection."""
+        self._ports += 1
+        peer = WiredPeer(self.peers)
+        port = self.broker.vip_port if vip else 10911
+        assert port is not None
+        assert peer.open(Host("127.0.0.1", 40000 + self._ports), port)
+        return peer
+
+    def save(self) -> None:
+        """Save what has changed, as the daemon does."""
+        for table in filter(lambda table: table.is_changed, self.broker.tables):
+            version, snapshot = table.begin_save()
+            table.write(snapshot)
+            self.broker.saved(table, version)
+        self.turn()
+
+    def turn(self) -> None:
+        """Run what the loop would run next."""
+        while self.soon:
+            self.soon.pop(0)()
+
+    def give(self, peer: WiredPeer, *frames: bytes) -> None:
+        """Let the broker receive these at once, and end its turn."""
+        peer.data_received(b"".join(frames))
+        self.turn()
+
+    def events(self, peer: WiredPeer) -> list[Event]:
+        """Take what the broker has sent."""
+        if peer.written:  # None at all would be the end of the stream.
+            peer.client.receive_data(bytes(peer.written))
+            peer.written.clear()
+        found: list[Event] = []
+        while (event := peer.client.next_event()) is not NEED_DATA:
+            found.append(event)
+        return found
+
+    def answers(self, peer: WiredPeer) -> list[Command]:
+        """Take the answers that the broker has sent."""
+        return [event.response for event in self.events(peer) if isinstance(event, Answer)]
+
+    def frame(self, peer: WiredPeer, request: Command) -> bytes:
+        """Encode a request with a number of its own."""
+        numbered = replace(request, opaque=peer.client.new_opaque())
+        return b"".join(peer.client.send(numbered))
+
+    def ask(self, peer: WiredPeer, request: Command) -> Command:
+        """Send a request and give its answer; what it waits for is saved first."""
+        self.give(peer, self.frame(peer, request))
+        self.save()
+        (answer,) = self.answers(peer)
+        return answer
+
+    def close(self) -> None:
+        """Shut the broker down."""
+        self.peers.close("the test is over")
+        self.broker.close(self.now_ms)
