@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cometmq.broker.config import BrokerConfig
-    from cometmq.proto.command import Buffer, Command
+    from cometmq.proto.buffer import Buffer
+    from cometmq.proto.command import Command
     from cometmq.proto.connection import Event
     from cometmq.store.filesystem import FileSystem
 
@@ -56,7 +57,9 @@ class WiredPeer(Peer):
 class Wired:
     """A broker, its clock, and connections to it."""
 
-    def __init__(self, config: BrokerConfig, filesystem: FileSystem | None = None) -> None:
+    def __init__(
+        self, config: BrokerConfig, filesystem: FileSystem | None = None, *, threads: bool = True
+    ) -> None:
         self.soon: list[Callable[[], None]] = []
         self.now_ms = 1_700_000_000_000
         self.changes = 0
@@ -70,6 +73,7 @@ class Wired:
             store_changed=lambda: None,
             now_ms=lambda: self.now_ms,
             elapsed_ms=lambda: self.now_ms,
+            threads=threads,
         )
         self.broker.vip_port = config.vip_port
         self.peers = Peers(self.broker, call_soon=self.soon.append, json_reader=DAILY_BREAD)
@@ -94,6 +98,12 @@ class Wired:
             version, snapshot = table.begin_save()
             table.write(snapshot)
             self.broker.saved(table, version)
+        self.turn()
+
+    def sync(self) -> None:
+        """Let the disk confirm what is written, of a broker without threads."""
+        self.broker.store.run_jobs()
+        self.broker.synced()
         self.turn()
 
     def turn(self) -> None:

@@ -67,12 +67,14 @@ class Broker:
         store_changed: Callable[[], None],
         now_ms: Callable[[], int],
         elapsed_ms: Callable[[], int],
+        threads: bool = True,
     ) -> None:
         """Open the store and the tables, or raise a `StoreFilesError` or an `OSError`.
 
         `address` is what clients are told, with the port that is really listened on.
         `topics_changed` is called when name servers should be told, `unsaved` when a table should
-        be saved, `store_changed` from a thread when `synced` should be called.
+        be saved, `store_changed` from a thread when `synced` should be called. Without `threads`
+        the store does nothing in the background until its `run_jobs`.
         """
         host = pack_host(address.address, address.port)
         topics = Topics(config, filesystem, on_change=topics_changed, on_unsaved=unsaved)
@@ -85,6 +87,7 @@ class Broker:
             filesystem=filesystem,
             is_batch_topic=topics.is_batch,
             on_change=store_changed,
+            threads=threads,
         )
         # Behind the store's lock: two brokers must not write one table.
         topics.load(now_ms())
@@ -111,13 +114,7 @@ class Broker:
             cold_reads=ColdReads(self.store, call_soon_threadsafe),
             unique_ids=UniqueIds(host[:-4], os.getpid(), now_ms() & 0x7FFFFFFF),
             store_host=host,
-            stored_properties=encode_properties(
-                {
-                    "MSG_REGION": config.region_id,
-                    "TRACE_ON": "true" if config.trace_on else "false",
-                    "CLUSTER": config.cluster_name,
-                }
-            ),
+            stored_properties=_stored_properties(config),
             now_ms=now_ms,
             elapsed_ms=elapsed_ms,
         )
@@ -182,3 +179,14 @@ class Broker:
         """The tables that are saved, in the order in which they should be."""
         state = self.state
         return (state.topics.file, state.groups.file, state.offsets.file)
+
+
+def _stored_properties(config: BrokerConfig) -> bytes:
+    """Encode what every message gets."""
+    return encode_properties(
+        {
+            "MSG_REGION": config.region_id,
+            "TRACE_ON": "true" if config.trace_on else "false",
+            "CLUSTER": config.cluster_name,
+        }
+    )

@@ -39,4 +39,3 @@ def program() -> None:
     This is a young checkout: the daemons and the tools arrive one by one, and docs/roadmap.md says
     which are there.
     """
-

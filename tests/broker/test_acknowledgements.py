@@ -1,0 +1,118 @@
+"""When a send is answered, and what it is told when the disk does not do what was promised."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+from tests.broker.running import config_of, pull_request, send_request
+from tests.broker.wired import Wired
+from tests.crash.disk import Moment, Operation, SimulatedFileSystem
+
+from cometmq.proto.codes import ResponseCode
+from cometmq.proto.commands import SendMessageResponse
+from cometmq.store.config import Flush
+
+TOPIC = "BenchmarkTest"  # There from the start, so no send waits for its topic's file.
+
+
+def test_with_async_flush_a_send_is_answered_with_its_turn(tmp_path: Path) -> None:
+    wired = Wired(config_of(tmp_path), SimulatedFileSystem())
+    peer = wired.connect()
+    frames = [wired.frame(peer, send_request(TOPIC, b"%d" % n)) for n in range(3)]
+    peer.data_received(b"".join(frames))
+    assert not peer.written, "an answer left before the turn was written"
+    wired.turn()
+    assert [answer.code for answer in wired.answers(peer)] == [0, 0, 0]
+    wired.close()
+
+
+def test_a_send_that_makes_its_topic_waits_for_the_topics_file(tmp_path: Path) -> None:
+    wired = Wired(config_of(tmp_path), SimulatedFileSystem())
+    peer = wired.connect()
+    wired.give(peer, wired.frame(peer, send_request("fresh", b"x")))
+    assert wired.answers(peer) == []
+    wired.save()
+    assert [answer.code for answer in wired.answers(peer)] == [0]
+    wired.close()
+
+
+def test_a_sync_send_is_answered_and_read_only_when_the_disk_has_it(tmp_path: Path) -> None:
+    wired = Wired(config_of(tmp_path, flush=Flush.SYNC), SimulatedFileSystem(), threads=False)
+    peer = wired.connect()
+    wired.give(peer, wired.frame(peer, send_request(TOPIC, b"x")))
+    assert wired.answers(peer) == []
+    assert wired.ask(peer, pull_request(TOPIC)).code == ResponseCode.PULL_NOT_FOUND
+    wired.sync()
+    assert [answer.code for answer in wired.answers(peer)] == [0]
+    assert wired.ask(peer, pull_request(TOPIC)).code == ResponseCode.SUCCESS
+    wired.close()
+
+
+def test_a_sync_send_that_need_not_wait_does_not(tmp_path: Path) -> None:
+    wired = Wired(config_of(tmp_path, flush=Flush.SYNC), SimulatedFileSystem(), threads=False)
+    peer = wired.connect()
+    request = send_request(TOPIC, b"x", properties="WAIT\x01false\x02")
+    wired.give(peer, wired.frame(peer, request))
+    assert [answer.code for answer in wired.answers(peer)] == [0]
+    wired.close()
+
+
+def test_a_slow_disk_makes_sends_stored_but_not_safe_and_answers_once(tmp_path: Path) -> None:
+    wired = Wired(config_of(tmp_path, flush=Flush.SYNC), SimulatedFileSystem(), threads=False)
+    peer = wired.connect()
+    wired.give(peer, wired.frame(peer, send_request(TOPIC, b"x")))
+    wired.now_ms += 4_999
+    wired.broker.tick(wired.now_ms)
+    wired.turn()
+    assert wired.answers(peer) == []
+    wired.now_ms += 1
+    wired.broker.tick(wired.now_ms)
+    wired.turn()
+    assert [a.code for a in wired.answers(peer)] == [ResponseCode.FLUSH_DISK_TIMEOUT]
+    wired.sync()
+    assert wired.answers(peer) == []
+    assert wired.ask(peer, pull_request(TOPIC)).code == ResponseCode.SUCCESS
+    wired.close()
+
+
+def test_a_write_that_fails_refuses_exactly_the_sends_of_its_turn(tmp_path: Path) -> None:
+    disk = SimulatedFileSystem()
+    wired = Wired(config_of(tmp_path), disk, threads=False)
+    peer = wired.connect()
+    assert wired.ask(peer, send_request(TOPIC, b"before")).code == ResponseCode.SUCCESS
+
+    def refuse(operation: Operation) -> None:
+        if "commitlog" in operation.path and operation.moment is Moment.BEFORE:
+            raise OSError(errno.ENOSPC, "no room")
+
+    disk.hook = refuse
+    frames = [wired.frame(peer, send_request(TOPIC, b"%d" % n)) for n in range(3)]
+    wired.give(peer, *frames)
+    answers = wired.answers(peer)
+    assert [answer.code for answer in answers] == [ResponseCode.SERVICE_NOT_AVAILABLE] * 3
+    assert answers[0].ext_fields == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+    disk.hook = None
+    sent = wired.ask(peer, send_request(TOPIC, b"after")).read(SendMessageResponse)
+    assert sent.queue_offset == 1, "the refused ones left a hole"
+    wired.close()
+
+
+def test_a_sync_that_fails_refuses_those_who_wait_and_all_that_come(tmp_path: Path) -> None:
+    disk = SimulatedFileSystem()
+    wired = Wired(config_of(tmp_path, flush=Flush.SYNC), disk, threads=False)
+    peer = wired.connect()
+    wired.give(peer, wired.frame(peer, send_request(TOPIC, b"x")))
+
+    def refuse(operation: Operation) -> None:
+        if operation.verb == "sync" and operation.moment is Moment.BEFORE:
+            raise OSError(errno.EIO, "broken")
+
+    disk.hook = refuse
+    wired.sync()
+    disk.hook = None
+    assert [a.code for a in wired.answers(peer)] == [ResponseCode.SERVICE_NOT_AVAILABLE]
+    wired.give(peer, wired.frame(peer, send_request(TOPIC, b"y")))
+    assert [a.code for a in wired.answers(peer)] == [ResponseCode.SERVICE_NOT_AVAILABLE]
+    assert wired.broker.store.failure is not None
+    wired.close()

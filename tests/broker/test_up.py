@@ -1,0 +1,186 @@
+"""`cometmq up` as a process of its own: ready line, signals, refusals, and kills."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Coroutine, Generator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import uvloop
+from tests.broker.running import pull_request, send_request
+
+from cometmq.net import LATER, Later, LoopPeer, NetError, Peer, Peers, connect
+from cometmq.proto.command import Command
+from cometmq.proto.commands import SendMessageResponse
+from cometmq.proto.host import Host
+from cometmq.proto.message_list import MessageList
+
+READY = re.compile(r"cometmq ready nameserver=127\.0\.0\.1:(\d+) broker=127\.0\.0\.1:(\d+)\n")
+PATIENCE_SECONDS = 30
+QUEUES = 4
+T = TypeVar("T")
+
+
+@contextmanager
+def up(folder: Path, *options: str) -> Generator[tuple[subprocess.Popen[str], Host]]:
+    """Run `cometmq up` on free ports, and kill it in the end if nothing else has."""
+    command = [sys.executable, "-m", "cometmq.admin", "up", "--dir", str(folder)]
+    ports = ["--broker-port", "0", "--nameserver-port", "0"]
+    process = subprocess.Popen(
+        [*command, *ports, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        found = READY.fullmatch(process.stdout.readline())
+        assert found, process.communicate()
+        yield process, Host("127.0.0.1", int(found[2]))
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def play(scenario: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(scenario)
+
+
+class Asker:
+    """Owns the one connection of a client that is asked nothing."""
+
+    def __init__(self) -> None:
+        self.is_closed = asyncio.Event()
+
+    def handle(self, request: Command, peer: Peer) -> Later:  # noqa: ARG002  # Owner's
+        return LATER
+
+    def end_turn(self) -> None: ...
+
+    def opened(self, peer: Peer) -> None: ...
+
+    def closed(self, peer: Peer) -> None:  # noqa: ARG002  # Owner's
+        self.is_closed.set()
+
+
+@asynccontextmanager
+async def connected(address: Host) -> AsyncGenerator[LoopPeer]:
+    asker = Asker()
+    call_soon = asyncio.get_running_loop().call_soon
+    peer = await connect(Peers(asker, call_soon=call_soon), address, timeout_ms=10_000)
+    try:
+        yield peer
+    finally:
+        peer.drop("the test is done with it")
+        await asker.is_closed.wait()
+
+
+async def send_until_the_end(
+    address: Host, acknowledged: dict[tuple[int, int], bytes], name: str, enough: asyncio.Event
+) -> None:
+    """Send one after the other until the connection breaks, noting what was acknowledged."""
+    async with connected(address) as peer:
+        for number in itertools.count():
+            body = f"{name}-{number}".encode()
+            request = send_request("T", body, queue_id=number % QUEUES)
+            try:
+                response = await peer.call(request, timeout_ms=PATIENCE_SECONDS * 1000)
+            except NetError:
+                return
+            assert response.code == 0, response.remark
+            said = response.read(SendMessageResponse)
+            acknowledged[said.queue_id, said.queue_offset] = body
+            if number == 100:
+                enough.set()
+
+
+async def read_all(address: Host) -> dict[tuple[int, int], bytes]:
+    found: dict[tuple[int, int], bytes] = {}
+    async with connected(address) as peer:
+        for queue_id in range(QUEUES):
+            offset = 0
+            while True:
+                request = pull_request("T", offset, queue_id=queue_id)
+                response = await peer.call(request, timeout_ms=PATIENCE_SECONDS * 1000)
+                if response.code != 0:
+                    break
+                for message in MessageList(bytes(response.body or b"")):
+                    assert message.queue_offset == offset
+                    found[queue_id, offset] = message.body
+                    offset += 1
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path: Path, flush: str) -> None:
+    acknowledged: dict[tuple[int, int], bytes] = {}
+
+    async def load(process: subprocess.Popen[str], address: Host, life: int) -> None:
+        enough = asyncio.Event()
+        async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as tasks:
+            for sender in range(8):
+                name = f"{life}-{sender}"
+                tasks.create_task(send_until_the_end(address, acknowledged, name, enough))
+            await enough.wait()
+            process.send_signal(signal.SIGKILL)
+
+    for life in range(3):
+        with up(tmp_path, "--flush", flush) as (process, address):
+            play(load(process, address, life))
+    with up(tmp_path, "--flush", flush) as (_, address):
+        found = play(read_all(address))
+    assert len(acknowledged) > 300
+    assert {place: found.get(place) for place in acknowledged} == acknowledged
+
+
+@pytest.mark.slow
+def test_a_signal_shuts_down_cleanly(tmp_path: Path) -> None:
+    async def load(address: Host) -> None:
+        async with connected(address) as peer:
+            response = await peer.call(send_request("T", b"x"), timeout_ms=10_000)
+            assert response.code == 0
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with up(tmp_path) as (process, address):
+            play(load(address))
+            process.send_signal(number)
+            assert process.wait(PATIENCE_SECONDS) == 0
+        assert not (tmp_path / "abort").exists(), "the next start takes it for a crash"
+
+
+@pytest.mark.slow
+def test_a_second_start_on_a_store_is_refused_and_names_the_first(tmp_path: Path) -> None:
+    with up(tmp_path) as (process, _), pytest.raises(AssertionError) as refused, up(tmp_path):
+        pass
+    assert f"pid {process.pid}" in str(refused.value)
+
+
+@pytest.mark.slow
+def test_a_port_in_use_is_a_clear_error(tmp_path: Path) -> None:
+    with up(tmp_path / "a") as (_, address):
+        command = [sys.executable, "-m", "cometmq.admin", "up", "--dir", str(tmp_path / "b")]
+        ports = ["--broker-port", str(address.port), "--nameserver-port", "0"]
+        refused = subprocess.run([*command, *ports], capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert refused.stderr.strip().endswith(
+        f"Error: cannot listen on 127.0.0.1:{address.port}: the port is in use"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "nonsense"])  # refused
+def test_an_address_that_others_reach_is_refused(tmp_path: Path, host: str) -> None:
+    command = [sys.executable, "-m", "cometmq.admin", "up", "--dir", str(tmp_path)]
+    refused = subprocess.run(
+        [*command, "--host", host], capture_output=True, text=True, check=False, env=os.environ
+    )
+    assert refused.returncode == 2
+    assert host in refused.stderr
