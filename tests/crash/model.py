@@ -245,8 +245,9 @@ def turn(run: Run, subject: Subject) -> None:
         run.history.in_flight = []
     else:
         run.history.committed += run.history.in_flight
+        if run.history.in_flight:  # Else nothing was written, and so nothing erased before.
+            run.history.doubtful = []
         run.history.in_flight = []
-        run.history.doubtful = []
 
 
 def _put(run: Run, subject: Subject) -> Sent:

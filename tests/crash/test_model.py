@@ -8,6 +8,8 @@ from tests.crash.mutants import MUTANTS, Mutant
 
 SEEDS = 40
 MUTANT_SEEDS = 600
+SEEDS_WITH_FINDINGS = (50, 201, 384, 1154)
+"""Each broke a promise once: a clock set back, an index filled twice after a second replay."""
 
 
 def test_the_store_keeps_its_promises_through_some_endings() -> None:
@@ -15,6 +17,11 @@ def test_the_store_keeps_its_promises_through_some_endings() -> None:
     images = sum(run.images for run in runs)
     assert images > 4 * SEEDS
     assert sum(run.uncovered for run in runs) < images / 50
+
+
+@pytest.mark.parametrize("seed", SEEDS_WITH_FINDINGS)
+def test_what_was_found_once_is_not_found_again(seed: int) -> None:
+    assert run_seed(seed).uncovered == 0
 
 
 @pytest.mark.slow

@@ -125,6 +125,7 @@ class Opening:
         self._now_ms = now_ms
         self._process_id = process_id
         self._index: Index | None = None
+        self._noted_to = 0
 
     def run(self) -> Opened:
         """Open the store, or leave it as it was found."""
@@ -252,8 +253,9 @@ class Opening:
             offset = message.physical_offset
             if offset >= queues_from:
                 place_record(found.queues, message, is_batch_topic, levels)
-            if index is not None:
+            if index is not None and offset >= self._noted_to:
                 note_record(index, message)
+                self._noted_to = offset + 1  # A second replay must not note it again.
                 if index.waiting >= _REPLAY_BUILD:
                     index.build(_REPLAY_BUILD, self._now_ms)
 
