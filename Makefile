@@ -116,7 +116,7 @@ spark: install-spark ## Test the Spark pipeline.
 	$(BIN)/pytest -q -m spark
 
 .PHONY: bench
-bench: install ## Measure what docs/performance.md states.
+bench: install ## Measure the quick parts of docs/performance.md; says how to run the long ones.
 	$(BIN)/python -m bench
 
 .PHONY: dist

@@ -1,23 +1,55 @@
-"""`python -m bench [NAME...]`: measure what docs/performance.md states, or parts of it."""
+"""Measure what docs/performance.md states: all quick parts, or those that are named.
+
+    python -m bench [NAME...]
+
+A part with settings of its own takes them by itself: `python -m bench.store_queues --help`.
+"""
 
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from bench.measure import figures, table
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-PARTS = sorted(p.stem for p in Path(__file__).parent.glob("*.py") if "CASES" in p.read_text())
+# A part is a module with `main(arguments)`, whose docstring begins with a line that says what it
+# measures. A quick one takes a minute at most and needs nothing but Python.
+QUICK: Final = ("proto", "messages")
+LONG: Final = ("nameserver", "net", "store", "store_queues")
 
 
-def main() -> None:
-    """Run the parts that were asked for and print a table of each."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("name", nargs="*", help=f"of {', '.join(PARTS)}; all when none is named")
-    for name in parser.parse_args().name or PARTS:
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the parts that were asked for."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description=__doc__,
+        epilog=f"quick parts:\n{_listed(QUICK)}\n\nlong parts:\n{_listed(LONG)}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", nargs="*", help="a part; the quick ones when none is named")
+    names: list[str] = parser.parse_args(arguments).name
+    if unknown := [name for name in names if name not in QUICK + LONG]:
+        parser.error(f"no part {unknown[0]!r}; there are {', '.join(QUICK + LONG)}")
+    for name in names or QUICK:
         print(f"\n{name}\n")
-        print(table(figures(importlib.import_module(f"bench.{name}").CASES)))
+        importlib.import_module(f"bench.{name}").main([])
+    if not names:
+        print(f"\nNot run, for they take minutes: python -m bench {' '.join(LONG)}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return "\n".join(f"  {name:<14}{summary_of(name)}" for name in names)
+
+
+def summary_of(name: str) -> str:
+    """Say in one line what a part measures, without importing it."""
+    source = Path(__file__).with_name(f"{name}.py").read_text()
+    line = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
+    return line.rpartition("`: ")[2]
 
 
 if __name__ == "__main__":

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 ROUNDS = 60
 ROUND_SECONDS = 0.004
@@ -61,3 +62,11 @@ def table(found: list[Figure]) -> str:
     lines = ["| what | µs | times `json.loads` of a send header |", "|---|---|---|"]
     lines += [f"| {name} | {each:.2f} | {times:.2f} |" for name, each, times in found]
     return "\n".join(lines)
+
+
+def show(
+    cases: dict[str, tuple[Callable[[], object], int]], prog: str, arguments: Sequence[str]
+) -> None:
+    """Measure cases and print their table: the `main` of a part that is nothing but cases."""
+    argparse.ArgumentParser(prog=prog).parse_args(arguments)  # It has no settings.
+    print(table(figures(cases)))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
+from bench.measure import show
 from cometmq.proto.batch import BatchItem, decode_batch, encode_batch
 from cometmq.proto.checksum import crc31
 from cometmq.proto.host import pack_host
@@ -15,7 +17,7 @@ from cometmq.proto.properties import decode_properties, encode_properties, find_
 from cometmq.proto.record import encode_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 COUNT = 32
 BODY = bytes(range(256)) * 4
@@ -93,3 +95,12 @@ CASES: dict[str, tuple[Callable[[], object], int]] = {
     "Java's hash of a key of 56 characters": (lambda: string_hash(UNIQ_KEY), 1),
     "body CRC of 1 KiB": (lambda: crc31(BODY), 1),
 }
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    """Print the table."""
+    show(CASES, "python -m bench.messages", arguments)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -28,7 +28,7 @@ from cometmq.proto.header_json import JSON
 from cometmq.store.filesystem import RealFileSystem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 FIELDS_MAX = 256
 
@@ -103,7 +103,7 @@ def yardstick_ns() -> float:
     return min(run() for _ in range(200))
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Register, ask, and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument("--brokers", type=int, default=100)
     parser.add_argument("--topics", type=int, default=1000)
     parser.add_argument("--distinct", action="store_true")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
 
     def names(broker: int) -> list[str]:
         prefix = f"orders-{broker}" if options.distinct else "orders"

@@ -27,7 +27,7 @@ from cometmq.proto.header_json_typed import TypedJsonReader
 from cometmq.proto.host import Host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from cometmq.net import Later, Peer
     from cometmq.proto.command import Command
@@ -144,15 +144,15 @@ def measure(mqload: Path, server: subprocess.Popen[str], port: int, load: tuple[
     return Run(rate, p50_us, p99_us, cpu_ns / 1000 / count, requests_a_turn)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure each loop under each load: the best of several runs, for noise only adds."""
     parser = argparse.ArgumentParser(prog="python -m bench.net", description=__doc__)
     parser.add_argument("--serve", choices=LOOPS, help="be the server, and print the port")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("loop", nargs="*", default=list(LOOPS))
-    arguments = parser.parse_args()
-    if arguments.serve:
-        serve_on(arguments.serve)
+    options = parser.parse_args(arguments)
+    if options.serve:
+        serve_on(options.serve)
         return
     print("| loop | load | msg/s | p50 µs | p99 µs | server CPU µs/msg | requests a turn |")
     print("|---|---|---|---|---|---|---|")
@@ -160,8 +160,8 @@ def main() -> None:
         mqload = Path(folder) / "mqload"
         source = Path(__file__).with_name("mqload.c")
         subprocess.run(["gcc", "-O2", "-w", "-o", mqload, source], check=True)
-        for loop in arguments.loop:
-            _measure_loop(mqload, loop, arguments.runs)
+        for loop in options.loop:
+            _measure_loop(mqload, loop, options.runs)
 
 
 def _measure_loop(mqload: Path, loop: str, run_count: int) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
-from bench.measure import YARDSTICK
+from bench.measure import YARDSTICK, show
 from cometmq.proto.codes import RequestCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands import SendMessageResponse, SendMessageV2
@@ -18,7 +19,7 @@ from cometmq.proto.header_msgpack import MESSAGEPACK
 from cometmq.proto.header_rocketmq import ROCKETMQ
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from cometmq.proto.command import HeaderCodec
 
@@ -102,3 +103,12 @@ CASES: dict[str, tuple[Callable[[], object], int]] = {
     **codec_cases(ROCKETMQ),
     **codec_cases(MESSAGEPACK),
 }
+
+
+def main(arguments: Sequence[str] = ()) -> None:
+    """Print the table."""
+    show(CASES, "python -m bench.proto", arguments)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -8,11 +8,11 @@ key and the tags) built. The least of many rounds counts, for noise only adds.
 
 from __future__ import annotations
 
+import argparse
 import gc
 import os
 import resource
 import shutil
-import sys
 import tempfile
 import time
 import zlib
@@ -24,7 +24,7 @@ from cometmq.store.message_store import MessageStore
 from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 BODY = bytes(range(256)) * 4
 HOST = b"\x7f\0\0\x01\0\0\x2a\x9f"
@@ -212,9 +212,12 @@ def many_queues(bench: Bench) -> None:
     store.close(1)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run all of it, in a folder that is removed again."""
-    folder = Path(tempfile.mkdtemp(dir=sys.argv[1] if len(sys.argv) > 1 else None))
+    parser = argparse.ArgumentParser(prog="python -m bench.store", description=__doc__)
+    parser.add_argument("directory", nargs="?", help="on the disk to measure")
+    directory: str | None = parser.parse_args(arguments).directory
+    folder = Path(tempfile.mkdtemp(dir=directory))
     gc.collect()
     gc.freeze()  # As the broker does after its start.
     gc.set_threshold(100_000, 50, 50)

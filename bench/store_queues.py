@@ -1,4 +1,4 @@
-"""`python -m bench.store_queues [--queues N] [--items N] [--directory DIR]`: queues and index.
+"""`python -m bench.store_queues [--queues N] [--items N] ...`: ConsumeQueues and index.
 
 Figures are absolute and in times of one `os.pwrite` of 1.2 KiB to an allocated file of the same
 disk, measured in the same minute. It needs some 1.5 GB there with the default numbers.
@@ -22,7 +22,7 @@ from cometmq.store.index import Index
 from cometmq.store.index_keys import index_keys, take_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 EVERYTHING = 1 << 62
 RECORD_SIZE = 1229
@@ -184,18 +184,18 @@ def index(report: Report, directory: str, items: int) -> None:
     unclean.close()
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run everything."""
     parser = argparse.ArgumentParser(prog="python -m bench.store_queues", description=__doc__)
     parser.add_argument("--queues", type=int, default=80_000)
     parser.add_argument("--items", type=int, default=19_900_000)
     parser.add_argument("--directory", help="on the disk to measure")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=arguments.directory) as directory:
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(dir=options.directory) as directory:
         report = Report(directory)
         one_queue(report, f"{directory}/one")
-        many_queues(report, f"{directory}/many", arguments.queues)
-        index(report, f"{directory}/index", arguments.items)
+        many_queues(report, f"{directory}/many", options.queues)
+        index(report, f"{directory}/index", options.items)
 
 
 if __name__ == "__main__":
