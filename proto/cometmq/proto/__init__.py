@@ -2,11 +2,18 @@
 
 No socket, no clock, no event loop, no logger: what this package needs of them comes in as
 arguments. The names of daily use are here; the header classes of all commands are in
-`cometmq.proto.commands`, the JSON bodies in `cometmq.proto.bodies`.
+`cometmq.proto.commands`, the JSON bodies in `cometmq.proto.bodies`. Of messages:
+
+* `message` and `message_list`: stored records, and those of a pull answer, read in place
+* `properties`: their properties, which a send carries as text and a record as bytes
+* `batch`: several messages in one send
+* `compression`: bodies compressed and, up to a limit, decompressed (`StoredMessage.plain_body`)
+* `record`, `message_id`: records and ids made
 """
 
 from __future__ import annotations
 
+from cometmq.proto.capture import decode_frame
 from cometmq.proto.codes import Language, RequestCode, ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.connection import (
@@ -21,7 +28,9 @@ from cometmq.proto.errors import (
     FieldError,
     LocalProtocolError,
     MessageError,
+    MissingLibraryError,
     ProtocolError,
+    RefusedError,
     RemoteProtocolError,
 )
 from cometmq.proto.message import StoredMessage, read_message
@@ -40,10 +49,13 @@ __all__ = [
     "LocalProtocolError",
     "MessageError",
     "MessageList",
+    "MissingLibraryError",
     "ProtocolError",
+    "RefusedError",
     "RemoteProtocolError",
     "RequestCode",
     "ResponseCode",
     "StoredMessage",
+    "decode_frame",
     "read_message",
 ]

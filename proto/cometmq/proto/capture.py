@@ -1,0 +1,40 @@
+"""Frames that stand alone: from a packet capture, a log, a test vector."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cometmq.proto.connection import FIELDS_MAX
+from cometmq.proto.errors import RemoteProtocolError
+from cometmq.proto.frame import FRAME_SIZE_MAX, HEADER_SIZE_MAX, FrameParser
+from cometmq.proto.header_codecs import HEADER_CODECS
+
+if TYPE_CHECKING:
+    from cometmq.proto.buffer import Buffer
+    from cometmq.proto.command import Command
+
+
+def decode_frame(
+    data: Buffer,
+    *,
+    frame_size_max: int = FRAME_SIZE_MAX,
+    header_size_max: int = HEADER_SIZE_MAX,
+    fields_max: int = FIELDS_MAX,
+) -> Command:
+    """Read the command of exactly one frame.
+
+    A RemoteProtocolError for what is no frame, for a part of one, and for anything behind it: a
+    stream of them is for `Connection`, which knows what answers what.
+    """
+    parser = FrameParser(frame_size_max=frame_size_max, header_size_max=header_size_max)
+    parser.receive_data(bytes(data))
+    frame = parser.next_frame()
+    if frame is None:
+        raise RemoteProtocolError(f"frame cut short: {len(bytes(data))} bytes of it")
+    if rest := parser.pending_size:
+        raise RemoteProtocolError(f"{rest} bytes behind the frame, which ends at {parser.offset}")
+    serialize_type, header, body = frame
+    codec = HEADER_CODECS.get(serialize_type)
+    if codec is None:
+        raise RemoteProtocolError(f"header type {serialize_type} is unknown")
+    return codec.decode(header, body, fields_max)
