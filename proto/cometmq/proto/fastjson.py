@@ -46,9 +46,9 @@ __all__ = [
     "RECURSION_MAX",
     "SIZE_MAX",
     "ObjectKey",
-    "browser_compatible",
     "check_size",
     "dumps",
+    "escape_beyond_bmp",
     "loads",
     "quote_integer_keys",
 ]
@@ -61,7 +61,6 @@ MEMBERS_MAX: Final = 1_000_000
 _QUOTED = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _BARE_KEY = re.compile(rb"([{,])(-?(?:0|[1-9][0-9]{0,18})):")
 _BEYOND_BMP = re.compile(r"[\U00010000-\U0010ffff]")
-_NO_ASCII = re.compile(r"[^\x00-\x7f]")
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"{}[]"))
 _ROUND_BRACKETS: Final = bytes.maketrans(b"{}[]", b"()()")
 
@@ -149,17 +148,14 @@ def dumps(value: Any) -> bytes:
         _write(value, parts)
     except (TypeError, UnicodeEncodeError, RecursionError) as error:
         raise LocalProtocolError(f"cannot be written as JSON: {error}") from error
-    data = b"".join(parts)
+    return escape_beyond_bmp(b"".join(parts))
+
+
+def escape_beyond_bmp(data: bytes) -> bytes:
+    r"""Write each character beyond the BMP as `\uXXXX` twice: `dumps` says why."""
     if data.isascii():
         return data
     return _BEYOND_BMP.sub(_escape, data.decode()).encode()
-
-
-def browser_compatible(data: bytes) -> bytes:
-    r"""Write every character that is not ASCII as `\uXXXX`, those beyond the BMP as pairs."""
-    if data.isascii():
-        return data
-    return _NO_ASCII.sub(_escape, data.decode()).encode()
 
 
 def _escape(match: re.Match[str]) -> str:

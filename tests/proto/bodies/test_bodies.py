@@ -142,7 +142,6 @@ def test_every_body_that_can_be_made_reads_back(body: type[Body], data: st.DataO
     assert body.decode(value.encode()) == value
     assert body.decode(b"/* by hand */" + value.encode()) == value
     if isinstance(value, TopicRouteData):
-        assert value.encode_standard().isascii()
         assert body.decode(value.encode_standard()) == value
 
 

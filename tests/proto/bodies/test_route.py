@@ -21,16 +21,23 @@ ROUTE = TopicRouteData(
 )
 
 
-def test_new_clients_get_standard_json_in_ascii() -> None:
-    assert ROUTE.encode_standard() == (
-        rb'{"brokerDatas":[{"brokerAddrs":{"0":"10.0.0.1:10911","1":"10.0.0.2:10911"},'
-        rb'"brokerName":"broker-\u00E4","cluster":"C","enableActingMaster":false,"zoneName":"z"}],'
-        rb'"filterServerTable":{},"orderTopicConf":"broker-\u00E4:8",'
-        rb'"queueDatas":[{"brokerName":"broker-\u00E4","perm":6,"readQueueNums":0,'
-        rb'"topicSysFlag":0,"writeQueueNums":0}],'
-        rb'"topicQueueMappingByBroker":{"broker-\u00E4":{"bname":"broker-\u00E4",'
-        rb'"currIdMap":{"3":0},"dirty":false,"epoch":0,"totalQueues":0}}}'
+def test_new_clients_get_standard_json_with_characters_as_they_are() -> None:
+    assert ROUTE.encode_standard().decode() == (
+        '{"brokerDatas":[{"brokerAddrs":{"0":"10.0.0.1:10911","1":"10.0.0.2:10911"},'
+        '"brokerName":"broker-ä","cluster":"C","enableActingMaster":false,"zoneName":"z"}],'
+        '"filterServerTable":{},"orderTopicConf":"broker-ä:8",'
+        '"queueDatas":[{"brokerName":"broker-ä","perm":6,"readQueueNums":0,'
+        '"topicSysFlag":0,"writeQueueNums":0}],'
+        '"topicQueueMappingByBroker":{"broker-ä":{"bname":"broker-ä",'
+        '"currIdMap":{"3":0},"dirty":false,"epoch":0,"totalQueues":0}}}'
     )
+
+
+def test_characters_beyond_the_bmp_are_escaped_in_both_forms() -> None:
+    route = TopicRouteData(order_topic_conf="\U0001f600:8")
+    for text in (route.encode(), route.encode_standard()):
+        assert rb'"orderTopicConf":"\uD83D\uDE00:8"' in text
+        assert TopicRouteData.decode(text) == route
 
 
 def test_old_clients_get_bare_broker_ids() -> None:

@@ -6,7 +6,7 @@ import msgspec
 
 from cometmq.proto.bodies.topics import TopicQueueMappingInfo
 from cometmq.proto.body import Body, empty_table, preset
-from cometmq.proto.fastjson import browser_compatible
+from cometmq.proto.fastjson import escape_beyond_bmp
 from cometmq.proto.header import I32, I64
 
 _ENCODER = msgspec.json.Encoder()
@@ -47,11 +47,11 @@ class TopicRouteData(Body):
     """Of a static topic."""
 
     def encode_standard(self) -> bytes:
-        """Write standard JSON in ASCII: broker ids are quoted.
+        """Write standard JSON: broker ids are quoted, and characters stand as they are.
 
         For clients of version 401 (4.9.4) and later, and any that asks; `encode` is for the others.
         """
-        return browser_compatible(_ENCODER.encode(self))
+        return escape_beyond_bmp(_ENCODER.encode(self))
 
 
 class ClusterInfo(Body):
