@@ -23,6 +23,9 @@ How a received field is read (what Apache's Java does, save where said):
   field may be None
 * unknown fields are ignored; of duplicates the last one wins
 
+Whoever declares a header class needs `Header`, `wire`, `I32` and `I64`, and whoever handles fields
+by name `to_texts` and `from_texts`. The rest is for the codecs.
+
 There are two readers. The fast one leaves it all to msgspec; whatever that refuses goes to the
 slow one, `header_rules.py`, which is the definition. A test holds them to the same results.
 """

@@ -5,6 +5,10 @@ a pair counts if there is a 0x01 in it with something on either side (a value ma
 0x01), the last 0x02 may be missing, of two pairs of one name the later counts, and bytes that are
 not UTF-8 read as U+FFFD. So reading never fails. Writing is strict.
 
+A record and a `BatchItem` hold the bytes; a SEND_MESSAGE_V2 (`SendMessageV2.properties`) carries
+the same as a string in its header: `encode_properties(...)` for the former,
+`encode_properties(...).decode()` for the latter.
+
 What only wants one property takes it from the bytes with `find_property`, in less than a third of
 the time that decoding all takes.
 """

@@ -1,5 +1,9 @@
 """Which header fields each command has: request, answer, refusal; and who serves it.
 
+Only header fields: the bodies that a request and its answer carry are in `REQUEST_BODIES` and
+`RESPONSE_BODIES` of `cometmq.proto.bodies`. Many an answer has a body and no fields, or nothing:
+that is why so few rows name a response class.
+
 A row says with `None` that the command has none of its own there. What is in no table is not
 served by anybody any more (13, 22, 23, 27, 47, 50 to 54, 209 to 214, 301, 302), or its fields are
 not modelled yet: broker containers (902, 903) and lite topics (200070 to 200079).
