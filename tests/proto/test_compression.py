@@ -153,3 +153,16 @@ def test_bodies_that_apaches_client_compressed_decompress_to_what_it_sent() -> N
         assert hashlib.sha256(plain).hexdigest() == account[0]["bodySha256"]
         seen.add(compression_of(message.sys_flag))
     assert seen == {None, *Compression}
+
+
+def test_a_limit_beyond_what_the_library_knows_is_no_error() -> None:
+    body, flags = compress(b"x" * 5000, Compression.ZSTD)
+    assert decompress(body, flags, 1 << 40) == b"x" * 5000
+
+
+def test_a_small_limit_does_not_let_a_stream_ask_for_a_large_window() -> None:
+    parameters = zstandard.ZstdCompressionParameters(window_log=27, write_content_size=False)
+    stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    body = stream.compress(b"x") + stream.flush()
+    with pytest.raises(MessageError, match="no whole ZSTD frame"):
+        decompress(body, 0x201, 1 << 20)

@@ -265,6 +265,7 @@ def test_an_offer_that_is_accepted_changes_both_sides_to_messagepack(codec: Head
     notice = Command.request(RequestCode.UPDATE_CONSUMER_OFFSET, oneway=True, extras=client.offer)
     deliver(server, client.send(notice))
     assert received(server).codec is codec
+    assert server.codec is JSON  # Nor does it look for an offer in one.
     assert client.offer  # A oneway request has no answer that could accept.
     deliver(server, client.send(ask(client)))
     assert client.offer == {}

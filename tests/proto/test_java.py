@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from cometmq.proto.java import TAGS_CACHED_SIZE_MAX, string_hash, tags_code
+from cometmq.proto.java import TAGS_CACHED_SIZE_MAX, cached_tags_code, string_hash, tags_code
 
 SURROGATES = st.text(st.characters(exclude_categories=()), max_size=200)
 
@@ -54,7 +54,9 @@ def test_the_tag_code_is_the_hash_of_the_whole_text() -> None:
 
 def test_long_tags_hash_alike_without_the_cache() -> None:
     tags = b"t" * (TAGS_CACHED_SIZE_MAX + 1)
+    known = cached_tags_code.cache_info().currsize
     assert tags_code(tags) == string_hash(tags.decode())
+    assert cached_tags_code.cache_info().currsize == known
 
 
 def test_tags_that_are_not_utf_8_hash_as_java_reads_them() -> None:

@@ -141,3 +141,13 @@ def test_a_length_that_java_would_read_as_negative_is_malformed(
     raw[0:4] = (int.from_bytes(raw[0:4]) + (127 if at == 95 else 0x8000)).to_bytes(4)
     with pytest.raises(MessageError, match=problem):
         list(MessageList(bytes(raw)))
+
+
+def test_a_topic_of_128_bytes_is_refused_in_version_1_though_all_lengths_agree() -> None:
+    raw = record(0, topic=b"t" * 127)
+    at = raw.index(b"\x7fttt")
+    longer = (len(raw) + 1).to_bytes(4) + raw[4:at] + b"\x80t" + raw[at + 1 :]
+    with pytest.raises(MessageError, match="topic of 128"):
+        list(MessageList(longer))
+    with pytest.raises(MessageError, match="topic of 128"):
+        read_message(longer)

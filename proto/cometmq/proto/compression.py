@@ -107,7 +107,8 @@ def _checked(kind: str, plain: bytes, size_max: int, eof: bool, rest: bytes | No
 def _decompress_zstd(body: bytes, size_max: int) -> bytes:
     zstandard = _library("zstandard")
     # A one-shot call takes the frame's word for its size before the limit: look at it first.
-    decompressor = zstandard.ZstdDecompressor(max_window_size=max(ZSTD_WINDOW_SIZE_MAX, size_max))
+    window = min(max(ZSTD_WINDOW_SIZE_MAX, size_max), 1 << 31)  # The library knows no larger.
+    decompressor = zstandard.ZstdDecompressor(max_window_size=window)
     try:
         if zstandard.frame_content_size(body) > size_max:
             raise MessageError(f"body: ZSTD makes more than {size_max} bytes")

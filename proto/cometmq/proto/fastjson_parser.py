@@ -19,7 +19,7 @@ _FLAT_OBJECT = re.compile(r"\{[^{}\[\]'/]*+\}")
 _GAP = re.compile(r"[ \t\r\n]*+")
 _BARE_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})(?![0-9])")
 _BARE_KEY = re.compile(r"(?<=[{,])(-?[0-9]{1,19}):")
-_SINGLE_QUOTED = re.compile(r"'((?:[^'\\]|\\.)*+)'", re.DOTALL)
+_SINGLE_QUOTED = re.compile(r"'([^'\\]*+(?:\\.[^'\\]*+)*+)'", re.DOTALL)
 _ESCAPE_OR_QUOTE = re.compile(r'\\.|"', re.DOTALL)
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 

@@ -32,11 +32,8 @@ _unpack_head = _HEAD.unpack_from
 FRAME_SIZE_MAX = 16 * 1024 * 1024
 HEADER_SIZE_MAX = 1024 * 1024
 
-# A gathered body above this is handed out as a view of the buffer it was gathered in.
-_COPY_MAX = 64 * 1024
-
 # Type byte, header, body: a plain tuple, for a named one takes 0.2 µs to make.
-Frame = tuple[int, bytes, bytes | memoryview | None]
+Frame = tuple[int, bytes, bytes | None]
 
 
 def frame_head(serialize_type: int, header_size: int, body_size: int) -> bytes:
@@ -75,7 +72,7 @@ class FrameParser:
             self._data = data
             self._size = len(data)
             self._start = 0
-        elif data:
+        elif data and self._breach is None:
             self._reads.append(data)
 
     def next_frame(self) -> Frame | None:
@@ -121,7 +118,7 @@ class FrameParser:
             if not self._take(size - len(self._gathered)):
                 return None
             size = self._wanted_size()
-        return self._cut(size)
+        return self._cut()
 
     def _wanted_size(self) -> int:
         """Tell how many bytes the frame has, or its head while that is all that is known."""
@@ -158,12 +155,11 @@ class FrameParser:
         self._start = end
         return True
 
-    def _cut(self, size: int) -> Frame:
+    def _cut(self) -> Frame:
         gathered, self._gathered = self._gathered, bytearray()
         word = _unpack_head(gathered)[1]
-        view = memoryview(gathered).toreadonly()
+        view = memoryview(gathered)
         body_start = HEAD_SIZE + (word & _HEADER_SIZE_MASK)
-        body: bytes | memoryview | None = None
-        if body_start < size:
-            body = view[body_start:] if size > _COPY_MAX else bytes(view[body_start:])
+        # A copy, so that a body is the same type however the stream was cut.
+        body = bytes(view[body_start:]) or None
         return word >> 24, bytes(view[HEAD_SIZE:body_start]), body

@@ -40,11 +40,12 @@ def tags_code(tags: bytes) -> int:
     """Return the number by which brokers filter: the hash of the whole tag text, 0 for none."""
     if len(tags) > TAGS_CACHED_SIZE_MAX:
         return _tags_code(tags)
-    return _cached_tags_code(tags)
+    return cached_tags_code(tags)
 
 
 def _tags_code(tags: bytes) -> int:
     return string_hash(tags.decode("utf-8", "replace"))
 
 
-_cached_tags_code = lru_cache(maxsize=4096)(_tags_code)
+cached_tags_code = lru_cache(maxsize=4096)(_tags_code)
+"""`tags_code` of short tags: its cache can be asked how full it is."""
