@@ -107,6 +107,11 @@ def run(nameserver: NameServerConfig, broker: BrokerConfig) -> None:
                 address = await inner.start(broker_daemon.serve, config)
                 _settle_memory()
                 print(f"cometmq ready nameserver={names} broker={address}", flush=True)
+                click.echo(
+                    f"RocketMQ clients find it with the name server {names}"
+                    f" (NAMESRV_ADDR={names}). Ctrl-C stops it; what was acknowledged stays.",
+                    err=True,
+                )
                 await stop.wait()
                 inner.cancel_scope.cancel()
             outer.cancel_scope.cancel()
