@@ -7,6 +7,7 @@ from tests.crash.subject import Subject
 from tests.store.records import refuse
 
 from cometmq.store.checkpoint import load_checkpoint
+from cometmq.store.checkpointing import QUEUE_WRITES_A_TICK
 from cometmq.store.config import StoreConfig
 
 CONFIG = StoreConfig(segment_size=16_384, index_slots=16, index_items=40)
@@ -33,3 +34,17 @@ def test_after_a_failed_sync_no_checkpoint_is_written_any_more() -> None:
     assert after.recover_from == before.recover_from
     assert not subject.close(NOW_MS)
     assert disk.exists("/store/abort")
+
+
+def test_entries_that_are_old_enough_are_written_however_many_queues_they_are_of() -> None:
+    disk = SimulatedFileSystem()
+    subject = Subject(disk, CONFIG, NOW_MS)
+    count = QUEUE_WRITES_A_TICK * 2 + 1
+    for queue_id in range(count):
+        subject.put("T", queue_id, b"", {}, NOW_MS)
+        subject.commit()
+    subject.sync()
+    subject.upkeep(NOW_MS)
+    for passed in range(3):
+        subject.upkeep(NOW_MS + CONFIG.consume_queue_write_interval_ms + passed)
+    assert len(disk.list("/store/consumequeue/T")) == count

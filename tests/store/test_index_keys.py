@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from cometmq.proto.properties import decode_properties
-from cometmq.store.index_keys import index_keys, query_key, take_keys
+from cometmq.store.index_keys import index_keys, query_key
 
 names = st.sampled_from([b"UNIQ_KEY", b"KEYS", b"TAGS", b"WAIT", b"MY_UNIQ_KEY", b"XKEYS", b""])
 values = st.sampled_from(
@@ -31,17 +31,6 @@ def replaced(keys: list[bytes]) -> list[bytes]:
 @given(raw_properties)
 def test_keys_are_those_that_decoding_all_properties_gives(raw: bytes) -> None:
     assert replaced(index_keys(b"t", raw)) == plain_keys(b"t", raw)
-
-
-@given(st.lists(raw_properties))
-def test_taking_the_keys_of_many_records_gives_those_of_each(many: list[bytes]) -> None:
-    keys: list[bytes] = []
-    offsets: list[int] = []
-    times: list[int] = []
-    take_keys([(b"t", raw, n, n + 7) for n, raw in enumerate(many)], keys, offsets, times)
-    expected = [(key, n) for n, raw in enumerate(many) for key in index_keys(b"t", raw)]
-    assert list(zip(keys, offsets, strict=True)) == expected
-    assert times == [offset + 7 for offset in offsets]
 
 
 def test_the_order_is_id_words_tags() -> None:

@@ -18,7 +18,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from cometmq.proto.java import string_hash
 from cometmq.store.errors import StoreFormatError
@@ -31,16 +31,17 @@ from cometmq.store.index_format import (
     positive_hash,
     walk_chain,
 )
-from cometmq.store.index_keys import query_key, take_keys
+from cometmq.store.index_keys import query_key
 from cometmq.store.open_files import OpenFiles
 from cometmq.store.unsynced import Unsynced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from cometmq.store.config import StoreConfig
     from cometmq.store.filesystem import FileSystem
     from cometmq.store.index_file import IndexFile
+    from cometmq.store.index_hash import Hashed
 
 INDEX_FOLDER: Final = "index"
 OPEN_FILES_MAX: Final = 64
@@ -48,6 +49,10 @@ SLOT_PAGES_A_BUILD: Final = 32
 """128 KiB of a full file's slots are written with each build: some 30 µs."""
 
 _EVERYTHING: Final = 1 << 62
+
+
+# A plain tuple, for one is made with each message: physical offset, topic, properties, store time.
+Noted: TypeAlias = "tuple[int, bytes, bytes, int]"
 
 
 class _Known:
@@ -84,10 +89,8 @@ class Index:
         self._shape = IndexShape(config.index_slots, config.index_items)
         self._read_only = read_only
         self._open_files = OpenFiles(OPEN_FILES_MAX)
-        self._noted: deque[tuple[bytes, bytes, int, int]] = deque()
-        self._keys: list[bytes] = []  # Taken out of their records, with those in parallel.
-        self._offsets: list[int] = []
-        self._times: list[int] = []
+        self._noted: deque[Noted] = deque()
+        self._hashed: Hashed | None = None  # Hashes of records that are noted no more.
         self._unsynced_files: set[str] = set()
         self._unsynced_directories: set[str] = set()
         self.write_error: OSError | None = None
@@ -99,7 +102,11 @@ class Index:
 
     def add(self, topic: bytes, properties: bytes, physical_offset: int, store_time: int) -> None:
         """Note a record, in the order of the log, for the next `build`."""
-        self._noted.append((topic, properties, physical_offset, store_time))
+        self._noted.append((physical_offset, topic, properties, store_time))
+
+    def add_many(self, records: Iterable[Noted]) -> None:
+        """Note records, as `add` does with one."""
+        self._noted.extend(records)
 
     @property
     def waiting(self) -> int:
@@ -111,12 +118,10 @@ class Index:
 
         When the disk refuses it, `write_error` says why, and the keys stay in memory.
         """
-        take = self._noted.popleft
-        noted = [take() for _ in range(min(records_max, len(self._noted)))]
-        take_keys(noted, self._keys, self._offsets, self._times)
         try:
-            while self._keys:
-                self._put(now_ms)
+            self._put(now_ms)  # What the disk refused the last time.
+            self._hash(records_max)
+            self._put(now_ms)
             sealed = self._write_slots(SLOT_PAGES_A_BUILD)
         except OSError as error:
             self.write_error = error
@@ -140,21 +145,25 @@ class Index:
             return False
         return True
 
+    def _hash(self, records_max: int) -> None:
+        """Hash the keys of records that wait."""
+        take = self._noted.popleft
+        noted = [take() for _ in range(min(records_max, len(self._noted)))]
+        if noted:
+            from cometmq.store.index_hash import hash_noted
+
+            self._hashed = hash_noted(noted)
+
     def _put(self, now_ms: int) -> None:
-        import numpy as np
-
-        from cometmq.store.index_hash import key_hashes
-
-        file, path = self._newest(now_ms)
-        count = min(len(self._keys), file.room)
-        file.put(
-            key_hashes(self._keys[:count]),
-            np.array(self._offsets[:count], np.int64),
-            np.array(self._times[:count], np.int64),
-        )
-        self._files[-1].header = file.header
-        self._unsynced_files.add(path)
-        del self._keys[:count], self._offsets[:count], self._times[:count]
+        """Put what is hashed into the newest file, and those that follow when it is full."""
+        while self._hashed is not None:
+            file, path = self._newest(now_ms)
+            room = file.room
+            hashes, offsets, times = self._hashed
+            file.put(hashes[:room], offsets[:room], times[:room])
+            self._files[-1].header = file.header
+            self._unsynced_files.add(path)
+            self._hashed = self._hashed.behind(room)
 
     def _newest(self, now_ms: int) -> tuple[IndexFile, str]:
         """Return the file that has room, making it when there is none."""
@@ -263,7 +272,9 @@ class Index:
         Not what the disk holds: for that, sync what `take_unsynced` then returns.
         """
         bounds = [known.header.end_offset for known in self._files[-2:-1] if known.open]
-        bounds += self._offsets[:1] or [noted[2] for noted in islice(self._noted, 1)]
+        if self._hashed is not None:
+            bounds.append(int(self._hashed.offsets[0]))
+        bounds += [noted[0] for noted in islice(self._noted, 1)]
         return min(bounds, default=None)
 
     def sealed_below(self, physical_offset: int) -> tuple[int, int | None]:

@@ -331,9 +331,9 @@ class Opening:
 
     def _note_for_index(self, entries: list[Entry]) -> None:
         if self._index is not None:
-            add = self._index.add
-            for _, physical_offset, _, _, topic, properties, store_timestamp in entries:
-                add(topic, properties, physical_offset, store_timestamp)
+            self._index.add_many(
+                [(at, topic, raw, time) for _, at, _, _, topic, raw, time in entries]
+            )
 
 
 def check_root(filesystem: FileSystem, root: str) -> None:
