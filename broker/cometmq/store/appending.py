@@ -15,17 +15,22 @@ from cometmq.proto.errors import LocalProtocolError
 from cometmq.proto.properties import (
     PROPERTIES_SIZE_MAX,
     find_property,
-    remove_property,
     set_property,
 )
-from cometmq.proto.record import RECORD_CRC_SIZE, encode_record
+from cometmq.proto.record import RECORD_CRC_SIZE, record_parts, shared_part
 from cometmq.proto.sysflag import SysFlag
-from cometmq.store.batch_consume_queue import BatchEntry
+from cometmq.store.admission import (
+    RETRY_PREFIX,
+    admit_batch,
+    admit_properties,
+    admit_topic,
+)
+from cometmq.store.batch_consume_queue import BATCH_ENTRY, BatchEntry
 from cometmq.store.config import Flush
-from cometmq.store.dispatch import SCHEDULE_TOPIC, tags_code_of
+from cometmq.store.consume_queue import ENTRY
+from cometmq.store.dispatch import tags_code_of
 from cometmq.store.errors import (
     MessageIllegalError,
-    PropertiesTooLongError,
     PutRefusedError,
     StoreBusyError,
     SyncFailedError,
@@ -35,23 +40,21 @@ from cometmq.store.turn import BLANK_SIZE, Appended, Turn
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from cometmq.store.batch_consume_queue import BatchConsumeQueue
+    from cometmq.store.admission import Topic
     from cometmq.store.commit_log import CommitLog
     from cometmq.store.config import StoreConfig
     from cometmq.store.consume_queues import ConsumeQueues
+    from cometmq.store.filesystem import Buffer
+    from cometmq.store.index import Noted
     from cometmq.store.sync import Syncer
-    from cometmq.store.turn import Entry, Origin
+    from cometmq.store.turn import Origin, Runs
 
-TOPIC_SIZE_MAX: Final = 127
-RETRY_TOPIC_SIZE_MAX: Final = 255
-"""Of topics that begin with `%RETRY%`: Apache's retry topics of POP hold two names."""
-
-BATCH_COUNT_MAX: Final = 32767
-"""Messages of an inner batch: their number is an i16 in the ConsumeQueue."""
-
-_RETRY_PREFIX: Final = "%RETRY%"
 _RECORD_SIZE: Final = 91 + 2 * 12 + 1 + RECORD_CRC_SIZE + 1
 """What a record has at most beside topic, body and properties."""
+
+_RECORD_CRC: Final = b"__CRC32#\x01"
+_INNER_NUM: Final = b"INNER_NUM\x01"
+_pack_entry: Final = ENTRY.pack
 
 _INNER_BATCH: Final = int(SysFlag.INNER_BATCH)
 _WITHOUT_ENTRY: Final = int(SysFlag.TRANSACTION_PREPARED)
@@ -59,33 +62,6 @@ _WITHOUT_ENTRY: Final = int(SysFlag.TRANSACTION_PREPARED)
 
 _IN_TRANSACTION: Final = int(SysFlag.TRANSACTION_PREPARED | SysFlag.TRANSACTION_COMMITTED)
 _ROLLED_BACK: Final = _IN_TRANSACTION
-
-
-class _BatchDestination:
-    """Makes the entry of one record in a batch queue."""
-
-    __slots__ = ("_base_offset", "_batch_size", "_queue", "_store_timestamp")
-
-    def __init__(
-        self, queue: BatchConsumeQueue, store_timestamp: int, base_offset: int, batch_size: int
-    ) -> None:
-        self._queue = queue
-        self._store_timestamp = store_timestamp
-        self._base_offset = base_offset
-        self._batch_size = batch_size
-
-    def append(self, physical_offset: int, size: int, tags_code: int, /) -> None:
-        """Make the record readable."""
-        self._queue.append(
-            BatchEntry(
-                physical_offset,
-                size,
-                tags_code,
-                self._store_timestamp,
-                self._base_offset,
-                self._batch_size,
-            )
-        )
 
 
 class Appender:
@@ -99,9 +75,9 @@ class Appender:
         config: StoreConfig,
         *,
         is_batch_topic: Callable[[str], bool],
-        on_published: Callable[[list[Entry]], None],
+        on_published: Callable[[list[Noted]], None],
     ) -> None:
-        """`on_published` gets the entries of each turn once its messages can be read."""
+        """`on_published` gets the records of each turn once they can be read, for the index."""
         self.published_offset = log.end_offset
         """The end of what can be read."""
         self.published_timestamp = 0
@@ -112,14 +88,15 @@ class Appender:
         self._config = config
         self._is_batch_topic = is_batch_topic
         self._on_published = on_published
+        self._levels = config.delay_levels_ms
         self._is_sync = config.flush is Flush.SYNC
         self._record_size_max = log.segments.size - BLANK_SIZE
         self._properties_size_max = PROPERTIES_SIZE_MAX - (
             RECORD_CRC_SIZE + 1 if config.record_crc else 0
         )
-        self._topics: dict[str, tuple[bytes, bool]] = {}
-        self._unsynced: deque[tuple[int, list[Entry]]] = deque()
-        self._turn = Turn(log.end_offset, log.segments.size)
+        self._topics: dict[str, Topic] = {}
+        self._unsynced: deque[tuple[int, Runs, list[Noted]]] = deque()
+        self._turn = Turn(log.end_offset, log.segments.size, record_crc=config.record_crc)
         self._refusal: PutRefusedError | None = None
         self._limit = 0
         self._set_limit()
@@ -142,36 +119,39 @@ class Appender:
         `PutRefusedError` when the message is not taken; nothing has changed then.
         """
         try:
-            topic_raw, is_batch = self._topics[topic]
+            topic_raw, part, is_batch = self._topics[topic]
         except KeyError:
-            topic_raw, is_batch = self._admit(topic)
+            topic_raw, part, is_batch = self._admit(topic)
         if len(body) > self._config.message_size_max:
             raise self._body_too_long(len(body))
         sys_flag = origin.sys_flag
-        now_ms = origin.now_ms
-        if len(properties) > self._properties_size_max or b"__CRC32#\x01" in properties:
+        # `find`, because `in` costs four times as much where bytes are looked for in bytes.
+        if len(properties) > self._properties_size_max or properties.find(_RECORD_CRC) >= 0:
             properties = self._checked(properties)
-        if is_batch or sys_flag & _INNER_BATCH or b"INNER_NUM\x01" in properties:
+        if is_batch or sys_flag & _INNER_BATCH or properties.find(_INNER_NUM) >= 0:
             return self._put_as_batch(topic, queue_id, body, properties, origin, flag)
-        physical_offset = self._place(len(topic_raw) + len(body) + len(properties) + _RECORD_SIZE)
-        queue = None
-        queue_offset = 0
-        if not sys_flag & _WITHOUT_ENTRY:
+        physical_offset = self._place(len(part) + len(body) + len(properties) + _RECORD_SIZE)
+        turn = self._turn
+        shared = self._shared(origin)
+        if sys_flag & _WITHOUT_ENTRY:
+            queue_offset = 0
+            size = turn.write(part, body, properties, queue_id, flag, 0, shared)
+        else:
             queue = self._queues.simple.get(topic, queue_id)
             queue_offset = queue.next_offset
-        record = self._encode(topic_raw, queue_id, queue_offset, body, properties, origin, flag)
-        size = len(record)
-        turn = self._turn
-        turn.pieces.append(record)
-        turn.end = physical_offset + size
-        if queue is not None:
-            turn.queue_offsets.setdefault(queue, queue_offset)
+            size = turn.write(part, body, properties, queue_id, flag, queue_offset, shared)
+            code = tags_code_of(topic, properties, origin.now_ms, self._levels)
+            entry = _pack_entry(physical_offset, size, code)
+            run = turn.runs.get(queue)
+            if run is None:
+                turn.begin_run(queue, [entry])
+            else:
+                run.append(entry)
             queue.next_offset = queue_offset + 1
-        code = self._code_of(topic, properties, now_ms) if queue is not None else 0
         if sys_flag & _IN_TRANSACTION == _ROLLED_BACK:
             properties = b""  # Nobody looks for it: it has no key.
-        turn.entries.append((queue, physical_offset, size, code, topic_raw, properties, now_ms))
-        return Appended(physical_offset, queue_offset, size, now_ms)
+        turn.records.append((physical_offset, topic_raw, properties, origin.now_ms))
+        return Appended(physical_offset, queue_offset, size, origin.now_ms)
 
     def put_batch(
         self,
@@ -184,24 +164,79 @@ class Appender:
 
         All of them are taken or none, they get consecutive offsets, and lie in one segment.
         """
-        if topic.startswith(_RETRY_PREFIX) or origin.sys_flag & _IN_TRANSACTION:
+        if topic.startswith(RETRY_PREFIX) or origin.sys_flag & _IN_TRANSACTION:
             raise MessageIllegalError("a batch can neither be retried nor be of a transaction")
         bodies_size = sum(len(body) for _, body, _ in messages)
         if bodies_size > self._config.message_size_max:
             raise self._body_too_long(bodies_size)
-        topic_raw, is_batch = self._topics.get(topic) or self._admit(topic)
-        properties_size = 0
-        for _, _, properties in messages:
-            self._checked(properties)
-            if is_batch or b"INNER_NUM\x01" in properties:
-                raise MessageIllegalError(f"{topic}: its batches stay one record each")
-            properties_size += len(properties)
-        size = bodies_size + properties_size + len(messages) * (_RECORD_SIZE + len(topic_raw))
-        self._place(size)
+        known = self._topics.get(topic) or self._admit(topic)
+        joined = b"\x02".join([properties for _, _, properties in messages])
+        if known.is_batch or joined.find(_INNER_NUM) >= 0:
+            for _, _, properties in messages:
+                if known.is_batch or properties.find(_INNER_NUM) >= 0:
+                    raise MessageIllegalError(f"{topic}: its batches stay one record each")
+        size_max = max([len(properties) for _, _, properties in messages], default=0)
+        is_common = not (
+            size_max > self._properties_size_max
+            or joined.find(_RECORD_CRC) >= 0
+            or 0 in joined
+            or self._config.record_crc
+            or origin.sys_flag & _INNER_BATCH
+        )
+        if not is_common:
+            for _, _, properties in messages:
+                self._checked(properties)
+        self._place(bodies_size + len(joined) + len(messages) * (_RECORD_SIZE + len(known.part)))
+        if is_common and messages:
+            return self._put_common(topic, queue_id, messages, origin)
         return [
             self.put(topic, queue_id, body, properties, origin, flag)
             for flag, body, properties in messages
         ]
+
+    def _put_common(
+        self,
+        topic: str,
+        queue_id: int,
+        messages: Sequence[tuple[int, bytes, bytes]],
+        origin: Origin,
+    ) -> list[Appended]:
+        """Add messages of one queue of which nothing is unusual, for which there is room."""
+        topic_raw, part, _ = self._topics[topic]
+        queue = self._queues.simple.get(topic, queue_id)
+        turn = self._turn
+        now_ms = origin.now_ms
+        start, queue_offset = turn.end, queue.next_offset
+        physical_offset = start
+        pieces: list[Buffer] = []
+        run: list[bytes] = []
+        records: list[Noted] = []
+        added: list[Appended] = []
+        levels = self._levels
+        shared = self._shared(origin)
+        try:
+            for flag, body, properties in messages:
+                size, head, middle = record_parts(
+                    part, body, properties, queue_id, flag, queue_offset, physical_offset, shared
+                )
+                pieces += (head, body, middle, properties)
+                code = tags_code_of(topic, properties, now_ms, levels)
+                run.append(_pack_entry(physical_offset, size, code))
+                records.append((physical_offset, topic_raw, properties, now_ms))
+                added.append(Appended(physical_offset, queue_offset, size, now_ms))
+                physical_offset += size
+                queue_offset += 1
+        except LocalProtocolError as error:
+            raise MessageIllegalError(str(error)) from error
+        turn.pieces += pieces
+        turn.records += records
+        turn.end = physical_offset
+        if queue in turn.runs:
+            turn.runs[queue] += run
+        else:
+            turn.begin_run(queue, run)
+        queue.next_offset = queue_offset
+        return added
 
     def _put_as_batch(
         self,
@@ -213,75 +248,41 @@ class Appender:
         flag: int,
     ) -> Appended:
         """Add one record of a batch topic: an inner batch, or a single message."""
-        topic_raw, is_batch = self._topics[topic]
+        topic_raw, part, is_batch = self._topics[topic]
         number = find_property(properties, b"INNER_NUM")
-        if not is_batch or bool(origin.sys_flag & _INNER_BATCH) != bool(number):
-            raise MessageIllegalError(
-                f"{topic}: a batch in one record needs its flag, INNER_NUM and a batch topic"
-            )
-        batch_size = 1
-        if number is not None:
-            batch_size = int(number) if number.isdigit() else 0
-            if not 1 <= batch_size <= BATCH_COUNT_MAX:
-                raise MessageIllegalError(f"{topic}: INNER_NUM is {number!r}")
+        is_inner = bool(origin.sys_flag & _INNER_BATCH)
+        batch_size = admit_batch(topic, number, is_batch=is_batch, is_inner=is_inner)
         queue = self._queues.batch.get(topic, queue_id)
         base = queue.next_offset
         if number is not None:
             properties = set_property(properties, b"INNER_BASE", b"%d" % base)
             properties = self._checked(properties)
-        physical_offset = self._place(len(topic_raw) + len(body) + len(properties) + _RECORD_SIZE)
-        record = self._encode(topic_raw, queue_id, base, body, properties, origin, flag)
+        physical_offset = self._place(len(part) + len(body) + len(properties) + _RECORD_SIZE)
         turn = self._turn
-        turn.queue_offsets.setdefault(queue, base)
-        queue.next_offset = base + batch_size
-        destination = _BatchDestination(queue, origin.now_ms, base, batch_size)
-        code = self._code_of(topic, properties, origin.now_ms)
-        size = len(record)
-        turn.pieces.append(record)
-        turn.end = physical_offset + size
-        turn.entries.append(
-            (destination, physical_offset, size, code, topic_raw, properties, origin.now_ms)
+        shared = self._shared(origin)
+        size = turn.write(part, body, properties, queue_id, flag, base, shared)
+        code = tags_code_of(topic, properties, origin.now_ms, self._levels)
+        entry = BATCH_ENTRY.pack(
+            *BatchEntry(physical_offset, size, code, origin.now_ms, base, batch_size)
         )
+        if queue in turn.runs:
+            turn.runs[queue].append(entry)
+        else:
+            turn.begin_run(queue, [entry])
+        queue.next_offset = base + batch_size
+        turn.records.append((physical_offset, topic_raw, properties, origin.now_ms))
         return Appended(physical_offset, base, size, origin.now_ms)
 
-    def _encode(
-        self,
-        topic_raw: bytes,
-        queue_id: int,
-        queue_offset: int,
-        body: bytes | memoryview,
-        properties: bytes,
-        origin: Origin,
-        flag: int,
-    ) -> bytes:
-        """Encode the record that comes next in the turn."""
-        now_ms, born_timestamp, born_host, sys_flag, reconsume_times, prepared = origin
+    def _shared(self, origin: Origin) -> bytes:
+        """Return what the records of a request share."""
+        now_ms, born_timestamp, born_host, sys_flag, times, prepared = origin
+        store_host = self._config.store_host
         try:
-            return encode_record(
-                topic=topic_raw,
-                body=body,
-                properties=properties,
-                queue_id=queue_id,
-                queue_offset=queue_offset,
-                physical_offset=self._turn.end,
-                born_timestamp=born_timestamp,
-                born_host=born_host,
-                store_timestamp=now_ms,
-                store_host=self._config.store_host,
-                sys_flag=sys_flag,
-                flag=flag,
-                reconsume_times=reconsume_times,
-                prepared_transaction_offset=prepared,
-                # Without a checksum, zeros would tell recovery that the disk lost a part.
-                record_crc=self._config.record_crc or b"\0" in properties,
+            return shared_part(
+                sys_flag, born_timestamp, born_host, now_ms, store_host, times, prepared
             )
         except LocalProtocolError as error:
             raise MessageIllegalError(str(error)) from error
-
-    def _code_of(self, topic: str, properties: bytes, now_ms: int) -> int:
-        if b"TAGS\x01" not in properties and topic != SCHEDULE_TOPIC:
-            return 0
-        return tags_code_of(topic, properties, now_ms, self._config.delay_levels_ms)
 
     def _place(self, size: int) -> int:
         """Return the offset of the next record; `size` is what it needs at most."""
@@ -299,13 +300,10 @@ class Appender:
             )
         raise StoreBusyError("too much is waiting to be written or synced; try again")
 
-    def _admit(self, topic: str) -> tuple[bytes, bool]:
+    def _admit(self, topic: str) -> Topic:
         """Check a topic that was not seen before, and note what puts need of it."""
-        raw = topic.encode()
-        size_max = RETRY_TOPIC_SIZE_MAX if topic.startswith(_RETRY_PREFIX) else TOPIC_SIZE_MAX
-        if not 0 < len(raw) <= size_max or "/" in topic or "\0" in topic or topic in (".", ".."):
-            raise MessageIllegalError(f"topic of {len(raw)} bytes that names no folder: {topic!r}")
-        self._topics[topic] = found = (raw, self._is_batch_topic(topic))
+        found = admit_topic(topic, is_batch=self._is_batch_topic(topic))
+        self._topics[topic] = found
         return found
 
     def forget(self, topic: str) -> None:
@@ -316,13 +314,7 @@ class Appender:
             entries[:] = [(None, *entry[1:]) if entry[4] == raw else entry for entry in entries]
 
     def _checked(self, properties: bytes) -> bytes:
-        """Return the properties without a checksum of a record that the sender made up."""
-        properties = remove_property(properties, b"__CRC32#")
-        if len(properties) > self._properties_size_max:
-            raise PropertiesTooLongError(
-                f"properties of {len(properties)} bytes, over {self._properties_size_max}"
-            )
-        return properties
+        return admit_properties(properties, self._properties_size_max)
 
     def _body_too_long(self, size: int) -> MessageIllegalError:
         return MessageIllegalError(f"body of {size} bytes, over {self._config.message_size_max}")
@@ -345,7 +337,7 @@ class Appender:
         `PutRefusedError` when nothing of the turn is stored.
         """
         turn = self._turn
-        if not turn.entries:
+        if not turn.records:
             return self._log.end_offset
         try:
             self._log.append(turn)
@@ -353,13 +345,13 @@ class Appender:
             turn.take_back()
             self.advance()
             raise
-        entries, end = turn.entries, turn.end
+        end, runs, records = turn.end, turn.runs, turn.records
         turn.begin(end)
         if self._is_sync:
-            self._unsynced.append((end, entries))
+            self._unsynced.append((end, runs, records))
             self._syncer.request(end)
         else:
-            self._publish(end, entries)
+            self._publish(end, runs, records)
         self._set_limit()
         return end
 
@@ -374,13 +366,12 @@ class Appender:
         self._set_limit()
         return synced
 
-    def _publish(self, end: int, entries: list[Entry]) -> None:
-        for queue, physical_offset, size, code, *_ in entries:
-            if queue is not None:
-                queue.append(physical_offset, size, code)
+    def _publish(self, end: int, runs: Runs, records: list[Noted]) -> None:
+        for queue, entries in runs.items():
+            queue.extend(entries[0] if len(entries) == 1 else b"".join(entries), len(entries))
         self.published_offset = end
-        self.published_timestamp = entries[-1][6]
-        self._on_published(entries)
+        self.published_timestamp = records[-1][3]
+        self._on_published(records)
 
     def refuse(self, refusal: PutRefusedError | None) -> None:
         """Refuse all puts from now on, for this reason; None takes them again."""
@@ -394,7 +385,7 @@ class Appender:
             self._limit = -1
             return
         config = self._config
-        self._limit = min(
-            self._turn.start + config.turn_size_max,
-            self._syncer.synced_offset + config.unsynced_size_max,
-        )
+        of_turn = self._turn.start + config.turn_size_max
+        of_disk = self._syncer.synced_offset + config.unsynced_size_max
+        # `min` costs three times as much, and this is done with every commit.
+        self._limit = of_turn if of_turn < of_disk else of_disk  # noqa: FURB136  # See above.

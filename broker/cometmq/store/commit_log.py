@@ -75,7 +75,8 @@ class CommitLog:
         `StoreNotWriteableError` when the disk has no room or failed; `SyncFailedError` when it
         could not be brought to forget what it took of the turn.
         """
-        self.erase_refused()
+        if self._unerased:
+            self.erase_refused()
         writes = [write for write in turn.writes if write[1]]
         try:
             targets = [self._obtain(position) for position, _ in writes]
@@ -84,7 +85,7 @@ class CommitLog:
         written: list[tuple[int, int]] = []
         try:
             for file, (position, pieces) in zip(targets, writes, strict=True):
-                data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+                data = b"".join(pieces)
                 written.append((position, len(data)))
                 file.write(data, position % self._segments.size)
         except OSError as error:

@@ -39,7 +39,9 @@ def tags_code_of(
             levels = len(delay_levels_ms)
             delay = delay_levels_ms[min(level, levels) - 1] if levels else UNKNOWN_DELAY_MS
             return store_timestamp + delay
-    tags = _find_tags(properties)
+    # Where tags mostly are, without a call; `_find_tags` finds them wherever they are.
+    _, found, rest = properties.rpartition(b"\x02TAGS\x01")
+    tags = (found and rest.partition(b"\x02")[0]) or _find_tags(properties)
     return tags_code(tags) if tags else 0
 
 

@@ -248,10 +248,11 @@ class RealFile:
 
     def write(self, data: Buffer, position: int) -> None:
         """Write all of it. On an error an unknown part, from the front, may be written."""
-        view = memoryview(data)
-        written = os.pwrite(self._descriptor, view, position)
-        while written < len(view):
-            written += os.pwrite(self._descriptor, view[written:], position + written)
+        written = os.pwrite(self._descriptor, data, position)
+        if written < len(data):
+            view = memoryview(data)
+            while written < len(view):
+                written += os.pwrite(self._descriptor, view[written:], position + written)
 
     def write_many(self, buffers: Sequence[Buffer], position: int) -> None:
         """Write the buffers one behind the other, as `write` does."""

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from cometmq.store.checkpoint import Checkpoint
     from cometmq.store.config import StoreConfig
     from cometmq.store.filesystem import File, FileSystem
-    from cometmq.store.turn import Entry
 
 LOG_FOLDER: Final = "commitlog"
 
@@ -290,7 +289,7 @@ class Opening:
             queues,
             config,
             is_batch_topic=self._is_batch_topic,
-            on_published=self._note_for_index,
+            on_published=_ignore if index is None else index.add_many,
         )
         checkpointer = Checkpointer(
             appender, syncer, queues, index, file, claims, longs, config, jobs
@@ -328,12 +327,6 @@ class Opening:
         return Expiry(
             filesystem, retention, segments, found.queues, self._index, sealing, jobs, config
         )
-
-    def _note_for_index(self, entries: list[Entry]) -> None:
-        if self._index is not None:
-            self._index.add_many(
-                [(at, topic, raw, time) for _, at, _, _, topic, raw, time in entries]
-            )
 
 
 def check_root(filesystem: FileSystem, root: str) -> None:
@@ -396,3 +389,7 @@ def _longs(checkpoint: Checkpoint, claims: Claims, index: Index | None) -> Longs
     return replace(
         longs, confirm_offset=0, queues_offset=min(before.queues_offset, longs.queues_offset)
     )
+
+
+def _ignore(_records: object) -> None:
+    """A store without an index."""

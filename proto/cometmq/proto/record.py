@@ -65,16 +65,21 @@ The body size is read unsigned, so that a negative one reaches far outside of ev
 
 assert RECORD_SCAN.size == HEAD_SIZE
 
-_HEAD = struct.Struct(">iIIiiqqiq8sq8siqi")
-_HEADS = {
-    (8, 8): _HEAD,
-    (20, 8): struct.Struct(">iIIiiqqiq20sq8siqi"),
-    (8, 20): struct.Struct(">iIIiiqqiq8sq20siqi"),
-    (20, 20): struct.Struct(">iIIiiqqiq20sq20siqi"),
+_SHARED_SIZES: Final = (48, 60, 72)
+"""Of the bytes from sysFlag to the prepared transaction's offset, by the number of IPv6 hosts."""
+
+_HEADS: Final = {size: struct.Struct(f">iIIiiqq{size}si").pack for size in _SHARED_SIZES}
+_SHARED = struct.Struct(">iq8sq8siq")
+_SHAREDS = {
+    (8, 8): _SHARED,
+    (20, 8): struct.Struct(">iq20sq8siq"),
+    (8, 20): struct.Struct(">iq8sq20siq"),
+    (20, 20): struct.Struct(">iq20sq20siq"),
 }
 _HOST_BITS = {(8, 8): 0, (20, 8): 0x10, (8, 20): 0x20, (20, 20): 0x30}
-assert _HEAD.size == HEAD_SIZE
-assert all(head.size == HEAD_SIZE - 16 + sum(hosts) for hosts, head in _HEADS.items())
+assert _SHARED.size == _SHARED_SIZES[0]
+assert all(shared.size == 32 + sum(hosts) for hosts, shared in _SHAREDS.items())
+assert struct.calcsize(">iIIiiqq48si") == HEAD_SIZE
 
 _I16 = struct.Struct(">h")
 _TOPIC_SIZES = [bytes((size,)) for size in range(TOPIC_SIZE_V1_MAX + 1)]
@@ -112,26 +117,53 @@ def encode_record(
     record ends with a checksum of itself, 20 bytes more of properties.
     """
     if record_crc:
-        properties = _with_room_for_crc(properties)
-    body_size, topic_size, properties_size = len(body), len(topic), len(properties)
-    size = HEAD_SIZE + 3 + body_size + topic_size + properties_size
-    head, magic, host_bits = _HEAD, MAGIC_V1, 0
+        properties = with_room_for_crc(properties)
+    _, head, middle = record_parts(
+        topic_part(topic),
+        body,
+        properties,
+        queue_id,
+        flag,
+        queue_offset,
+        physical_offset,
+        shared_part(
+            sys_flag,
+            born_timestamp,
+            born_host,
+            store_timestamp,
+            store_host,
+            reconsume_times,
+            prepared_transaction_offset,
+        ),
+    )
+    record = b"".join((head, body, middle, properties))
+    return with_crc(record) if record_crc else record
+
+
+def topic_part(topic: bytes) -> bytes:
+    """Return the topic as it stands in a record, its length in front, for `record_parts`."""
+    if len(topic) <= TOPIC_SIZE_V1_MAX:
+        return _TOPIC_SIZES[len(topic)] + topic
+    if len(topic) > TOPIC_SIZE_V2_MAX:
+        raise LocalProtocolError(f"record: topic of {len(topic)} bytes, over {TOPIC_SIZE_V2_MAX}")
+    return _I16.pack(len(topic)) + topic
+
+
+def shared_part(
+    sys_flag: int,
+    born_timestamp: int,
+    born_host: bytes,
+    store_timestamp: int,
+    store_host: bytes,
+    reconsume_times: int,
+    prepared_transaction_offset: int,
+) -> bytes:
+    """Return what the records of one request share, as it stands in each, for `record_parts`."""
+    shared, host_bits = _SHARED, 0
     if len(born_host) != PACKED_IPV4_SIZE or len(store_host) != PACKED_IPV4_SIZE:
-        head, host_bits = _head_of(born_host, store_host)
-        size += head.size - HEAD_SIZE
+        shared, host_bits = _shared_of(born_host, store_host)
     try:
-        if topic_size <= TOPIC_SIZE_V1_MAX:
-            packed_topic_size = _TOPIC_SIZES[topic_size]
-        else:
-            size, magic, packed_topic_size = size + 1, MAGIC_V2, _I16.pack(topic_size)
-        fixed = head.pack(
-            size,
-            magic,
-            crc32(body) & CRC_MASK,
-            queue_id,
-            flag,
-            queue_offset,
-            physical_offset,
+        return shared.pack(
             sys_flag & _NO_HOSTS_MASK | host_bits,
             born_timestamp,
             born_host,
@@ -139,14 +171,48 @@ def encode_record(
             store_host,
             reconsume_times,
             prepared_transaction_offset,
-            body_size,
-        )
-        record = b"".join(
-            (fixed, body, packed_topic_size, topic, _I16.pack(properties_size), properties)
         )
     except struct.error as error:
-        raise _misfit(topic, properties, error) from None
-    return _with_crc(record) if record_crc else record
+        raise LocalProtocolError(f"record: a number does not fit its field: {error}") from None
+
+
+def record_parts(
+    topic: bytes,
+    body: bytes | memoryview,
+    properties: bytes,
+    queue_id: int,
+    flag: int,
+    queue_offset: int,
+    physical_offset: int,
+    shared: bytes,
+) -> tuple[int, bytes, bytes]:
+    """Return a record's size, its head, and what stands between its body and its properties.
+
+    For who writes many records in one go and need not join each: the record is head, body, middle,
+    properties. `topic` and `shared` are what `topic_part` and `shared_part` return.
+    """
+    properties_size = len(properties)
+    size = HEAD_SIZE + 2 - _SHARED_SIZES[0] + len(shared)
+    size += len(body) + len(topic) + properties_size
+    try:
+        head = _HEADS[len(shared)](
+            size,
+            MAGIC_V1 if len(topic) <= TOPIC_SIZE_V1_MAX + 1 else MAGIC_V2,
+            crc32(body) & CRC_MASK,
+            queue_id,
+            flag,
+            queue_offset,
+            physical_offset,
+            shared,
+            len(body),
+        )
+        return size, head, topic + _I16.pack(properties_size)
+    except struct.error as error:
+        if properties_size > PROPERTIES_SIZE_MAX:
+            raise LocalProtocolError(
+                f"record: properties of {properties_size} bytes, over {PROPERTIES_SIZE_MAX}"
+            ) from None
+        raise LocalProtocolError(f"record: a number does not fit its field: {error}") from None
 
 
 def record_size(topic_size: int, body_size: int, properties_size: int, hosts_size: int = 16) -> int:
@@ -163,34 +229,26 @@ def record_size(topic_size: int, body_size: int, properties_size: int, hosts_siz
     )
 
 
-def _head_of(born_host: bytes, store_host: bytes) -> tuple[struct.Struct, int]:
+def _shared_of(born_host: bytes, store_host: bytes) -> tuple[struct.Struct, int]:
     sizes = (len(born_host), len(store_host))
-    if sizes not in _HEADS:
+    if sizes not in _SHAREDS:
         raise LocalProtocolError(
             f"record: packed hosts of {sizes[0]} and {sizes[1]} bytes,"
             f" not {PACKED_IPV4_SIZE} or {PACKED_IPV6_SIZE}"
         )
-    return _HEADS[sizes], _HOST_BITS[sizes]
+    return _SHAREDS[sizes], _HOST_BITS[sizes]
 
 
-def _misfit(topic: bytes, properties: bytes, error: struct.error) -> LocalProtocolError:
-    if len(topic) > TOPIC_SIZE_V2_MAX:
-        return LocalProtocolError(f"record: topic of {len(topic)} bytes, over {TOPIC_SIZE_V2_MAX}")
-    if len(properties) > PROPERTIES_SIZE_MAX:
-        return LocalProtocolError(
-            f"record: properties of {len(properties)} bytes, over {PROPERTIES_SIZE_MAX}"
-        )
-    return LocalProtocolError(f"record: a number does not fit its field: {error}")
-
-
-def _with_room_for_crc(properties: bytes) -> bytes:
+def with_room_for_crc(properties: bytes) -> bytes:
+    """Return the properties with a place at the end for what `with_crc` writes."""
     properties = remove_property(properties, _RECORD_CRC_NAME)
     if properties and not properties.endswith(b"\x02"):
         properties += b"\x02"
     return properties + _RECORD_CRC_BLANK
 
 
-def _with_crc(record: bytes) -> bytes:
+def with_crc(record: bytes) -> bytes:
+    """Return the record with its own checksum in that place."""
     covered = record[:-RECORD_CRC_SIZE]
     return b"%b%b\x01%b\x02" % (covered, _RECORD_CRC_NAME, _digits(crc31(covered)))
 
