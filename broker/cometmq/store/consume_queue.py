@@ -87,12 +87,16 @@ class ConsumeQueue(EntryFiles):
         there already stays, and False is returned. One that differs, and all behind it, are
         erased: they are of a topic that was deleted and made again, or of a tail that was lost.
         """
+        if queue_offset == self.end:
+            self.append(physical_offset, size, tags_code)
+            self.next_offset = self.end
+            return True
         entry = _pack(physical_offset, size, tags_code)
         if self.start <= queue_offset < self.end:
             if self.read_entries(queue_offset, 1) == entry:
                 return False
             self.cut_to(queue_offset)
-        if queue_offset != self.end:
+        if queue_offset != self.end:  # It may be, by now.
             if self._lacks_entries_before(queue_offset > self.end):
                 raise MissingEntriesError(
                     f"{self.directory}: ends at queue offset {self.end}, but the record at"

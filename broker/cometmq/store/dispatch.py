@@ -69,16 +69,18 @@ def place_record(
 
     A prepared or rolled back half of a transaction has no entry: consumers never see it.
     """
-    if message.sys_flag & TRANSACTION_MASK in RECORDS_WITHOUT_ENTRY:
+    sys_flag = message.sys_flag
+    if sys_flag and sys_flag & TRANSACTION_MASK in RECORDS_WITHOUT_ENTRY:
         return False
     topic = message.topic
     if is_batch_topic(topic):
         entry = batch_entry(message, delay_levels_ms)
         assert entry is not None
         return queues.batch.get(topic, message.queue_id).place(entry)
-    code = entry_tags_code(message, delay_levels_ms)
-    queue = queues.simple.get(topic, message.queue_id)
-    return queue.place(message.queue_offset, message.physical_offset, message.size, code)
+    queue_id, physical_offset, store_timestamp = message.place
+    code = tags_code_of(topic, message.properties_raw, store_timestamp, delay_levels_ms)
+    queue = queues.simple.get(topic, queue_id)
+    return queue.place(message.queue_offset, physical_offset, message.size, code)
 
 
 def batch_entry(message: StoredMessage, delay_levels_ms: Sequence[int]) -> BatchEntry | None:
@@ -105,13 +107,9 @@ def _number(message: StoredMessage, name: str, default: int) -> int:
 
 def note_record(index: Index, message: StoredMessage) -> None:
     """Let the index know of a record, unless it has it; a rolled back transaction has no keys."""
-    if (
-        message.physical_offset >= index.resume_offset
-        and message.sys_flag & TRANSACTION_MASK != TransactionType.ROLLED_BACK
-    ):
-        index.add(
-            message.topic_raw,
-            message.properties_raw,
-            message.physical_offset,
-            message.store_timestamp,
-        )
+    _, physical_offset, store_timestamp = message.place
+    if physical_offset < index.resume_offset:
+        return
+    sys_flag = message.sys_flag
+    if not sys_flag or sys_flag & TRANSACTION_MASK != TransactionType.ROLLED_BACK:
+        index.add(message.topic_raw, message.properties_raw, physical_offset, store_timestamp)

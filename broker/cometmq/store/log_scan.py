@@ -12,17 +12,32 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.proto.checksum import CRC_MASK, crc32
 from cometmq.proto.errors import MessageError
-from cometmq.proto.message import read_message
-from cometmq.proto.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_CRC_SIZE, check_record_crc
+from cometmq.proto.message import StoredMessage, read_message
+from cometmq.proto.properties import PROPERTIES_SIZE_MAX
+from cometmq.proto.record import (
+    HEAD_SIZE,
+    HOSTS_MASK,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_CRC_SIZE,
+    TOPIC_SIZE_V1_MAX,
+    check_record_crc,
+)
 from cometmq.store.turn import BLANK_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cometmq.proto.message import StoredMessage
     from cometmq.store.segments import Segment, Segments
 
 _HEAD: Final = struct.Struct(">iI")
+_COMMON: Final = struct.Struct(">iIIi4xqqi44xI")
+"""Size, magic, body CRC, queue id, queue offset, physical offset, sysFlag, body size."""
+
+assert _COMMON.size == HEAD_SIZE
+
+_unpack_common = _COMMON.unpack_from
 _CHUNK_SIZE: Final = 4 << 20
 _RECORD_CRC_HEAD: Final = b"__CRC32#\x01"
 _DIGITS_SIZE: Final = 10
@@ -77,6 +92,13 @@ class LogScan:
         base = position = self.end_offset - segment.start
         chunk = b""
         while position < length:
+            limit = min(len(chunk), length - BLANK_SIZE - base)
+            common = self._common(chunk, position - base, limit, segment.start + position)
+            if common is not None:
+                position += common.end - common.start
+                self.end_offset = segment.start + position
+                yield common
+                continue
             if position - base + BLANK_SIZE > len(chunk):
                 # A file that was cut short reads as if zeros followed.
                 chunk = file.read(min(_CHUNK_SIZE, length - position), position)
@@ -97,6 +119,52 @@ class LogScan:
             position += size
             self.end_offset += size
             yield message
+
+    def _common(
+        self, chunk: bytes, at: int, limit: int, physical_offset: int
+    ) -> StoredMessage | None:
+        """Return the record, if it is of the common form, ends before the limit, and is sound.
+
+        Every other is `_sound`'s, and so is saying what is wrong with it: this takes half the time.
+        """
+        try:
+            size, magic, crc, queue_id, queue_offset, noted_offset, sys_flag, body_size = (
+                _unpack_common(chunk, at)
+            )
+            end: int = at + size
+            body_start = at + HEAD_SIZE
+            body_end: int = body_start + body_size
+            topic_start = body_end + 1
+            topic_end = topic_start + chunk[body_end]
+            properties_size = chunk[topic_end] << 8 | chunk[topic_end + 1]
+        except (struct.error, IndexError):
+            return None
+        if (
+            magic != MAGIC_V1
+            or sys_flag & HOSTS_MASK
+            or noted_offset != physical_offset
+            or queue_offset < 0
+            or queue_id < 0
+            or end > limit
+            or topic_end + 2 + properties_size != end
+            or topic_end - topic_start > TOPIC_SIZE_V1_MAX
+            or properties_size > PROPERTIES_SIZE_MAX
+        ):
+            return None
+        if not self._is_verified:
+            if crc32(chunk[body_start:body_end]) & CRC_MASK != crc:
+                return None
+            intact = _is_record_intact(chunk, at, end)
+            if not intact and (
+                intact is False
+                or physical_offset >= self._checked_from
+                or (physical_offset >= self._ours_from and 0 in chunk[topic_start:topic_end])
+                or (physical_offset >= self._ours_from and 0 in chunk[topic_end + 2 : end])
+            ):
+                return None
+        return StoredMessage(
+            chunk, at, end, queue_offset, sys_flag, body_start, body_end, topic_start, topic_end
+        )
 
     def _sound(self, chunk: bytes, at: int, physical_offset: int) -> StoredMessage | None:
         try:

@@ -53,6 +53,7 @@ _U32 = struct.Struct(">I")
 _U16 = struct.Struct(">H")
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
+_PLACE = struct.Struct(">12xi12xq20xq")
 _find_tags = property_finder(names.TAGS.encode())
 _find_keys = property_finder(names.KEYS.encode())
 _find_unique_id = property_finder(names.UNIQ_KEY.encode())
@@ -110,6 +111,12 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
     def physical_offset(self) -> int:
         """Where in the log the record lies."""
         return self._i64(PHYSICAL_OFFSET_AT)
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """The queue id, the physical offset and the store timestamp, for who needs all three."""
+        place: tuple[int, int, int] = _PLACE.unpack_from(self.buffer, self.start)
+        return (*place[:2], self.store_timestamp) if self.sys_flag & 0x10 else place
 
     @property
     def born_timestamp(self) -> int:
