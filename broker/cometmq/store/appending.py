@@ -309,9 +309,9 @@ class Appender:
     def forget(self, topic: str) -> None:
         """Forget a topic: it was deleted, or its kind has changed. What waits gets no entry."""
         self._topics.pop(topic, None)
-        raw = topic.encode()
-        for _, entries in self._unsynced:
-            entries[:] = [(None, *entry[1:]) if entry[4] == raw else entry for entry in entries]
+        for _, runs, _ in self._unsynced:
+            for queue in [queue for queue in runs if queue.topic == topic]:
+                del runs[queue]
 
     def _checked(self, properties: bytes) -> bytes:
         return admit_properties(properties, self._properties_size_max)

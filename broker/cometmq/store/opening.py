@@ -249,7 +249,8 @@ class Opening:
         assert is_batch_topic is not None
         levels = self._config.delay_levels_ms
         for message in records_up_to(found.segments, replay_from, found.start, found.end.offset):
-            if message.physical_offset >= queues_from:
+            offset = message.physical_offset
+            if offset >= queues_from:
                 place_record(found.queues, message, is_batch_topic, levels)
             if index is not None and offset >= self._noted_to:
                 note_record(index, message)
