@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 
 def message(
-    properties: bytes = b"", topic: bytes = b"T", body: bytes = b"hello", sys_flag: int = 0
+    properties: bytes = b"",
+    topic: bytes = b"T",
+    body: bytes = b"hello",
+    born_address: str = "10.0.0.2",
+    sys_flag: int = 0,
 ) -> StoredMessage:
     return read_message(
         encode_record(
@@ -34,7 +38,7 @@ def message(
             queue_offset=5,
             physical_offset=1000,
             born_timestamp=1,
-            born_host=pack_host("10.0.0.2", 40000),
+            born_host=pack_host(born_address, 40000),
             store_timestamp=2,
             store_host=pack_host("192.168.0.1", 10911),
         )
@@ -83,6 +87,13 @@ def test_users_know_a_message_by_its_unique_id_or_else_by_its_offset_id() -> Non
 def test_addresses_are_unpacked_on_demand() -> None:
     assert message().born_address == Host("10.0.0.2", 40000)
     assert message().store_address == Host("192.168.0.1", 10911)
+
+
+@pytest.mark.parametrize("born_address", ["10.0.0.2", "fd00::2"])
+def test_queue_place_in_the_log_and_time_are_read_in_one_go(born_address: str) -> None:
+    found = message(born_address=born_address)
+    assert found.place == (1, 1000, 2)
+    assert found.place == (found.queue_id, found.physical_offset, found.store_timestamp)
 
 
 def test_a_topic_that_is_not_utf_8_is_malformed_when_it_is_asked_for() -> None:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from cometmq.store.config import StoreConfig
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.filesystem import Buffer
-    from cometmq.store.index import Noted
+    from cometmq.store.index_keys import Noted
     from cometmq.store.sync import Syncer
     from cometmq.store.turn import Origin, Runs
 

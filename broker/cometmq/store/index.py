@@ -14,11 +14,10 @@ far as their chains are right, and the last record's are taken back, for it may 
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from cometmq.proto.java import string_hash
 from cometmq.store.errors import StoreFormatError
@@ -28,6 +27,7 @@ from cometmq.store.index_format import (
     SLOT_SIZE,
     IndexHeader,
     IndexShape,
+    index_name,
     positive_hash,
     walk_chain,
 )
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from cometmq.store.filesystem import FileSystem
     from cometmq.store.index_file import IndexFile
     from cometmq.store.index_hash import Hashed
+    from cometmq.store.index_keys import Noted
 
 INDEX_FOLDER: Final = "index"
 OPEN_FILES_MAX: Final = 64
@@ -49,10 +50,6 @@ SLOT_PAGES_A_BUILD: Final = 32
 """128 KiB of a full file's slots are written with each build: some 30 µs."""
 
 _EVERYTHING: Final = 1 << 62
-
-
-# A plain tuple, for one is made with each message: physical offset, topic, properties, store time.
-Noted: TypeAlias = "tuple[int, bytes, bytes, int]"
 
 
 class _Known:
@@ -184,7 +181,7 @@ class Index:
         return True
 
     def _make(self, now_ms: int) -> _Known:
-        name = _name(now_ms)
+        name = index_name(now_ms)
         header = IndexHeader()
         if self._files:
             last = self._files[-1]
@@ -398,9 +395,3 @@ class Index:
 
     def _path(self, known: _Known) -> str:
         return f"{self._root}/{known.name}"
-
-
-def _name(now_ms: int) -> str:
-    """Return a file's name: the local time, to the millisecond."""
-    local = time.localtime(now_ms // 1000)
-    return f"{time.strftime('%Y%m%d%H%M%S', local)}{now_ms % 1000:03d}"

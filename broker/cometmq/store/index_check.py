@@ -8,7 +8,7 @@ from its items.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -16,9 +16,8 @@ from cometmq.proto.sysflag import TRANSACTION_MASK, TransactionType
 from cometmq.store.findings import Finding, Kind
 from cometmq.store.index import INDEX_FOLDER
 from cometmq.store.index_format import SECONDS_MAX, IndexShape
-from cometmq.store.index_hash import key_hashes
+from cometmq.store.index_hash import Hashed, hash_noted
 from cometmq.store.index_items import IndexItems, read_headers
-from cometmq.store.index_keys import take_keys
 from cometmq.store.index_structure import check_structure
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage
     from cometmq.store.findings import Report
     from cometmq.store.index_items import IndexedFile
+    from cometmq.store.index_keys import Noted
     from cometmq.store.inspection import Inspected
     from cometmq.store.log_check import Damage
 
@@ -38,24 +38,13 @@ _LOOK_AHEAD: Final = 8
 """How far the alignment looks for the next item that fits."""
 
 
-class _Called(NamedTuple):
-    """The items that records call for."""
-
-    hashes: npt.NDArray[np.int32]
-    offsets: npt.NDArray[np.int64]
-    times: npt.NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.hashes)
-
-
 class IndexCheck:
     """The check of all index files of a store."""
 
     def __init__(self, store: Inspected, report: Report) -> None:
         self._store = store
         self._report = report
-        self._noted: list[tuple[bytes, bytes, int, int]] = []
+        self._noted: list[Noted] = []
         shape = IndexShape(store.config.index_slots, store.config.index_items)
         folder = f"{store.root}/{INDEX_FOLDER}"
         self._files = list(read_headers(store.filesystem, folder, shape))
@@ -105,9 +94,9 @@ class IndexCheck:
             return
         self._noted.append(
             (
+                message.physical_offset,
                 message.topic_raw,
                 message.properties_raw,
-                message.physical_offset,
                 message.store_timestamp,
             )
         )
@@ -115,18 +104,14 @@ class IndexCheck:
             self._compare()
 
     def _compare(self) -> None:
-        keys: list[bytes] = []
-        offsets: list[int] = []
-        times: list[int] = []
-        take_keys(self._noted, keys, offsets, times)
+        called = hash_noted(self._noted) if self._noted else None
         self._noted.clear()
-        if not keys:
+        if called is None:
             return
-        called = _Called(key_hashes(keys), np.array(offsets, np.int64), np.array(times, np.int64))
-        found = self._items.peek(len(called))
+        found = self._items.peek(len(called.hashes))
         count = len(found.hashes)
         if (
-            count == len(called)
+            count == len(called.hashes)
             and np.array_equal(found.hashes, called.hashes)
             and np.array_equal(found.offsets, called.offsets)
         ):
@@ -134,7 +119,7 @@ class IndexCheck:
         else:
             self._align(called)
 
-    def _accept(self, called: _Called, count: int) -> None:
+    def _accept(self, called: Hashed, count: int) -> None:
         """Take items that are as they should be, and look at their times."""
         self._began = True
         self._report.items += count
@@ -173,23 +158,23 @@ class IndexCheck:
 
     # Where they differ
 
-    def _align(self, called: _Called) -> None:
+    def _align(self, called: Hashed) -> None:
         """Compare one by one, stepping over what is wrong, missing or too much."""
         at = 0
-        while at < len(called):
+        while at < len(called.hashes):
             found = self._items.peek(1 + _LOOK_AHEAD)
             pair = (int(called.hashes[at]), int(called.offsets[at]))
             there = list(zip(found.hashes.tolist(), found.offsets.tolist(), strict=True))
             if there and there[0] == pair:
                 here = slice(at, at + 1)
                 self._accept(
-                    _Called(called.hashes[here], called.offsets[here], called.times[here]), 1
+                    Hashed(called.hashes[here], called.offsets[here], called.times[here]), 1
                 )
                 at += 1
                 continue
             ahead = [
                 (int(called.hashes[n]), int(called.offsets[n]))
-                for n in range(at + 1, min(at + 1 + _LOOK_AHEAD, len(called)))
+                for n in range(at + 1, min(at + 1 + _LOOK_AHEAD, len(called.hashes)))
             ]
             if pair in there:
                 self._report_extra(there[0])
@@ -200,7 +185,7 @@ class IndexCheck:
             else:
                 at = self._report_wrong(there[0], called, at)
 
-    def _miss(self, called: _Called, at: int, has_more: bool) -> int:
+    def _miss(self, called: Hashed, at: int, has_more: bool) -> int:
         offset = int(called.offsets[at])
         if offset >= self._settled:
             self._report.unsettled_items += 1
@@ -224,7 +209,7 @@ class IndexCheck:
         self._unindexed[0] += 1
         self._unindexed[2] = offset
 
-    def _report_wrong(self, there: tuple[int, int], called: _Called, at: int) -> int:
+    def _report_wrong(self, there: tuple[int, int], called: Hashed, at: int) -> int:
         path, number = self._items.where()
         offset = int(called.offsets[at])
         if min(offset, there[1]) >= self._settled:

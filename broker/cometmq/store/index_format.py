@@ -30,6 +30,7 @@ item sets the begin anew; that item's seconds still count from the old begin.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -127,3 +128,9 @@ def walk_chain(
         if previous >= number:
             return
         number = previous
+
+
+def index_name(now_ms: int) -> str:
+    """Return a file's name: the local time, to the millisecond."""
+    local = time.localtime(now_ms // 1000)
+    return f"{time.strftime('%Y%m%d%H%M%S', local)}{now_ms % 1000:03d}"

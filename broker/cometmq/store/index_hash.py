@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from cometmq.store.index import Noted
+    from cometmq.store.index_keys import Noted
 
     Hashes = npt.NDArray[np.int32]
     Places = npt.NDArray[np.int64]

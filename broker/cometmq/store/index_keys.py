@@ -7,13 +7,17 @@ last `topic#T#tags` for all its tags as one, which Apache does since 5.5.0. For 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeAlias
 
 from cometmq.proto.properties import property_finder
 
 _find_unique_id: Final = property_finder(b"UNIQ_KEY")
 _find_keys: Final = property_finder(b"KEYS")
 _find_tags: Final = property_finder(b"TAGS")
+
+
+# A plain tuple, for one is made with each message: physical offset, topic, properties, store time.
+Noted: TypeAlias = "tuple[int, bytes, bytes, int]"
 
 
 def index_keys(topic: bytes, properties: bytes) -> list[bytes]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cometmq.store.batch_consume_queue import BatchConsumeQueue
     from cometmq.store.consume_queue import ConsumeQueue
     from cometmq.store.filesystem import Buffer
-    from cometmq.store.index import Noted
+    from cometmq.store.index_keys import Noted
 
 _BLANK = struct.Struct(">iI")
 BLANK_SIZE: Final = 8
