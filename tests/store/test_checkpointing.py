@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.crash.disk import SimulatedFileSystem
 from tests.crash.subject import Subject
 from tests.store.records import refuse
@@ -48,3 +50,17 @@ def test_entries_that_are_old_enough_are_written_however_many_queues_they_are_of
     for passed in range(3):
         subject.upkeep(NOW_MS + CONFIG.consume_queue_write_interval_ms + passed)
     assert len(disk.list("/store/consumequeue/T")) == count
+
+
+def test_a_checkpoint_claims_what_waited_in_memory_when_it_was_due() -> None:
+    disk = SimulatedFileSystem()
+    subject = Subject(disk, replace(CONFIG, checkpoint_bytes=1), NOW_MS)
+    subject.put("T", 0, b"body", {}, NOW_MS)
+    subject.commit()
+    for _ in range(2):
+        subject.sync()
+        subject.upkeep(NOW_MS)
+    subject.sync()
+    claims = load_checkpoint(disk, "/store/checkpoint").claims
+    assert claims is not None
+    assert claims.recover_from == subject.end_offset

@@ -107,9 +107,12 @@ class Checkpointer:
     def tick(self, now_ms: int) -> bool:
         """Do a slice of what waits, at most some 500 µs; returns whether more is waiting."""
         more = self._write_behind(now_ms)
-        if not self._is_syncing and self._mark is None and self._is_due(now_ms):
+        if self._is_syncing:
+            return more
+        if self._mark is None and self._is_due(now_ms):
             self._begin(now_ms)
-        if self._mark is not None and not more and not self._is_syncing:
+            return True  # What waits below the mark is only looked for from now on.
+        if self._mark is not None and not more:
             self._sync(self._mark)
         return more
 
