@@ -347,6 +347,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--cold-gib", type=float, default=4, help="read by the cold reader")
     parser.add_argument("--items", type=int, default=19_900_000, help="keys in the index")
     chosen = parser.parse_args(arguments)
+    if unknown := [part for part in chosen.part if part not in {*PARTS, "_queues"}]:
+        parser.error(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}")
     directory: str | None = chosen.directory
     folder = Path(tempfile.mkdtemp(dir=directory))
     gc.collect()
