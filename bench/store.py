@@ -220,6 +220,9 @@ def many_queues(bench: Bench) -> None:
             store.put(topic, queue_id, b"", b"", ORIGIN)
         store.commit()
     drain(store, 10**9)
+    drain(store, 10**9 + 5000)  # Old enough by now to be written to their files.
+    written = sum(1 for _ in (bench.folder / "many" / "consumequeue").glob("*/*/*"))
+    assert written == 80_000, written
     gc.collect()
     grown = (store_queues.resident_bytes() - before) >> 20
 
