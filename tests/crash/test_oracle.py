@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.archives import unpack
 from tests.crash.oracle import PRE_BLANK, Log, consume_queues, index_files, index_items, read_log
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "store"
@@ -15,8 +15,7 @@ VECTORS = Path(__file__).parent.parent / "vectors" / "store"
 
 class ApacheStore:
     def __init__(self, name: str, folder: Path) -> None:
-        with tarfile.open(VECTORS / f"{name}.tar.xz") as archive:
-            archive.extractall(folder, filter="data")
+        unpack(VECTORS / f"{name}.tar.xz", folder)
         self.root = folder / "store"
         self.manifest: dict[str, Any] = json.loads((VECTORS / f"{name}.manifest.json").read_text())
         self.log: Log = read_log(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests import archives
 from tests.proto.apache_messages import VECTORS, commit_log, manifest
 
 from cometmq.proto.errors import MessageError
@@ -22,9 +22,11 @@ DELETED_TOPICS = {"S_del"}
 
 def unpack(store: str, directory: Path) -> Path:
     """Unpack a captured store but for its timer wheel, 38 MB of zeros; returns its root."""
-    with tarfile.open(VECTORS / "store" / f"{store}.tar.xz") as archive:
-        members = [member for member in archive if not member.name.endswith("/timerwheel")]
-        archive.extractall(directory, members, filter="data")
+    archives.unpack(
+        VECTORS / "store" / f"{store}.tar.xz",
+        directory,
+        wanted=lambda member: not member.name.endswith("/timerwheel"),
+    )
     return directory / "store"
 
 

@@ -7,11 +7,11 @@ import json
 import os
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import archives
 
 from cometmq.proto.java import tags_code
 from cometmq.proto.message import StoredMessage, read_message
@@ -32,8 +32,7 @@ CONFIG = StoreConfig(index_slots=200, index_items=400, batch_consume_queue_file_
 
 
 def unpack(name: str, folder: Path) -> Path:
-    with tarfile.open(VECTORS / f"{name}.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
+    archives.unpack(VECTORS / f"{name}.tar.xz", folder)
     return folder / "store"
 
 

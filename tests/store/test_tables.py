@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import tarfile
 import time
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from tests.archives import unpack
 from tests.crash.disk import KillAt, Killed, Moment, Operation, SimulatedFileSystem
 
 from cometmq.proto import fastjson
@@ -40,10 +40,11 @@ FOLDER = "/store/config"
 @pytest.fixture(scope="module")
 def apache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("apache")
-    with tarfile.open(VECTORS / "clean.tar.xz") as archive:
-        for member in archive.getmembers():
-            if member.name.startswith("store/config/") and member.isfile():
-                archive.extract(member, folder, filter="data")
+    unpack(
+        VECTORS / "clean.tar.xz",
+        folder,
+        wanted=lambda member: member.name.startswith("store/config/") and member.isfile(),
+    )
     return folder / "store" / "config"
 
 
