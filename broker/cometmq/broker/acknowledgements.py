@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from cometmq.broker.config import BrokerConfig
     from cometmq.broker.saved_table import SavedTable
+    from cometmq.broker.traffic import Traffic
     from cometmq.net import Peer
     from cometmq.proto.command import Command
     from cometmq.store.message_store import MessageStore
@@ -41,6 +42,8 @@ class _Group(NamedTuple):
     topics_version: int
     """Of the table of topics when they were written."""
     since_ms: int
+    since_ns: int
+    """By the clock of `Traffic`: when the first of them was taken."""
     sends: list[Sent]
 
 
@@ -52,6 +55,7 @@ class Acknowledgements:
         config: BrokerConfig,
         store: MessageStore,
         topics: SavedTable,
+        traffic: Traffic,
         *,
         arrived: Callable[[str, int], None],
         elapsed_ms: Callable[[], int],
@@ -59,6 +63,9 @@ class Acknowledgements:
         """`arrived` is told of each queue with messages that can be read now."""
         self._store = store
         self._topics = topics
+        self._traffic = traffic
+        self._clock_ns = traffic.clock_ns
+        self._since_ns = 0
         self._arrived = arrived
         self._elapsed_ms = elapsed_ms
         self._config = config
@@ -80,6 +87,8 @@ class Acknowledgements:
         waits: bool = True,
     ) -> None:
         """Add a send of this turn; one that does not wait is answered once it is written."""
+        if not self._turn:
+            self._since_ns = self._clock_ns()
         if not waits and response is not None:
             self._hasty.append((peer, request, response))
             response = None
@@ -106,9 +115,10 @@ class Acknowledgements:
         topics = self._topics
         is_saved = topics.version == topics.saved_version
         if is_saved and not self._is_sync and not self._groups:
-            self._answer(sends)
+            self._answer(sends, self._since_ns)
             return
-        self._groups.append(_Group(end, topics.version, self._elapsed_ms(), sends))
+        group = _Group(end, topics.version, self._elapsed_ms(), self._since_ns, sends)
+        self._groups.append(group)
         if not self._is_sync:
             self.release()
 
@@ -129,7 +139,7 @@ class Acknowledgements:
             groups.popleft()
             if self._late:
                 self._late -= 1
-            self._answer(group.sends)
+            self._answer(group.sends, group.since_ns)
 
     def tick(self, elapsed_ms: int) -> None:
         """Tell those that have waited too long that they are stored, and no more."""
@@ -139,21 +149,26 @@ class Acknowledgements:
                 return
             self._late += 1
             for index, (peer, request, response, topic, queue_id) in enumerate(group.sends):
+                self._traffic.refused[request.code, int(ResponseCode.FLUSH_DISK_TIMEOUT)] += 1
                 if response is not None:
                     late = replace(response, code=int(ResponseCode.FLUSH_DISK_TIMEOUT))
                     peer.answer(request, late)
                     group.sends[index] = (peer, request, None, topic, queue_id)
 
-    def _answer(self, sends: list[Sent]) -> None:
+    def _answer(self, sends: list[Sent], since_ns: int) -> None:
         for peer, request, response, _, _ in sends:
             if response is not None:
                 peer.answer(request, response)
+        duration_us = (self._clock_ns() - since_ns) // 1000
+        self._traffic.send_durations.add(duration_us, len(sends))
         arrived = self._arrived
         for topic, queue_id in {(send[3], send[4]) for send in sends}:
             arrived(topic, queue_id)
 
     def _refuse(self, sends: list[Sent], error: PutRefusedError) -> None:
-        for peer, request, response, _, _ in sends:
+        for peer, request, response, topic, _ in sends:
+            if topic:
+                self._traffic.refused[request.code, int(error.code)] += 1
             if response is not None:
                 refusal = put_refusal(error, self._config)
                 peer.answer(

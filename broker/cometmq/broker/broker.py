@@ -21,6 +21,7 @@ from cometmq.broker.long_polling import LongPolling
 from cometmq.broker.offsets import ConsumerOffsets
 from cometmq.broker.session import Session, State
 from cometmq.broker.topics import Topics
+from cometmq.broker.traffic import Traffic
 from cometmq.proto.codes import RequestCode as Code
 from cometmq.proto.commands.pull import PullMessage
 from cometmq.proto.commands.send import SendMessage, SendMessageV2
@@ -77,7 +78,8 @@ class Broker:
         the store does nothing in the background until its `run_jobs`.
         """
         host = pack_host(address.address, address.port)
-        topics = Topics(config, filesystem, on_change=topics_changed, on_unsaved=unsaved)
+        traffic = Traffic(flows_max=config.flows_max, now_ms=elapsed_ms())
+        topics = Topics(config, filesystem, traffic, on_change=topics_changed, on_unsaved=unsaved)
         groups = Groups(config, filesystem, on_unsaved=unsaved)
         offsets = ConsumerOffsets(config, filesystem)
         self.store = MessageStore.open(
@@ -98,6 +100,7 @@ class Broker:
             config,
             self.store,
             topics.file,
+            traffic,
             arrived=self.long_polling.arrived,
             elapsed_ms=elapsed_ms,
         )
@@ -112,6 +115,7 @@ class Broker:
             acknowledgements=self.acknowledgements,
             long_polling=self.long_polling,
             cold_reads=ColdReads(self.store, call_soon_threadsafe),
+            traffic=traffic,
             unique_ids=UniqueIds(host[:-4], os.getpid(), now_ms() & 0x7FFFFFFF),
             store_host=host,
             stored_properties=_stored_properties(config),
@@ -154,6 +158,7 @@ class Broker:
         """Answer what has waited long enough, and let silent clients go."""
         self.acknowledgements.tick(elapsed_ms)
         self.long_polling.tick(elapsed_ms)
+        self.state.traffic.tick(elapsed_ms)
 
     def expire_clients(self, elapsed_ms: int) -> None:
         """Let go the clients that fell silent."""

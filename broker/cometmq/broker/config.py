@@ -60,6 +60,8 @@ class BrokerConfig:
     """Memberships of clients in producer and consumer groups."""
     offsets_max: int = 2_000_000
     """Offsets of groups in queues."""
+    flows_max: int = 100_000
+    """Topics that are counted each, and pairs of topic and group: others are counted together."""
 
     # Sending and pulling.
 

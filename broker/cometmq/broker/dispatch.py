@@ -72,11 +72,13 @@ def dispatch(request: Command, session: Session) -> Command | Later:
     try:
         return handler(request, session)
     except RequestError as error:
-        return refused(request, error)
+        refusal = error
     except PutRefusedError as error:
-        return refused(request, put_refusal(error, session.state.config))
+        refusal = put_refusal(error, session.state.config)
     except (FieldError, RemoteProtocolError) as error:
-        return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error)[:REMARK_LENGTH_MAX])
+        refusal = RequestError(ResponseCode.SYSTEM_ERROR, str(error))
+    session.state.traffic.refused[request.code, refusal.code] += 1
+    return refused(request, refusal)
 
 
 def refused(request: Command, error: RequestError) -> Command:

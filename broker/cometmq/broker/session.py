@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cometmq.broker.long_polling import LongPolling
     from cometmq.broker.offsets import ConsumerOffsets
     from cometmq.broker.topics import Topics
+    from cometmq.broker.traffic import Traffic
     from cometmq.net import Peer
     from cometmq.proto.message_id import UniqueIds
     from cometmq.store.message_store import MessageStore
@@ -37,6 +38,7 @@ class State:
     acknowledgements: Acknowledgements
     long_polling: LongPolling
     cold_reads: ColdReads
+    traffic: Traffic
     unique_ids: UniqueIds
     store_host: bytes
     """The packed address that records and offset message ids name."""

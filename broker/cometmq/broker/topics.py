@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from cometmq.broker.config import BrokerConfig
+    from cometmq.broker.traffic import Flow, Traffic
     from cometmq.store.filesystem import FileSystem
 
 INHERIT: Final = 1
@@ -43,9 +44,11 @@ class Topic:
     """Whether only the broker itself writes there."""
     is_batch: bool
     """Whether each batch stays one record: `queue.type=BatchCQ`."""
+    flow: Flow
+    """Counts what is put into it."""
 
 
-def topic_of(config: TopicConfig) -> Topic:
+def topic_of(config: TopicConfig, flow: Flow) -> Topic:
     """Work out what follows from a configuration."""
     return Topic(
         config=config,
@@ -53,6 +56,7 @@ def topic_of(config: TopicConfig) -> Topic:
         read_queue_count=config.read_queue_nums,
         is_closed=config.topic_name in CLOSED_TOPICS,
         is_batch=config.attributes.get("queue.type") == "BatchCQ",
+        flow=flow,
     )
 
 
@@ -78,6 +82,7 @@ class Topics:
         self,
         config: BrokerConfig,
         filesystem: FileSystem,
+        traffic: Traffic,
         *,
         on_change: Callable[[], None],
         on_unsaved: Callable[[], None],
@@ -87,6 +92,7 @@ class Topics:
         self.file = SavedTable(filesystem, folder, TOPICS, on_change=on_unsaved)
         self.data_version = DataVersion()
         self._config = config
+        self._traffic = traffic
         self._on_change = on_change
         self._topics: dict[str, Topic] = {}
         self.find = self._topics.get
@@ -100,7 +106,7 @@ class Topics:
         table = TopicConfigTable.from_tree(tree)
         self.data_version = table.data_version
         for config in table.topic_config_table.values():
-            self._topics[config.topic_name] = topic_of(config)
+            self._topics[config.topic_name] = self._topic_of(config)
             self.file.put(_SECTION, config.topic_name, config)
         self.file.loaded()
         for config in self._own():
@@ -142,7 +148,7 @@ class Topics:
 
     def put(self, config: TopicConfig, now_ms: int) -> Topic:
         """Make a topic, or change it."""
-        topic = self._topics[config.topic_name] = topic_of(config)
+        topic = self._topics[config.topic_name] = self._topic_of(config)
         self._count(now_ms)
         self.file.put(_SECTION, config.topic_name, config)
         self._on_change()
@@ -151,9 +157,13 @@ class Topics:
     def discard(self, name: str, now_ms: int) -> None:
         """Remove a topic, if it is there."""
         if self._topics.pop(name, None) is not None:
+            self._traffic.forget_topic(name)
             self._count(now_ms)
             self.file.discard(_SECTION, name)
             self._on_change()
+
+    def _topic_of(self, config: TopicConfig) -> Topic:
+        return topic_of(config, self._traffic.put_flow(config.topic_name))
 
     def _count(self, now_ms: int) -> None:
         version = self.data_version

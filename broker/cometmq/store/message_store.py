@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from cometmq.store.batch_consume_queue import BatchConsumeQueue
     from cometmq.store.config import StoreConfig
     from cometmq.store.consume_queue import Boundary, ConsumeQueue
+    from cometmq.store.durations import Durations
     from cometmq.store.filesystem import Buffer, FileSystem
     from cometmq.store.opening import Opened
     from cometmq.store.reading import Fetched
@@ -160,6 +161,11 @@ class MessageStore:
     def failure(self) -> OSError | None:
         """The sync that failed, if one did: the process has to stop."""
         return self._parts.syncer.failure
+
+    @property
+    def sync_durations(self) -> Durations:
+        """How long the syncs of the log took."""
+        return self._parts.syncer.durations
 
     def _prepare_next(self, end: int) -> None:
         """Have the next segment made once the one that is written to is half full."""

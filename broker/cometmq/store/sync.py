@@ -11,10 +11,13 @@ here decides anything by the clock. Without its thread a `BackgroundThread` does
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from contextlib import suppress
 from threading import Lock, Thread
 from typing import TYPE_CHECKING
+
+from cometmq.store.durations import Durations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,6 +80,8 @@ class Syncer:
         """`note` is called with each new synced offset, then `on_change`; both in the thread."""
         self.synced_offset = synced_offset
         self.failure: OSError | None = None
+        self.durations = Durations()
+        """Of the syncs that went well."""
         self.thread = BackgroundThread("store-sync", self.step)
         self._note = note
         self._on_change = on_change
@@ -104,6 +109,7 @@ class Syncer:
         requested = self._requested
         if self.failure is not None or requested <= self.synced_offset:
             return
+        begun_ns = time.perf_counter_ns()
         try:
             for file, end_offset in tuple(self._files):
                 file.sync()
@@ -114,6 +120,7 @@ class Syncer:
             self.failure = error
         else:
             self.synced_offset = requested
+            self.durations.add((time.perf_counter_ns() - begun_ns) // 1000)
         self._on_change()
 
 

@@ -79,7 +79,16 @@ class _Pull:
     """One pull past its checks: reads, and comes back to it when it is held or what it reads is
     not in memory."""
 
-    __slots__ = ("_group", "_header", "_offset", "_request", "_session", "_topic", "_wanted")
+    __slots__ = (
+        "_group",
+        "_header",
+        "_offset",
+        "_request",
+        "_session",
+        "_since_ns",
+        "_topic",
+        "_wanted",
+    )
 
     def __init__(
         self,
@@ -96,6 +105,7 @@ class _Pull:
         self._topic = topic
         self._group = group
         self._wanted = wanted
+        self._since_ns = session.state.traffic.clock_ns()  # 0 once it is held.
         self._offset = header.queue_offset  # A held one goes on behind what it does not want.
 
     def first(self) -> Command | Later:
@@ -121,6 +131,7 @@ class _Pull:
             timeout_ms = min(self._header.suspend_timeout_millis, config.suspend_timeout_max_ms)
         if timeout_ms <= 0:
             return False
+        self._since_ns = 0
         return state.long_polling.hold(
             HeldPull(
                 self._session.peer,
@@ -189,6 +200,13 @@ class _Pull:
     def _answer(self, result: ReadResult) -> Command:
         status = result.status
         code = _CODES[status]
+        header = self._header
+        traffic = self._session.state.traffic
+        if result.record_count:
+            flow = traffic.got_flow(header.topic, header.consumer_group)
+            flow.take(result.record_count, result.size)
+        if self._since_ns:
+            traffic.pull_durations.add((traffic.clock_ns() - self._since_ns) // 1000)
         if status is ReadStatus.NO_MESSAGE_IN_QUEUE and self._offset == 0:
             code = _NOT_FOUND
         return self._request.answer(

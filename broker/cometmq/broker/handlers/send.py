@@ -107,6 +107,9 @@ def _send(request: Command, header: SendMessage, session: Session) -> Command | 
         ),
         header.flag,
     )
+    flow = topic.flow
+    flow.messages += 1
+    flow.size += put.size
     config = state.config
     response = SendMessageResponse(
         encode_offset_id(state.store_host, put.physical_offset),
@@ -149,7 +152,9 @@ def _send_batch(
     except MessageError as error:
         raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error
     if topic.is_batch:
-        return _send_inner_batch(request, header, body, session, queue_id, len(items), waits=waits)
+        return _send_inner_batch(
+            request, header, body, session, topic, queue_id, len(items), waits=waits
+        )
     added = state.stored_properties
     puts = state.store.put_batch(
         name,
@@ -157,6 +162,7 @@ def _send_batch(
         [(item.flag, item.body, join_properties(item.properties, added)) for item in items],
         _origin(header, session),
     )
+    topic.flow.take(len(puts), sum([put.size for put in puts]))
     host = state.store_host
     response = SendMessageResponse(
         ",".join([encode_offset_id(host, put.physical_offset) for put in puts]),
@@ -174,6 +180,7 @@ def _send_inner_batch(
     header: SendMessage,
     body: bytes | memoryview,
     session: Session,
+    topic: Topic,
     queue_id: int,
     count: int,
     *,
@@ -190,6 +197,7 @@ def _send_inner_batch(
         _origin(header, session)._replace(sys_flag=header.sys_flag | _INNER_BATCH),
         header.flag,
     )
+    topic.flow.take(count, put.size)
     name = _unique_id(text)
     response = SendMessageResponse(
         encode_offset_id(state.store_host, put.physical_offset),
