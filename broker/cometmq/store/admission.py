@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from cometmq.proto.properties import remove_property
-from cometmq.proto.record import topic_part
+from cometmq.proto.record import HEAD_SIZE, TOPIC_SIZE_V1_MAX, topic_part
+from cometmq.store.dispatch import SCHEDULE_TOPIC
 from cometmq.store.errors import MessageIllegalError, PropertiesTooLongError
+
+if TYPE_CHECKING:
+    from cometmq.store.consume_queue import ConsumeQueue
 
 TOPIC_SIZE_MAX: Final = 127
 RETRY_TOPIC_SIZE_MAX: Final = 255
@@ -18,13 +23,20 @@ BATCH_COUNT_MAX: Final = 32767
 RETRY_PREFIX: Final = "%RETRY%"
 
 
-class Topic(NamedTuple):
+@dataclass(slots=True)
+class Topic:
     """What puts need of a topic."""
 
     raw: bytes
     part: bytes
     """As it stands in records."""
     is_batch: bool
+    is_plain: bool
+    """Whether its records are of version 1 and have ordinary entries."""
+    record_size: int
+    """Of a record without body and properties, with two IPv4 hosts."""
+    queues: dict[int, ConsumeQueue]
+    """Those that a quick put may use: none of a topic that is not plain."""
 
 
 def admit_topic(topic: str, *, is_batch: bool) -> Topic:
@@ -33,7 +45,9 @@ def admit_topic(topic: str, *, is_batch: bool) -> Topic:
     size_max = RETRY_TOPIC_SIZE_MAX if topic.startswith(RETRY_PREFIX) else TOPIC_SIZE_MAX
     if not 0 < len(raw) <= size_max or "/" in topic or "\0" in topic or topic in (".", ".."):
         raise MessageIllegalError(f"topic of {len(raw)} bytes that names no folder: {topic!r}")
-    return Topic(raw, topic_part(raw), is_batch)
+    part = topic_part(raw)
+    is_plain = not is_batch and topic != SCHEDULE_TOPIC and len(raw) <= TOPIC_SIZE_V1_MAX
+    return Topic(raw, part, is_batch, is_plain, HEAD_SIZE + len(part) + 2, {})
 
 
 def admit_properties(properties: bytes, size_max: int) -> bytes:

@@ -1,23 +1,31 @@
-"""Putting messages: limits, offsets, records; and the commit that makes a turn of them true.
+"""Putting messages: limits, offsets, records.
 
-A put checks a message, gives it its offsets and encodes its record, which then waits in the turn.
-`commit` writes the turn. With `Flush.ASYNC` its messages can be read from then on, with
-`Flush.SYNC` once the disk has confirmed them: `advance` publishes what is confirmed. A commit that
-is refused takes every offset of its turn back.
+A put checks a message, gives it its offsets and encodes its record, which then waits in the turn
+for the commit. Most messages are alike: of a topic that was written to before, to IPv4 hosts, and
+with properties that, behind a unique id, were seen before. `put` has a quick way for those, a third
+of the work; every other goes through `_put_with_care`, and both make the same of a message.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import struct
 from typing import TYPE_CHECKING, Final
 
+from cometmq.proto.checksum import CRC_MASK, crc32
 from cometmq.proto.errors import LocalProtocolError
+from cometmq.proto.host import PACKED_IPV4_SIZE
 from cometmq.proto.properties import (
     PROPERTIES_SIZE_MAX,
     find_property,
     set_property,
 )
-from cometmq.proto.record import RECORD_CRC_SIZE, record_parts, shared_part
+from cometmq.proto.record import (
+    HOSTS_MASK,
+    MAGIC_V1,
+    RECORD_CRC_SIZE,
+    RECORD_HEAD,
+    shared_part,
+)
 from cometmq.proto.sysflag import SysFlag
 from cometmq.store.admission import (
     RETRY_PREFIX,
@@ -26,16 +34,11 @@ from cometmq.store.admission import (
     admit_topic,
 )
 from cometmq.store.batch_consume_queue import BATCH_ENTRY, BatchEntry
-from cometmq.store.config import Flush
+from cometmq.store.committing import Committer
 from cometmq.store.consume_queue import ENTRY
-from cometmq.store.dispatch import tags_code_of
-from cometmq.store.errors import (
-    MessageIllegalError,
-    PutRefusedError,
-    StoreBusyError,
-    SyncFailedError,
-)
-from cometmq.store.turn import BLANK_SIZE, Appended, Turn
+from cometmq.store.dispatch import UNIQUE_ID, TagsCodes, tags_code_of
+from cometmq.store.errors import MessageIllegalError
+from cometmq.store.turn import Appended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,7 +50,7 @@ if TYPE_CHECKING:
     from cometmq.store.filesystem import Buffer
     from cometmq.store.index_keys import Noted
     from cometmq.store.sync import Syncer
-    from cometmq.store.turn import Origin, Runs
+    from cometmq.store.turn import Origin
 
 _RECORD_SIZE: Final = 91 + 2 * 12 + 1 + RECORD_CRC_SIZE + 1
 """What a record has at most beside topic, body and properties."""
@@ -63,8 +66,15 @@ _WITHOUT_ENTRY: Final = int(SysFlag.TRANSACTION_PREPARED)
 _IN_TRANSACTION: Final = int(SysFlag.TRANSACTION_PREPARED | SysFlag.TRANSACTION_COMMITTED)
 _ROLLED_BACK: Final = _IN_TRANSACTION
 
+_UNUSUAL: Final = _IN_TRANSACTION | _INNER_BATCH | HOSTS_MASK
+"""Flags of messages that need care."""
 
-class Appender:
+_pack_head: Final = RECORD_HEAD.pack
+_PACKED_SIZES: Final = [struct.Struct(">h").pack(size) for size in range(1024)]
+"""How the size of properties stands in a record; longer ones are not quick."""
+
+
+class Appender(Committer):
     """The one writer of a store."""
 
     def __init__(
@@ -78,28 +88,19 @@ class Appender:
         on_published: Callable[[list[Noted]], None],
     ) -> None:
         """`on_published` gets the records of each turn once they can be read, for the index."""
-        self.published_offset = log.end_offset
-        """The end of what can be read."""
-        self.published_timestamp = 0
-        """The store timestamp of the last record that can be read; 0 before the first."""
-        self._log = log
-        self._syncer = syncer
+        super().__init__(log, syncer, config, on_published=on_published)
         self._queues = queues
-        self._config = config
         self._is_batch_topic = is_batch_topic
-        self._on_published = on_published
         self._levels = config.delay_levels_ms
-        self._is_sync = config.flush is Flush.SYNC
-        self._record_size_max = log.segments.size - BLANK_SIZE
+        self._store_host = config.store_host
+        self._body_size_max = config.message_size_max
+        self._is_plain = not config.record_crc and len(config.store_host) == PACKED_IPV4_SIZE
         self._properties_size_max = PROPERTIES_SIZE_MAX - (
             RECORD_CRC_SIZE + 1 if config.record_crc else 0
         )
         self._topics: dict[str, Topic] = {}
-        self._unsynced: deque[tuple[int, Runs, list[Noted]]] = deque()
-        self._turn = Turn(log.end_offset, log.segments.size, record_crc=config.record_crc)
-        self._refusal: PutRefusedError | None = None
-        self._limit = 0
-        self._set_limit()
+        self._codes = TagsCodes()
+        self._known_codes = self._codes.known
 
     # Putting
 
@@ -118,18 +119,77 @@ class Appender:
         that is to stay one record (`SysFlag.INNER_BATCH`) goes into a batch topic only.
         `PutRefusedError` when the message is not taken; nothing has changed then.
         """
+        first, _, rest = properties.partition(b"\x02")
+        turn = self._turn
+        physical_offset = turn.end
         try:
-            topic_raw, part, is_batch = self._topics[topic]
-        except KeyError:
-            topic_raw, part, is_batch = self._admit(topic)
-        if len(body) > self._config.message_size_max:
+            known = self._topics[topic]
+            queue = known.queues[queue_id]
+            code = self._known_codes[rest]
+            properties_size = len(properties)
+            packed_size = _PACKED_SIZES[properties_size]
+            size = known.record_size + len(body) + properties_size
+            end = physical_offset + size
+            if (
+                not first.startswith(UNIQUE_ID)
+                or 0 in properties
+                or origin.sys_flag & _UNUSUAL
+                or len(origin.born_host) != PACKED_IPV4_SIZE
+                or len(body) > self._body_size_max
+                or end > self._quick_limit
+            ):
+                return self._put_with_care(topic, queue_id, body, properties, origin, flag)
+            now_ms = origin.now_ms
+            queue_offset = queue.next_offset
+            head = _pack_head(
+                size,
+                MAGIC_V1,
+                crc32(body) & CRC_MASK,
+                queue_id,
+                flag,
+                queue_offset,
+                physical_offset,
+                origin.sys_flag,
+                origin.born_timestamp,
+                origin.born_host,
+                now_ms,
+                self._store_host,
+                origin.reconsume_times,
+                origin.prepared_transaction_offset,
+                len(body),
+            )
+        except (KeyError, IndexError, struct.error):
+            return self._put_with_care(topic, queue_id, body, properties, origin, flag)
+        # A view may be of a buffer that is used again before the commit.
+        raw = body if type(body) is bytes else bytes(body)
+        turn.pieces += (head, raw, known.part, packed_size, properties)
+        turn.end = end
+        run = turn.begin_run(queue) if queue.run is None else queue.run
+        run.append(_pack_entry(physical_offset, size, code))
+        queue.next_offset = queue_offset + 1
+        turn.records.append((physical_offset, known.raw, properties, now_ms))
+        return Appended(physical_offset, queue_offset, size, now_ms)
+
+    def _put_with_care(
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes | memoryview,
+        properties: bytes,
+        origin: Origin,
+        flag: int,
+    ) -> Appended:
+        """Add a message of any kind; the next one like it may be quick."""
+        known = self._topics.get(topic) or self._admit(topic)
+        if len(body) > self._body_size_max:
             raise self._body_too_long(len(body))
-        sys_flag = origin.sys_flag
+        sys_flag, now_ms = origin.sys_flag, origin.now_ms
         # `find`, because `in` costs four times as much where bytes are looked for in bytes.
         if len(properties) > self._properties_size_max or properties.find(_RECORD_CRC) >= 0:
             properties = self._checked(properties)
-        if is_batch or sys_flag & _INNER_BATCH or properties.find(_INNER_NUM) >= 0:
+        if known.is_batch or sys_flag & _INNER_BATCH or properties.find(_INNER_NUM) >= 0:
             return self._put_as_batch(topic, queue_id, body, properties, origin, flag)
+        part = known.part
         physical_offset = self._place(len(part) + len(body) + len(properties) + _RECORD_SIZE)
         turn = self._turn
         shared = self._shared(origin)
@@ -140,18 +200,17 @@ class Appender:
             queue = self._queues.simple.get(topic, queue_id)
             queue_offset = queue.next_offset
             size = turn.write(part, body, properties, queue_id, flag, queue_offset, shared)
-            code = tags_code_of(topic, properties, origin.now_ms, self._levels)
-            entry = _pack_entry(physical_offset, size, code)
-            run = turn.runs.get(queue)
-            if run is None:
-                turn.begin_run(queue, [entry])
-            else:
-                run.append(entry)
+            code = tags_code_of(topic, properties, now_ms, self._levels)
+            run = turn.begin_run(queue) if queue.run is None else queue.run
+            run.append(_pack_entry(physical_offset, size, code))
             queue.next_offset = queue_offset + 1
+            if known.is_plain and self._is_plain:
+                known.queues = self._queues.simple.in_memory(topic)
+                self._codes.remember(properties, code)
         if sys_flag & _IN_TRANSACTION == _ROLLED_BACK:
             properties = b""  # Nobody looks for it: it has no key.
-        turn.records.append((physical_offset, topic_raw, properties, origin.now_ms))
-        return Appended(physical_offset, queue_offset, size, origin.now_ms)
+        turn.records.append((physical_offset, known.raw, properties, now_ms))
+        return Appended(physical_offset, queue_offset, size, now_ms)
 
     def put_batch(
         self,
@@ -176,65 +235,82 @@ class Appender:
                 if known.is_batch or properties.find(_INNER_NUM) >= 0:
                     raise MessageIllegalError(f"{topic}: its batches stay one record each")
         size_max = max([len(properties) for _, _, properties in messages], default=0)
-        is_common = not (
-            size_max > self._properties_size_max
-            or joined.find(_RECORD_CRC) >= 0
-            or 0 in joined
-            or self._config.record_crc
-            or origin.sys_flag & _INNER_BATCH
-        )
-        if not is_common:
+        if size_max > self._properties_size_max or joined.find(_RECORD_CRC) >= 0:
             for _, _, properties in messages:
                 self._checked(properties)
         self._place(bodies_size + len(joined) + len(messages) * (_RECORD_SIZE + len(known.part)))
-        if is_common and messages:
-            return self._put_common(topic, queue_id, messages, origin)
+        is_quick = (
+            known.is_plain
+            and self._is_plain
+            and size_max < len(_PACKED_SIZES)
+            and joined.find(_RECORD_CRC) < 0
+            and 0 not in joined
+            and not origin.sys_flag & _UNUSUAL
+            and len(origin.born_host) == PACKED_IPV4_SIZE
+        )
+        if is_quick and messages:
+            return self._put_alike(known, topic, queue_id, messages, origin)
         return [
             self.put(topic, queue_id, body, properties, origin, flag)
             for flag, body, properties in messages
         ]
 
-    def _put_common(
+    def _put_alike(
         self,
+        known: Topic,
         topic: str,
         queue_id: int,
         messages: Sequence[tuple[int, bytes, bytes]],
         origin: Origin,
     ) -> list[Appended]:
         """Add messages of one queue of which nothing is unusual, for which there is room."""
-        topic_raw, part, _ = self._topics[topic]
         queue = self._queues.simple.get(topic, queue_id)
         turn = self._turn
-        now_ms = origin.now_ms
-        start, queue_offset = turn.end, queue.next_offset
-        physical_offset = start
+        now_ms, sys_flag, born_timestamp = origin.now_ms, origin.sys_flag, origin.born_timestamp
+        times, prepared = origin.reconsume_times, origin.prepared_transaction_offset
+        born_host, store_host = origin.born_host, self._store_host
+        part, topic_raw, record_size = known.part, known.raw, known.record_size
+        physical_offset, queue_offset = turn.end, queue.next_offset
+        code_of = self._codes.code_of
         pieces: list[Buffer] = []
-        run: list[bytes] = []
+        entries: list[bytes] = []
         records: list[Noted] = []
         added: list[Appended] = []
-        levels = self._levels
-        shared = self._shared(origin)
         try:
             for flag, body, properties in messages:
-                size, head, middle = record_parts(
-                    part, body, properties, queue_id, flag, queue_offset, physical_offset, shared
+                body_size, properties_size = len(body), len(properties)
+                size = record_size + body_size + properties_size
+                head = _pack_head(
+                    size,
+                    MAGIC_V1,
+                    crc32(body) & CRC_MASK,
+                    queue_id,
+                    flag,
+                    queue_offset,
+                    physical_offset,
+                    sys_flag,
+                    born_timestamp,
+                    born_host,
+                    now_ms,
+                    store_host,
+                    times,
+                    prepared,
+                    body_size,
                 )
-                pieces += (head, body, middle, properties)
-                code = tags_code_of(topic, properties, now_ms, levels)
-                run.append(_pack_entry(physical_offset, size, code))
+                pieces += (head, body, part, _PACKED_SIZES[properties_size], properties)
+                code = code_of(properties)
+                entries.append(_pack_entry(physical_offset, size, code))
                 records.append((physical_offset, topic_raw, properties, now_ms))
                 added.append(Appended(physical_offset, queue_offset, size, now_ms))
                 physical_offset += size
                 queue_offset += 1
-        except LocalProtocolError as error:
-            raise MessageIllegalError(str(error)) from error
+        except struct.error as error:
+            raise MessageIllegalError(f"record: a number does not fit its field: {error}") from None
         turn.pieces += pieces
         turn.records += records
         turn.end = physical_offset
-        if queue in turn.runs:
-            turn.runs[queue] += run
-        else:
-            turn.begin_run(queue, run)
+        run = turn.begin_run(queue) if queue.run is None else queue.run
+        run += entries
         queue.next_offset = queue_offset
         return added
 
@@ -248,57 +324,43 @@ class Appender:
         flag: int,
     ) -> Appended:
         """Add one record of a batch topic: an inner batch, or a single message."""
-        topic_raw, part, is_batch = self._topics[topic]
+        known = self._topics[topic]
         number = find_property(properties, b"INNER_NUM")
         is_inner = bool(origin.sys_flag & _INNER_BATCH)
-        batch_size = admit_batch(topic, number, is_batch=is_batch, is_inner=is_inner)
+        batch_size = admit_batch(topic, number, is_batch=known.is_batch, is_inner=is_inner)
         queue = self._queues.batch.get(topic, queue_id)
         base = queue.next_offset
         if number is not None:
             properties = set_property(properties, b"INNER_BASE", b"%d" % base)
             properties = self._checked(properties)
-        physical_offset = self._place(len(part) + len(body) + len(properties) + _RECORD_SIZE)
+        physical_offset = self._place(len(known.part) + len(body) + len(properties) + _RECORD_SIZE)
         turn = self._turn
         shared = self._shared(origin)
-        size = turn.write(part, body, properties, queue_id, flag, base, shared)
+        size = turn.write(known.part, body, properties, queue_id, flag, base, shared)
         code = tags_code_of(topic, properties, origin.now_ms, self._levels)
         entry = BATCH_ENTRY.pack(
             *BatchEntry(physical_offset, size, code, origin.now_ms, base, batch_size)
         )
-        if queue in turn.runs:
-            turn.runs[queue].append(entry)
-        else:
-            turn.begin_run(queue, [entry])
+        run = turn.begin_run(queue) if queue.run is None else queue.run
+        run.append(entry)
         queue.next_offset = base + batch_size
-        turn.records.append((physical_offset, topic_raw, properties, origin.now_ms))
+        turn.records.append((physical_offset, known.raw, properties, origin.now_ms))
         return Appended(physical_offset, base, size, origin.now_ms)
 
     def _shared(self, origin: Origin) -> bytes:
         """Return what the records of a request share."""
-        now_ms, born_timestamp, born_host, sys_flag, times, prepared = origin
-        store_host = self._config.store_host
         try:
             return shared_part(
-                sys_flag, born_timestamp, born_host, now_ms, store_host, times, prepared
+                origin.sys_flag,
+                origin.born_timestamp,
+                origin.born_host,
+                origin.now_ms,
+                self._store_host,
+                origin.reconsume_times,
+                origin.prepared_transaction_offset,
             )
         except LocalProtocolError as error:
             raise MessageIllegalError(str(error)) from error
-
-    def _place(self, size: int) -> int:
-        """Return the offset of the next record; `size` is what it needs at most."""
-        turn = self._turn
-        if turn.end + size > self._limit or size > self._record_size_max:
-            self._refuse(size)
-        return turn.place(size)
-
-    def _refuse(self, size: int) -> None:
-        if self._refusal is not None:
-            raise self._refusal
-        if size > self._record_size_max:
-            raise MessageIllegalError(
-                f"record of {size} bytes, over a segment's {self._record_size_max}"
-            )
-        raise StoreBusyError("too much is waiting to be written or synced; try again")
 
     def _admit(self, topic: str) -> Topic:
         """Check a topic that was not seen before, and note what puts need of it."""
@@ -309,83 +371,10 @@ class Appender:
     def forget(self, topic: str) -> None:
         """Forget a topic: it was deleted, or its kind has changed. What waits gets no entry."""
         self._topics.pop(topic, None)
-        for _, runs, _ in self._unsynced:
-            for queue in [queue for queue in runs if queue.topic == topic]:
-                del runs[queue]
+        self._drop_waiting(topic)
 
     def _checked(self, properties: bytes) -> bytes:
         return admit_properties(properties, self._properties_size_max)
 
     def _body_too_long(self, size: int) -> MessageIllegalError:
         return MessageIllegalError(f"body of {size} bytes, over {self._config.message_size_max}")
-
-    # Committing
-
-    @property
-    def pending_size(self) -> int:
-        """Bytes that wait for the commit: a loop that collects more than it likes may commit."""
-        return self._turn.end - self._turn.start
-
-    @property
-    def end_offset(self) -> int:
-        """The end of the log, what waits for its commit left out."""
-        return self._log.end_offset
-
-    def commit(self) -> int:
-        """Write the turn; returns the end of the log, which a sync must reach for its messages.
-
-        `PutRefusedError` when nothing of the turn is stored.
-        """
-        turn = self._turn
-        if not turn.records:
-            return self._log.end_offset
-        try:
-            self._log.append(turn)
-        except PutRefusedError:
-            turn.take_back()
-            self.advance()
-            raise
-        end, runs, records = turn.end, turn.runs, turn.records
-        turn.begin(end)
-        if self._is_sync:
-            self._unsynced.append((end, runs, records))
-            self._syncer.request(end)
-        else:
-            self._publish(end, runs, records)
-        self._set_limit()
-        return end
-
-    def advance(self) -> int:
-        """Publish what the disk has confirmed; returns how far that is."""
-        synced = self._syncer.synced_offset
-        self._log.segments.synced_offset = synced
-        while self._unsynced and self._unsynced[0][0] <= synced:
-            self._publish(*self._unsynced.popleft())
-        if self._syncer.failure is not None and not isinstance(self._refusal, SyncFailedError):
-            self.refuse(SyncFailedError(f"a sync failed, and is final: {self._syncer.failure}"))
-        self._set_limit()
-        return synced
-
-    def _publish(self, end: int, runs: Runs, records: list[Noted]) -> None:
-        for queue, entries in runs.items():
-            queue.extend(entries[0] if len(entries) == 1 else b"".join(entries), len(entries))
-        self.published_offset = end
-        self.published_timestamp = records[-1][3]
-        self._on_published(records)
-
-    def refuse(self, refusal: PutRefusedError | None) -> None:
-        """Refuse all puts from now on, for this reason; None takes them again."""
-        if not isinstance(self._refusal, SyncFailedError):
-            self._refusal = refusal
-        self._set_limit()
-
-    def _set_limit(self) -> None:
-        """One number for everything that may stop a put, so that a put compares only once."""
-        if self._refusal is not None:
-            self._limit = -1
-            return
-        config = self._config
-        of_turn = self._turn.start + config.turn_size_max
-        of_disk = self._syncer.synced_offset + config.unsynced_size_max
-        # `min` costs three times as much, and this is done with every commit.
-        self._limit = of_turn if of_turn < of_disk else of_disk  # noqa: FURB136  # See above.

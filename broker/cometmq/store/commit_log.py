@@ -77,22 +77,32 @@ class CommitLog:
         """
         if self._unerased:
             self.erase_refused()
-        writes = [write for write in turn.writes if write[1]]
+        start, end = self._active
+        if start <= turn.start and turn.end <= end:  # As nearly every turn.
+            writes = [(self._file, turn.start - start, turn.pieces)]
+        else:
+            writes = self._over_segments(turn)
         try:
-            targets = [self._obtain(position) for position, _ in writes]
+            for file, position, pieces in writes:
+                file.write(b"".join(pieces), position)
         except OSError as error:
-            raise _not_writeable(error) from error
-        written: list[tuple[int, int]] = []
-        try:
-            for file, (position, pieces) in zip(targets, writes, strict=True):
-                data = b"".join(pieces)
-                written.append((position, len(data)))
-                file.write(data, position % self._segments.size)
-        except OSError as error:
-            self._unerased = written
+            self._unerased = [
+                (offset, sum(map(len, pieces))) for offset, pieces in turn.writes if pieces
+            ]
             self.erase_refused()
             raise _not_writeable(error) from error
         self.end_offset = turn.end
+
+    def _over_segments(self, turn: Turn) -> list[tuple[File, int, list[Buffer]]]:
+        """Return what goes where in which file; all of them have their room when this returns."""
+        try:
+            return [
+                (self._obtain(offset), offset % self._segments.size, pieces)
+                for offset, pieces in turn.writes
+                if pieces
+            ]
+        except OSError as error:
+            raise _not_writeable(error) from error
 
     def _obtain(self, position: int) -> File:
         """Return the file of the segment that holds `position`, its blocks reserved.

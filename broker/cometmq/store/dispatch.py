@@ -24,6 +24,11 @@ SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 UNKNOWN_DELAY_MS: Final = 1000
 """The delay of a level that the store knows nothing of."""
 
+UNIQUE_ID: Final = b"UNIQ_KEY\x01"
+"""What properties begin with, mostly."""
+_REMEMBERED_MAX: Final = 1024
+_REMEMBERED_SIZE_MAX: Final = 256
+
 _find_tags: Final = property_finder(b"TAGS")
 RECORDS_WITHOUT_ENTRY: Final = (TransactionType.PREPARED, TransactionType.ROLLED_BACK)
 """The halves of a transaction that no consumer sees."""
@@ -43,6 +48,34 @@ def tags_code_of(
     _, found, rest = properties.rpartition(b"\x02TAGS\x01")
     tags = (found and rest.partition(b"\x02")[0]) or _find_tags(properties)
     return tags_code(tags) if tags else 0
+
+
+class TagsCodes:
+    """Tags codes by what most messages of a kind have in common: all behind a unique id.
+
+    Not for `SCHEDULE_TOPIC`, whose codes are times.
+    """
+
+    def __init__(self) -> None:
+        self.known: dict[bytes, int] = {}
+        """By what stands behind the first pair of properties, if that is the unique id."""
+
+    def remember(self, properties: bytes, code: int) -> None:
+        """Note a code for all properties that differ in nothing but the unique id."""
+        first, _, rest = properties.partition(b"\x02")
+        if first.startswith(UNIQUE_ID) and len(rest) <= _REMEMBERED_SIZE_MAX:
+            if len(self.known) >= _REMEMBERED_MAX:
+                self.known.clear()
+            self.known[rest] = code
+
+    def code_of(self, properties: bytes) -> int:
+        """Return a tags code, worked out or known."""
+        first, _, rest = properties.partition(b"\x02")
+        code = self.known.get(rest)
+        if code is None or not first.startswith(UNIQUE_ID):
+            code = tags_code_of("", properties, 0, ())
+            self.remember(properties, code)
+        return code
 
 
 def entry_tags_code(message: StoredMessage, delay_levels_ms: Sequence[int]) -> int:

@@ -59,6 +59,10 @@ class QueueTable(Generic[Queue]):
         except KeyError:
             return self._load(topic, queue_id)
 
+    def in_memory(self, topic: str) -> dict[int, Queue]:
+        """Return the queues of a topic that were touched; loses those that are removed."""
+        return self._loaded.get(topic, {})
+
     def find(self, topic: str, queue_id: int) -> Queue | None:
         """Return a queue if there is one."""
         queue = self._loaded.get(topic, {}).get(queue_id)

@@ -17,7 +17,7 @@ at    size  field
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
@@ -47,7 +47,7 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
     store_timestamp: int
 
 
-class Origin(NamedTuple):
+class Origin(msgspec.Struct, frozen=True, gc=False):
     """What the messages of one request share."""
 
     now_ms: int
@@ -60,8 +60,8 @@ class Origin(NamedTuple):
     prepared_transaction_offset: int = 0
 
 
-Runs: TypeAlias = "dict[ConsumeQueue | BatchConsumeQueue, list[bytes]]"
-"""By queue, in the order of their first records: the entries that it gets."""
+Runs: TypeAlias = "list[tuple[ConsumeQueue | BatchConsumeQueue, int, list[bytes]]]"
+"""In the order of their first records: a queue, what its next offset was, the entries it gets."""
 
 
 class Turn:
@@ -69,13 +69,13 @@ class Turn:
 
     __slots__ = (
         "_record_crc",
+        "_segment_end",
         "_segment_size",
         "end",
         "pieces",
-        "queue_offsets",
         "records",
+        "room_end",
         "runs",
-        "segment_end",
         "start",
         "writes",
     )
@@ -89,31 +89,39 @@ class Turn:
         """Begin an empty turn at the end of the log."""
         self.start = start
         self.end = start
-        self.segment_end = start - start % self._segment_size + self._segment_size
+        self._segment_end = start - start % self._segment_size + self._segment_size
+        self.room_end = self._segment_end - BLANK_SIZE
+        """Where the last record of the segment must end: a blank one may have to follow it."""
         self.pieces: list[Buffer] = []
         """The records of the segment that is being filled, in parts."""
         self.writes: list[tuple[int, list[Buffer]]] = [(start, self.pieces)]
         """Per segment, where its first record goes, and its records."""
         self.records: list[Noted] = []
         """What the index has to know."""
-        self.runs: Runs = {}
-        self.queue_offsets: dict[ConsumeQueue | BatchConsumeQueue, int] = {}
-        """What the next offset of each queue was in front of this turn."""
+        self.runs: Runs = []
 
-    def begin_run(self, queue: ConsumeQueue | BatchConsumeQueue, entries: list[bytes]) -> None:
-        """Take the first entries of a queue, before its next offset moves."""
-        self.runs[queue] = entries
-        self.queue_offsets[queue] = queue.next_offset
+    def begin_run(self, queue: ConsumeQueue | BatchConsumeQueue) -> list[bytes]:
+        """Return where the turn's entries of a queue go, before its next offset moves."""
+        run: list[bytes] = []
+        queue.run = run
+        self.runs.append((queue, queue.next_offset, run))
+        return run
+
+    def end_runs(self) -> Runs:
+        """Return what the queues get, and let the next turn begin its own."""
+        for queue, _, _ in self.runs:
+            queue.run = None
+        return self.runs
 
     def take_back(self) -> None:
         """Give the queue offsets back, and forget everything."""
-        for queue, offset in self.queue_offsets.items():
+        for queue, offset, _ in self.end_runs():
             queue.next_offset = offset
         self.begin(self.start)
 
     def place(self, size: int) -> int:
         """Return the physical offset for `size` bytes that must not be split over segments."""
-        if self.end + size + BLANK_SIZE > self.segment_end:
+        if self.end + size > self.room_end:
             self._roll()
         return self.end
 
@@ -148,9 +156,10 @@ class Turn:
         return size
 
     def _roll(self) -> None:
-        if self.end < self.segment_end:
-            self.pieces.append(_BLANK.pack(self.segment_end - self.end, MAGIC_BLANK))
-        self.end = self.segment_end
-        self.segment_end += self._segment_size
+        if self.end < self._segment_end:
+            self.pieces.append(_BLANK.pack(self._segment_end - self.end, MAGIC_BLANK))
+        self.end = self._segment_end
+        self._segment_end += self._segment_size
+        self.room_end += self._segment_size
         self.pieces = []
         self.writes.append((self.end, self.pieces))

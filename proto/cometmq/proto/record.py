@@ -65,6 +65,14 @@ The body size is read unsigned, so that a negative one reaches far outside of ev
 
 assert RECORD_SCAN.size == HEAD_SIZE
 
+RECORD_HEAD: Final = struct.Struct(">iIIiiqqiq8sq8siqi")
+"""All of a record in front of its body, for two IPv4 hosts, as the table has it.
+
+For who writes so many that a call of `record_parts` for each counts, and vouches for every size.
+"""
+
+assert RECORD_HEAD.size == HEAD_SIZE
+
 _SHARED_SIZES: Final = (48, 60, 72)
 """Of the bytes from sysFlag to the prepared transaction's offset, by the number of IPv6 hosts."""
 

@@ -97,7 +97,6 @@ def _send(request: Command, header: SendMessage, session: Session) -> Command | 
         queue_id,
         body,
         _stored(text, state),
-        # By place: by name a named tuple takes twice the time.
         Origin(
             now_ms,
             header.born_timestamp,
@@ -194,7 +193,7 @@ def _send_inner_batch(
         queue_id,
         body,
         join_properties(properties, state.stored_properties),
-        _origin(header, session)._replace(sys_flag=header.sys_flag | _INNER_BATCH),
+        _origin(header, session, _INNER_BATCH),
         header.flag,
     )
     topic.flow.take(count, put.size)
@@ -230,12 +229,12 @@ def _stored(text: str, state: State) -> bytes:
     return text.encode() + state.stored_properties
 
 
-def _origin(header: SendMessage, session: Session) -> Origin:
+def _origin(header: SendMessage, session: Session, more_flags: int = 0) -> Origin:
     return Origin(
         session.state.now_ms(),
         header.born_timestamp,
         session.born_host,
-        header.sys_flag,
+        header.sys_flag | more_flags,
         header.reconsume_times,
     )
 

@@ -1,0 +1,158 @@
+"""The commit that makes a turn of puts true: its limits, its write, and what can be read of it.
+
+`commit` writes the turn. With `Flush.ASYNC` its messages can be read from then on, with
+`Flush.SYNC` once the disk has confirmed them: `advance` publishes what is confirmed. A commit that
+is refused takes every offset of its turn back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from cometmq.store.config import Flush
+from cometmq.store.errors import (
+    MessageIllegalError,
+    PutRefusedError,
+    StoreBusyError,
+    SyncFailedError,
+)
+from cometmq.store.turn import BLANK_SIZE, Turn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cometmq.store.commit_log import CommitLog
+    from cometmq.store.config import StoreConfig
+    from cometmq.store.index_keys import Noted
+    from cometmq.store.sync import Syncer
+    from cometmq.store.turn import Runs
+
+
+class Committer:
+    """The turn that is being collected, and those that wait for the disk."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        syncer: Syncer,
+        config: StoreConfig,
+        *,
+        on_published: Callable[[list[Noted]], None],
+    ) -> None:
+        """`on_published` gets the records of each turn once they can be read, for the index."""
+        self.published_offset = log.end_offset
+        """The end of what can be read."""
+        self.published_timestamp = 0
+        """The store timestamp of the last record that can be read; 0 before the first."""
+        self._log = log
+        self._syncer = syncer
+        self._config = config
+        self._on_published = on_published
+        self._is_sync = config.flush is Flush.SYNC
+        self._unsynced: deque[tuple[int, Runs, list[Noted]]] = deque()
+        self._turn = Turn(log.end_offset, log.segments.size, record_crc=config.record_crc)
+        self._record_size_max = log.segments.size - BLANK_SIZE
+        self._refusal: PutRefusedError | None = None
+        self._limit = 0
+        self._quick_limit = 0
+        self._set_limit()
+
+    @property
+    def pending_size(self) -> int:
+        """Bytes that wait for the commit: a loop that collects more than it likes may commit."""
+        return self._turn.end - self._turn.start
+
+    @property
+    def end_offset(self) -> int:
+        """The end of the log, what waits for its commit left out."""
+        return self._log.end_offset
+
+    def _place(self, size: int) -> int:
+        """Return the offset of the next record; `size` is what it needs at most."""
+        turn = self._turn
+        if turn.end + size > self._limit or size > self._record_size_max:
+            self._refuse(size)
+        physical_offset = turn.place(size)
+        if physical_offset > self._quick_limit:
+            self._set_limit()  # For the segment that the turn has gone on to.
+        return physical_offset
+
+    def _refuse(self, size: int) -> None:
+        if self._refusal is not None:
+            raise self._refusal
+        if size > self._record_size_max:
+            raise MessageIllegalError(
+                f"record of {size} bytes, over a segment's {self._record_size_max}"
+            )
+        raise StoreBusyError("too much is waiting to be written or synced; try again")
+
+    def commit(self) -> int:
+        """Write the turn; returns the end of the log, which a sync must reach for its messages.
+
+        `PutRefusedError` when nothing of the turn is stored.
+        """
+        turn = self._turn
+        if not turn.records:
+            return self._log.end_offset
+        try:
+            self._log.append(turn)
+        except PutRefusedError:
+            turn.take_back()
+            self.advance()
+            raise
+        end, runs, records = turn.end, turn.end_runs(), turn.records
+        turn.begin(end)
+        if self._is_sync:
+            self._unsynced.append((end, runs, records))
+            self._syncer.request(end)
+        else:
+            self._publish(end, runs, records)
+        self._set_limit()
+        return end
+
+    def advance(self) -> int:
+        """Publish what the disk has confirmed; returns how far that is."""
+        synced = self._syncer.synced_offset
+        self._log.segments.synced_offset = synced
+        while self._unsynced and self._unsynced[0][0] <= synced:
+            self._publish(*self._unsynced.popleft())
+        if self._syncer.failure is not None and not isinstance(self._refusal, SyncFailedError):
+            self.refuse(SyncFailedError(f"a sync failed, and is final: {self._syncer.failure}"))
+        self._set_limit()
+        return synced
+
+    def _publish(self, end: int, runs: Runs, records: list[Noted]) -> None:
+        for queue, _, entries in runs:
+            queue.extend(b"".join(entries), len(entries))
+        self.published_offset = end
+        self.published_timestamp = records[-1][3]
+        self._on_published(records)
+
+    def _drop_waiting(self, topic: str) -> None:
+        """Let what waits for the disk get no entries in the queues of a topic."""
+        for _, runs, _ in self._unsynced:
+            runs[:] = [run for run in runs if run[0].topic != topic]
+
+    def refuse(self, refusal: PutRefusedError | None) -> None:
+        """Refuse all puts from now on, for this reason; None takes them again."""
+        if not isinstance(self._refusal, SyncFailedError):
+            self._refusal = refusal
+        self._set_limit()
+
+    def _set_limit(self) -> None:
+        """Work out where a put must end, for whatever reason, so that it compares only once.
+
+        `_quick_limit` is the end of the segment, too: a put that goes beyond it has to look closer.
+        """
+        if self._refusal is not None:
+            self._limit = self._quick_limit = -1
+            return
+        turn, config = self._turn, self._config
+        of_turn = turn.start + config.turn_size_max
+        of_disk = self._syncer.synced_offset + config.unsynced_size_max
+        # `min` costs three times as much, and this is done with every commit.
+        limit = of_turn if of_turn < of_disk else of_disk  # noqa: FURB136  # See above.
+        room_end = turn.room_end
+        self._limit = limit
+        self._quick_limit = limit if limit < room_end else room_end  # noqa: FURB136  # See above.
