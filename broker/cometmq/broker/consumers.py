@@ -16,7 +16,9 @@ from cometmq.proto.bodies.enums import MessageModel
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from cometmq.broker.filter.errors import FilterError
     from cometmq.proto.bodies import ConsumerData
+    from cometmq.store.reading import Filter
 
 
 @dataclass(slots=True)
@@ -37,6 +39,10 @@ class ConsumerGroup:
     name: str
     members: dict[Peer, Member] = field(default_factory=dict[Peer, Member])
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict[str, SubscriptionData])
+    filters: dict[str, Filter | FilterError] = field(
+        default_factory=dict[str, "Filter | FilterError"]
+    )
+    """What became of the subscriptions that are not by tag, by topic, once a pull needed them."""
     data: ConsumerData | None = None
     """What the last heartbeat said of it."""
 
@@ -57,8 +63,10 @@ class ConsumerGroup:
             old = self.subscriptions.get(topic)
             if old is None or new.sub_version > old.sub_version:
                 self.subscriptions[topic] = new
+                self.filters.pop(topic, None)
         for topic in self.subscriptions.keys() - wanted.keys():
             del self.subscriptions[topic]
+            self.filters.pop(topic, None)
         return changed
 
 

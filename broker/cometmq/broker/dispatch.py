@@ -50,6 +50,7 @@ TABLE: Mapping[int, Row] = {
     Code.HEART_BEAT: Row(consumer.heart_beat),
     Code.UNREGISTER_CLIENT: Row(consumer.unregister_client),
     Code.GET_CONSUMER_LIST_BY_GROUP: Row(consumer.get_consumer_list_by_group),
+    Code.CHECK_CLIENT_CONFIG: Row(consumer.check_client_config),
     Code.SEND_MESSAGE_V2: Row(send.send_message_v2),
     Code.SEND_BATCH_MESSAGE: Row(send.send_message_v2),
     Code.LITE_PULL_MESSAGE: Row(pull.pull_message, on_vip=False),

@@ -66,6 +66,8 @@ class Filter:
     """Tag codes, as signed 32-bit numbers; None for all."""
     matches: Callable[[StoredMessage], bool] | None = None
     """A test of the message itself; None for all. It costs a look at each record."""
+    entries_max: int | None = None
+    """How many entries one read may look at, where `matches` costs more than a tag does."""
 
 
 class ReadResult(NamedTuple):
@@ -133,7 +135,7 @@ class QueueReader:
             return _outside(queue_offset, min_offset, max_offset)
         count = min(count_max, self._hot[0])
         if wanted is not None:
-            count = max(count_max, self._config.read_scan_size_max // ENTRY_SIZE)
+            count = wanted.entries_max or max(count, self._config.read_scan_size_max // ENTRY_SIZE)
         entries = self._entries(queue, queue_offset, count, fetched)
         if isinstance(entries, Cold):
             return ReadResult(
@@ -207,7 +209,7 @@ class QueueReader:
         min_offset, max_offset = queue.min_offset, queue.max_offset
         if not min_offset <= queue_offset < max_offset:
             return _outside(queue_offset, min_offset, max_offset)
-        entries = queue.read(queue_offset, count_max)
+        entries = queue.read(queue_offset, min(count_max, self._hot[0]))
         selection = _Selection(self, count_max, wanted, fetched)
         ends = [entry.end_offset for entry in entries]
         selection.run((entry[:3] for entry in entries), ends, queue_offset)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
+from cometmq.broker.filter.errors import FilterSyntaxError
 from cometmq.proto.java import string_hash
 from cometmq.store.reading import Filter
 
@@ -12,12 +13,8 @@ EXPRESSION_LENGTH_CACHED_MAX: Final = 1024
 """Longer expressions are compiled each time, so that a peer cannot fill the cache."""
 
 
-class TagExpressionError(ValueError):
-    """An expression without a tag in it."""
-
-
 def tag_filter(expression: str | None) -> Filter | None:
-    """Compile an expression; None takes everything. `TagExpressionError` if it names no tag.
+    """Compile an expression; None takes everything. `FilterSyntaxError` if it names no tag.
 
     Brokers compare the tags' hash codes only: a client looks at the tags themselves again.
     """
@@ -31,7 +28,7 @@ def _compile(expression: str) -> Filter | None:
         return None
     tags = [tag for part in expression.split("||") if (tag := part.strip())]
     if not tags:
-        raise TagExpressionError(expression)
+        raise FilterSyntaxError(f"{expression[:40]!r} names no tag")
     return Filter(frozenset(map(string_hash, tags)))
 
 

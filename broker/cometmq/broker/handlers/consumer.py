@@ -1,4 +1,4 @@
-"""Clients and their groups: heartbeats (34), leaving (35), who is there (38)."""
+"""Clients and their groups: heartbeats (34), leaving (35), who is there (38), filters (46)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from cometmq.broker.consumers import Member
 from cometmq.broker.errors import RequestError
+from cometmq.broker.filter.errors import FilterError, FilterTypeError
+from cometmq.broker.filter.subscriptions import filter_of, is_tag_type
 from cometmq.broker.topic_names import retry_topic
-from cometmq.proto.bodies import ConsumerList, HeartbeatData
+from cometmq.proto.bodies import CheckClientConfig, ConsumerList, HeartbeatData
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands.consumer import (
@@ -18,9 +20,10 @@ from cometmq.proto.commands.consumer import (
 )
 
 if TYPE_CHECKING:
+    from cometmq.broker.config import BrokerConfig
     from cometmq.broker.consumers import ConsumerGroup
     from cometmq.broker.session import Session, State
-    from cometmq.proto.bodies import ConsumerData
+    from cometmq.proto.bodies import ConsumerData, SubscriptionData
 
 
 def heart_beat(request: Command, session: Session) -> Command:
@@ -77,6 +80,24 @@ def get_consumer_list_by_group(request: Command, session: Session) -> Command:
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
     body = ConsumerList(consumer_id_list=tuple(group.client_ids())).encode()
     return request.answer(ResponseCode.SUCCESS, body=body)
+
+
+def check_client_config(request: Command, session: Session) -> Command:
+    """46: whether a consumer's filter can be compiled; asked before it starts."""
+    if request.body:
+        subscription = CheckClientConfig.decode(request.body).subscription_data
+        if subscription is not None and not is_tag_type(subscription.expression_type):
+            _check_filter(subscription, session.state.config)
+    return request.answer(ResponseCode.SUCCESS)
+
+
+def _check_filter(subscription: SubscriptionData, config: BrokerConfig) -> None:
+    try:
+        filter_of(subscription.expression_type, subscription.sub_string, config)
+    except FilterTypeError as error:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+    except FilterError as error:
+        raise RequestError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
 
 
 def notify_members(group: ConsumerGroup | None, state: State) -> None:

@@ -6,7 +6,8 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.errors import RequestError
-from cometmq.broker.filter.tags import TagExpressionError, tag_filter
+from cometmq.broker.filter.errors import FilterError, FilterTypeError
+from cometmq.broker.filter.subscriptions import filter_of, is_tag_type
 from cometmq.broker.long_polling import HeldPull
 from cometmq.broker.refusals import FAQ, no_topic
 from cometmq.broker.topics import READ
@@ -19,17 +20,18 @@ from cometmq.proto.commands.pull import (
     PullMessageResponse,
 )
 from cometmq.store.errors import CorruptionError
-from cometmq.store.reading import Filter, ReadStatus
+from cometmq.store.reading import ReadStatus
 
 if TYPE_CHECKING:
     from cometmq.broker.cold_reads import Fetched
+    from cometmq.broker.config import BrokerConfig
     from cometmq.broker.consumers import ConsumerGroup
     from cometmq.broker.session import Session, State
     from cometmq.broker.topics import Topic
     from cometmq.net import Later
-    from cometmq.proto.bodies import SubscriptionGroupConfig
+    from cometmq.proto.bodies import SubscriptionData, SubscriptionGroupConfig
     from cometmq.proto.command import Command
-    from cometmq.store.reading import ReadResult
+    from cometmq.store.reading import Filter, ReadResult
 
 log = logging.getLogger(__name__)
 
@@ -252,7 +254,7 @@ def _check_queue(header: PullMessage, topic: Topic, session: Session) -> None:
 def _wanted(header: PullMessage, group: SubscriptionGroupConfig, state: State) -> Filter | None:
     """Find which messages the consumer wants: by its request, or by its group's heartbeats."""
     if header.has_subscription:
-        return _compiled(header.expression_type, header.subscription)
+        return _compiled(header.expression_type, header.subscription, state.config)
     found = state.consumers.find(header.consumer_group)
     if found is None:
         raise RequestError(
@@ -268,7 +270,7 @@ def _wanted(header: PullMessage, group: SubscriptionGroupConfig, state: State) -
         raise RequestError(
             ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
         )
-    return _compiled(subscription.expression_type, subscription.sub_string)
+    return _filter_of_group(found, subscription, state.config)
 
 
 def _check_group(found: ConsumerGroup, group: SubscriptionGroupConfig) -> None:
@@ -279,18 +281,56 @@ def _check_group(found: ConsumerGroup, group: SubscriptionGroupConfig) -> None:
         )
 
 
-def _compiled(expression_type: str | None, expression: str | None) -> Filter | None:
-    if expression_type not in (None, "", "TAG"):
+def _filter_of_group(
+    found: ConsumerGroup, subscription: SubscriptionData, config: BrokerConfig
+) -> Filter | None:
+    """Compile what a group's heartbeats say: what is not by tag once, when a pull first needs it.
+
+    A heartbeat is answered in the same way whatever is in it, so that one with thousands of
+    expressions holds nobody up.
+    """
+    kind, topic = subscription.expression_type, subscription.topic
+    if subscription.class_filter_mode:
+        raise _unserved(FilterTypeError("class"))
+    if is_tag_type(kind):
+        return _compiled(kind, subscription.sub_string, config)
+    compiled = found.filters.get(topic)
+    if compiled is None:
+        try:
+            compiled = filter_of(kind, subscription.sub_string, config)
+        except FilterTypeError as error:
+            if kind == "SQL92":
+                raise _unserved(error) from None
+            compiled = error
+        except FilterError as error:
+            compiled = error
+        assert compiled is not None  # Only a filter by tag takes everything.
+        found.filters[topic] = compiled
+    if isinstance(compiled, FilterError):
         raise RequestError(
-            ResponseCode.SYSTEM_ERROR,
-            f"The broker does not support consumer to filter message by {expression_type}",
+            ResponseCode.FILTER_DATA_NOT_EXIST,
+            "The broker's consumer filter data is not exist!Your expression may be wrong!"
+            f" {compiled}",
         )
+    return compiled
+
+
+def _compiled(
+    expression_type: str | None, expression: str | None, config: BrokerConfig
+) -> Filter | None:
     try:
-        return tag_filter(expression)
-    except TagExpressionError:
+        return filter_of(expression_type, expression, config)
+    except FilterTypeError as error:
+        raise _unserved(error) from None
+    except FilterError as error:
+        why = "" if is_tag_type(expression_type) else f": {error}"
         raise RequestError(
-            ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed{why}"
         ) from None
+
+
+def _unserved(error: FilterTypeError) -> RequestError:
+    return RequestError(ResponseCode.SYSTEM_ERROR, str(error))
 
 
 def _forbidden(kind: ForbiddenType, remark: str) -> RequestError:

@@ -1,0 +1,43 @@
+"""From the expression of a subscription, of any type, to what the store is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.broker.filter.errors import FilterSyntaxError, FilterTypeError
+from cometmq.broker.filter.tags import tag_filter
+from cometmq.store.reading import Filter
+
+if TYPE_CHECKING:
+    from cometmq.broker.config import BrokerConfig
+
+_TERMS_MAX: Final = 1024
+_ENTRIES_MIN: Final = 8
+
+
+def is_tag_type(expression_type: str | None) -> bool:
+    """Whether a subscription is by tag: also one that does not say."""
+    return expression_type in (None, "", "TAG")
+
+
+def filter_of(
+    expression_type: str | None, expression: str | None, config: BrokerConfig
+) -> Filter | None:
+    """Compile a subscription; None takes everything. A `FilterError` says what is wrong with it."""
+    if is_tag_type(expression_type):
+        return tag_filter(expression)
+    if expression_type != "SQL92" or not config.enable_property_filter:
+        raise FilterTypeError(str(expression_type))
+    if not expression:
+        raise FilterSyntaxError("the expression is empty")
+    # lark takes a tenth of a second and 10 MiB, and few brokers need it.
+    from cometmq.broker.filter.sql import compile_sql  # on first use
+
+    found = compile_sql(
+        expression,
+        length_max=config.filter_expression_length_max,
+        depth_max=config.filter_depth_max,
+    )
+    # One read may hold up the loop for a millisecond or two, whatever it looks for.
+    entries_max = max(_ENTRIES_MIN, _TERMS_MAX // max(found.terms, 4))
+    return Filter(matches=found.matches, entries_max=entries_max)
