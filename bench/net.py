@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import re
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 import uvloop
 
+from bench import mqload
+from bench.mqload import Load
 from cometmq.net import LATER, Peers, listen_on, serve, trio_streams
 from cometmq.proto.codes import RequestCode
 from cometmq.proto.commands import SendMessageResponse, SendMessageV2
@@ -33,9 +34,7 @@ if TYPE_CHECKING:
     from cometmq.proto.command import Command
 
 LOOPS = ("uvloop", "asyncio", "trio")
-LOADS = ((64, 1), (8, 32), (1, 1))
-BODY_SIZE = 1024
-QUEUES = 4
+LOADS = (Load("send", 64, 1), Load("send", 8, 32), Load("send", 1, 1))
 RUN_SECONDS = 2
 
 
@@ -125,23 +124,15 @@ def _cpu_ns(pid: int) -> int:
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
 
 
-def measure(mqload: Path, server: subprocess.Popen[str], port: int, load: tuple[int, int]) -> Run:
+def measure(program: Path, server: subprocess.Popen[str], port: int, load: Load) -> Run:
     """Run the load generator once."""
     before = _cpu_ns(server.pid)
-    how = (*load, RUN_SECONDS, BODY_SIZE, QUEUES)
-    shown = subprocess.run(
-        [str(mqload), "send", "127.0.0.1", str(port), "TopicTest", *map(str, how)],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
+    shown = mqload.run(program, load, port, "TopicTest", RUN_SECONDS)
     assert server.stdout is not None
     requests_a_turn = float(server.stdout.readline())
     cpu_ns = _cpu_ns(server.pid) - before
-    found = re.search(r"([\d.]+) msg/s .* p50=([\d.]+)us p99=([\d.]+)us .* total_msgs=(\d+)", shown)
-    assert found, shown
-    rate, p50_us, p99_us, count = map(float, found.groups())
-    return Run(rate, p50_us, p99_us, cpu_ns / 1000 / count, requests_a_turn)
+    cpu_us = cpu_ns / 1000 / shown.messages
+    return Run(shown.rate, shown.p50_us, shown.p99_us, cpu_us, requests_a_turn)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -157,23 +148,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("| loop | load | msg/s | p50 µs | p99 µs | server CPU µs/msg | requests a turn |")
     print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        mqload = Path(folder) / "mqload"
-        source = Path(__file__).with_name("mqload.c")
-        subprocess.run(["gcc", "-O2", "-w", "-o", mqload, source], check=True)
+        program = mqload.build(folder)
         for loop in options.loop:
-            _measure_loop(mqload, loop, options.runs)
+            _measure_loop(program, loop, options.runs)
 
 
-def _measure_loop(mqload: Path, loop: str, run_count: int) -> None:
+def _measure_loop(program: Path, loop: str, run_count: int) -> None:
     command = [sys.executable, "-m", "bench.net", "--serve", loop]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
             port = int(server.stdout.readline())
             for load in LOADS:
-                runs = [measure(mqload, server, port, load) for _ in range(run_count)]
+                runs = [measure(program, server, port, load) for _ in range(run_count)]
                 print(
-                    f"| {loop} | {load[0]} x {load[1]} | {max(r.rate for r in runs):,.0f}"
+                    f"| {loop} | {load.connections} x {load.in_flight}"
+                    f" | {max(r.rate for r in runs):,.0f}"
                     f" | {min(r.p50_us for r in runs):.0f} | {min(r.p99_us for r in runs):.0f}"
                     f" | {min(r.cpu_us for r in runs):.1f}"
                     f" | {max(r.requests_a_turn for r in runs):.1f} |",

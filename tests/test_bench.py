@@ -45,7 +45,7 @@ def test_an_unknown_part_is_a_clear_error() -> None:
         check=False,
     )
     assert ended.returncode == 2
-    assert "no part 'nonsense'; there are proto, messages, nameserver" in ended.stderr
+    assert "no part 'nonsense'; there are proto, messages, broker" in ended.stderr
 
 
 def test_without_a_name_the_quick_parts_run_and_the_long_ones_are_told_of(

@@ -1,0 +1,64 @@
+"""The load generator `mqload.c`: built when it is needed, run once for each measurement."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+BODY_SIZE: Final = 1024
+QUEUES: Final = 4
+BATCH: Final = 32
+"""Messages of a batch, and of a pull."""
+
+_SHOWN: Final = re.compile(
+    r"([\d.]+) req/s ([\d.]+) msg/s .* p50=([\d.]+)us p99=([\d.]+)us .* total_msgs=(\d+) errs=(\d+)"
+)
+
+
+class Load(NamedTuple):
+    """What the load generator is to do."""
+
+    kind: str
+    """`send`, `batch` or `pull`."""
+    connections: int
+    in_flight: int
+
+
+class Shown(NamedTuple):
+    """What it showed."""
+
+    rate: float
+    """Messages a second."""
+    p50_us: float
+    p99_us: float
+    """Of requests."""
+    messages: int
+    refused: int
+    """Requests that were answered with an error, and are not counted otherwise."""
+
+
+def build(folder: str) -> Path:
+    """Compile it into a folder."""
+    program = Path(folder) / "mqload"
+    source = Path(__file__).with_name("mqload.c")
+    subprocess.run(["gcc", "-O2", "-w", "-o", program, source], check=True)
+    return program
+
+
+def run(program: Path, load: Load, port: int, topic: str, seconds: float) -> Shown:
+    """Run it once; a RuntimeError when it failed."""
+    how: Sequence[object] = (*load, topic, seconds, BODY_SIZE, QUEUES, BATCH)
+    kind, connections, in_flight, *rest = map(str, how)
+    command = [kind, "127.0.0.1", str(port), rest[0], connections, in_flight, *rest[1:]]
+    ended = subprocess.run([str(program), *command], capture_output=True, text=True, check=False)
+    found = _SHOWN.search(ended.stdout)
+    # A busy broker of Apache's refuses sends that waited for 200 ms: status 3.
+    if ended.returncode not in (0, 3) or found is None or not int(found[5]):
+        raise RuntimeError(f"mqload {' '.join(command)}: {ended.stdout}{ended.stderr}")
+    _, rate, p50_us, p99_us, count, refused = found.groups()
+    return Shown(float(rate), float(p50_us), float(p99_us), int(count), int(refused))
