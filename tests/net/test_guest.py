@@ -13,7 +13,7 @@ import trio
 from tests.net.harness import ECHO, TestOwner
 
 from cometmq.net import Peers, connect, listen_on, serve
-from cometmq.net.guest import on_loop, run
+from cometmq.net.guest import on_loop, repeat_on_loop, run
 from cometmq.proto.command import Command
 from cometmq.proto.host import Host
 
@@ -42,6 +42,42 @@ def test_trio_tasks_and_loop_protocols_share_a_thread(use_uvloop: bool) -> None:
         return body
 
     assert run(main, use_uvloop=use_uvloop) == b"hello"
+
+
+@both_loops
+def test_a_function_is_repeated_on_the_loop_until_it_is_cancelled(use_uvloop: bool) -> None:
+    async def main(stop: trio.Event) -> int:
+        calls = 0
+        enough = trio.Event()
+
+        def call() -> float:
+            nonlocal calls
+            calls += 1
+            if calls == 3:
+                enough.set()
+            return 0.0
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(repeat_on_loop, call)
+            await enough.wait()
+            nursery.cancel_scope.cancel()
+        ended_after = calls
+        await on_loop(asyncio.sleep(0.01))
+        return calls - ended_after
+
+    assert run(main, use_uvloop=use_uvloop) == 0
+
+
+@both_loops
+def test_what_a_repeated_function_raises_ends_its_service(use_uvloop: bool) -> None:
+    def call() -> float:
+        raise ValueError("of the function")
+
+    async def main(stop: trio.Event) -> None:
+        await repeat_on_loop(call)
+
+    with pytest.raises(ValueError, match="of the function"):
+        run(main, use_uvloop=use_uvloop)
 
 
 @both_loops

@@ -26,7 +26,7 @@ import trio
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
-    from typing import Any
+    from typing import Any, NoReturn
 
     import outcome
 
@@ -68,6 +68,36 @@ async def on_loop(coroutine: Coroutine[Any, Any, T]) -> T:
             task.exception()  # Taken note of, or asyncio would complain of it.
         raise
     return task.result()
+
+
+async def repeat_on_loop(function: Callable[[], float]) -> NoReturn:
+    """Call a function on the loop again and again; it says after how many seconds next.
+
+    Until cancelled, or until it raises, which is raised here. For what comes many times a second:
+    trio, as a guest, sleeps in a thread of its own, which at each timer must wake up and take the
+    interpreter from the loop; a timer of the loop costs a microsecond.
+    """
+    loop = asyncio.get_running_loop()
+    ended = trio.Event()
+    errors: list[Exception] = []
+    timer: asyncio.TimerHandle | None = None
+
+    def call() -> None:
+        nonlocal timer
+        try:
+            timer = loop.call_later(function(), call)
+        except Exception as error:
+            errors.append(error)
+            ended.set()
+
+    first = loop.call_soon(call)
+    try:
+        await ended.wait()
+    finally:
+        first.cancel()
+        if timer is not None:
+            timer.cancel()
+    raise errors[0]
 
 
 async def _host(main: Callable[[trio.Event], Awaitable[T]]) -> T:
