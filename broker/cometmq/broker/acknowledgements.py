@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from msgspec.structs import replace
 
 from cometmq.broker.refusals import put_refusal
+from cometmq.proto.capture import decode_frame
 from cometmq.proto.codes import ResponseCode
 from cometmq.store.config import Flush
 from cometmq.store.errors import PutRefusedError, SyncFailedError
@@ -25,15 +26,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cometmq.broker.config import BrokerConfig
+    from cometmq.broker.long_polling import LongPolling
     from cometmq.broker.saved_table import SavedTable
     from cometmq.broker.traffic import Traffic
     from cometmq.net import Peer
     from cometmq.proto.command import Command
     from cometmq.store.message_store import MessageStore
 
-# Who asked, what, and the answer if it goes well, None where nobody waits for one; then the topic
-# and queue that got the message. A plain tuple, made for each send.
-Sent: TypeAlias = "tuple[Peer, Command, Command | None, str, int]"
+# Who asked, what, and the answer if it goes well (a command, or a whole frame), None where nobody
+# waits for one; then the topic and queue that got the message. A plain tuple, made for each send.
+Sent: TypeAlias = "tuple[Peer, Command, Command | bytes | None, str, int]"
 
 
 class _Group(NamedTuple):
@@ -57,22 +59,22 @@ class Acknowledgements:
         topics: SavedTable,
         traffic: Traffic,
         *,
-        arrived: Callable[[str, int], None],
+        long_polling: LongPolling,
         elapsed_ms: Callable[[], int],
     ) -> None:
-        """`arrived` is told of each queue with messages that can be read now."""
+        """`long_polling` is told of each queue with messages that can be read now."""
         self._store = store
         self._topics = topics
         self._traffic = traffic
         self._clock_ns = traffic.clock_ns
         self._since_ns = 0
-        self._arrived = arrived
+        self._long_polling = long_polling
         self._elapsed_ms = elapsed_ms
         self._config = config
         self._is_sync = config.store.flush is Flush.SYNC
         self._timeout_ms = config.sync_flush_timeout_ms
         self._turn: list[Sent] = []
-        self._hasty: list[tuple[Peer, Command, Command]] = []
+        self._hasty: list[tuple[Peer, Command, Command | bytes]] = []
         self._groups: deque[_Group] = deque()
         self._late = 0  # groups in front that have been told of the timeout
 
@@ -80,11 +82,10 @@ class Acknowledgements:
         self,
         peer: Peer,
         request: Command,
-        response: Command | None,
+        response: Command | bytes | None,
         topic: str,
         queue_id: int,
-        *,
-        waits: bool = True,
+        waits: bool,
     ) -> None:
         """Add a send of this turn; one that does not wait is answered once it is written."""
         if not self._turn:
@@ -151,6 +152,8 @@ class Acknowledgements:
             for index, (peer, request, response, topic, queue_id) in enumerate(group.sends):
                 self._traffic.refused[request.code, int(ResponseCode.FLUSH_DISK_TIMEOUT)] += 1
                 if response is not None:
+                    if isinstance(response, bytes):
+                        response = decode_frame(response)
                     late = replace(response, code=int(ResponseCode.FLUSH_DISK_TIMEOUT))
                     peer.answer(request, late)
                     group.sends[index] = (peer, request, None, topic, queue_id)
@@ -161,9 +164,10 @@ class Acknowledgements:
                 peer.answer(request, response)
         duration_us = (self._clock_ns() - since_ns) // 1000
         self._traffic.send_durations.add(duration_us, len(sends))
-        arrived = self._arrived
-        for topic, queue_id in {(send[3], send[4]) for send in sends}:
-            arrived(topic, queue_id)
+        long_polling = self._long_polling
+        if len(long_polling):
+            for topic, queue_id in {(send[3], send[4]) for send in sends}:
+                long_polling.arrived(topic, queue_id)
 
     def _refuse(self, sends: list[Sent], error: PutRefusedError) -> None:
         for peer, request, response, topic, _ in sends:

@@ -17,6 +17,7 @@ from cometmq.broker.consumers import Consumers, Producers
 from cometmq.broker.dispatch import dispatch
 from cometmq.broker.groups import Groups
 from cometmq.broker.handlers.consumer import notify_members
+from cometmq.broker.handlers.send_answers import SendAnswers
 from cometmq.broker.long_polling import LongPolling
 from cometmq.broker.offsets import ConsumerOffsets
 from cometmq.broker.session import Session, State
@@ -101,7 +102,7 @@ class Broker:
             self.store,
             topics.file,
             traffic,
-            arrived=self.long_polling.arrived,
+            long_polling=self.long_polling,
             elapsed_ms=elapsed_ms,
         )
         self.state = State(
@@ -113,6 +114,7 @@ class Broker:
             consumers=Consumers(config.clients_max),
             producers=Producers(config.clients_max),
             acknowledgements=self.acknowledgements,
+            send_answers=SendAnswers(config, host),
             long_polling=self.long_polling,
             cold_reads=ColdReads(self.store, call_soon_threadsafe),
             traffic=traffic,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cometmq.broker.config import BrokerConfig
     from cometmq.broker.consumers import Consumers, Producers
     from cometmq.broker.groups import Groups
+    from cometmq.broker.handlers.send_answers import SendAnswers
     from cometmq.broker.long_polling import LongPolling
     from cometmq.broker.offsets import ConsumerOffsets
     from cometmq.broker.topics import Topics
@@ -36,6 +37,7 @@ class State:
     consumers: Consumers
     producers: Producers
     acknowledgements: Acknowledgements
+    send_answers: SendAnswers
     long_polling: LongPolling
     cold_reads: ColdReads
     traffic: Traffic

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from cometmq.broker.saved_table import SavedTable
-from cometmq.broker.topic_names import CLOSED_TOPICS, TEMPLATE, topic_problem
+from cometmq.broker.topic_names import CLOSED_TOPICS, RETRY_PREFIX, TEMPLATE, topic_problem
 from cometmq.proto.bodies import DataVersion, TopicConfig, TopicConfigTable
 from cometmq.store.tables import TOPICS
 
@@ -46,6 +46,8 @@ class Topic:
     """Whether each batch stays one record: `queue.type=BatchCQ`."""
     flow: Flow
     """Counts what is put into it."""
+    is_retry: bool
+    """Whether it holds what a group is to get again."""
 
 
 def topic_of(config: TopicConfig, flow: Flow) -> Topic:
@@ -57,6 +59,7 @@ def topic_of(config: TopicConfig, flow: Flow) -> Topic:
         is_closed=config.topic_name in CLOSED_TOPICS,
         is_batch=config.attributes.get("queue.type") == "BatchCQ",
         flow=flow,
+        is_retry=config.topic_name.startswith(RETRY_PREFIX),
     )
 
 

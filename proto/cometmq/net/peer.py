@@ -1,9 +1,8 @@
 """One connection as its owner sees it, and the half of a driver that needs no socket.
 
 How it works. A driver gives each read to `data_received`. That takes the requests out of the
-sans-I/O connection one by one, has the owner handle each, and gathers the answers' buffers; the
-turn calls `flush` when they may leave, and `flush` gives them to the driver in one write. There is
-no object for a request besides its Command, no task and no timer.
+sans-I/O connection one by one, has the owner handle each, and gathers the answers' buffers, which
+leave in one write when the turn calls `flush`. There is no task and no timer for a request.
 
 Back-pressure: when the peer leaves too much unread the driver calls `pause_writing`. From then on
 nothing is read from it and nothing more is handled, also of what has been read, until
@@ -49,10 +48,9 @@ def _nothing() -> Event:
 class Peer:
     """The other end of one connection.
 
-    For the owner: `host` is its address, `local_port` ours that it came in by, `context` whatever
-    the owner wants to keep with it; `answer`, `ask`, `tell` and `close`. For the drivers: the rest,
-    and the verbs at the end, which each has its own of. `prepare` sees each request of ours last,
-    with everything in it, and gives what is sent: the place to sign.
+    For the owner: `host` is its address, `local_port` ours that it came in by, `context` what the
+    owner keeps with it; `answer`, `ask`, `tell` and `close`. For the drivers: the rest, and the
+    verbs at the end. `prepare` sees each request of ours last, and gives what is sent, signed.
     """
 
     __slots__ = (
@@ -113,23 +111,30 @@ class Peer:
 
     # What an owner calls.
 
-    def answer(self, request: Command, response: Command) -> None:
-        """Answer a request that was put off with LATER, once; it leaves with the turn."""
+    def answer(self, request: Command, response: Command | bytes) -> None:
+        """Answer a request that was put off with LATER, once; it leaves with the turn.
+
+        Bytes are the answer's whole frame, of a connection that `takes_frames`.
+        """
         if request.flag & ONEWAY_FLAG or self.closed_because is not None:
             return
         self.in_flight -= 1
-        self._put(response)
+        if isinstance(response, bytes):
+            if not self._out:
+                self.peers.turn.release(self)
+            self._out.append(response)
+        else:
+            self._put(response)
 
     def ask(
         self, request: Command, answered: Callable[[Command | NetError], None], *, timeout_ms: int
     ) -> int:
-        """Ask the peer; `answered` gets its response, or why there is none, on the loop's thread.
+        """Ask; `answered` gets the response, or why there is none. Returns the request's number.
 
-        Returns the number that the request was given. A LocalProtocolError for what cannot be
-        sent, or when `pending_max` requests wait. The time is as exact as `Peers.tick` is called.
+        A LocalProtocolError for what cannot be sent, or when `pending_max` requests wait. The time
+        is as exact as `Peers.tick` is called.
         """
-        opaque = self.ask_untimed(request, answered)
-        self.peers.note_deadline(self, opaque, timeout_ms)
+        self.peers.note_deadline(self, opaque := self.ask_untimed(request, answered), timeout_ms)
         return opaque
 
     def ask_untimed(self, request: Command, answered: Callable[[Command | NetError], None]) -> int:
@@ -205,7 +210,7 @@ class Peer:
         if self._asks:
             self._asks.forget(opaque)
 
-    # Three names of asyncio's: its loops call them directly, and a frame between costs 0.1 µs.
+    # The next three have the names of asyncio: a frame in between would cost 0.1 µs.
 
     def data_received(self, data: bytes) -> None:
         """Take one read: handle its requests in order, and let the turn release the answers."""
@@ -217,7 +222,7 @@ class Peer:
                 return
         self.connection.receive_data(data)
         if self.is_paused or self._stalled:
-            self._stalled = True  # What came before the driver stopped reading.
+            self._stalled = True  # It came before the driver stopped reading.
         elif not self._handle_events():
             self._note_receiving()
         elif self._receiving_size:

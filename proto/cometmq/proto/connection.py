@@ -163,6 +163,14 @@ class Connection:
         """Whether nothing more can come: a request sent now would get no answer."""
         return self._input_ended or self._last_event is not None
 
+    @property
+    def takes_frames(self) -> bool:
+        """Whether an answer may leave as bytes made elsewhere, and need not be given to `send`.
+
+        Not while an offer of the peer's waits to be taken in the answer to it.
+        """
+        return self._accepting is None
+
     def request(
         self,
         code: int,

@@ -22,10 +22,8 @@ from cometmq.broker.topics import described
 from cometmq.net import LATER
 from cometmq.proto.batch import decode_batch
 from cometmq.proto.codes import RequestCode, ResponseCode
-from cometmq.proto.command import ONEWAY_FLAG
-from cometmq.proto.commands.send import SendMessage, SendMessageResponse, SendMessageV2
+from cometmq.proto.commands.send import SendMessage, SendMessageV2
 from cometmq.proto.errors import MessageError
-from cometmq.proto.message_id import encode_offset_id
 from cometmq.proto.properties import join_properties, property_finder, set_property
 from cometmq.proto.sysflag import SysFlag
 from cometmq.store.turn import Origin
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
     from cometmq.net import Later
     from cometmq.proto.command import Command
 
-_SUCCESS: Final = int(ResponseCode.SUCCESS)
 _BATCH_CODE: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 _INNER_BATCH: Final = int(SysFlag.INNER_BATCH)
 
@@ -64,21 +61,16 @@ def send_message_v2(request: Command, session: Session) -> Command | Later:
 def _send(request: Command, header: SendMessage, session: Session) -> Command | Later:
     state = session.state
     body = request.body
-    if body is None:
-        raise RequestError(
-            ResponseCode.SYSTEM_ERROR, "no body: a message has at least a byte of one"
-        )
-    if isinstance(body, bytearray):
-        body = bytes(body)
-    topic = state.topics.find(header.topic)
+    if type(body) is not bytes:
+        body = _body_of(request)
+    name = header.topic
+    topic = state.topics.find(name)
     if topic is None or topic.is_closed:
         topic = _admitted(header, state)
     queue_id = header.queue_id
-    if queue_id >= topic.queue_count:
-        raise _queue_illegal(header, topic, session)
-    if queue_id < 0:
-        queue_id = random.randrange(max(topic.config.write_queue_nums, 1))
-    if header.topic.startswith(RETRY_PREFIX):
+    if not 0 <= queue_id < topic.queue_count:
+        queue_id = _chosen_queue(header, topic, session)
+    if topic.is_retry:
         _check_group(header, state)
     # Looking into a text takes a sixth of what looking into bytes does.
     text = header.properties or ""
@@ -93,7 +85,7 @@ def _send(request: Command, header: SendMessage, session: Session) -> Command | 
         unique_id = state.unique_ids.make(now_ms)
         text = set_property(text.encode(), b"UNIQ_KEY", unique_id.encode()).decode()
     put = state.store.put(
-        header.topic,
+        name,
         queue_id,
         body,
         _stored(text, state),
@@ -109,24 +101,18 @@ def _send(request: Command, header: SendMessage, session: Session) -> Command | 
     flow = topic.flow
     flow.messages += 1
     flow.size += put.size
-    config = state.config
-    response = SendMessageResponse(
-        encode_offset_id(state.store_host, put.physical_offset),
-        queue_id,
-        put.queue_offset,
-        unique_id,
-        None,
-        None,
-        config.region_id,
-        config.trace_on,
+    peer = session.peer
+    response = state.send_answers.of_one(
+        request, peer, put.physical_offset, queue_id, put.queue_offset, unique_id
     )
-    return _later(request, response, session, header.topic, queue_id, waits)
+    state.acknowledgements.add(peer, request, response, name, queue_id, waits)
+    return LATER
 
 
 def _send_batch(
     request: Command,
     header: SendMessage,
-    body: bytes | memoryview,
+    body: bytes,
     session: Session,
     topic: Topic,
     queue_id: int,
@@ -162,22 +148,21 @@ def _send_batch(
         _origin(header, session),
     )
     topic.flow.take(len(puts), sum([put.size for put in puts]))
-    host = state.store_host
-    response = SendMessageResponse(
-        ",".join([encode_offset_id(host, put.physical_offset) for put in puts]),
+    response = state.send_answers.of_many(
+        request,
+        [put.physical_offset for put in puts],
         queue_id,
         puts[0].queue_offset,
         _unique_id(header.properties or ""),
-        region_id=state.config.region_id,
-        trace_on=state.config.trace_on,
     )
-    return _later(request, response, session, name, queue_id, waits)
+    state.acknowledgements.add(session.peer, request, response, name, queue_id, waits)
+    return LATER
 
 
 def _send_inner_batch(
     request: Command,
     header: SendMessage,
-    body: bytes | memoryview,
+    body: bytes,
     session: Session,
     topic: Topic,
     queue_id: int,
@@ -198,16 +183,11 @@ def _send_inner_batch(
     )
     topic.flow.take(count, put.size)
     name = _unique_id(text)
-    response = SendMessageResponse(
-        encode_offset_id(state.store_host, put.physical_offset),
-        queue_id,
-        put.queue_offset,
-        name,
-        name,
-        region_id=state.config.region_id,
-        trace_on=state.config.trace_on,
+    response = state.send_answers.of_many(
+        request, [put.physical_offset], queue_id, put.queue_offset, name, name
     )
-    return _later(request, response, session, header.topic, queue_id, waits)
+    state.acknowledgements.add(session.peer, request, response, header.topic, queue_id, waits)
+    return LATER
 
 
 def _unique_id(text: str) -> str | None:
@@ -237,26 +217,6 @@ def _origin(header: SendMessage, session: Session, more_flags: int = 0) -> Origi
         header.sys_flag | more_flags,
         header.reconsume_times,
     )
-
-
-def _later(
-    request: Command,
-    response: SendMessageResponse,
-    session: Session,
-    topic: str,
-    queue_id: int,
-    waits: bool,
-) -> Later:
-    """Have it answered once what was promised is done."""
-    session.state.acknowledgements.add(
-        session.peer,
-        request,
-        None if request.flag & ONEWAY_FLAG else request.answer(_SUCCESS, response),
-        topic,
-        queue_id,
-        waits=waits,
-    )
-    return LATER
 
 
 # Checks that most sends need not make.
@@ -289,6 +249,22 @@ def _admitted(header: SendMessage, state: State) -> Topic:
             f"topic[{name}] not exist, apply first please!{FAQ}",
         )
     return topic
+
+
+def _body_of(request: Command) -> bytes:
+    """Give the body of a frame that came in pieces; a message has one."""
+    if request.body is None:
+        raise RequestError(
+            ResponseCode.SYSTEM_ERROR, "no body: a message has at least a byte of one"
+        )
+    return bytes(request.body)
+
+
+def _chosen_queue(header: SendMessage, topic: Topic, session: Session) -> int:
+    """Choose a queue for who leaves that to the broker, and refuse one that is not there."""
+    if header.queue_id >= topic.queue_count:
+        raise _queue_illegal(header, topic, session)
+    return random.randrange(max(topic.config.write_queue_nums, 1))
 
 
 def _check_group(header: SendMessage, state: State) -> None:

@@ -1,0 +1,94 @@
+"""What a sender is told of a message that is stored: where it went.
+
+Nearly all sends are answered in JSON with the same fields, so that answer is a form that is filled
+in. What has no place in the form (a batch, another codec, an odd id) is encoded as any answer is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.proto.answer_form import JsonAnswerForm, plain
+from cometmq.proto.codes import ResponseCode
+from cometmq.proto.command import ONEWAY_FLAG, Command
+from cometmq.proto.commands.send import SendMessageResponse
+from cometmq.proto.header_json import JSON
+from cometmq.proto.message_id import encode_offset_id
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cometmq.broker.config import BrokerConfig
+    from cometmq.net import Peer
+
+_SUCCESS: Final = int(ResponseCode.SUCCESS)
+_OFFSET, _QUEUE, _QUEUE_OFFSET, _UNIQUE_ID = "<offset>", 135797531, 246808642086, "<id>"
+"""The marks in the specimen of the form."""
+
+
+class SendAnswers:
+    """Answers to the sends of one broker."""
+
+    def __init__(self, config: BrokerConfig, store_host: bytes) -> None:
+        """`store_host` is the packed address that offset ids name."""
+        self._config = config
+        self._store_host = store_host
+        specimen = SendMessageResponse(
+            store_host.hex().upper() + _OFFSET,
+            _QUEUE,
+            _QUEUE_OFFSET,
+            _UNIQUE_ID,
+            region_id=config.region_id,
+            trace_on=config.trace_on,
+        )
+        self._form = JsonAnswerForm(
+            Command.request(0).answer(_SUCCESS, specimen),
+            [
+                (_OFFSET, b"%016X"),
+                (str(_QUEUE), b"%d"),
+                (str(_QUEUE_OFFSET), b"%d"),
+                (_UNIQUE_ID, b"%s"),
+            ],
+        )
+
+    def of_one(
+        self,
+        request: Command,
+        peer: Peer,
+        physical_offset: int,
+        queue_id: int,
+        queue_offset: int,
+        unique_id: str,
+    ) -> Command | bytes | None:
+        """Answer the send of one message; None to who wants no answer."""
+        if request.codec is JSON and peer.connection.takes_frames:
+            raw_id = plain(unique_id)
+            if raw_id is not None and not request.flag & ONEWAY_FLAG:
+                return self._form.frame(
+                    physical_offset, queue_id, queue_offset, raw_id, request.opaque
+                )
+        return self.of_many(request, [physical_offset], queue_id, queue_offset, unique_id)
+
+    def of_many(
+        self,
+        request: Command,
+        physical_offsets: Sequence[int],
+        queue_id: int,
+        queue_offset: int,
+        unique_id: str | None,
+        batch_id: str | None = None,
+    ) -> Command | None:
+        """Answer the send of a batch; None to who wants no answer."""
+        if request.flag & ONEWAY_FLAG:
+            return None
+        host = self._store_host
+        response = SendMessageResponse(
+            ",".join([encode_offset_id(host, offset) for offset in physical_offsets]),
+            queue_id,
+            queue_offset,
+            unique_id,
+            batch_id,
+            region_id=self._config.region_id,
+            trace_on=self._config.trace_on,
+        )
+        return request.answer(_SUCCESS, response)

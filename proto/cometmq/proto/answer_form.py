@@ -1,0 +1,66 @@
+"""Answers of which all but a few values are known beforehand: bytes with holes.
+
+A broker gives the same answer a hundred thousand times a second, with other numbers in it. To
+encode it takes 1.8 µs with all that belongs to it, to fill in the holes of bytes made once 0.4.
+The bytes are made by the codec itself from a specimen, so they are what it would have written.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from cometmq.proto.header_json import JSON
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cometmq.proto.command import Command
+
+_HEAD: Final = struct.Struct(">II")  # See `frame`; the type byte of JSON is 0.
+assert JSON.serialize_type == 0
+
+_OPAQUE: Final = -1987654321
+"""Stands nowhere else in a specimen."""
+
+
+class JsonAnswerForm:
+    """The frame of an answer in JSON, without a body, with holes."""
+
+    __slots__ = ("_form",)
+
+    def __init__(self, specimen: Command, holes: Sequence[tuple[str, bytes]]) -> None:
+        """Make it from an answer whose fields have marks in them.
+
+        `holes` are the marks, in the order in which they are written, each with the conversion of
+        its value: `%d`, say, or `%s` for bytes. Each mark stands once. The last hole, which is not
+        among them, is the number of the request.
+        """
+        encoded = JSON.encode(replace(specimen, opaque=_OPAQUE))
+        marks = [(mark.encode(), how) for mark, how in holes] + [(b"%d" % _OPAQUE, b"%d")]
+        done: list[bytes] = []
+        for mark, how in marks:
+            assert encoded.count(mark) == 1, f"{mark!r} stands more than once, or in another order"
+            before, _, encoded = encoded.partition(mark)
+            done += (before.replace(b"%", b"%%"), how)
+        self._form = b"".join((*done, encoded.replace(b"%", b"%%")))
+
+    def frame(self, *values: int | bytes) -> bytes:
+        """Fill in the values and the number of the request.
+
+        Bytes must be `plain`: they are not looked at.
+        """
+        header = self._form % values
+        size = len(header)
+        return _HEAD.pack(4 + size, size) + header
+
+
+def plain(text: str) -> bytes | None:
+    """Give a text as it may be filled in; None when JSON would have to write it otherwise.
+
+    Only letters and digits pass: what ids are made of.
+    """
+    raw = text.encode()
+    return raw if raw.isalnum() else None
