@@ -131,7 +131,7 @@ def test_a_record_of_a_topic_made_again_replaces_the_old_entries() -> None:
 
 def test_a_gap_is_refused_because_messages_would_be_lost() -> None:
     _, _, queue = filled([3, 3])
-    with pytest.raises(MissingEntriesError, match=r"ends at queue offset 6.*begins at 8"):
+    with pytest.raises(MissingEntriesError, match=r"ends at queue offset 6.*number 8"):
         queue.place(BatchEntry(900, 100, 0, 5000, 8, 2))
 
 

@@ -9,7 +9,7 @@ from tests.store.queue_model import EVERYTHING, all_entries, files_below, open_q
 
 from cometmq.store.consume_queue import ENTRY, Boundary, ConsumeQueue
 from cometmq.store.consume_queues import ConsumeQueues
-from cometmq.store.entry_files import BLANK_SIZE
+from cometmq.store.entry_search import BLANK_SIZE
 from cometmq.store.errors import MissingEntriesError, StoreFormatError
 
 
@@ -79,7 +79,7 @@ def test_nothing_is_read_outside_of_the_queue() -> None:
 def test_a_queue_whose_records_are_all_gone_keeps_its_offset() -> None:
     disk, queues, queue = filled(25, written=25)
     queues.correct_min(2500)
-    assert sum(queues.expire()) == 2
+    assert sum(queues.expire(EVERYTHING)) == 2
     assert (queue.min_offset, queue.max_offset) == (25, 25)
     again = queues_on(disk)
     again.correct_min(2500)
@@ -89,14 +89,14 @@ def test_a_queue_whose_records_are_all_gone_keeps_its_offset() -> None:
 def test_the_last_file_of_a_queue_is_never_removed() -> None:
     disk, queues, _ = filled(20, written=20)
     queues.correct_min(1 << 40)
-    assert sum(queues.expire()) == 1
+    assert sum(queues.expire(EVERYTHING)) == 1
     assert len(files_below(disk, "/store/consumequeue")) == 1
 
 
 def test_cutting_everything_keeps_the_queues_offset() -> None:
     disk, queues, queue = filled(25, written=25)
     queues.correct_min(2000)
-    list(queues.expire())
+    list(queues.expire(EVERYTHING))
     queues.truncate(2000)
     assert (queue.min_offset, queue.max_offset) == (20, 20)
     again = queues_on(disk)
@@ -141,8 +141,8 @@ def test_a_queue_that_starts_late_gets_entries_that_nobody_is_served() -> None:
 def test_a_queue_without_entries_restarts_where_the_log_does() -> None:
     _, queues, queue = filled(25, written=25)
     queues.correct_min(2500)
-    list(queues.expire())
-    queues.expect_all()
+    list(queues.expire(EVERYTHING))
+    queues.expect_all(2500)
     queue.place(33, 9000, 100, 1)
     assert (queue.min_offset, queue.max_offset) == (33, 34)
     queue.place(4, 9100, 100, 1)
@@ -257,11 +257,68 @@ def test_behind_a_torn_entry_nothing_is_trusted() -> None:
     assert file.read(200, 5 * ENTRY.size) == bytes(100)
 
 
+def test_a_queue_whose_first_file_was_lost_with_its_records_begins_at_its_first_offset() -> None:
+    """Two files, neither synced: a power cut may keep the name of the second only."""
+    disk, queues, _ = filled(13, written=13)
+    queues.close()
+    disk.remove("/store/consumequeue/t/0/00000000000000000000")
+    again = queues_on(disk, clean=False)
+    again.truncate(0)
+    queue = again.simple.get("t", 0)
+    assert (queue.min_offset, queue.max_offset, queue.next_offset) == (0, 0, 0)
+    assert queue.place(0, 0, 100, 7)
+    assert queue.max_offset == 1
+
+
+def test_a_queue_that_only_has_entries_nobody_is_served_goes_on_where_the_log_does() -> None:
+    disk, queues, queue = filled(0)
+    queue.place(13, 4000, 100, 7)
+    assert queues.write_behind(EVERYTHING, EVERYTHING)
+    queues.close()
+    again = queues_on(disk, clean=False)
+    again.truncate(4000)
+    again_queue = again.simple.get("t", 0)
+    assert again_queue.max_offset == 0
+    with pytest.raises(MissingEntriesError):
+        again_queue.place(13, 4000, 100, 7)
+    again.expect_all(4000)
+    assert again_queue.place(13, 4000, 100, 7)
+    assert (again_queue.min_offset, again_queue.max_offset) == (13, 14)
+
+
+def test_an_expired_file_stays_until_the_next_one_holds_an_entry_that_is_on_the_disk() -> None:
+    """Else a power cut may keep the removal and lose what was to keep the queue's offset."""
+    disk, queues, queue = filled(23, written=23)
+    queues.correct_min(2200)
+    assert sum(queues.expire(1000)) == 0
+    assert sum(queues.expire(1001)) == 1
+    assert sum(queues.expire(EVERYTHING)) == 1
+    assert (queue.min_offset, queue.max_offset) == (22, 23)
+    assert list(files_below(disk, "/store")) == ["/store/consumequeue/t/0/00000000000000000400"]
+
+
+def test_a_gap_in_the_log_itself_is_refused_even_when_it_is_read_from_its_first() -> None:
+    _, queues, queue = filled(3)
+    queues.expect_all(0)
+    assert queue.place(0, 0, 100, 0)
+    with pytest.raises(MissingEntriesError, match=r"t/0 ends at queue offset 1.*number 7"):
+        queue.place(7, 700, 100, 7)
+
+
+def test_a_queue_without_a_record_keeps_its_offset_when_the_log_is_read_from_its_first() -> None:
+    _, queues, queue = filled(5, written=5)
+    queues.correct_min(9000)
+    queues.expect_all(9000)
+    assert (queue.min_offset, queue.max_offset) == (5, 5)
+    assert queue.place(8, 9000, 100, 0)
+    assert (queue.min_offset, queue.max_offset) == (8, 9)
+
+
 def test_a_front_file_that_is_gone_already_does_not_stop_expiry() -> None:
     """A power cut may undo the removal of one file and not that of the next."""
     disk, queues, queue = filled(35, written=35)
     disk.remove("/store/consumequeue/t/0/00000000000000000200")
     queues.correct_min(3100)
-    assert sum(queues.expire()) == 3
+    assert sum(queues.expire(EVERYTHING)) == 3
     assert queue.min_offset == 31
     assert list(files_below(disk, "/store")) == ["/store/consumequeue/t/0/00000000000000000600"]

@@ -101,7 +101,7 @@ class QueuesAgainstALog(RuleBasedStateMachine):
         if gone:
             self.min_physical_offset = max(self.min_physical_offset, gone[-1].physical_offset)
         self.queues.correct_min(self.min_physical_offset)
-        for _ in self.queues.expire():
+        for _ in self.queues.expire(self.checkpoint):
             pass
 
     @rule(part=st.floats(0, 1))

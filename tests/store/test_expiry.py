@@ -10,7 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.crash.disk import Moment, SimulatedFileSystem
+from tests.crash.disk import Killed, Moment, SimulatedFileSystem
 from tests.store.records import HOST
 
 from cometmq.proto.message import read_message
@@ -254,6 +254,28 @@ def test_what_a_crash_left_in_front_of_the_log_goes_after_the_next_start() -> No
         assert life.files("consumequeue/A/0")[0] > 0
         assert len(life.files("index")) < 11
         assert life.store.close(life.now_ms)
+
+
+def test_a_removal_that_a_kill_left_unsure_is_sure_before_the_next_start_removes_more() -> None:
+    """Else a power cut may undo the older of the two only, and the log has a gap."""
+    life = Life()
+    life.put(100)
+    life.checkpoint()
+    for _ in range(2):
+        life.disk.hook = kill_behind_removal
+        with pytest.raises(Killed):
+            life.upkeep()
+        life.disk = life.disk.kill()
+        life.store = life.open()
+    for seed in range(20):
+        after = Life(disk=life.disk.power_cut(Random(seed)))
+        assert after.bodies("A")[-1] == 100
+
+
+def kill_behind_removal(operation: Operation) -> None:
+    is_removal = operation.verb == "remove" and operation.moment is Moment.AFTER
+    if is_removal and "commitlog/" in operation.path:
+        raise Killed(operation)
 
 
 def test_an_operator_may_have_old_segments_removed_at_any_hour() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+from contextlib import suppress
 
 import pytest
 from tests.crash.disk import KillAt, Killed, SimulatedFileSystem
@@ -198,21 +199,45 @@ def test_a_map_that_is_still_read_from_is_pinned_until_its_slices_are_gone(
     assert segments.pinned_count == 0
 
 
+def row_of(disk: SimulatedFileSystem, count: int) -> Segments:
+    segments = Segments(disk, LOG, SIZE)
+    for start in range(0, count * SIZE, SIZE):
+        segments.obtain(start)
+    return segments
+
+
 def test_segments_are_removed_from_the_end_so_that_no_gap_can_appear(
     disk: SimulatedFileSystem,
 ) -> None:
-    segments = Segments(disk, LOG, SIZE)
-    for start in range(0, 4 * SIZE, SIZE):
-        segments.obtain(start)
+    segments = row_of(disk, 4)
     disk.hook = refuse("remove", times=9)
     with pytest.raises(OSError, match="refused"):
         segments.remove_from(SIZE)
     assert len(names(disk)) == 4
-    disk.hook = KillAt(disk.operations + 2)
+    disk.hook = KillAt(disk.operations + 4)
     with pytest.raises(Killed):
         segments.remove_from(SIZE)
     left = disk.kill()
     assert len(Segments(left, LOG, SIZE)) == 3
+
+
+@pytest.mark.parametrize("first", range(1, 9))
+@pytest.mark.parametrize("second", range(1, 9))
+def test_a_power_cut_after_two_removals_that_were_cut_off_leaves_no_gap(
+    disk: SimulatedFileSystem, first: int, second: int
+) -> None:
+    """A start that cuts the log is killed, so is the next, and then the machine loses its power.
+
+    What the first had removed, and not synced, must be on the disk before the second removes more.
+    """
+    row_of(disk, 5)
+    for number in (first, second):
+        disk.hook = KillAt(disk.operations + number)
+        with suppress(Killed):
+            Segments(disk, LOG, SIZE).remove_from(SIZE)
+        disk = disk.kill()
+    for seed in range(12):
+        assert len(Segments(disk.power_cut(random.Random(seed)), LOG, SIZE)) >= 1
 
 
 def test_a_segment_prepared_twice_or_already_there_is_made_once(

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.store.consume_queue import Boundary
 from cometmq.store.entry_files import EntryFiles
-from cometmq.store.errors import MissingEntriesError
 
 if TYPE_CHECKING:
     from cometmq.store.entry_disk import Shelf
@@ -112,12 +111,7 @@ class BatchConsumeQueue(EntryFiles):
             if self.entry(index) == entry:
                 return False
             self.cut_to(index)
-        if self._lacks_entries_before(entry.base_offset > self.max_offset):
-            raise MissingEntriesError(
-                f"{self.directory}: ends at queue offset {self.max_offset}, but the record at"
-                f" {entry.physical_offset} begins at {entry.base_offset}: rebuild the queue"
-                " from the log"
-            )
+        self._check_no_gap(self.max_offset, entry.base_offset, entry.physical_offset)
         self.append(entry)
         self.next_offset = self.max_offset
         return True

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from cometmq.store.batch_consume_queue import BATCH_ENTRY, BATCH_ENTRY_SIZE, BatchEntry
 from cometmq.store.consume_queues import BATCH_FOLDER
 from cometmq.store.dispatch import batch_entry
-from cometmq.store.entry_files import BLANK_SIZE
+from cometmq.store.entry_search import BLANK_SIZE
 from cometmq.store.findings import Finding, Kind
 from cometmq.store.queue_files import QueueFiles
 

@@ -24,7 +24,6 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.entry_files import EntryFiles
-from cometmq.store.errors import MissingEntriesError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,11 +98,7 @@ class ConsumeQueue(EntryFiles):
                 return False
             self.cut_to(queue_offset)
         if queue_offset != self.end:  # It may be, by now.
-            if self._lacks_entries_before(queue_offset > self.end):
-                raise MissingEntriesError(
-                    f"{self.directory}: ends at queue offset {self.end}, but the record at"
-                    f" {physical_offset} is number {queue_offset}: rebuild the queue from the log"
-                )
+            self._check_no_gap(self.end, queue_offset, physical_offset)
             self.restart_at(queue_offset)
         self.extend(entry, 1)
         self.next_offset = self.end

@@ -88,10 +88,13 @@ class ConsumeQueues:
         """Take the entries for complete: this store shut down cleanly and nobody wrote since."""
         self._disk.is_whole = True
 
-    def expect_all(self) -> None:
-        """Erase every entry: the log is going to be replayed from its first record."""
+    def expect_all(self, first_offset: int) -> None:
+        """Erase the entries of all records: the log is replayed from its first one, here.
+
+        Entries in front of it stay: a queue without a record goes on behind them.
+        """
         self._disk.may_restart = True
-        self.truncate(0)
+        self.truncate(first_offset)
 
     # Writing
 
@@ -147,10 +150,13 @@ class ConsumeQueues:
         """Let every queue begin at the first record at or behind the log's first byte."""
         self._disk.min_physical_offset = physical_offset
 
-    def expire(self) -> Iterator[int]:
-        """Remove files without an entry of a record in the log; one queue a step."""
+    def expire(self, settled_offset: int) -> Iterator[int]:
+        """Remove files without an entry of a record in the log; one queue a step.
+
+        Entries of records below `settled_offset` are on the disk.
+        """
         for queue in self._walk():
-            yield queue.expire()
+            yield queue.expire(settled_offset)
 
     def destroy(self, topic: str, queue_id: int | None = None) -> None:
         """Remove the queues of a topic, or one of them, with their files."""

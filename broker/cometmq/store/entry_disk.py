@@ -19,6 +19,7 @@ class EntryDisk:
         "_half_written",
         "clean",
         "filesystem",
+        "forgotten",
         "is_whole",
         "may_restart",
         "min_physical_offset",
@@ -45,6 +46,8 @@ class EntryDisk:
         """Whether this store wrote and synced every entry: nothing may stand behind the last."""
         self.may_restart = False
         """Whether the log is replayed from its first record, so that no entry can be missing."""
+        self.forgotten: set[EntryFiles] = set()
+        """Queues that had files, of which nothing was taken."""
         self._half_written: int | None = None
         self.partition: Partition | None = None
         """Opened before the first write: it reports only what fails while it is open."""

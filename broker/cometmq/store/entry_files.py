@@ -14,11 +14,8 @@ only grow. Three regions follow one another::
   its head says up to which physical offset everything is in the files. That makes the checkpoint
   fuzzy: no moment is needed at which all queues are written.
 * Bytes reach the disk when they are synced. After a power cut anything written since may be
-  there, be zeros, or be torn at any 512-byte sector. So `load` with a `cut` (an unclean start)
-  trusts only what was synced: it looks for the last stretch in which every entry is whole, ordered
-  and below the cut. Every window of 64 entries holds some that lie in one sector, hence are zeros
-  or truly what was written; a window behind the synced part therefore never looks good, and
-  searching by windows finds the border.
+  there, be zeros, or be torn. So `load` with a `cut` (an unclean start) trusts only what was
+  synced, see `entry_search`.
 * What is cut is erased: no later start may take it for entries.
 """
 
@@ -28,23 +25,16 @@ from bisect import bisect_left
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from cometmq.store.errors import CorruptionError, StoreFormatError
+from cometmq.store.entry_search import BLANK_SIZE, NO_CUT, WINDOW_ENTRIES, sound_entries
+from cometmq.store.errors import CorruptionError, MissingEntriesError, StoreFormatError
 
 if TYPE_CHECKING:
     from cometmq.store.entry_disk import Shelf
     from cometmq.store.filesystem import File
 
 NAME_LENGTH: Final = 20
-WINDOW_ENTRIES: Final = 64
-"""Entries judged together: more than two sectors' worth."""
-
 WRITE_BYTES_MAX: Final = 65536
 """Written in one go at most, about 20 µs, so that a busy queue's tail does not hold the loop up."""
-
-BLANK_SIZE: Final = 0x7FFFFFFF
-"""The record size of a pre-blank entry: one that stands before a queue's first, never served."""
-
-NO_CUT: Final = (1 << 63) - 1
 
 
 class EntryFiles:
@@ -214,9 +204,21 @@ class EntryFiles:
             (self.directory, f"{shelf.root}/{self.topic}", shelf.root)
         )
 
-    def _lacks_entries_before(self, is_behind_end: bool) -> bool:
-        lost_all = self._first is not None and not self._shelf.disk.may_restart
-        return is_behind_end and (lost_all or self.start < self.end)
+    def _check_no_gap(self, end: int, index: int, physical_offset: int) -> None:
+        """Refuse a record that does not follow the last message of its queue.
+
+        Where the log is read from its first record on, what has expired may be missing: nothing
+        but a message that is still in the log must stand in front of the gap.
+        """
+        if index <= end:
+            return
+        if self._shelf.disk.may_restart:
+            is_gap = self.min_entry < self.end
+        else:
+            had_files = self._first is not None or self in self._shelf.disk.forgotten
+            is_gap = had_files or self.start < self.end
+        if is_gap:
+            raise MissingEntriesError(self.topic, self.queue_id, end, index, physical_offset)
 
     # Opening
 
@@ -232,16 +234,33 @@ class EntryFiles:
         per_file = self._shelf.file_entries
         self._first = self._min = numbers[0] * per_file
         for number in reversed(numbers):
-            count = self._count(number, NO_CUT if cut is None else cut)
+            count = sound_entries(self._file(number), self._shelf, NO_CUT if cut is None else cut)
             self.end = number * per_file + count
             if count:
                 break
             self._shelf.disk.open_files.close(self, number)  # Opened to be written, it is grown.
+        if cut is not None and self.end and not self._holds_messages():
+            self._forget()
         if cut is not None and not self._shelf.disk.read_only:
             self._erase()
             self._note_names()  # Those that the stopped process made may not be on disk yet.
         elif self._shelf.disk.is_whole:
             self._check_end()
+
+    def _holds_messages(self) -> bool:
+        return self.end > self.start and self.head(self.end - 1)[1] != BLANK_SIZE
+
+    def _forget(self) -> None:
+        """Take nothing from files without an entry that was synced, not even where they begin.
+
+        A power cut may have lost those in front of them. Where the queue goes on, the log says:
+        all of its records are behind the cut, because `expire` leaves the last one that is not.
+        """
+        self._shelf.disk.forgotten.add(self)
+        if self._shelf.disk.read_only:
+            self._first, self.end, self._min = None, 0, 0
+        else:
+            self._clear()
 
     def _check_end(self) -> None:
         """Refuse a queue that ends in front of bytes: its next messages would take their place."""
@@ -271,37 +290,6 @@ class EntryFiles:
                 )
             numbers.append(number)
         return numbers
-
-    def _count(self, number: int, cut: int) -> int:
-        """Return how many entries at the front of a file are whole, ordered and below the cut."""
-        file = self._file(number)
-        good, step = -1, 1  # The last window known to be good; searched by doubling steps,
-        bad = -(-self._shelf.file_entries // WINDOW_ENTRIES)  # then by halving.
-        partial = 0
-        while good + 1 < bad:
-            probe = good + step if step and good + step < bad else (good + bad) // 2
-            count, whole = self._judge(file, probe, cut)
-            if whole:
-                good, step = probe, step * 2
-            else:
-                bad, step, partial = probe, 0, count
-        return min(bad * WINDOW_ENTRIES + partial, self._shelf.file_entries)
-
-    def _judge(self, file: File, window: int, cut: int) -> tuple[int, bool]:
-        """Return how many good entries a window starts with, and whether all of it is good."""
-        size = self._shelf.entry_size
-        start = window * WINDOW_ENTRIES
-        expected = min(WINDOW_ENTRIES, self._shelf.file_entries - start)
-        data = file.read(expected * size, start * size)
-        least = count = 0
-        whole = len(data) // size * size
-        for physical_offset, record_size in self._shelf.heads.iter_unpack(data[:whole]):
-            if record_size <= 0 or not least <= physical_offset < cut:
-                break
-            if record_size != BLANK_SIZE:
-                least = physical_offset + record_size
-            count += 1
-        return count, count == expected
 
     # Cutting
 
@@ -369,15 +357,17 @@ class EntryFiles:
         physical_offset, record_size = self.head(index)
         return -1 if record_size == BLANK_SIZE else physical_offset
 
-    def expire(self) -> int:
+    def expire(self, settled_offset: int) -> int:
         """Remove the files that hold no entry of a record in the log; returns how many.
 
-        Never the last one: its name is what keeps the queue's offset.
+        Never the last one: its entries are what keeps the queue's offset. Nor one whose next may
+        be lost in a power cut: only entries of records below `settled_offset` are surely synced.
         """
         removed = 0
         per_file = self._shelf.file_entries
         while self._first is not None and self._first + per_file <= self.min_entry:
-            if self._first + per_file >= self.written:
+            following = self._first + per_file
+            if following >= self.written or self.head(following)[0] >= settled_offset:
                 break
             self._remove(self._first // per_file)
             self._first += per_file

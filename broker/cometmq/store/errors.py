@@ -99,8 +99,23 @@ class StoreFormatError(StoreFilesError):
 class MissingEntriesError(StoreFilesError):
     """A queue ends before the record that comes next for it.
 
-    Nothing is lost: replaying the log from its first record instead fills the gap.
+    Nothing is lost if the log has what the queue lacks: replaying it from its first record fills
+    the gap.
     """
+
+    def __init__(
+        self, topic: str, queue_id: int, end: int, queue_offset: int, physical_offset: int
+    ) -> None:
+        """Name the queue, where it ends, and which of its messages came next, and from where."""
+        super().__init__(
+            f"{topic}/{queue_id} ends at queue offset {end}, but the record at {physical_offset} is"
+            f" number {queue_offset}: rebuild the queue from the log"
+        )
+        self.topic = topic
+        self.queue_id = queue_id
+        self.end = end
+        self.queue_offset = queue_offset
+        self.physical_offset = physical_offset
 
 
 class CorruptionError(StoreFilesError):

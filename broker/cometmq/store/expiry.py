@@ -145,7 +145,7 @@ class Expiry:
             paths = self._index.expire(first_offset)
             if paths:
                 self._jobs.submit(lambda: self._remove(paths))
-        yield from self._queues.expire()
+        yield from self._queues.expire(self._retention.settled_offset)
 
     def _remove(self, paths: list[str]) -> None:
         for path in paths:

@@ -19,11 +19,11 @@ from cometmq.store.checkpoint import load_checkpoint
 from cometmq.store.consume_queue import ENTRY_SIZE
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.errors import NotAStoreError, StoreFormatError
+from cometmq.store.folder import LOG_FOLDER, check_root, load_segments
 from cometmq.store.index import INDEX_FOLDER
 from cometmq.store.index_shape import find_shape
 from cometmq.store.integrity import Integrity
 from cometmq.store.lock import was_shut_down
-from cometmq.store.opening import LOG_FOLDER, check_root, load_segments
 from cometmq.store.recovery import Start, choose_start
 from cometmq.store.sealing import INTEGRITY_FOLDER, SealedTail
 from cometmq.store.tables import TOPICS, TableFile

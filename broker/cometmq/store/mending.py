@@ -26,12 +26,12 @@ from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.dispatch import RECORDS_WITHOUT_ENTRY
 from cometmq.store.findings import Progress
+from cometmq.store.folder import load_segments
 from cometmq.store.inspection import queue_folders
 from cometmq.store.integrity import Integrity
 from cometmq.store.lock import mark_running
 from cometmq.store.log_check import Damage, LogCheck
 from cometmq.store.log_scan import NEVER
-from cometmq.store.opening import load_segments
 from cometmq.store.placeholders import BATCH_SIZE_MAX, Lost, fill
 from cometmq.store.queue_files import QueueFiles
 from cometmq.store.recovery import LogEnd, keep, repair

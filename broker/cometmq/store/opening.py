@@ -15,10 +15,11 @@ from cometmq.store.appending import Appender
 from cometmq.store.checkpoint import CheckpointFile, Claims, Longs, load_checkpoint
 from cometmq.store.checkpointing import Checkpointer, longs_for
 from cometmq.store.commit_log import CommitLog
-from cometmq.store.consume_queues import SIMPLE_FOLDER, ConsumeQueues
+from cometmq.store.consume_queues import SIMPLE_FOLDER
 from cometmq.store.dispatch import note_record, place_record
-from cometmq.store.errors import MissingEntriesError, NotAStoreError
+from cometmq.store.errors import MissingEntriesError
 from cometmq.store.expiry import Expiry
+from cometmq.store.folder import LOG_FOLDER, check_root, load_queues, load_segments
 from cometmq.store.index import INDEX_FOLDER, Index
 from cometmq.store.integrity import Integrity
 from cometmq.store.lock import acquire_lock, mark_running, was_shut_down
@@ -29,13 +30,13 @@ from cometmq.store.recovery import (
     Start,
     choose_start,
     find_end,
+    gap_in_log,
     queues_end,
     records_up_to,
     repair,
 )
 from cometmq.store.retention import Retention
 from cometmq.store.sealing import INTEGRITY_FOLDER, SealedTail, Sealing
-from cometmq.store.segments import Segments
 from cometmq.store.sync import Jobs, Syncer
 
 if TYPE_CHECKING:
@@ -43,17 +44,10 @@ if TYPE_CHECKING:
 
     from cometmq.store.checkpoint import Checkpoint
     from cometmq.store.config import StoreConfig
+    from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.filesystem import File, FileSystem
+    from cometmq.store.segments import Segments
 
-LOG_FOLDER: Final = "commitlog"
-
-_KNOWN_NAMES: Final = frozenset(
-    {
-        *(LOG_FOLDER, "consumequeue", "consumequeue_ext", "batchconsumequeue", "index"),
-        *("checkpoint", "abort", "abort.bak", "lock", "config", "integrity", "cut"),
-        *("timerwheel", "timerlog", "compaction", "kvStore", "rocksdbstore"),
-    }
-)
 _REPLAY_BUILD: Final = 4096
 """Records indexed at a time while the log is read back: numpy's price is per call."""
 
@@ -160,6 +154,8 @@ class Opening:
         file = CheckpointFile(self._filesystem, f"{self._root}/checkpoint")
         file.write(longs, claims)
         clean = found.history is not History.BROKEN_OFF
+        # The last process may have made or removed segments without coming to sync that.
+        found.segments.sync_names()
         if found.history is not History.COMPLETE:
             found.integrity.drop(found.sealed.end)
         found.sealed.resume(found.start)
@@ -240,8 +236,11 @@ class Opening:
         try:
             self._replay(found, replay_from, queues_from)
         except MissingEntriesError:
-            queues.expect_all()
-            self._replay(found, segments.first_offset, segments.first_offset)
+            queues.expect_all(segments.first_offset)
+            try:
+                self._replay(found, segments.first_offset, segments.first_offset)
+            except MissingEntriesError as gap:
+                raise gap_in_log(segments, gap) from gap
 
     def _replay(self, found: _Found, replay_from: int, queues_from: int) -> None:
         index = self._index
@@ -327,53 +326,6 @@ class Opening:
         return Expiry(
             filesystem, retention, segments, found.queues, self._index, sealing, jobs, config
         )
-
-
-def check_root(filesystem: FileSystem, root: str) -> None:
-    """Refuse a folder that holds something, but nothing of a store."""
-    names = {entry.name for entry in filesystem.list(root)}
-    if names and not names & _KNOWN_NAMES:
-        some = ", ".join(sorted(names)[:3])
-        raise NotAStoreError(
-            f"{root}: holds {some}, but nothing of a store; name an empty folder for a new store"
-        )
-
-
-def load_segments(
-    filesystem: FileSystem,
-    root: str,
-    config: StoreConfig,
-    checkpoint: Checkpoint,
-    *,
-    read_only: bool = False,
-) -> Segments:
-    """Take the log's files as they are."""
-    known = checkpoint.last_claims
-    return Segments(
-        filesystem,
-        f"{root}/{LOG_FOLDER}",
-        config.segment_size,
-        known_size=None if known is None else known.segment_size,
-        maps_max=config.segment_maps_max,
-        read_only=read_only,
-    )
-
-
-def load_queues(
-    filesystem: FileSystem,
-    root: str,
-    config: StoreConfig,
-    checkpoint: Checkpoint,
-    *,
-    clean: bool,
-    read_only: bool = False,
-) -> ConsumeQueues:
-    """Take the files of the ConsumeQueues as they are."""
-    known = checkpoint.last_claims
-    sizes = (None, None) if known is None else (known.queue_file_size, known.batch_queue_file_size)
-    return ConsumeQueues(
-        filesystem, root, config, clean=clean, read_only=read_only, file_sizes=sizes
-    )
 
 
 def _longs(checkpoint: Checkpoint, claims: Claims, index: Index | None) -> Longs:

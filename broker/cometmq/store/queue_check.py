@@ -22,7 +22,7 @@ from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE
 from cometmq.store.consume_queue_ext import ConsumeQueueExt, is_address
 from cometmq.store.consume_queues import SIMPLE_FOLDER
 from cometmq.store.dispatch import RECORDS_WITHOUT_ENTRY, tags_code_of
-from cometmq.store.entry_files import BLANK_SIZE
+from cometmq.store.entry_search import BLANK_SIZE
 from cometmq.store.findings import Finding, Kind
 from cometmq.store.queue_files import QueueFiles
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage
     from cometmq.store.checkpoint import Checkpoint
     from cometmq.store.consume_queues import ConsumeQueues
+    from cometmq.store.errors import MissingEntriesError
     from cometmq.store.filesystem import FileSystem
     from cometmq.store.segments import Segments
 
@@ -196,6 +197,21 @@ def _corruption(segments: Segments, scan: LogScan, start: Start, *, clean: bool)
         path,
         end % segments.size,
         f"{why}; restore the log from a replica, or cut it here by `cometmq store repair`",
+    )
+
+
+def gap_in_log(segments: Segments, gap: MissingEntriesError) -> CorruptionError:
+    """Return what to say of a record in front of which the log lacks messages of its queue.
+
+    Its number is covered by no checksum of the body, so it may as well be the number that is wrong.
+    """
+    segment = segments.at(gap.physical_offset)
+    return CorruptionError(
+        segments.directory if segment is None else segment.path,
+        gap.physical_offset % segments.size,
+        f"this record is message {gap.queue_offset} of {gap.topic}/{gap.queue_id}, and the log has"
+        f" none from {gap.end} to {gap.queue_offset - 1}; restore the log from a replica, or let"
+        " the queue begin here with `cometmq store rebuild`",
     )
 
 

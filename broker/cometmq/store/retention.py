@@ -170,6 +170,11 @@ class Retention:
         self._settled_offset = settled_offset
         self._rounds_asked = 0
 
+    @property
+    def settled_offset(self) -> int:
+        """The queues hold every record in front of it, safe on the disk."""
+        return self._settled_offset()
+
     def ask(self) -> None:
         """Let old segments go at any hour for a while: an operator wants room."""
         self._rounds_asked = ROUNDS_OF_A_REQUEST

@@ -252,10 +252,19 @@ class Segments:
         self._pinned.append(mapping)
 
     def remove_from(self, start: int) -> None:
-        """Remove this segment and all behind it, the last one first, so that no gap can appear."""
+        """Remove this segment and all behind it, the last one first.
+
+        Each removal is on the disk before the next: of two that are not, a power cut may undo the
+        later one only, and leave a gap in the row.
+        """
+        self.sync_names()  # A process that was killed in here left removals that are not.
         for segment in reversed(list(self._row.values())):
             if segment.start >= start:
                 self._remove(segment)
+                self.sync_names()
+
+    def sync_names(self) -> None:
+        """Return when the row of files, as it is now, would survive a power cut."""
         self._filesystem.sync_directory(self.directory)
 
     def _remove(self, segment: Segment) -> None:

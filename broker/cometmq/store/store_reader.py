@@ -17,8 +17,8 @@ from cometmq.store.commit_log import Cold, CommitLog, fetch
 from cometmq.store.config import StoreConfig
 from cometmq.store.errors import CorruptionError
 from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.folder import load_queues
 from cometmq.store.inspection import inspect
-from cometmq.store.opening import load_queues
 from cometmq.store.reading import QueueReader
 from cometmq.store.sync import Syncer
 

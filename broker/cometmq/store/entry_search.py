@@ -1,0 +1,56 @@
+"""Finding how many entries at the front of a queue's file can be trusted.
+
+After a power cut, what was written and not synced may be there, be zeros, or be torn at any
+512-byte sector. What is looked for is the last stretch in which every entry is whole, ordered and
+below a cut. Every window of 64 entries holds some that lie in one sector, hence are zeros or truly
+what was written; a window behind the synced part therefore never looks good, and searching by
+windows finds the border.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from cometmq.store.entry_disk import Shelf
+    from cometmq.store.filesystem import File
+
+WINDOW_ENTRIES: Final = 64
+"""Entries judged together: more than two sectors' worth."""
+
+BLANK_SIZE: Final = 0x7FFFFFFF
+"""The record size of a pre-blank entry: one that stands before a queue's first, never served."""
+
+NO_CUT: Final = (1 << 63) - 1
+
+
+def sound_entries(file: File, shelf: Shelf, cut: int) -> int:
+    """Return how many entries at the front of a file are whole, ordered and below the cut."""
+    good, step = -1, 1  # The last window known to be good; searched by doubling steps,
+    bad = -(-shelf.file_entries // WINDOW_ENTRIES)  # then by halving.
+    partial = 0
+    while good + 1 < bad:
+        probe = good + step if step and good + step < bad else (good + bad) // 2
+        count, whole = _judge(file, shelf, probe, cut)
+        if whole:
+            good, step = probe, step * 2
+        else:
+            bad, step, partial = probe, 0, count
+    return min(bad * WINDOW_ENTRIES + partial, shelf.file_entries)
+
+
+def _judge(file: File, shelf: Shelf, window: int, cut: int) -> tuple[int, bool]:
+    """Return how many good entries a window starts with, and whether all of it is good."""
+    size = shelf.entry_size
+    start = window * WINDOW_ENTRIES
+    expected = min(WINDOW_ENTRIES, shelf.file_entries - start)
+    data = file.read(expected * size, start * size)
+    least = count = 0
+    whole = len(data) // size * size
+    for physical_offset, record_size in shelf.heads.iter_unpack(data[:whole]):
+        if record_size <= 0 or not least <= physical_offset < cut:
+            break
+        if record_size != BLANK_SIZE:
+            least = physical_offset + record_size
+        count += 1
+    return count, count == expected
