@@ -1,4 +1,4 @@
-"""Each captured request gets the answer that Apache RocketMQ 5.5.0 gave.
+"""Each captured request of data gets the answer that Apache RocketMQ 5.5.0 gave.
 
 What differs, and why, stands in docs/compatibility.md.
 """
@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from tests.broker.captured import ANSWERED, ASKED, command_of
 from tests.broker.running import config_of, send_request
+from tests.broker.test_replay_admin import DATA_CODES
 from tests.broker.wired import Wired
 from tests.crash.disk import SimulatedFileSystem
-from tests.proto.wire_vectors import VECTORS, Vector
+from tests.proto.wire_vectors import Vector
 
-from cometmq.broker.dispatch import TABLE
 from cometmq.proto.bodies import (
     ConsumerData,
     HeartbeatData,
@@ -26,19 +27,6 @@ from cometmq.proto.bodies import (
 from cometmq.proto.bodies.enums import ConsumeType, MessageModel
 from cometmq.proto.codes import RequestCode
 from cometmq.proto.command import ONEWAY_FLAG, Command
-from cometmq.proto.frame import FrameParser
-from cometmq.proto.header_codecs import HEADER_CODECS
-
-ASKED = {
-    vector.said["exchange"]: vector
-    for vector in VECTORS
-    if vector.said["direction"] == "client->broker" and vector.said["requestCode"] in TABLE
-}
-ANSWERED = {
-    vector.said["exchange"]: vector
-    for vector in VECTORS
-    if vector.said["direction"] == "broker->client" and vector.said["kind"] == "response"
-}
 
 UNSERVED = {
     "310-4", "310-5", "310-6", "310-7", "310-8", "310-25", "310-27", "310-28", "310-32", "310-33",
@@ -52,15 +40,13 @@ UNSERVED = {
 OTHER_REMARKS = {"310-13", "310-15", "310-16", "10-3", "320-4", "11-45", "30-4", "30-5", "33-2",
                  "34-8", "38-4", "46-2", "46-3", "46-5"}  # fmt: skip
 TOPICS = {"T_norm": 2, "T_delay": 1, "T_order": 4, "T_trans": 1, "T_rr": 1, "T_bcq": 1, "T_sql": 1}
-EXCHANGES = [e for e in ASKED if e in ANSWERED and e not in UNSERVED]
-
-
-def command_of(vector: Vector) -> Command:
-    parser = FrameParser()
-    parser.receive_data(vector.frame)
-    found = parser.next_frame()
-    assert found is not None
-    return HEADER_CODECS[found[0]].decode(found[1], found[2], 1024)
+EXCHANGES = [
+    exchange
+    for exchange, vector in ASKED.items()
+    if exchange in ANSWERED
+    and exchange not in UNSERVED
+    and vector.said["requestCode"] in DATA_CODES
+]
 
 
 @pytest.fixture

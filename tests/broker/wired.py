@@ -62,13 +62,13 @@ class Wired:
     ) -> None:
         self.soon: list[Callable[[], None]] = []
         self.now_ms = 1_700_000_000_000
-        self.changes = 0
+        self.changed: list[str] = []
         self.broker = Broker(
             config,
             RealFileSystem() if filesystem is None else filesystem,
             address=Host("127.0.0.1", config.listen_port),
             call_soon_threadsafe=self.soon.append,
-            topics_changed=self._count_change,
+            topic_changed=self.changed.append,
             unsaved=lambda: None,
             store_changed=lambda: None,
             now_ms=lambda: self.now_ms,
@@ -80,9 +80,6 @@ class Wired:
         self._ports = 0
         self.save()
 
-    def _count_change(self) -> None:
-        self.changes += 1
-
     def connect(self, *, vip: bool = False) -> WiredPeer:
         """Open a connection."""
         self._ports += 1
@@ -93,11 +90,12 @@ class Wired:
         return peer
 
     def save(self) -> None:
-        """Save what has changed, as the daemon does."""
+        """Save what has changed and tell the name servers, as the daemon does."""
         for table in filter(lambda table: table.is_changed, self.broker.tables):
             version, snapshot = table.begin_save()
             table.write(snapshot)
             self.broker.saved(table, version)
+        self.broker.told(self.broker.state.topics.file.version)
         self.turn()
 
     def sync(self) -> None:

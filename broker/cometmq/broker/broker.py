@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cometmq.broker.acknowledgements import Acknowledgements
+from cometmq.broker.changes import Changes
 from cometmq.broker.cold_reads import ColdReads
 from cometmq.broker.consumers import Consumers, Producers
 from cometmq.broker.dispatch import dispatch
@@ -64,7 +66,7 @@ class Broker:
         *,
         address: Host,
         call_soon_threadsafe: Callable[[Callable[[], None]], object],
-        topics_changed: Callable[[], None],
+        topic_changed: Callable[[str], None],
         unsaved: Callable[[], None],
         store_changed: Callable[[], None],
         now_ms: Callable[[], int],
@@ -74,24 +76,17 @@ class Broker:
         """Open the store and the tables, or raise a `StoreFilesError` or an `OSError`.
 
         `address` is what clients are told, with the port that is really listened on.
-        `topics_changed` is called when name servers should be told, `unsaved` when a table should
-        be saved, `store_changed` from a thread when `synced` should be called. Without `threads`
-        the store does nothing in the background until its `run_jobs`.
+        `topic_changed` is called with each topic that name servers should be told of, `unsaved`
+        when a table should be saved, `store_changed` from a thread when `synced` should be called.
+        Without `threads` the store does nothing in the background until its `run_jobs`.
         """
         host = pack_host(address.address, address.port)
         traffic = Traffic(flows_max=config.flows_max, now_ms=elapsed_ms())
-        topics = Topics(config, filesystem, traffic, on_change=topics_changed, on_unsaved=unsaved)
+        topics = Topics(config, filesystem, traffic, on_change=topic_changed, on_unsaved=unsaved)
         groups = Groups(config, filesystem, on_unsaved=unsaved)
-        offsets = ConsumerOffsets(config, filesystem)
-        self.store = MessageStore.open(
-            config.store_path,
-            replace(config.store, store_host=host),
-            now_ms=now_ms(),
-            filesystem=filesystem,
-            is_batch_topic=topics.is_batch,
-            on_change=store_changed,
-            threads=threads,
-        )
+        offsets = ConsumerOffsets(config, filesystem, on_unsaved=unsaved)
+        open_store = partial(MessageStore.open, on_change=store_changed, threads=threads)
+        self.store = _opened(open_store, config, filesystem, topics, host, now_ms())
         # Behind the store's lock: two brokers must not write one table.
         topics.load(now_ms())
         groups.load()
@@ -115,10 +110,12 @@ class Broker:
             producers=Producers(config.clients_max),
             acknowledgements=self.acknowledgements,
             send_answers=SendAnswers(config, host),
+            changes=Changes(topics.file, elapsed_ms=elapsed_ms),
             long_polling=self.long_polling,
             cold_reads=ColdReads(self.store, call_soon_threadsafe),
             traffic=traffic,
             unique_ids=UniqueIds(host[:-4], os.getpid(), now_ms() & 0x7FFFFFFF),
+            address=address,
             store_host=host,
             stored_properties=_stored_properties(config),
             now_ms=now_ms,
@@ -155,12 +152,18 @@ class Broker:
         """Note that a table is saved, and answer what waited for it."""
         table.saved(version)
         self.acknowledgements.release()
+        self.state.changes.release()
+
+    def told(self, version: int) -> None:
+        """Note up to which version of the table of topics the name servers were told."""
+        self.state.changes.told(version)
 
     def tick(self, elapsed_ms: int) -> None:
         """Answer what has waited long enough, and let silent clients go."""
         self.acknowledgements.tick(elapsed_ms)
         self.long_polling.tick(elapsed_ms)
         self.state.traffic.tick(elapsed_ms)
+        self.state.changes.tick(elapsed_ms)
 
     def expire_clients(self, elapsed_ms: int) -> None:
         """Let go the clients that fell silent."""
@@ -186,6 +189,24 @@ class Broker:
         """The tables that are saved, in the order in which they should be."""
         state = self.state
         return (state.topics.file, state.groups.file, state.offsets.file)
+
+
+def _opened(
+    open_store: Callable[..., MessageStore],
+    config: BrokerConfig,
+    filesystem: FileSystem,
+    topics: Topics,
+    host: bytes,
+    now_ms: int,
+) -> MessageStore:
+    """Open the store of a broker at this packed address."""
+    return open_store(
+        config.store_path,
+        replace(config.store, store_host=host),
+        now_ms=now_ms,
+        filesystem=filesystem,
+        is_batch_topic=topics.is_batch,
+    )
 
 
 def _stored_properties(config: BrokerConfig) -> bytes:

@@ -100,6 +100,18 @@ class Consumers:
         changed = group.subscribe(data.subscription_data_set)
         return changed or not known
 
+    def __iter__(self) -> Iterator[ConsumerGroup]:
+        return iter(self._groups.values())
+
+    def groups_of(self, topic: str) -> list[str]:
+        """The groups that subscribe to a topic."""
+        return [group.name for group in self if topic in group.subscriptions]
+
+    def subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        """What a group wants of a topic; None when it is not there or wants nothing."""
+        found = self._groups.get(group)
+        return None if found is None else found.subscriptions.get(topic)
+
     def fingerprint(self, peer: Peer) -> int | None:
         """The fingerprint of the peer's last heartbeat with one; None for a stranger."""
         for name in self._of_peer.get(peer, ()):

@@ -17,7 +17,7 @@ import trio
 
 from cometmq.broker.broker import DAILY_BREAD, Broker
 from cometmq.broker.errors import BrokerError
-from cometmq.broker.registration import Registration
+from cometmq.broker.registration import NameServer, Registration
 from cometmq.net import Peers, listen_on, loop as loop_driver, parse_addresses
 from cometmq.net.guest import on_loop, repeat_on_loop
 from cometmq.net.listener import address_of
@@ -40,6 +40,9 @@ few turns left behind is done in one go for less."""
 TICK_SECONDS: Final = 0.1
 SLOW_TICK_SECONDS: Final = 1.0
 SAVE_RETRY_SECONDS: Final = 1.0
+FIRST_REGISTRATION_SECONDS: Final = 5.0
+"""How long a start waits for name servers: one that does not answer is told later."""
+REGISTRATION_RETRY_SECONDS: Final = 2.0
 DRAIN_SECONDS: Final = 5.0
 """How long a shutdown waits for sends that wait for the disk."""
 
@@ -86,9 +89,9 @@ async def serve(
     """
     sockets = _listen(config)
     loop = asyncio.get_running_loop()
-    changed, unsaved = Bell(), Bell()
+    unsaved = Bell()
     try:
-        daemon = Daemon(config, sockets, loop, changed, unsaved)
+        daemon = Daemon(config, sockets, loop, unsaved)
     except BaseException:
         for each in sockets:
             each.close()
@@ -99,10 +102,9 @@ async def serve(
             nursery.start_soon(repeat_on_loop, daemon.keep_store)
             nursery.start_soon(repeat_on_loop, daemon.tick)
             nursery.start_soon(daemon.save_tables, unsaved)
-            nursery.start_soon(daemon.save_offsets)
+            nursery.start_soon(daemon.save_offsets, unsaved)
             nursery.start_soon(_every, SLOW_TICK_SECONDS, daemon.slow_tick)
-            await on_loop(daemon.registration.register())
-            nursery.start_soon(daemon.register, changed)
+            await daemon.start_registering(nursery)
             task_status.started(daemon.address)
             try:
                 await trio.sleep_forever()
@@ -141,17 +143,17 @@ class Daemon:
         config: BrokerConfig,
         sockets: list[socket.socket],
         loop: asyncio.AbstractEventLoop,
-        changed: Bell,
         unsaved: Bell,
     ) -> None:
         port = address_of(sockets[0]).port
         self.address = Host(config.advertise_address, port)
+        self._name_servers: list[NameServer] = []  # The broker's own topics come before them.
         self.broker = Broker(
             config,
             RealFileSystem(),
             address=self.address,
             call_soon_threadsafe=loop.call_soon_threadsafe,
-            topics_changed=changed.ring,
+            topic_changed=self._topic_changed,
             unsaved=unsaved.ring,
             store_changed=lambda: _wake(loop, self._store_changed),
             now_ms=now_ms,
@@ -172,8 +174,12 @@ class Daemon:
             address=self.address,
             call_soon=loop.call_soon,
             elapsed_ms=elapsed_ms(),
+            on_told=lambda: self.broker.told(self.registration.told_version),
         )
+        self._name_servers = self.registration.servers
+        self.broker.told(self.registration.told_version)
         self._config = config
+        self._saving = trio.Lock()
         self._is_closed = False
 
     def _store_changed(self) -> None:
@@ -203,36 +209,61 @@ class Daemon:
         self.broker.expire_clients(elapsed_ms)
 
     async def save_tables(self, unsaved: Bell) -> None:
-        """Save topics and groups as soon as they have changed."""
+        """Save as soon as something has changed that should not wait."""
         while True:
             await unsaved.wait()
-            for table in (self.broker.state.topics.file, self.broker.state.groups.file):
+            for table in self.broker.tables:
                 await self._save(table)
 
-    async def save_offsets(self) -> None:
+    async def save_offsets(self, unsaved: Bell) -> None:
         """Save consumer offsets now and then."""
         while True:
             await trio.sleep(self._config.save_interval_ms / 1000)
             self.broker.state.offsets.flush()
-            await self._save(self.broker.state.offsets.file)
+            unsaved.ring()
 
     async def _save(self, table: SavedTable) -> None:
-        while table.is_changed:
-            version, snapshot = table.begin_save()
-            try:
-                await trio.to_thread.run_sync(table.write, snapshot)
-            except OSError as error:
-                log.error("%s cannot be saved, tried again: %s", table.name, error)
-                await trio.sleep(SAVE_RETRY_SECONDS)
-            else:
-                self.broker.saved(table, version)
+        async with self._saving:  # A table is written by one thread at a time.
+            while table.is_changed:
+                version, snapshot = table.begin_save()
+                try:
+                    await trio.to_thread.run_sync(table.write, snapshot)
+                except OSError as error:
+                    log.error("%s cannot be saved, tried again: %s", table.name, error)
+                    await trio.sleep(SAVE_RETRY_SECONDS)
+                else:
+                    self.broker.saved(table, version)
 
-    async def register(self, changed: Bell) -> None:
-        """Register with the name servers at each change, and at intervals."""
+    def _topic_changed(self, topic: str) -> None:
+        for server in self._name_servers:
+            server.changed(topic)
+
+    async def start_registering(self, nursery: trio.Nursery) -> None:
+        """Begin to tell the name servers, and wait a while for the first time to be over."""
+        told = Bell()
+        for server in self._name_servers:
+            nursery.start_soon(self._register, server, told)
+        with trio.move_on_after(FIRST_REGISTRATION_SECONDS):
+            while any(server.told_version < 0 for server in self._name_servers):
+                await told.wait()
+
+    async def _register(self, server: NameServer, told: Bell) -> None:
+        """Tell one name server each change, and everything now and then."""
+        wake = Bell()
+        server.wake = wake.ring
+        renewal = 0.0
         while True:
-            with trio.move_on_after(self._config.register_interval_ms / 1000):
-                await changed.wait()
-            await on_loop(self.registration.register())
+            if trio.current_time() >= renewal:
+                server.renew()
+                renewal = trio.current_time() + self._config.register_interval_ms / 1000
+            await on_loop(server.tell())
+            told.ring()
+            if server.has_failed:
+                await trio.sleep(REGISTRATION_RETRY_SECONDS)
+                continue
+            with trio.move_on_at(renewal):
+                while not server.is_behind:
+                    await wake.wait()
 
     async def drain(self) -> None:
         """Take leave of the name servers, and answer the sends that wait."""

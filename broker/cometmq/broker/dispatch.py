@@ -10,7 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from cometmq.broker.errors import RequestError
-from cometmq.broker.handlers import consumer, offset, pull, query, send
+from cometmq.broker.handlers import (
+    consumer,
+    offset,
+    pull,
+    query,
+    send,
+    subscriptions,
+    topic_admin,
+    topic_stats,
+)
 from cometmq.broker.refusals import put_refusal
 from cometmq.proto.codes import RequestCode as Code, ResponseCode
 from cometmq.proto.errors import FieldError, RemoteProtocolError
@@ -43,16 +52,28 @@ TABLE: Mapping[int, Row] = {
     Code.QUERY_MESSAGE: Row(query.query_message),
     Code.QUERY_CONSUMER_OFFSET: Row(offset.query_consumer_offset),
     Code.UPDATE_CONSUMER_OFFSET: Row(offset.update_consumer_offset),
+    Code.UPDATE_AND_CREATE_TOPIC: Row(topic_admin.update_and_create_topic),
+    Code.UPDATE_AND_CREATE_TOPIC_LIST: Row(topic_admin.update_and_create_topic_list),
+    Code.GET_ALL_TOPIC_CONFIG: Row(topic_admin.get_all_topic_config),
     Code.SEARCH_OFFSET_BY_TIMESTAMP: Row(offset.search_offset_by_timestamp),
     Code.GET_MAX_OFFSET: Row(offset.get_max_offset),
     Code.GET_MIN_OFFSET: Row(offset.get_min_offset),
+    Code.GET_EARLIEST_MSG_STORETIME: Row(offset.get_earliest_store_time),
     Code.VIEW_MESSAGE_BY_ID: Row(query.view_message_by_id),
     Code.HEART_BEAT: Row(consumer.heart_beat),
     Code.UNREGISTER_CLIENT: Row(consumer.unregister_client),
     Code.GET_CONSUMER_LIST_BY_GROUP: Row(consumer.get_consumer_list_by_group),
     Code.CHECK_CLIENT_CONFIG: Row(consumer.check_client_config),
+    Code.GET_TOPIC_STATS_INFO: Row(topic_stats.get_topic_stats_info),
+    Code.DELETE_TOPIC_IN_BROKER: Row(topic_admin.delete_topic),
+    Code.QUERY_TOPIC_CONSUME_BY_WHO: Row(subscriptions.query_topic_consume_by_who),
+    Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: Row(topic_admin.get_system_topic_list),
     Code.SEND_MESSAGE_V2: Row(send.send_message_v2),
+    Code.CLEAN_UNUSED_TOPIC: Row(topic_admin.clean_unused_topic),
     Code.SEND_BATCH_MESSAGE: Row(send.send_message_v2),
+    Code.QUERY_TOPICS_BY_CONSUMER: Row(subscriptions.query_topics_by_consumer),
+    Code.QUERY_SUBSCRIPTION_BY_CONSUMER: Row(subscriptions.query_subscription_by_consumer),
+    Code.GET_TOPIC_CONFIG: Row(topic_admin.get_topic_config),
     Code.LITE_PULL_MESSAGE: Row(pull.pull_message, on_vip=False),
 }
 """What a broker serves; anything else is answered with code 3."""

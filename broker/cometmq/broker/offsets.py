@@ -2,6 +2,10 @@
 
 Commits change memory only: the file is written every `save_interval_ms` and at the end, as Apache
 does, so a process that is killed repeats the messages of the last seconds to their groups.
+
+An operator's reset is pending until the next pull of the queue has been answered with it: until
+then what the group's members commit is of the time before it, and does not count. Pending resets,
+and how far each queue was pulled, are of this process only.
 """
 
 from __future__ import annotations
@@ -14,6 +18,8 @@ from cometmq.store.errors import StoreFormatError
 from cometmq.store.tables import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
     from cometmq.broker.config import BrokerConfig
     from cometmq.store.filesystem import FileSystem
 
@@ -23,13 +29,23 @@ _SECTION: Final = "offsetTable"
 class ConsumerOffsets:
     """The offsets of all groups."""
 
-    def __init__(self, config: BrokerConfig, filesystem: FileSystem) -> None:
+    def __init__(
+        self, config: BrokerConfig, filesystem: FileSystem, *, on_unsaved: Callable[[], None]
+    ) -> None:
+        """`on_unsaved` is called for what should be saved at once."""
         self.file = SavedTable(
             filesystem, f"{config.store_path}/config", CONSUMER_OFFSETS, on_change=lambda: None
         )
+        self.resets: dict[tuple[str, str, int], int] = {}
+        """Pending resets by group, topic and queue; mostly there is none."""
+        self._on_unsaved = on_unsaved
         self._offsets_max = config.offsets_max
         self._count = 0
+        self._pulled_count = 0
         self._offsets: dict[tuple[str, str], dict[int, int]] = {}
+        self._pulled: dict[tuple[str, str], dict[int, int]] = {}
+        self._topics: dict[str, dict[str, None]] = {}
+        self._groups: dict[str, dict[str, None]] = {}
         self._changed: set[tuple[str, str]] = set()
 
     def load(self) -> None:
@@ -40,30 +56,130 @@ class ConsumerOffsets:
             for name, queues in tree.get(_SECTION, {}).items():
                 topic, _, group = name.partition("@")
                 kept = {int(queue): int(offset) for queue, offset in queues.items()}
-                self._offsets[group, topic] = kept
-                self._count += len(kept)
+                self._add(group, topic, kept)
                 self.file.put(_SECTION, name, kept)
         except (AttributeError, TypeError, ValueError) as error:
             raise StoreFormatError(f"{CONSUMER_OFFSETS}: {error}") from error
         self.file.loaded()
 
+    # One queue of one group.
+
     def find(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return where a group goes on in a queue, None where it has not been."""
+        if self.resets and (reset := self.resets.get((group, topic, queue_id))) is not None:
+            return reset
         queues = self._offsets.get((group, topic))
         return None if queues is None else queues.get(queue_id)
 
-    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Note where a group goes on. Beyond `offsets_max` a new queue is not noted."""
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        """Note where a group goes on; False, and nothing done, while a reset is pending.
+
+        Beyond `offsets_max` a new queue is not noted.
+        """
+        if self.resets and (group, topic, queue_id) in self.resets:
+            return False
         key = (group, topic)
         queues = self._offsets.get(key)
         if queues is None or queue_id not in queues:
             if self._count >= self._offsets_max:
-                return
-            self._count += 1
+                return True
             if queues is None:
-                queues = self._offsets[key] = {}
+                queues = self._add(group, topic, {})
+            self._count += 1
         queues[queue_id] = offset
         self._changed.add(key)
+        return True
+
+    def pulled(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return up to where a group has pulled a queue, None where this process does not know."""
+        queues = self._pulled.get((group, topic))
+        return None if queues is None else queues.get(queue_id)
+
+    def note_pull(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Note up to where a group has pulled. Beyond `offsets_max` a new queue is not noted."""
+        queues = self._pulled.get((group, topic))
+        if queues is None or queue_id not in queues:
+            if self._pulled_count >= self._offsets_max:
+                return
+            self._pulled_count += 1
+            if queues is None:
+                queues = self._pulled[group, topic] = {}
+        queues[queue_id] = offset
+
+    # Many queues.
+
+    def of(self, group: str, topic: str) -> Mapping[int, int]:
+        """Return where a group goes on, by queue."""
+        return self._offsets.get((group, topic), {})
+
+    def topics_of(self, group: str) -> tuple[str, ...]:
+        """Return the topics of which a group has offsets."""
+        return tuple(self._topics.get(group, ()))
+
+    def groups_of(self, topic: str) -> tuple[str, ...]:
+        """Return the groups that have offsets of a topic."""
+        return tuple(self._groups.get(topic, ()))
+
+    def __iter__(self) -> Iterator[tuple[str, str, Mapping[int, int]]]:
+        """Walk all offsets: group, topic, and the offsets by queue."""
+        for (group, topic), queues in self._offsets.items():
+            yield group, topic, queues
+
+    # What operators do.
+
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Have a group go on elsewhere, from its next pull on."""
+        key = (group, topic, queue_id)
+        self.resets.pop(key, None)
+        self.commit(group, topic, queue_id, offset)
+        if queue_id in self.of(group, topic):
+            self.resets[key] = offset
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return a pending reset, for who is being told of it: it is not pending any more."""
+        return self.resets.pop((group, topic, queue_id), None)
+
+    def copy(self, source: str, target: str, topic: str) -> None:
+        """Have one group go on where another does."""
+        for queue_id, offset in tuple(self.of(source, topic).items()):
+            self.commit(target, topic, queue_id, offset)
+
+    def forget_topic(self, topic: str) -> None:
+        """Forget all offsets of a topic."""
+        groups = {*self.groups_of(topic), *(key[0] for key in self._pulled if key[1] == topic)}
+        for group in groups:
+            self._forget(group, topic)
+
+    def forget_group(self, group: str) -> None:
+        """Forget all offsets of a group."""
+        topics = {*self.topics_of(group), *(key[1] for key in self._pulled if key[0] == group)}
+        for topic in topics:
+            self._forget(group, topic)
+
+    def _add(self, group: str, topic: str, queues: dict[int, int]) -> dict[int, int]:
+        self._offsets[group, topic] = queues
+        self._count += len(queues)
+        if "@" not in group:  # As `g@broadcast`, under which Apache keeps what is no group's.
+            self._topics.setdefault(group, {})[topic] = None
+            self._groups.setdefault(topic, {})[group] = None
+        return queues
+
+    def _forget(self, group: str, topic: str) -> None:
+        self._pulled_count -= len(self._pulled.pop((group, topic), ()))
+        queues = self._offsets.pop((group, topic), None)
+        if queues is None:
+            return
+        self._count -= len(queues)
+        for table, first, second in ((self._topics, group, topic), (self._groups, topic, group)):
+            names = table.get(first, {})
+            names.pop(second, None)
+            if not names:
+                table.pop(first, None)
+        for queue_id in queues:
+            self.resets.pop((group, topic, queue_id), None)
+        self._changed.discard((group, topic))
+        self.file.discard(_SECTION, f"{topic}@{group}")
+        self._on_unsaved()
 
     def flush(self) -> None:
         """Put what has changed into the table that is saved."""

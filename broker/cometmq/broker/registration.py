@@ -1,7 +1,13 @@
-"""Telling the name servers: which topics this broker serves, over a connection that stays open.
+"""Telling the name servers: which topics this broker serves, over connections that stay open.
 
-A name server forgets a broker whose connection ends, so there is one to each, kept for the broker's
-whole life and made anew when it is lost. One that is down holds up no other.
+How it works. To each name server there is a `NameServer`, with a connection for the broker's whole
+life, because a name server forgets a broker whose connection ends. It knows which topics have
+changed since this server was told, and `tell` says just those: to tell ten thousand topics of each
+one that a send makes would take a quarter of an hour. All topics are told to a server that is new,
+that was lost, that failed to answer, and once every `register_interval_ms`.
+
+A server that is down holds up no other, and no change is lost on it: it is told everything when it
+is back.
 """
 
 from __future__ import annotations
@@ -29,10 +35,174 @@ log = logging.getLogger(__name__)
 CONNECT_TIMEOUT_MS: Final = 3_000
 CALL_TIMEOUT_MS: Final = 24_000
 GOODBYE_TIMEOUT_MS: Final = 1_000
+EVERYTHING: Final = 1 << 62
+"""The version that is told when there is nobody to tell."""
 
 
-class _NothingAsked:
-    """The owner of our connections to name servers, which ask nothing of a broker."""
+class NameServer:
+    """One name server, and what it has to be told."""
+
+    def __init__(self, host: Host, registration: Registration) -> None:
+        self.host = host
+        self.wake: Callable[[], None] = lambda: None
+        """Called when there is something to tell."""
+        self.has_failed = False
+        """Whether the last time did not work."""
+        self.told_version = -1
+        """The version of the table of topics that it was tried to be told of."""
+        self._registration = registration
+        self._changed: set[str] = set()
+        self._needs_all = True
+        self._peer: LoopPeer | None = None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is something to tell."""
+        return self._needs_all or bool(self._changed)
+
+    def changed(self, topic: str) -> None:
+        """Note that it has to be told of a topic."""
+        self._changed.add(topic)
+        self.wake()
+
+    def renew(self) -> None:
+        """Note that it is time to tell it everything."""
+        self._needs_all = True
+
+    async def tell(self) -> bool:
+        """Tell it what it has to know; whether that worked."""
+        registration = self._registration
+        version = registration.topics.file.version
+        try:
+            peer = await self._connected()
+            request = self._request()
+            response = await peer.call(request, timeout_ms=CALL_TIMEOUT_MS)
+        except NetError as error:
+            problem: str | None = str(error)
+        else:
+            is_well = response.code == ResponseCode.SUCCESS
+            problem = None if is_well else f"code {response.code}: {response.remark}"
+        self._note(problem)
+        self.told_version = version
+        registration.on_told()
+        return problem is None
+
+    async def _connected(self) -> LoopPeer:
+        peer = self._peer
+        if peer is None or peer.closed_because is not None:
+            self._needs_all = True
+            peer = self._peer = await connect(
+                self._registration.peers,
+                self.host,
+                timeout_ms=CONNECT_TIMEOUT_MS,
+                offer_messagepack=False,
+            )
+        return peer
+
+    def _request(self) -> Command:
+        """Make the request that says what is to be said, and take it for said."""
+        topics = None if self._needs_all else self._changed
+        self._needs_all = False
+        self._changed = set()
+        return self._registration.request(topics)
+
+    def _note(self, problem: str | None) -> None:
+        if problem is None:
+            if self.has_failed:
+                log.info("registered at name server %s again", self.host)
+        else:
+            self._needs_all = True
+            if not self.has_failed:  # One line until it works again.
+                log.warning("not registered at name server %s: %s; going on", self.host, problem)
+        self.has_failed = problem is not None
+
+    def lost(self, peer: Peer) -> None:
+        """Note that a connection is gone: who was at its other end has forgotten this broker."""
+        if peer is self._peer and not self._registration.is_over:
+            self._needs_all = True
+            self.wake()
+
+    async def say_goodbye(self, request: Command) -> None:
+        """Take leave, if it is there."""
+        peer = self._peer
+        if peer is None or peer.closed_because is not None:
+            return
+        try:
+            await peer.call(request, timeout_ms=GOODBYE_TIMEOUT_MS)
+        except NetError as error:
+            log.info("name server %s did not hear the goodbye: %s", self.host, error)
+        peer.close("the broker stops")
+
+
+class Registration:
+    """This broker at all of its name servers. Everything is awaited on the loop."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: Topics,
+        servers: Sequence[Host],
+        *,
+        address: Host,
+        call_soon: Callable[[Callable[[], None]], object],
+        elapsed_ms: int,
+        on_told: Callable[[], None],
+    ) -> None:
+        """`address` is what clients connect to; `on_told` is called when `told_version` may grow.
+
+        The owner tells each of `servers` what has changed, and when to `tell` it.
+        """
+        self.peers = Peers(self, config.limits, call_soon=call_soon, now_ms=elapsed_ms)
+        self.topics = topics
+        self.on_told = on_told
+        self.is_over = False
+        self.servers = [NameServer(server, self) for server in servers]
+        self._config = config
+        self._address = address
+
+    @property
+    def told_version(self) -> int:
+        """The version of the table of topics that all servers know which are there."""
+        there = (server.told_version for server in self.servers if not server.has_failed)
+        return min(there, default=EVERYTHING)
+
+    def request(self, names: set[str] | None) -> Command:
+        """Make the request that tells of these topics, of all if there are none named."""
+        config = self._config
+        topics = self.topics
+        if names is None:
+            configs = topics.configs()
+        else:  # What is deleted is not told: operators delete it at each server.
+            found = [topics.find(name) for name in names]
+            configs = {topic.config.topic_name: topic.config for topic in found if topic}
+        table = TopicConfigTable(data_version=topics.data_version, topic_config_table=configs)
+        body = RegisterBrokerBody(topic_config_serialize_wrapper=table).encode()
+        header = RegisterBroker(
+            broker_name=config.broker_name,
+            cluster_name=config.cluster_name,
+            broker_addr=str(self._address),
+            broker_id=config.broker_id,
+            ha_server_addr=str(Host(self._address.address, self._address.port + 1)),
+            enable_acting_master=False,
+            body_crc32=crc32(body) & CRC_MASK,
+        )
+        return Command.request(RequestCode.REGISTER_BROKER, header, body=body)
+
+    async def unregister(self) -> None:
+        """Take leave of each name server that is there."""
+        self.is_over = True
+        config = self._config
+        header = UnregisterBroker(
+            broker_name=config.broker_name,
+            broker_addr=str(self._address),
+            cluster_name=config.cluster_name,
+            broker_id=config.broker_id,
+        )
+        request = Command.request(RequestCode.UNREGISTER_BROKER, header)
+        for server in self.servers:
+            await server.say_goodbye(request)
+
+    # What `net` asks of an owner: name servers ask nothing of a broker.
 
     def handle(self, request: Command, peer: Peer) -> Command | Later:  # noqa: ARG002  # Owner's
         """Refuse whatever it is."""
@@ -50,95 +220,6 @@ class _NothingAsked:
         """Nothing is kept of a connection."""
 
     def closed(self, peer: Peer) -> None:
-        """Nothing is kept of a connection."""
-
-
-class Registration:
-    """This broker at all of its name servers. Everything is awaited on the loop."""
-
-    def __init__(
-        self,
-        config: BrokerConfig,
-        topics: Topics,
-        servers: Sequence[Host],
-        *,
-        address: Host,
-        call_soon: Callable[[Callable[[], None]], object],
-        elapsed_ms: int,
-    ) -> None:
-        """`address` is what clients are told to connect to."""
-        self.peers = Peers(_NothingAsked(), config.limits, call_soon=call_soon, now_ms=elapsed_ms)
-        self._config = config
-        self._topics = topics
-        self._servers = servers
-        self._address = address
-        self._open: dict[Host, LoopPeer] = {}
-        self._failing: set[Host] = set()
-
-    async def register(self) -> int:
-        """Register with each name server; returns with how many it worked."""
-        request = self._request()
-        return sum([await self._say(server, request) for server in self._servers])
-
-    def _request(self) -> Command:
-        config = self._config
-        table = TopicConfigTable(
-            data_version=self._topics.data_version, topic_config_table=self._topics.configs()
-        )
-        body = RegisterBrokerBody(topic_config_serialize_wrapper=table).encode()
-        header = RegisterBroker(
-            broker_name=config.broker_name,
-            cluster_name=config.cluster_name,
-            broker_addr=str(self._address),
-            broker_id=config.broker_id,
-            ha_server_addr=str(Host(self._address.address, self._address.port + 1)),
-            enable_acting_master=False,
-            body_crc32=crc32(body) & CRC_MASK,
-        )
-        return Command.request(RequestCode.REGISTER_BROKER, header, body=body)
-
-    async def _say(self, server: Host, request: Command) -> bool:
-        try:
-            peer = await self._peer(server)
-            response = await peer.call(request, timeout_ms=CALL_TIMEOUT_MS)
-        except NetError as error:
-            self._note_failure(server, str(error))
-            return False
-        if response.code != ResponseCode.SUCCESS:
-            self._note_failure(server, f"code {response.code}: {response.remark}")
-            return False
-        if server in self._failing:
-            self._failing.discard(server)
-            log.info("registered at name server %s again", server)
-        return True
-
-    def _note_failure(self, server: Host, problem: str) -> None:
-        if server not in self._failing:  # One line until it works again.
-            self._failing.add(server)
-            log.warning("not registered at name server %s: %s; going on", server, problem)
-
-    async def _peer(self, server: Host) -> LoopPeer:
-        peer = self._open.get(server)
-        if peer is None or peer.closed_because is not None:
-            peer = await connect(
-                self.peers, server, timeout_ms=CONNECT_TIMEOUT_MS, offer_messagepack=False
-            )
-            self._open[server] = peer
-        return peer
-
-    async def unregister(self) -> None:
-        """Take leave of each name server that is there."""
-        config = self._config
-        header = UnregisterBroker(
-            broker_name=config.broker_name,
-            broker_addr=str(self._address),
-            cluster_name=config.cluster_name,
-            broker_id=config.broker_id,
-        )
-        request = Command.request(RequestCode.UNREGISTER_BROKER, header)
-        for peer in self._open.values():
-            try:
-                await peer.call(request, timeout_ms=GOODBYE_TIMEOUT_MS)
-            except NetError as error:
-                log.info("name server %s did not hear the goodbye: %s", peer.host, error)
-            peer.close("the broker stops")
+        """Have the server at its other end told everything again."""
+        for server in self.servers:
+            server.lost(peer)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cometmq.broker.acknowledgements import Acknowledgements
+    from cometmq.broker.changes import Changes
     from cometmq.broker.cold_reads import ColdReads
     from cometmq.broker.config import BrokerConfig
     from cometmq.broker.consumers import Consumers, Producers
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from cometmq.broker.topics import Topics
     from cometmq.broker.traffic import Traffic
     from cometmq.net import Peer
+    from cometmq.proto.host import Host
     from cometmq.proto.message_id import UniqueIds
     from cometmq.store.message_store import MessageStore
 
@@ -38,10 +40,13 @@ class State:
     producers: Producers
     acknowledgements: Acknowledgements
     send_answers: SendAnswers
+    changes: Changes
     long_polling: LongPolling
     cold_reads: ColdReads
     traffic: Traffic
     unique_ids: UniqueIds
+    address: Host
+    """Where clients connect to."""
     store_host: bytes
     """The packed address that records and offset message ids name."""
     stored_properties: bytes

@@ -29,11 +29,17 @@ SYSTEM_TOPICS: Final = frozenset(
         "TRANS_CHECK_MAX_TIME_TOPIC",
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
+        "CHECKPOINT_TOPIC",
     }
 )
 """Beside those that begin with `SYSTEM_PREFIX`."""
 
-CLOSED_TOPICS: Final = SYSTEM_TOPICS - {TEMPLATE, "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC"}
+CLOSED_TOPICS: Final = SYSTEM_TOPICS - {
+    TEMPLATE,
+    "BenchmarkTest",
+    "RMQ_SYS_TRACE_TOPIC",
+    "CHECKPOINT_TOPIC",
+}
 """Clients may not send to these: only the broker itself writes there."""
 
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
@@ -69,11 +75,16 @@ def group_problem(name: str) -> str | None:
     return None
 
 
-def is_system_topic(name: str) -> bool:
-    """Whether a topic belongs to the broker: users can neither change nor delete it."""
-    return name in SYSTEM_TOPICS or name.startswith(SYSTEM_PREFIX)
-
-
 def retry_topic(group: str) -> str:
     """Return the topic of what a group is to consume again."""
     return RETRY_PREFIX + group
+
+
+def dead_letter_topic(group: str) -> str:
+    """Return the topic of what a group is not given again."""
+    return DLQ_PREFIX + group
+
+
+def pop_retry_topics(topic: str, group: str) -> tuple[str, str]:
+    """Return the topics of what a group is to pop again of one topic: of 5.2 on, and of before."""
+    return f"{RETRY_PREFIX}{group}+{topic}", f"{RETRY_PREFIX}{group}_{topic}"

@@ -12,12 +12,19 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from cometmq.broker.saved_table import SavedTable
-from cometmq.broker.topic_names import CLOSED_TOPICS, RETRY_PREFIX, TEMPLATE, topic_problem
+from cometmq.broker.topic_names import (
+    CLOSED_TOPICS,
+    RETRY_PREFIX,
+    SYSTEM_PREFIX,
+    SYSTEM_TOPICS,
+    TEMPLATE,
+    topic_problem,
+)
 from cometmq.proto.bodies import DataVersion, TopicConfig, TopicConfigTable
 from cometmq.store.tables import TOPICS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from cometmq.broker.config import BrokerConfig
     from cometmq.broker.traffic import Flow, Traffic
@@ -87,10 +94,10 @@ class Topics:
         filesystem: FileSystem,
         traffic: Traffic,
         *,
-        on_change: Callable[[], None],
+        on_change: Callable[[str], None],
         on_unsaved: Callable[[], None],
     ) -> None:
-        """`on_change` is called at each change, `on_unsaved` when there is something to save."""
+        """`on_change` is told each topic that changes, `on_unsaved` that there is work for it."""
         folder = f"{config.store_path}/config"
         self.file = SavedTable(filesystem, folder, TOPICS, on_change=on_unsaved)
         self.data_version = DataVersion()
@@ -99,6 +106,8 @@ class Topics:
         self._on_change = on_change
         self._topics: dict[str, Topic] = {}
         self.find = self._topics.get
+        self.system_names: Final = SYSTEM_TOPICS | {each.topic_name for each in self._own()}
+        """The topics that users can neither change nor delete."""
 
     def load(self, now_ms: int) -> None:
         """Read the file, and add the broker's own topics where they are missing.
@@ -115,6 +124,10 @@ class Topics:
         for config in self._own():
             if config.topic_name not in self._topics:
                 self.put(config, now_ms)
+
+    def is_system(self, name: str) -> bool:
+        """Whether a topic is the broker's own: users can neither change nor delete it."""
+        return name in self.system_names or name.startswith(SYSTEM_PREFIX)
 
     def _own(self) -> Iterator[TopicConfig]:
         config = self._config
@@ -144,6 +157,10 @@ class Topics:
         """All configurations by name."""
         return {name: topic.config for name, topic in self._topics.items()}
 
+    def names(self) -> Iterable[str]:
+        """All names."""
+        return self._topics.keys()
+
     def is_batch(self, name: str) -> bool:
         """Whether the batches of a topic stay one record."""
         topic = self._topics.get(name)
@@ -154,7 +171,7 @@ class Topics:
         topic = self._topics[config.topic_name] = self._topic_of(config)
         self._count(now_ms)
         self.file.put(_SECTION, config.topic_name, config)
-        self._on_change()
+        self._on_change(config.topic_name)
         return topic
 
     def discard(self, name: str, now_ms: int) -> None:
@@ -163,7 +180,7 @@ class Topics:
             self._traffic.forget_topic(name)
             self._count(now_ms)
             self.file.discard(_SECTION, name)
-            self._on_change()
+            self._on_change(name)
 
     def _topic_of(self, config: TopicConfig) -> Topic:
         return topic_of(config, self._traffic.put_flow(config.topic_name))
@@ -180,7 +197,9 @@ class Topics:
     ) -> Topic | None:
         """Make the topic of a send after a template; None when the template allows none."""
         template = self._topics.get(template_name)
-        if template is None or not template.config.perm & INHERIT or not self._has_room(name):
+        if template is None or not template.config.perm & INHERIT:
+            return None
+        if not self.has_room or topic_problem(name) is not None:
             return None
         like = template.config
         queues = max(0, min(queue_nums, like.write_queue_nums))
@@ -197,12 +216,14 @@ class Topics:
     def make_derived(self, name: str, queue_nums: int, now_ms: int) -> Topic | None:
         """Find or make the retry or dead-letter topic of a group; None when there is no room."""
         topic = self._topics.get(name)
-        if topic is not None or not self._has_room(name):
+        if topic is not None or not self.has_room or topic_problem(name) is not None:
             return topic
         return self.put(_topic(name, queue_nums), now_ms)
 
-    def _has_room(self, name: str) -> bool:
-        return len(self._topics) < self._config.topics_max and topic_problem(name) is None
+    @property
+    def has_room(self) -> bool:
+        """Whether one more can be made."""
+        return len(self._topics) < self._config.topics_max
 
 
 def _topic(name: str, queues: int, perm: int = READ | WRITE) -> TopicConfig:

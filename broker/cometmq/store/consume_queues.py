@@ -134,6 +134,10 @@ class ConsumeQueues:
         disk.unsynced_files, disk.unsynced_directories = set(), set()
         return unsynced
 
+    def topics(self) -> set[str]:
+        """Return the topics that have a queue."""
+        return {*self.simple.topics(), *self.batch.topics()}
+
     # The two ends of the log
 
     def truncate(self, physical_offset: int) -> None:

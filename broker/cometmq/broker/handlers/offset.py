@@ -1,13 +1,15 @@
-"""Offsets: where a group goes on (14, 15), and where a queue begins and ends (29, 30, 31)."""
+"""Offsets: where a group goes on (14, 15), and where a queue begins and ends (29 to 32)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from cometmq.broker.errors import RequestError
-from cometmq.net import LATER
+from cometmq.broker.handlers.reading import StoreTimes, answered
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.commands.offset import (
+    GetEarliestMsgStoretime,
+    GetEarliestMsgStoretimeResponse,
     GetMaxOffset,
     GetMinOffset,
     OffsetResponse,
@@ -21,6 +23,8 @@ from cometmq.store.consume_queue import Boundary
 from cometmq.store.reading import ReadStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cometmq.broker.cold_reads import Fetched
     from cometmq.broker.session import Session, State
     from cometmq.net import Later
@@ -72,8 +76,11 @@ def update_consumer_offset(request: Command, session: Session) -> Command:
         )
     if state.topics.find(header.topic) is None:
         raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
-    state.offsets.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
-    return request.answer(ResponseCode.SUCCESS)
+    is_taken = state.offsets.commit(
+        header.consumer_group, header.topic, header.queue_id, header.commit_offset
+    )
+    remark = None if is_taken else "Offset has been previously reset"
+    return request.answer(ResponseCode.SUCCESS, remark=remark)
 
 
 def _null(request: Command, error: FieldError) -> Exception:
@@ -108,22 +115,26 @@ def search_offset_by_timestamp(request: Command, session: Session) -> Command | 
     boundary = Boundary.UPPER if is_upper else Boundary.LOWER
     store = session.state.store
 
-    def search(fetched: Fetched) -> Command | Later:
+    def search(fetched: Fetched) -> Command | Sequence[Cold]:
         found = store.offset_by_time(
             header.topic, header.queue_id, header.timestamp, boundary, fetched
         )
-        if not isinstance(found, Cold):
-            return request.answer(ResponseCode.SUCCESS, OffsetResponse(found))
-        session.state.cold_reads.fetch([found], lambda more: go_on([*fetched, *more]), failed)
-        return LATER
+        if isinstance(found, Cold):
+            return [found]
+        return request.answer(ResponseCode.SUCCESS, OffsetResponse(found))
 
-    def go_on(fetched: Fetched) -> None:
-        response = search(fetched)
-        if response is not LATER:
-            session.peer.answer(request, response)
+    return answered(request, session, search)
 
-    def failed(error: OSError) -> None:
-        remark = f"a read failed: {error}"
-        session.peer.answer(request, request.answer(ResponseCode.SYSTEM_ERROR, remark=remark))
 
-    return search(())
+def get_earliest_store_time(request: Command, session: Session) -> Command | Later:
+    """32: when the first message of a queue was stored."""
+    header = request.read(GetEarliestMsgStoretime)
+
+    def look(fetched: Fetched) -> Command | Sequence[Cold]:
+        times = StoreTimes(session.state.store, fetched)
+        time = times.earliest(header.topic, header.queue_id)
+        return times.cold or request.answer(
+            ResponseCode.SUCCESS, GetEarliestMsgStoretimeResponse(time)
+        )
+
+    return answered(request, session, look)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cometmq.net import LATER
+from cometmq.broker.handlers.reading import answered
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.commands.query import QueryMessage, QueryMessageResponse, ViewMessageById
 from cometmq.proto.message import read_message
@@ -74,21 +74,11 @@ def _read(
     """Read the records at these places, from the disk if need be, and answer with them."""
     state = session.state
 
-    def attempt(fetched: Fetched) -> Command | Later:
+    def attempt(fetched: Fetched) -> Command | Sequence[Cold]:
         found = [state.store.find_record(offset, fetched) for offset in offsets]
         cold = [each for each in found if isinstance(each, Cold)]
-        if not cold:
-            return answer([r for r in found if r is not None and not isinstance(r, Cold)])
-        state.cold_reads.fetch(cold, lambda more: go_on([*fetched, *more]), failed)
-        return LATER
+        if cold:
+            return cold
+        return answer([r for r in found if r is not None and not isinstance(r, Cold)])
 
-    def go_on(fetched: Fetched) -> None:
-        response = attempt(fetched)
-        if response is not LATER:
-            session.peer.answer(request, response)
-
-    def failed(error: OSError) -> None:
-        remark = f"a read failed: {error}"
-        session.peer.answer(request, request.answer(ResponseCode.SYSTEM_ERROR, remark=remark))
-
-    return attempt(())
+    return answered(request, session, attempt)

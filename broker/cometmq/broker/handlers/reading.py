@@ -1,0 +1,93 @@
+"""Handlers that need what may be only on the disk: they try, have it fetched, and try again."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from cometmq.net import LATER
+from cometmq.proto.codes import ResponseCode
+from cometmq.proto.command import Command
+from cometmq.proto.record import STORE_TIMESTAMP_AT
+from cometmq.proto.sysflag import SysFlag
+from cometmq.store.errors import CorruptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cometmq.broker.cold_reads import Fetched
+    from cometmq.broker.session import Session
+    from cometmq.net import Later
+    from cometmq.store.commit_log import Cold
+    from cometmq.store.message_store import MessageStore
+
+    Attempt: TypeAlias = Callable[[Fetched], "Command | Sequence[Cold]"]
+
+_SYS_FLAG: Final = struct.Struct(">i")
+_SYS_FLAG_AT: Final = 36
+_TIME: Final = struct.Struct(">q")
+_BORN_HOST_IPV6: Final = int(SysFlag.BORN_HOST_IPV6)
+
+
+def answered(request: Command, session: Session, attempt: Attempt) -> Command | Later:
+    """Answer with what `attempt` gives, now or when what it asks for has been fetched.
+
+    `attempt` gets all that was fetched so far, and gives the answer or what it needs beside that.
+    """
+
+    def go_on(fetched: Fetched) -> Command | Later:
+        result = attempt(fetched)
+        if isinstance(result, Command):
+            return result
+        session.state.cold_reads.fetch(result, lambda more: again([*fetched, *more]), failed)
+        return LATER
+
+    def again(fetched: Fetched) -> None:
+        response = go_on(fetched)
+        if response is not LATER:
+            session.peer.answer(request, response)
+
+    def failed(error: OSError) -> None:
+        remark = f"a read failed: {error}"
+        session.peer.answer(request, request.answer(ResponseCode.SYSTEM_ERROR, remark=remark))
+
+    return go_on(())
+
+
+class StoreTimes:
+    """Looks up when messages were stored, and notes what has to be fetched for that."""
+
+    def __init__(self, store: MessageStore, fetched: Fetched) -> None:
+        self.cold: list[Cold] = []
+        """What is missing: the times given until it is there are of no use."""
+        self._store = store
+        self._fetched = fetched or None
+
+    def at(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """When the message at a queue offset was stored; -1 where there is none."""
+        store = self._store
+        queue_min = store.min_offset(topic, queue_id)
+        if not queue_min <= queue_offset < store.max_offset(topic, queue_id):
+            return -1
+        try:
+            result = store.read(topic, queue_id, queue_offset, 1, fetched=self._fetched)
+        except CorruptionError:
+            return -1
+        if result.cold:
+            self.cold += result.cold
+            return -1
+        if not result.slices:
+            return -1
+        return store_time_of(result.slices[0])
+
+    def earliest(self, topic: str, queue_id: int) -> int:
+        """When a queue's first message was stored; -1 when there is none."""
+        return self.at(topic, queue_id, self._store.min_offset(topic, queue_id))
+
+
+def store_time_of(record: bytes | bytearray | memoryview) -> int:
+    """Read a record's store timestamp."""
+    (flag,) = _SYS_FLAG.unpack_from(record, _SYS_FLAG_AT)
+    shift = 12 if flag & _BORN_HOST_IPV6 else 0
+    (time,) = _TIME.unpack_from(record, STORE_TIMESTAMP_AT + shift)
+    return int(time)

@@ -1,0 +1,213 @@
+"""Administration of topics: making and changing them (17, 18), deleting them (215, 316), and
+reading their configuration (21, 305, 351)."""
+
+from __future__ import annotations
+
+import logging
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from cometmq.broker.errors import RequestError
+from cometmq.broker.topic_attributes import altered
+from cometmq.broker.topic_names import pop_retry_topics, topic_problem
+from cometmq.proto.bodies import DataVersion, TopicConfig, TopicConfigList, TopicConfigTable
+from cometmq.proto.bodies.enums import TopicFilterType
+from cometmq.proto.bodies.topics import TopicConfigAndQueueMapping, TopicList
+from cometmq.proto.codes import ResponseCode
+from cometmq.proto.commands.topic import (
+    DeleteTopicInBroker,
+    GetAllTopicConfig,
+    GetAllTopicConfigResponse,
+    GetTopicConfig,
+    UpdateAndCreateTopic,
+)
+from cometmq.proto.commands.topic_attributes import decode_attributes
+from cometmq.proto.errors import BodyError, FieldError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from cometmq.broker.session import Session, State
+    from cometmq.net import Later
+    from cometmq.proto.command import Command
+
+log = logging.getLogger(__name__)
+
+QUEUES_MAX: Final = 1 << 16
+"""Of one topic: Apache has no limit, but each takes memory here and in every client."""
+
+
+def update_and_create_topic(request: Command, session: Session) -> Command | Later:
+    """17: make a topic, or change it."""
+    header = request.read(UpdateAndCreateTopic)
+    config = TopicConfig(
+        topic_name=header.topic,
+        read_queue_nums=header.read_queue_nums,
+        write_queue_nums=header.write_queue_nums,
+        perm=header.perm,
+        topic_filter_type=_filter_type(header.topic_filter_type),
+        topic_sys_flag=header.topic_sys_flag,
+        order=header.order,
+    )
+    return _put(request, session, [(config, _changes(header.attributes or ""))])
+
+
+def update_and_create_topic_list(request: Command, session: Session) -> Command | Later:
+    """18: make or change several; none of them if one may not be."""
+    configs = TopicConfigList.decode(request.body).topic_config_list
+    return _put(request, session, [(config, config.attributes) for config in configs])
+
+
+def _filter_type(name: str) -> TopicFilterType:
+    try:
+        return TopicFilterType(name)
+    except ValueError:
+        names = ", ".join(TopicFilterType)
+        raise RequestError(
+            ResponseCode.SYSTEM_ERROR, f"topicFilterType: {name!r} is none of {names}"
+        ) from None
+
+
+def _changes(text: str) -> dict[str, str]:
+    try:
+        changes = decode_attributes(text)
+    except FieldError as error:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, error.problem) from error
+    return {
+        f"-{key}" if value is None else f"+{key}": value or "" for key, value in changes.items()
+    }
+
+
+def _put(
+    request: Command, session: Session, wanted: Iterable[tuple[TopicConfig, Mapping[str, str]]]
+) -> Command | Later:
+    """Check all, make or change all, and answer when they are saved and registered."""
+    state = session.state
+    topics = state.topics
+    made = [_checked(config, changes, state) for config, changes in wanted]
+    new = {config.topic_name for config in made if topics.find(config.topic_name) is None}
+    if len(topics) + len(new) > state.config.topics_max:
+        raise RequestError(
+            ResponseCode.SYSTEM_ERROR, f"this broker's topics_max is {state.config.topics_max}"
+        )
+    now_ms = state.now_ms()
+    for config in made:
+        topic = topics.find(config.topic_name)
+        if topic is None or topic.config != config:
+            topics.put(config, now_ms)
+            log.info("topic %s is put by %s", config.topic_name, session.peer.host)
+    response = request.answer(ResponseCode.SUCCESS)
+    return state.changes.answer(session.peer, request, response, topics.file, is_told=True)
+
+
+def _checked(config: TopicConfig, changes: Mapping[str, str], state: State) -> TopicConfig:
+    name = config.topic_name
+    if (problem := topic_problem(name)) is not None:
+        raise RequestError(ResponseCode.INVALID_PARAMETER, problem)
+    _refuse_system(name, state)
+    if changes.get("+message.type") == "MIXED":
+        raise RequestError(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
+    for count in (config.read_queue_nums, config.write_queue_nums):
+        if not 0 <= count <= QUEUES_MAX:
+            raise RequestError(
+                ResponseCode.SYSTEM_ERROR,
+                f"topic {name}: {count} queues; 0 to {QUEUES_MAX} is possible",
+            )
+    topic = state.topics.find(name)
+    attributes = altered(None if topic is None else topic.config.attributes, changes)
+    return replace(config, attributes=attributes)
+
+
+def _refuse_system(name: str, state: State) -> None:
+    if state.topics.is_system(name):
+        raise RequestError(
+            ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic."
+        )
+
+
+def delete_topic(request: Command, session: Session) -> Command | Later:
+    """215: delete a topic with its queues, its offsets, and what its groups are to pop again.
+
+    One that there is not is deleted, too. What of it is in the log stays there until it expires.
+    """
+    name = request.read(DeleteTopicInBroker).topic
+    if not name.strip():
+        raise RequestError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
+    state = session.state
+    _refuse_system(name, state)
+    names = [name]
+    for group in state.offsets.groups_of(name):
+        names += [each for each in pop_retry_topics(name, group) if state.topics.find(each)]
+    now_ms = state.now_ms()
+    for each in names:
+        state.topics.discard(each, now_ms)
+        state.offsets.forget_topic(each)
+        state.store.destroy_queues(each)
+    log.info("topic %s is deleted by %s", name, session.peer.host)
+    response = request.answer(ResponseCode.SUCCESS)
+    tables = (state.topics.file, state.offsets.file)
+    return state.changes.answer(session.peer, request, response, *tables)
+
+
+def clean_unused_topic(request: Command, session: Session) -> Command:
+    """316: remove the queues of topics that there are not."""
+    store = session.state.store
+    known = session.state.topics.names()
+    for name in sorted(store.queues.topics()):
+        if name not in known:
+            store.destroy_queues(name)
+            log.info("the queues of %s, of which there is no topic, are removed", name)
+    return request.answer(ResponseCode.SUCCESS)
+
+
+def get_all_topic_config(request: Command, session: Session) -> Command:
+    """21: all topics, or a page of them; the pages of one version of the table fit together."""
+    header = request.read(GetAllTopicConfig)
+    topics = session.state.topics
+    configs = topics.configs()
+    if (header.topic_seq, header.data_version, header.max_topic_num) != (None, None, None):
+        begin = page_begin(header.topic_seq, header.data_version, topics.data_version)
+        size = len(configs) if header.max_topic_num is None else max(header.max_topic_num, 0)
+        names = islice(sorted(configs), begin, begin + size)
+        configs = {name: configs[name] for name in names}
+    table = TopicConfigTable(
+        data_version=topics.data_version,
+        mapping_data_version=DataVersion(),
+        topic_config_table=configs,
+        topic_queue_mapping_detail_map={},
+        topic_queue_mapping_info_map={},
+    )
+    return request.answer(
+        ResponseCode.SUCCESS,
+        GetAllTopicConfigResponse(total_topic_num=len(topics)),
+        body=table.encode(),
+    )
+
+
+def page_begin(sequence: int | None, version: str | None, current: DataVersion) -> int:
+    """Return where a page begins: at the first entry again when the table has changed."""
+    if not version or not version.strip():
+        return 0
+    try:
+        is_same = DataVersion.decode(version.encode()) == current
+    except BodyError:
+        is_same = False
+    return max(sequence or 0, 0) if is_same else 0
+
+
+def get_topic_config(request: Command, session: Session) -> Command:
+    """351: one topic."""
+    name = request.read(GetTopicConfig).topic
+    topic = session.state.topics.find(name)
+    if topic is None:
+        raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
+    fields = {field: getattr(topic.config, field) for field in TopicConfig.__struct_fields__}
+    return request.answer(ResponseCode.SUCCESS, body=TopicConfigAndQueueMapping(**fields).encode())
+
+
+def get_system_topic_list(request: Command, session: Session) -> Command:
+    """305: the topics that are the broker's own."""
+    names = tuple(sorted(session.state.topics.system_names))
+    return request.answer(ResponseCode.SUCCESS, body=TopicList(topic_list=names).encode())

@@ -1,0 +1,50 @@
+"""How much there is in a topic's queues (202)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cometmq.broker.errors import RequestError
+from cometmq.broker.handlers.reading import StoreTimes, answered
+from cometmq.proto.bodies import MessageQueue, TopicOffset, TopicStats
+from cometmq.proto.codes import ResponseCode
+from cometmq.proto.commands.topic import GetTopicStatsInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cometmq.broker.cold_reads import Fetched
+    from cometmq.broker.session import Session
+    from cometmq.net import Later
+    from cometmq.proto.command import Command
+    from cometmq.store.commit_log import Cold
+
+
+def get_topic_stats_info(request: Command, session: Session) -> Command | Later:
+    """202: the ends of each queue of a topic, of empty ones too: tools wait for all of them."""
+    name = request.read(GetTopicStatsInfo).topic
+    state = session.state
+    topic = state.topics.find(name)
+    if topic is None:
+        raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+    queue_count = topic.queue_count
+
+    def look(fetched: Fetched) -> Command | Sequence[Cold]:
+        times = StoreTimes(state.store, fetched)
+        table: dict[MessageQueue, TopicOffset] = {}
+        for queue_id in range(queue_count):
+            end = state.store.max_offset(name, queue_id)
+            time = times.at(name, queue_id, end - 1) if end > 0 else 0
+            queue = MessageQueue(
+                broker_name=state.config.broker_name, queue_id=queue_id, topic=name
+            )
+            table[queue] = TopicOffset(
+                last_update_timestamp=time,
+                max_offset=end,
+                min_offset=max(state.store.min_offset(name, queue_id), 0),
+            )
+        return times.cold or request.answer(
+            ResponseCode.SUCCESS, body=TopicStats(offset_table=table).encode()
+        )
+
+    return answered(request, session, look)

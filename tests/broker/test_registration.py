@@ -1,0 +1,154 @@
+"""Telling name servers: what, when, and when one of them is down."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import trio
+from tests.broker.running import PATIENCE_SECONDS, Client, config_of, run
+from tests.broker.test_topic_admin import list_request, topic_request
+
+from cometmq.broker import daemon as broker_daemon
+from cometmq.net import Peers, guest, listen_on, loop as loop_driver
+from cometmq.net.guest import on_loop
+from cometmq.net.listener import address_of
+from cometmq.proto.bodies import RegisterBrokerBody, TopicConfig, TopicRouteData
+from cometmq.proto.codes import RequestCode
+from cometmq.proto.commands.route import GetRouteInfoByTopic
+from cometmq.proto.host import Host
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from tests.broker.running import Running
+
+    from cometmq.net import Later, Peer
+    from cometmq.proto.command import Command
+
+
+class Registrar:
+    """A name server that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[dict[str, TopicConfig]] = []
+        self.peers = Peers(self, call_soon=asyncio.get_running_loop().call_soon)
+        (listener,) = listen_on([Host("127.0.0.1", 0)])
+        self.host = Host("127.0.0.1", address_of(listener).port)
+        self._listener = listener
+        self._heard = trio.Event()
+
+    async def start(self) -> None:
+        self._server = await on_loop(loop_driver.serve(self.peers, [self._listener]))
+
+    def close(self) -> None:
+        self._server.close()
+        self.peers.close("the test is over")
+
+    async def heard(self, count: int) -> dict[str, TopicConfig]:
+        """Wait until it was told so often; gives what it was told then."""
+        with trio.fail_after(PATIENCE_SECONDS):
+            while len(self.told) < count:
+                self._heard = trio.Event()
+                await self._heard.wait()
+        return self.told[count - 1]
+
+    def handle(self, request: Command, peer: Peer) -> Command | Later:  # noqa: ARG002  # Owner's
+        if request.code == RequestCode.REGISTER_BROKER:
+            body = RegisterBrokerBody.decode(request.body)
+            self.told.append(dict(body.topic_config_serialize_wrapper.topic_config_table))
+            self._heard.set()
+        return request.answer(0)
+
+    def end_turn(self) -> None: ...
+
+    def opened(self, peer: Peer) -> None: ...
+
+    def closed(self, peer: Peer) -> None: ...
+
+
+def closed_port() -> int:
+    with socket.socket() as each:
+        each.bind(("127.0.0.1", 0))
+        port: int = each.getsockname()[1]
+        return port
+
+
+def play(
+    folder: Path, scenario: Callable[[Registrar, Client], Awaitable[None]], *others: str
+) -> None:
+    """Start a broker with a registrar beside other name servers, and play the scenario."""
+
+    async def main(_: trio.Event) -> None:
+        registrar = Registrar()
+        await registrar.start()
+        names = ";".join([*others, str(registrar.host)])
+        config = replace(config_of(folder), nameservers=names)
+        async with trio.open_nursery() as nursery:
+            address = await nursery.start(broker_daemon.serve, config)
+            await scenario(registrar, await Client().connect(address))
+            nursery.cancel_scope.cancel()
+        registrar.close()
+
+    guest.run(main)
+
+
+def test_a_change_tells_of_the_changed_topic_only(tmp_path: Path) -> None:
+    async def scenario(registrar: Registrar, client: Client) -> None:
+        assert "DefaultCluster" in await registrar.heard(1)
+        await client.send("fresh", b"x")
+        assert set(await registrar.heard(2)) == {"fresh"}
+
+    play(tmp_path, scenario)
+
+
+def test_many_new_topics_are_told_once_each(tmp_path: Path) -> None:
+    """All topics at each new one would be the square of their number."""
+
+    async def scenario(registrar: Registrar, client: Client) -> None:
+        own = len(await registrar.heard(1))
+        for number in range(100):
+            await client.send(f"sent{number}", b"x")
+        topics = [TopicConfig(topic_name=f"listed{number}") for number in range(100)]
+        assert (await client.call(list_request(*topics))).code == 0
+        assert sum(map(len, registrar.told)) == own + 200
+
+    play(tmp_path, scenario)
+
+
+def test_a_topic_has_its_route_when_its_making_is_answered(tmp_path: Path) -> None:
+    """Tools and tests ask for the route at once."""
+
+    async def scenario(running: Running) -> None:
+        names = await Client().connect(running.nameserver)
+        assert (await running.client.call(topic_request("made"))).code == 0
+        asked = GetRouteInfoByTopic(topic="made")
+        answer = await names.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, asked)
+        assert answer.code == 0
+        (queues,) = TopicRouteData.decode(answer.body).queue_datas
+        assert (queues.read_queue_nums, queues.perm) == (2, 6)
+
+    run(config_of(tmp_path), scenario)
+
+
+def test_a_name_server_whose_connection_was_lost_is_told_everything(tmp_path: Path) -> None:
+    async def scenario(registrar: Registrar, client: Client) -> None:
+        await client.send("fresh", b"x")
+        await registrar.heard(2)
+        for peer in registrar.peers:
+            peer.close("restarted")
+        again = await registrar.heard(3)
+        assert {"fresh", "DefaultCluster", "broker-a"} <= set(again)
+
+    play(tmp_path, scenario)
+
+
+def test_registration_goes_on_when_a_name_server_is_down(tmp_path: Path) -> None:
+    async def scenario(registrar: Registrar, client: Client) -> None:
+        assert (await client.call(topic_request("made"))).code == 0
+        assert set(await registrar.heard(2)) == {"made"}
+
+    play(tmp_path, scenario, f"127.0.0.1:{closed_port()}")
