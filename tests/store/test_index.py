@@ -9,7 +9,7 @@ from tests.store.records import refuse
 
 from cometmq.store.config import StoreConfig
 from cometmq.store.errors import StoreFormatError
-from cometmq.store.index import Index
+from cometmq.store.index import WAITING_MAX, Index
 from cometmq.store.index_format import (
     HEADER_SIZE,
     ITEM,
@@ -153,6 +153,19 @@ def test_what_is_waiting_bounds_the_settled_offset() -> None:
     assert index.waiting == 3
     index.build(1, NOW_MS)
     assert index.settled_offset == 600
+
+
+def test_no_query_has_to_build_more_than_a_few_thousand_records_first() -> None:
+    disk = SimulatedFileSystem()
+    index = Index(disk, "/store", StoreConfig(index_slots=50, index_items=20_000), clean=True)
+    for first in range(0, 9000, 3000):
+        index.add_many(
+            [(n, b"t", b"UNIQ_KEY\x01id%d\x02" % n, NOW_MS) for n in range(first, first + 3000)]
+        )
+        assert index.waiting <= WAITING_MAX
+    assert index.settled_offset == 9000 - WAITING_MAX
+    assert index.finish(NOW_MS)
+    assert [index.query("t", f"id{n}", 9) for n in (0, 4903, 8999)] == [[0], [4903], [8999]]
 
 
 def test_without_files_an_index_that_was_synced_resumes_where_the_store_does() -> None:

@@ -1,8 +1,13 @@
 from __future__ import annotations
 
-from hypothesis import given, strategies as st
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
 
 from cometmq.proto.java import string_hash
+from cometmq.store.index_alike import alike_keys
 from cometmq.store.index_format import positive_hash
 from cometmq.store.index_hash import JOINED_SIZE_MAX, record_hashes
 from cometmq.store.index_keys import index_keys
@@ -67,3 +72,68 @@ def test_records_too_large_to_be_joined_are_hashed_in_parts() -> None:
 
 def test_no_records_have_no_keys() -> None:
     check([])
+
+
+COUNT = 40
+"""Records enough for a look at whether they are alike."""
+
+fixed_names = st.sampled_from([b"UNIQ_KEY", b"KEYS", b"TAGS", b"WAIT", b"KEYS ", b"", b"UNIQ"])
+letters = st.sampled_from(["0123456789ABCDEF", "ab ", "a\x01", "a\x02", "a\x7f\x80", "a"])
+
+
+@st.composite
+def alike(draw: st.DrawFn) -> list[tuple[bytes, bytes]]:
+    """Records with the same names in the same order, and values of the same sizes, or nearly."""
+    pairs = draw(
+        st.lists(st.tuples(fixed_names, letters, st.integers(0, 12)), min_size=1, max_size=5)
+    )
+    topic = draw(st.sampled_from([b"t", b"TopicTest"]))
+    last = draw(st.sampled_from([b"", b"\x02", b"\x02odd", b"\x02\x02"]))
+    random = Random(draw(st.integers(0, 1 << 32)))
+
+    def record() -> tuple[bytes, bytes]:
+        values = [
+            (name, "".join(random.choices(alphabet, k=size)).encode("latin-1"))
+            for name, alphabet, size in pairs
+        ]
+        return topic, b"\x02".join(b"%b\x01%b" % pair for pair in values) + last
+
+    many = [record() for _ in range(COUNT)]
+    for number, odd in draw(st.lists(st.tuples(st.integers(0, COUNT - 1), records), max_size=2)):
+        many[number : number + 1] = odd
+    return many
+
+
+@settings(max_examples=300)
+@given(alike())
+def test_records_that_are_alike_have_the_keys_of_each(many: list[tuple[bytes, bytes]]) -> None:
+    check(many)
+
+
+@pytest.mark.parametrize(
+    ("odd", "is_alike"),
+    [
+        (b"UNIQ_KEY\x01id99\x02KEYS\x01a b\x02TAGS\x01tags\x02", True),
+        (b"UNIQ_KEY\x01id99\x02KEYS\x01abc\x02TAGS\x01tags\x02", False),
+        (b"UNIQ_KEY\x01id99\x02KEYS\x01   \x02TAGS\x01tags\x02", False),
+        (b"UNIQ_KEY\x01i d9\x02KEYS\x01a b\x02TAGS\x01t gs\x02", True),
+        (b"UNIQ_KEY\x01id\x029\x02KEYS\x01a b\x02TAGS\x01tags\x02", False),
+        (b"UNIQ_KEY\x01id\x019\x02KEYS\x01a b\x02TAGS\x01tags\x02", False),
+        (b"UNIQ_KEX\x01id99\x02KEYS\x01a b\x02TAGS\x01tags\x02", False),
+        (b"UNIQ_KEY\x01id99\x02KEYS\x01a b\x02TAGS\x01tag\xff\x02", False),
+        (b"UNIQ_KEY\x01id99\x02KEYS\x01a b\x02TAGS\x01tags\x01", False),
+        (b"UNIQ_KEY\x01id99\x02KEYS\x01a b\x02\x01TAGStags\x02", False),
+    ],
+)
+def test_one_record_that_differs_in_more_than_its_values_is_not_taken_for_alike(
+    odd: bytes, is_alike: bool
+) -> None:
+    many = [b"UNIQ_KEY\x01id%02d\x02KEYS\x01a b\x02TAGS\x01tags\x02" % n for n in range(COUNT)]
+    many[7] = odd
+    powers = np.cumprod(np.array([1] + [31] * 99, np.uint32), dtype=np.uint32)
+    assert (alike_keys(many, powers) is not None) is is_alike
+    check([(b"t", raw) for raw in many])
+
+
+def test_records_of_several_sizes_keep_their_order() -> None:
+    check([(b"t%d" % (n % 3), b"KEYS\x01k%d a\x02UNIQ_KEY\x01u%d" % (n, n)) for n in range(300)])

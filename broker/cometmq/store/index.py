@@ -14,9 +14,7 @@ far as their chains are right, and the last record's are taken back, for it may 
 
 from __future__ import annotations
 
-from collections import deque
 from contextlib import suppress
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from cometmq.proto.java import string_hash
@@ -36,7 +34,7 @@ from cometmq.store.open_files import OpenFiles
 from cometmq.store.unsynced import Unsynced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from cometmq.store.config import StoreConfig
     from cometmq.store.filesystem import FileSystem
@@ -46,6 +44,8 @@ if TYPE_CHECKING:
 
 INDEX_FOLDER: Final = "index"
 OPEN_FILES_MAX: Final = 64
+WAITING_MAX: Final = 4096
+"""Records, of some 0.5 µs each, that a query may have to build first."""
 SLOT_PAGES_A_BUILD: Final = 32
 """128 KiB of a full file's slots are written with each build: some 30 µs."""
 
@@ -86,7 +86,7 @@ class Index:
         self._shape = IndexShape(config.index_slots, config.index_items)
         self._read_only = read_only
         self._open_files = OpenFiles(OPEN_FILES_MAX)
-        self._noted: deque[Noted] = deque()
+        self._noted: list[Noted] = []
         self._hashed: Hashed | None = None  # Hashes of records that are noted no more.
         self._unsynced_files: set[str] = set()
         self._unsynced_directories: set[str] = set()
@@ -101,9 +101,11 @@ class Index:
         """Note a record, in the order of the log, for the next `build`."""
         self._noted.append((physical_offset, topic, properties, store_time))
 
-    def add_many(self, records: Iterable[Noted]) -> None:
-        """Note records, as `add` does with one."""
-        self._noted.extend(records)
+    def add_many(self, records: Sequence[Noted]) -> None:
+        """Note records, as `add` does with one; builds some if too many wait for the next query."""
+        self._noted += records
+        if len(self._noted) > WAITING_MAX:
+            self.build(len(self._noted) - WAITING_MAX, records[-1][3])
 
     @property
     def waiting(self) -> int:
@@ -144,8 +146,8 @@ class Index:
 
     def _hash(self, records_max: int) -> None:
         """Hash the keys of records that wait."""
-        take = self._noted.popleft
-        noted = [take() for _ in range(min(records_max, len(self._noted)))]
+        noted = self._noted[:records_max]
+        del self._noted[:records_max]
         if noted:
             from cometmq.store.index_hash import hash_noted
 
@@ -271,7 +273,7 @@ class Index:
         bounds = [known.header.end_offset for known in self._files[-2:-1] if known.open]
         if self._hashed is not None:
             bounds.append(int(self._hashed.offsets[0]))
-        bounds += [noted[0] for noted in islice(self._noted, 1)]
+        bounds += [noted[0] for noted in self._noted[:1]]
         return min(bounds, default=None)
 
     def sealed_below(self, physical_offset: int) -> tuple[int, int | None]:
