@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tests.crash.disk import SimulatedFileSystem
 from tests.crash.subject import Subject
@@ -11,6 +14,9 @@ from tests.store.records import refuse
 from cometmq.store.checkpoint import load_checkpoint
 from cometmq.store.checkpointing import QUEUE_WRITES_A_TICK
 from cometmq.store.config import StoreConfig
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CONFIG = StoreConfig(segment_size=16_384, index_slots=16, index_items=40)
 NOW_MS = 1_700_000_000_000
@@ -64,3 +70,62 @@ def test_a_checkpoint_claims_what_waited_in_memory_when_it_was_due() -> None:
     claims = load_checkpoint(disk, "/store/checkpoint").claims
     assert claims is not None
     assert claims.recover_from == subject.end_offset
+
+
+LOADING = """
+import sys
+from threading import get_ident
+from cometmq.store.config import Flush, StoreConfig
+from cometmq.store.message_store import MessageStore
+from cometmq.store.turn import Origin
+
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name == "numpy":
+            print("numpy loaded by the owner:", get_ident() == owner)
+
+owner = get_ident()
+sys.meta_path.insert(0, Watch())
+config = StoreConfig(
+    segment_size=1 << 20, index_slots=50, index_items=100, flush=Flush.ASYNC
+)
+store = MessageStore.open(sys.argv[1], config, now_ms=1)
+index = store._parts.index
+"""
+
+FIRST_RECORD = """
+store.tick(1)
+print("opened", "numpy" in sys.modules)
+store.put("T", 0, b"body", b"UNIQ_KEY\\x01id\\x02", Origin(1, 1, bytes(8)))
+store.commit()
+while index.waiting:
+    store.tick(1)
+print("indexed")
+store.close(2)
+"""
+
+NO_RECORD = """
+store.tick(1)
+store.tick(500)
+print("starting", "numpy" in sys.modules)
+while index.needs_preparation:
+    store.tick(501)
+print("prepared")
+store.close(501)
+"""
+
+
+def said_by(script: str, folder: Path) -> list[str]:
+    """What a script says in a process of its own, where nothing has loaded numpy yet."""
+    command = [sys.executable, "-c", LOADING + script, str(folder)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+
+
+def test_no_tick_loads_numpy_for_the_first_record(tmp_path: Path) -> None:
+    said = said_by(FIRST_RECORD, tmp_path / "store")
+    assert said == ["opened False", "numpy loaded by the owner: False", "indexed"]
+
+
+def test_numpy_is_loaded_once_the_start_is_over(tmp_path: Path) -> None:
+    said = said_by(NO_RECORD, tmp_path / "store")
+    assert said == ["starting False", "numpy loaded by the owner: False", "prepared"]

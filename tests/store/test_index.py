@@ -158,6 +158,7 @@ def test_what_is_waiting_bounds_the_settled_offset() -> None:
 def test_no_query_has_to_build_more_than_a_few_thousand_records_first() -> None:
     disk = SimulatedFileSystem()
     index = Index(disk, "/store", StoreConfig(index_slots=50, index_items=20_000), clean=True)
+    index.prepare()
     for first in range(0, 9000, 3000):
         index.add_many(
             [(n, b"t", b"UNIQ_KEY\x01id%d\x02" % n, NOW_MS) for n in range(first, first + 3000)]
@@ -166,6 +167,21 @@ def test_no_query_has_to_build_more_than_a_few_thousand_records_first() -> None:
     assert index.settled_offset == 9000 - WAITING_MAX
     assert index.finish(NOW_MS)
     assert [index.query("t", f"id{n}", 9) for n in (0, 4903, 8999)] == [[0], [4903], [8999]]
+
+
+def test_what_takes_long_is_prepared_for_the_first_record() -> None:
+    disk = SimulatedFileSystem()
+    assert filled(disk, 5).finish(NOW_MS)
+    index = opened(disk)
+    assert index.needs_preparation
+    index.prepare()
+    assert not index.needs_preparation
+    index.add(b"t", b"UNIQ_KEY\x01id5\x02", 500, NOW_MS)
+    assert index.needs_preparation  # For the file's slots.
+    index.prepare()
+    assert not index.needs_preparation
+    assert index.build(1, NOW_MS)
+    assert index.query("t", "id5", 9) == [500]
 
 
 def test_without_files_an_index_that_was_synced_resumes_where_the_store_does() -> None:

@@ -34,6 +34,8 @@ QUEUE_WRITES_A_TICK: Final = 32
 """Of some 5 µs each."""
 INDEXED_A_TICK: Final = 512
 """Records, of some 1 µs each, half of it the price of numpy's calls, whatever their size."""
+PREPARED_AFTER_MS: Final = 500
+"""After the first tick: the start has the processor to itself."""
 SETTLED_A_TICK: Final = 4
 """Queues that are cut after an unclean start, some 130 µs each."""
 
@@ -95,6 +97,8 @@ class Checkpointer:
         self._last_ms: int | None = None
         self._mark: tuple[int, int] | None = None  # Readable end, and its last store timestamp.
         self._is_syncing = False
+        self._is_preparing = False
+        self._opened_ms: int | None = None
         self._checkpoints = deque([claims.verify_from])
         self.write_error: OSError | None = None
         """Why the checkpoint cannot be written now; tried again with the next one."""
@@ -119,11 +123,32 @@ class Checkpointer:
     def _write_behind(self, now_ms: int) -> bool:
         for _ in range(SETTLED_A_TICK):
             next(self._settling, None)
-        more = False
-        if self._index is not None:
-            more = not self._index.build(INDEXED_A_TICK, now_ms)
+        more = self._index_some(now_ms)
         up_to = self._age(now_ms) if self._mark is None else self._mark[0]
         return not self._queues.write_behind(up_to, QUEUE_WRITES_A_TICK) or more
+
+    def _index_some(self, now_ms: int) -> bool:
+        """Index a slice; whether more waits. Not before a thread has prepared what that needs.
+
+        Which it does for the first record, or, to be ready for that, once the start is over.
+        """
+        index = self._index
+        if index is None:
+            return False
+        if not index.needs_preparation:
+            return not index.build(INDEXED_A_TICK, now_ms)
+        if self._opened_ms is None:
+            self._opened_ms = now_ms
+        is_started = not 0 <= now_ms - self._opened_ms < PREPARED_AFTER_MS
+        if (index.waiting or is_started) and not self._is_preparing:
+            self._is_preparing = True
+            self._jobs.submit(self._prepare)
+        return False
+
+    def _prepare(self) -> None:
+        assert self._index is not None
+        self._index.prepare()
+        self._is_preparing = False
 
     def _age(self, now_ms: int) -> int:
         """Return the end of the log as it was one interval ago."""

@@ -15,10 +15,11 @@ far as their chains are right, and the last record's are taken back, for it may 
 from __future__ import annotations
 
 from contextlib import suppress
+from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from cometmq.proto.java import string_hash
-from cometmq.store.errors import StoreFormatError
+from cometmq.store.index_folder import KnownFile, load_files
 from cometmq.store.index_format import (
     HEADER_SIZE,
     SLOT,
@@ -52,23 +53,6 @@ SLOT_PAGES_A_BUILD: Final = 32
 _EVERYTHING: Final = 1 << 62
 
 
-class _Known:
-    """A file on disk, and its slots as long as they are in memory."""
-
-    __slots__ = ("header", "name", "open")
-
-    def __init__(self, name: str, header: IndexHeader) -> None:
-        self.name = name
-        self.header = header
-        self.open: IndexFile | None = None
-
-    def close(self) -> None:
-        """Forget the slots, which are written or will be made again."""
-        if self.open is not None:
-            self.open.close()
-            self.open = None
-
-
 class Index:
     """The index files of one store. For one thread; `Unsynced.sync` may run in another."""
 
@@ -92,7 +76,9 @@ class Index:
         self._unsynced_directories: set[str] = set()
         self.write_error: OSError | None = None
         """Why keys cannot be written now; None again as soon as some could be."""
-        self._files = self._load(clean)
+        self._is_loaded = False
+        self._building = Lock()
+        self._files = load_files(filesystem, self._root, self._shape, clean=clean)
         self._resume_offset = self._files[-1].header.end_offset + 1 if self._files else 0
 
     # Filling
@@ -104,7 +90,7 @@ class Index:
     def add_many(self, records: Sequence[Noted]) -> None:
         """Note records, as `add` does with one; builds some if too many wait for the next query."""
         self._noted += records
-        if len(self._noted) > WAITING_MAX:
+        if len(self._noted) > WAITING_MAX and self._is_loaded:
             self.build(len(self._noted) - WAITING_MAX, records[-1][3])
 
     @property
@@ -112,21 +98,41 @@ class Index:
         """How many records were added and not built."""
         return len(self._noted)
 
+    @property
+    def needs_preparation(self) -> bool:
+        """Whether the next `build` would take long, unless `prepare` is called in a thread."""
+        is_closed = bool(self._files) and self._files[-1].open is None
+        return not self._is_loaded or (is_closed and self.waiting > 0)
+
+    def prepare(self) -> None:
+        """Load numpy, 100 ms, and if records wait the newest file's slots, 20 MB. For any thread.
+
+        A `build` meanwhile waits for it. An error is left for that to meet.
+        """
+        from cometmq.store.index_hash import make_tables
+
+        make_tables()
+        with self._building, suppress(OSError):
+            if self._files and self.waiting:
+                self._opened(self._files[-1])
+        self._is_loaded = True
+
     def build(self, records_max: int, now_ms: int) -> bool:
         """Index at most so many of the records that wait; whether all are done.
 
         When the disk refuses it, `write_error` says why, and the keys stay in memory.
         """
-        try:
-            self._put(now_ms)  # What the disk refused the last time.
-            self._hash(records_max)
-            self._put(now_ms)
-            sealed = self._write_slots(SLOT_PAGES_A_BUILD)
-        except OSError as error:
-            self.write_error = error
-            return False
-        self.write_error = None
-        return sealed and not self._noted
+        with self._building:
+            try:
+                self._put(now_ms)  # What the disk refused the last time.
+                self._hash(records_max)
+                self._put(now_ms)
+                sealed = self._write_slots(SLOT_PAGES_A_BUILD)
+            except OSError as error:
+                self.write_error = error
+                return False
+            self.write_error = None
+            return sealed and not self._noted
 
     def finish(self, now_ms: int) -> bool:
         """Write everything, the newest file's slots too: for a clean stop. Whether it worked."""
@@ -152,6 +158,7 @@ class Index:
             from cometmq.store.index_hash import hash_noted
 
             self._hashed = hash_noted(noted)
+            self._is_loaded = True
 
     def _put(self, now_ms: int) -> None:
         """Put what is hashed into the newest file, and those that follow when it is full."""
@@ -182,14 +189,14 @@ class Index:
                 known.close()
         return True
 
-    def _make(self, now_ms: int) -> _Known:
+    def _make(self, now_ms: int) -> KnownFile:
         name = index_name(now_ms)
         header = IndexHeader()
         if self._files:
             last = self._files[-1]
             name = max(name, f"{int(last.name) + 1:017d}")
             header = last.header.successor()
-        known = _Known(name, header)
+        known = KnownFile(name, header)
         if not self._filesystem.exists(self._root):
             self._filesystem.make_directories(self._root)
             self._unsynced_directories.add(self._root.rpartition("/")[0])
@@ -206,7 +213,7 @@ class Index:
         self._unsynced_directories.add(self._root)
         return known
 
-    def _opened(self, known: _Known) -> IndexFile:
+    def _opened(self, known: KnownFile) -> IndexFile:
         from cometmq.store.index_file import IndexFile
 
         if known.open is None:
@@ -249,7 +256,9 @@ class Index:
                 break
         return found
 
-    def _chain(self, known: _Known, hashed: int, begin_ms: int) -> Iterator[tuple[int, int, int]]:
+    def _chain(
+        self, known: KnownFile, hashed: int, begin_ms: int
+    ) -> Iterator[tuple[int, int, int]]:
         number = self._files.index(known)
         file = self._open_files.get(self, number)
         if file is None:
@@ -365,35 +374,16 @@ class Index:
                     return
             predecessor = known.header
 
-    def _remove(self, known: _Known) -> None:
+    def _remove(self, known: KnownFile) -> None:
         self._forget(known)
         self._filesystem.remove(self._path(known))
 
-    def _forget(self, known: _Known) -> None:
+    def _forget(self, known: KnownFile) -> None:
         known.close()
         self._open_files.close_all()  # They are known by number, and numbers move.
         self._unsynced_files.discard(self._path(known))
         self._unsynced_directories.add(self._root)
         self._files.remove(known)
 
-    def _load(self, clean: bool) -> list[_Known]:
-        files: list[_Known] = []
-        entries = [e for e in self._filesystem.list(self._root) if not e.is_directory]
-        for entry in entries:
-            if not entry.name.isdecimal():
-                continue  # As Apache does: people keep copies here.
-            path = f"{self._root}/{entry.name}"
-            if entry.size != self._shape.file_size and not (
-                entry.size < self._shape.file_size and (not clean or not entry.size)
-            ):
-                raise StoreFormatError(
-                    f"{path}: {entry.size} bytes, where {self._shape.slots} slots and"
-                    f" {self._shape.items} items make {self._shape.file_size}"
-                )
-            file = self._filesystem.open(path, read_only=True)
-            files.append(_Known(entry.name, IndexHeader.unpack(file.read(HEADER_SIZE, 0))))
-            file.close()
-        return files
-
-    def _path(self, known: _Known) -> str:
+    def _path(self, known: KnownFile) -> str:
         return f"{self._root}/{known.name}"

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 PAGE_SLOTS: Final = 4096 // SLOT_SIZE
 """Slots are written by pages."""
 
+_SLOTS_READ: Final = 1 << 18
+
 CHECKED_ITEMS: Final = 65536
 """Items looked at together when a file is checked."""
 
@@ -52,10 +54,17 @@ class IndexFile:
         self._file = file
         self._shape = shape
         self.header = header
-        data = bytearray(file.read(shape.slots * SLOT_SIZE, HEADER_SIZE))
-        data += bytes(shape.slots * SLOT_SIZE - len(data))
-        self._slots: Ints = np.frombuffer(data, ">i4")
+        self._slots: Ints = np.zeros(shape.slots, ">i4")
+        if header.next_item > 1:
+            self._read_slots()
         self._dirty = np.zeros(-(-shape.slots // PAGE_SLOTS), np.bool_)
+
+    def _read_slots(self) -> None:
+        """Read them piece by piece: a file that ends too early reads as if zeros followed."""
+        for first in range(0, self._shape.slots, _SLOTS_READ):
+            data = self._file.read(_SLOTS_READ * SLOT_SIZE, HEADER_SIZE + first * SLOT_SIZE)
+            count = min(len(data) // SLOT_SIZE, self._shape.slots - first)
+            self._slots[first : first + count] = np.frombuffer(data, ">i4", count)
 
     @property
     def room(self) -> int:

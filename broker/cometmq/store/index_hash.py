@@ -248,6 +248,11 @@ def _hash_of(key: bytes) -> int:
     return string_hash(key.decode("utf-8", "replace"))
 
 
+def make_tables() -> None:
+    """Make what the first hashes need, which takes 2 ms: a thread may do so ahead."""
+    _powers()
+
+
 @lru_cache(maxsize=1)
 def _powers() -> tuple[Powers, Powers]:
     """Return the powers of 31, and of its inverse modulo 2^32."""
