@@ -24,7 +24,7 @@ from bench.mqload import Load
 from cometmq.net import LATER, Peers, listen_on, serve, trio_streams
 from cometmq.proto.codes import RequestCode
 from cometmq.proto.commands import SendMessageResponse, SendMessageV2
-from cometmq.proto.header_json_typed import TypedJsonReader
+from cometmq.proto.header_typed import RequestReader
 from cometmq.proto.host import Host
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ class AcknowledgingOwner:
 
 
 def _peers(call_soon: Callable[[Callable[[], None]], object]) -> Peers:
-    reader = TypedJsonReader({RequestCode.SEND_MESSAGE_V2: SendMessageV2})
-    return Peers(AcknowledgingOwner(), call_soon=call_soon, json_reader=reader)
+    reader = RequestReader({RequestCode.SEND_MESSAGE_V2: SendMessageV2})
+    return Peers(AcknowledgingOwner(), call_soon=call_soon, request_reader=reader)
 
 
 async def _on_loop() -> None:

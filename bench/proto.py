@@ -14,9 +14,9 @@ from cometmq.proto.connection import Connection
 from cometmq.proto.frame import FrameParser
 from cometmq.proto.header import from_texts
 from cometmq.proto.header_json import JSON
-from cometmq.proto.header_json_typed import TypedJsonReader
 from cometmq.proto.header_msgpack import MESSAGEPACK
 from cometmq.proto.header_rocketmq import ROCKETMQ
+from cometmq.proto.header_typed import RequestReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 BODY = bytes(range(256)) * 4
 PIPELINED = 32
 SEND = from_texts(SendMessageV2, json.loads(YARDSTICK)["extFields"])
-READER = TypedJsonReader({RequestCode.SEND_MESSAGE_V2: SendMessageV2})
+READER = RequestReader({RequestCode.SEND_MESSAGE_V2: SendMessageV2})
 ANSWER = SendMessageResponse(
     msg_id="7F000001000055B5000000000007B916",
     queue_id=3,
@@ -46,7 +46,7 @@ def sent(codec: HeaderCodec) -> bytes:
 def parse(codec: HeaderCodec, count: int, *, typed: bool = True) -> Callable[[], object]:
     """From one read with so many sends to each one's typed header."""
     stream = sent(codec) * count
-    connection = Connection(json_reader=READER if typed else None)
+    connection = Connection(request_reader=READER if typed else None)
 
     def once() -> None:
         connection.receive_data(stream)

@@ -76,7 +76,7 @@ class Wired:
             threads=threads,
         )
         self.broker.vip_port = config.vip_port
-        self.peers = Peers(self.broker, call_soon=self.soon.append, json_reader=DAILY_BREAD)
+        self.peers = Peers(self.broker, call_soon=self.soon.append, request_reader=DAILY_BREAD)
         self._ports = 0
         self.save()
 

@@ -15,14 +15,14 @@ from cometmq.proto.commands import (
 from cometmq.proto.errors import FieldError, LocalProtocolError, RefusedError
 from cometmq.proto.header_codecs import HEADER_CODECS
 from cometmq.proto.header_json import JSON
-from cometmq.proto.header_json_typed import TypedJsonReader
 from cometmq.proto.header_msgpack import MESSAGEPACK
 from cometmq.proto.header_rocketmq import ROCKETMQ
+from cometmq.proto.header_typed import RequestReader
 
 ASKED = GetMaxOffset("T", 3)
 READERS = {
     "JSON": JSON.decode,
-    "typed JSON": TypedJsonReader({105: GetRouteInfoByTopic}).decode,
+    "typed JSON": RequestReader({105: GetRouteInfoByTopic}).decode_json,
 }
 
 

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec import structs
 
 from cometmq.proto.buffer import Buffer
 from cometmq.proto.codes import RequestCode, ResponseCode
@@ -23,6 +24,7 @@ from cometmq.proto.frame import frame_head
 from cometmq.proto.header_json import JSON
 from cometmq.proto.header_msgpack import MESSAGEPACK
 from cometmq.proto.header_rocketmq import ROCKETMQ
+from cometmq.proto.header_typed import RequestReader
 from cometmq.proto.offer import OFFER_FIELD
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 ASKED = GetMaxOffset("T", 0)
 CODECS = (JSON, ROCKETMQ, MESSAGEPACK)
+READER = RequestReader({RequestCode.GET_MAX_OFFSET: GetMaxOffset})
 
 
 def deliver(connection: Connection, buffers: list[Buffer]) -> None:
@@ -200,6 +203,64 @@ def test_a_frame_beyond_frame_size_max_is_not_sent_and_not_pending() -> None:
     with pytest.raises(LocalProtocolError):
         connection.send(Command.request(310, {"a": "\ud800"}))
     assert not connection.pending
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+def test_a_header_beyond_header_size_max_is_not_sent_and_not_pending(codec: HeaderCodec) -> None:
+    connection = Connection(header_size_max=256)
+    request = connection.request(30, {"topic": "T" * 256}, codec=codec)
+    with pytest.raises(LocalProtocolError, match="the 256 that header_size_max allows"):
+        connection.send(request)
+    assert not connection.pending
+    (frame,) = connection.send(connection.request(30, {"topic": "T"}, codec=codec))
+    assert 0 < int.from_bytes(frame[5:8]) <= 256
+
+
+def test_no_header_is_sent_whose_size_has_more_than_24_bits() -> None:
+    connection = Connection(frame_size_max=2**30, header_size_max=2**30)
+    with pytest.raises(LocalProtocolError, match="the 16777215 that header_size_max allows"):
+        connection.send(connection.request(30, {"topic": "T" * 2**24}))
+
+
+def test_a_breach_behind_an_unmatched_answer_is_said_once() -> None:
+    client, server = Connection(), Connection()
+    stray = b"".join(server.send(Command.request(30, opaque=5).answer(0)))
+    client.receive_data(stray + bytes.fromhex("00000004 00000005"))
+    said = broken(client)
+    assert said.startswith(f"frame at byte {len(stray)}: a header of 5 bytes"), said
+
+
+def test_a_wrong_header_between_others_is_found_where_it_stands() -> None:
+    client, server = Connection(), Connection()
+    good = b"".join(client.send(ask(client)))
+    server.receive_data(good + bytes.fromhex("00000005 00000001 21") + good + good[:9])
+    received(server)
+    assert broken(server).startswith(f"frame at byte {len(good)}: JSON header")
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+@pytest.mark.parametrize("queue_id", [2**31, -(2**40), "x"])
+def test_a_field_that_does_not_fit_its_type_is_refused_there_and_breaks_nothing(
+    codec: HeaderCodec, queue_id: Any
+) -> None:
+    client, server = Connection(), Connection()
+    deliver(server, client.send(client.request(30, GetMaxOffset("T", queue_id), codec=codec)))
+    deliver(server, client.send(ask(client, codec=codec)))
+    with pytest.raises(FieldError, match="queueId"):
+        received(server).read(GetMaxOffset)
+    assert received(server).read(GetMaxOffset) == ASKED
+
+
+@pytest.mark.parametrize("codec", [ROCKETMQ, MESSAGEPACK], ids=lambda codec: codec.name)
+@pytest.mark.parametrize("reads", [Connection(), Connection(request_reader=READER)])
+def test_received_fields_that_are_none_cannot_be_sent_on_by_name(
+    codec: HeaderCodec, reads: Connection
+) -> None:
+    header = b'{"code":30,"extFields":[1],"opaque":1}'
+    reads.receive_data(frame_head(0, len(header), 0) + header)
+    command = structs.replace(received(reads), codec=codec)
+    with pytest.raises(LocalProtocolError, match="extFields"):
+        Connection().send(command)
 
 
 @pytest.mark.parametrize(

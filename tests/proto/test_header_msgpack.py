@@ -5,12 +5,16 @@ from pathlib import Path
 
 import msgpack
 import pytest
+from hypothesis import given, strategies as st
+from msgspec import structs
 
+from cometmq.proto.codes import Language
 from cometmq.proto.command import Command
-from cometmq.proto.commands import GetMaxOffset, GetRouteInfoByTopic
+from cometmq.proto.commands import GetMaxOffset, GetRouteInfoByTopic, SendMessageResponse
 from cometmq.proto.errors import FieldError, LocalProtocolError, RemoteProtocolError
 from cometmq.proto.frame import frame_head
 from cometmq.proto.header_msgpack import MESSAGEPACK
+from cometmq.proto.version import CURRENT_VERSION
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "protocol-extensions.md"
 
@@ -64,6 +68,36 @@ def test_fields_without_a_class_travel_by_name_and_read_as_a_class() -> None:
 def test_a_received_command_is_sent_on_as_it_came() -> None:
     raw = pack(1, 0, 2, 3, 4, None, ["T", 5, None, None, "newer"], {"a": "b"})
     assert MESSAGEPACK.encode(read(raw)) == raw
+
+
+@given(
+    st.integers(-(2**31), 2**31 - 1),
+    st.text(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.none() | st.text(),
+    st.none() | st.booleans(),
+    st.none() | st.dictionaries(st.text(), st.text()),
+)
+def test_a_header_class_is_written_as_msgpack_writes_it(
+    number: int,
+    text: str,
+    offset: int,
+    maybe: str | None,
+    flag: bool | None,
+    extras: dict[str, str] | None,
+) -> None:
+    fields = SendMessageResponse(text, number, offset, maybe, None, maybe, text, flag)
+    command = Command(number, fields, 1, number, maybe, extras=extras)
+    assert MESSAGEPACK.encode(command) == pack(
+        number,
+        1,
+        number,
+        int(Language.PYTHON),
+        CURRENT_VERSION,
+        maybe,
+        list(structs.astuple(fields)),
+        extras,
+    )
 
 
 @pytest.mark.parametrize(

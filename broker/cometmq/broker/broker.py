@@ -28,7 +28,7 @@ from cometmq.broker.traffic import Traffic
 from cometmq.proto.codes import RequestCode as Code
 from cometmq.proto.commands.pull import PullMessage
 from cometmq.proto.commands.send import SendMessage, SendMessageV2
-from cometmq.proto.header_json_typed import TypedJsonReader
+from cometmq.proto.header_typed import RequestReader
 from cometmq.proto.host import pack_host
 from cometmq.proto.message_id import UniqueIds
 from cometmq.proto.properties import encode_properties
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from cometmq.proto.host import Host
     from cometmq.store.filesystem import FileSystem
 
-DAILY_BREAD = TypedJsonReader(
+DAILY_BREAD = RequestReader(
     {
         Code.SEND_MESSAGE: SendMessage,
         Code.SEND_MESSAGE_V2: SendMessageV2,

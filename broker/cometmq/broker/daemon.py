@@ -165,7 +165,7 @@ class Daemon:
             config.limits,
             call_soon=loop.call_soon,
             now_ms=elapsed_ms(),
-            json_reader=DAILY_BREAD,
+            request_reader=DAILY_BREAD,
         )
         self.registration = Registration(
             config,

@@ -83,7 +83,7 @@ class Peer:
     ) -> None:
         limits = peers.limits
         connection = Connection(
-            json_reader=peers.json_reader,
+            request_reader=peers.request_reader,
             offer_messagepack=offer_messagepack,
             frame_size_max=limits.frame_size_max,
             header_size_max=limits.header_size_max,

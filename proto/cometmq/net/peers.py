@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from cometmq.net.owner import Owner
     from cometmq.net.peer import Peer
-    from cometmq.proto.header_json_typed import TypedJsonReader
+    from cometmq.proto.header_typed import RequestReader
 
 _log = logging.getLogger("cometmq.net")
 
@@ -33,7 +33,7 @@ _LOOKS = 10
 class Peers:
     """The connections of one owner, over any number of listening sockets and either driver.
 
-    `call_soon` is the loop's; everything is called on the loop's thread. `json_reader` knows the
+    `call_soon` is the loop's; everything is called on the loop's thread. `request_reader` knows the
     requests whose fields the owner is going to read. The `*_count` and `*_size` attributes are for
     metrics.
     """
@@ -44,14 +44,14 @@ class Peers:
         limits: Limits | None = None,
         *,
         call_soon: Callable[[Callable[[], None]], object],
-        json_reader: TypedJsonReader | None = None,
+        request_reader: RequestReader | None = None,
         now_ms: int = 0,
     ) -> None:
         self.owner = owner
         self.limits = Limits() if limits is None else limits
         self.turn = Turn(owner.end_turn, call_soon)
         self.call_soon = call_soon
-        self.json_reader = json_reader
+        self.request_reader = request_reader
         self.now_ms = now_ms
         self.refused_count = 0  # connections beyond connections_max
         self.receiving_size = 0  # bytes of frames begun and not finished

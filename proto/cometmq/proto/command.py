@@ -65,11 +65,13 @@ class HeaderCodec(Protocol):
         ...
 
 
-class ReceivedFields(msgspec.Struct, frozen=True, gc=False):
+class ReceivedFields:
     """Fields as they came, undecoded until somebody reads them; each codec that does so has one.
 
-    A base class and not a Protocol, so that telling it apart costs nothing.
+    A base class and not a Protocol, and no struct, so that telling it apart costs nothing.
     """
+
+    __slots__ = ()
 
     def read(self, cls: type[H], extras: Mapping[str, str] | None) -> H:
         """Read them as a header class; a FieldError names the one that is wrong."""
@@ -173,6 +175,8 @@ class Command(msgspec.Struct, frozen=True, gc=False):
         Of an answer that says no, it also has the code and the remark: `expect` comes first.
         """
         fields = self.fields
+        if type(fields) is cls:
+            return fields
         try:
             if isinstance(fields, ReceivedFields):
                 return fields.read(cls, self.extras)
@@ -241,7 +245,8 @@ class Command(msgspec.Struct, frozen=True, gc=False):
             )
         try:
             texts = self.ext_fields
-        except (TypeError, ValueError) as error:
+        # FieldError: of fields that came, and that nobody has read yet.
+        except (TypeError, ValueError, FieldError) as error:
             raise LocalProtocolError(f"command {self.code}: fields: {error}") from None
         refuse_non_texts(self.code, texts)
         return texts

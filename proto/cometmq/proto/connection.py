@@ -28,14 +28,21 @@ in the codec of its request.
 from __future__ import annotations
 
 from enum import Enum
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import msgspec
 
+from cometmq.proto.buffer import body_size_of
 from cometmq.proto.command import ONEWAY_FLAG, RESPONSE_FLAG, Command
 from cometmq.proto.errors import LocalProtocolError, RemoteProtocolError
-from cometmq.proto.frame import FRAME_SIZE_MAX, HEAD_SIZE, HEADER_SIZE_MAX, FrameParser, frame_head
+from cometmq.proto.frame import (
+    FRAME_SIZE_MAX,
+    HEAD_SIZE,
+    HEADER_SIZE_LAYOUT_MAX,
+    HEADER_SIZE_MAX,
+    FrameParser,
+    pack_head,
+)
 from cometmq.proto.header_codecs import HEADER_CODECS
 from cometmq.proto.header_json import JSON
 from cometmq.proto.header_msgpack import MESSAGEPACK
@@ -43,12 +50,12 @@ from cometmq.proto.header_rocketmq import ROCKETMQ
 from cometmq.proto.offer import NO_OFFER, Accepting, Offering, reads_messagepack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from cometmq.proto.buffer import Buffer
     from cometmq.proto.command import HeaderCodec
     from cometmq.proto.header import Header
-    from cometmq.proto.header_json_typed import TypedJsonReader
+    from cometmq.proto.header_typed import RequestReader
 
 FIELDS_MAX = 1024
 PENDING_MAX = 65536
@@ -57,11 +64,15 @@ _I32_MAX = 2**31 - 1
 _I32_MIN = -(2**31)
 _CODE_MAX_ROCKETMQ = 2**15 - 1
 
-_VIEWS = frozenset({memoryview})
-_view_size: Callable[[Buffer], int] = attrgetter("nbytes")
-_is_contiguous: Callable[[Buffer], bool] = attrgetter("c_contiguous")
 
-_DECODERS = {number: codec.decode for number, codec in HEADER_CODECS.items()}
+class _Decoders(dict[int, "Callable[[bytes, Buffer | None, int], Command]"]):
+    """What reads a header, by the type byte of its frame."""
+
+    def __missing__(self, serialize_type: int) -> NoReturn:
+        raise RemoteProtocolError(f"header type {serialize_type} is unknown")
+
+
+_DECODERS = _Decoders((number, codec.decode) for number, codec in HEADER_CODECS.items())
 
 
 class NeedData(Enum):
@@ -96,7 +107,7 @@ Event = Command | Answer | ConnectionClosed | ConnectionBroken | NeedData
 class Connection:
     """The state of one connection.
 
-    `json_reader`, one for all connections, makes reading the requests that it knows faster.
+    `request_reader`, one for all connections, makes reading the requests that it knows faster.
     The limits: `frame_size_max`, `header_size_max` and `fields_max` are what a peer may send;
     `pending_max` is how many requests of ours may wait for an answer. `offer_messagepack` is for
     the side that asks first: see `offer`.
@@ -106,7 +117,7 @@ class Connection:
         self,
         *,
         codec: HeaderCodec = JSON,
-        json_reader: TypedJsonReader | None = None,
+        request_reader: RequestReader | None = None,
         offer_messagepack: bool = False,
         frame_size_max: int = FRAME_SIZE_MAX,
         header_size_max: int = HEADER_SIZE_MAX,
@@ -119,10 +130,11 @@ class Connection:
         self.unmatched_count = 0  # responses that nobody waited for
         self._parser = FrameParser(frame_size_max=frame_size_max, header_size_max=header_size_max)
         self._sent_size_max = frame_size_max - HEAD_SIZE
-        self._next_frame = self._parser.next_frame
+        self._sent_header_max = min(header_size_max, HEADER_SIZE_LAYOUT_MAX, self._sent_size_max)
+        self._frames = self._parser.frames
         self._decoders = _DECODERS
-        if json_reader is not None:
-            self._decoders = {**_DECODERS, JSON.serialize_type: json_reader.decode}
+        if request_reader is not None:
+            self._decoders = _Decoders(_DECODERS | request_reader.decoders)
         self._pending: dict[int, Command] = {}
         self._opaque = 0
         self._input_ended = False
@@ -223,26 +235,22 @@ class Connection:
         """Give what happened next, NEED_DATA when nothing did. The last event is repeated."""
         if self._last_event is not None:
             return self._last_event
-        frame = None
-        try:
-            while (frame := self._next_frame()) is not None:
-                serialize_type, header, body = frame
-                decode = self._decoders.get(serialize_type)
-                if decode is None:
-                    raise RemoteProtocolError(f"header type {serialize_type} is unknown")
-                command = decode(header, body, self.fields_max)
-                if command.flag & RESPONSE_FLAG:
-                    if (answer := self._match(command)) is not None:
-                        return answer
-                    continue
-                if self._accepting is not None:
-                    self._see_request(self._accepting, command)
-                return command
-        except RemoteProtocolError as error:
-            if frame is not None:
-                start = self._parser.offset - HEAD_SIZE - len(frame[1]) - len(frame[2] or b"")
-                error = RemoteProtocolError(f"frame at byte {start}: {error}")
-            self._last_event = ConnectionBroken(error)
+        frames = self._frames
+        while frames:
+            serialize_type, header, body = frames.popleft()
+            try:
+                command = self._decoders[serialize_type](header, body, self.fields_max)
+            except RemoteProtocolError as error:
+                return self._break(header, body, error)
+            if command.flag & RESPONSE_FLAG:
+                if (answer := self._match(command)) is not None:
+                    return answer
+                continue
+            if self._accepting is not None:
+                self._see_request(self._accepting, command)
+            return command
+        if self._parser.breach is not None:
+            self._last_event = ConnectionBroken(RemoteProtocolError(self._parser.breach))
             return self._last_event
         return self._end_of_input() if self._input_ended else NEED_DATA
 
@@ -259,25 +267,31 @@ class Connection:
         of the fields in a header class, and the numbers of an answer, which are its request's. A
         type checker sees to the first; the peer refuses the field, or breaks the connection.
         """
-        flag = command.flag
         waits = False
-        if not flag & RESPONSE_FLAG:
-            waits = not flag & ONEWAY_FLAG
-            self._check_request(command, waits)
+        if not command.flag & RESPONSE_FLAG:
+            waits = self._check_request(command)
         elif self._accepting is not None:
             command = self._accept(self._accepting, command)
         codec = command.codec
         if codec is None:
             codec = self._codec_for(command.code)
         header = codec.encode(command)
-        header_size = len(header)
-        body, parts = command.body, command.parts
-        body_size = 0 if body is None and not parts else _body_size(body, parts)
-        if header_size + body_size > self._sent_size_max:
-            raise _too_large(command, header_size + body_size, self._sent_size_max)
-        head = frame_head(codec.serialize_type, header_size, body_size) + header
+        size = len(header)
+        if size > self._sent_header_max:
+            raise LocalProtocolError(
+                f"command {command.code}: a header of {size} bytes exceeds"
+                f" the {self._sent_header_max} that header_size_max allows"
+            )
+        body = command.body
+        parts = command.parts
+        body_size = 0
+        if body is not None or parts:
+            body_size = body_size_of(body, parts)
+            if size + body_size > self._sent_size_max:
+                raise _too_large(command, size + body_size, self._sent_size_max)
         if waits:
             self._wait_for(command)
+        head = pack_head(4 + size + body_size, codec.serialize_type << 24 | size) + header
         if not body_size:
             return [head]
         return [head, *parts] if body is None else [head, body, *parts]
@@ -287,7 +301,8 @@ class Connection:
             return JSON
         return self.codec
 
-    def _check_request(self, request: Command, waits: bool) -> None:
+    def _check_request(self, request: Command) -> bool:
+        """Refuse a request that cannot be sent; tell whether it will wait for an answer."""
         opaque = request.opaque
         try:
             are_numbers = (
@@ -299,8 +314,8 @@ class Connection:
             are_numbers = False
         if not are_numbers:
             raise LocalProtocolError(f"code, opaque or version is no i32: {request!r}")
-        if not waits:
-            return
+        if request.flag & ONEWAY_FLAG:
+            return False
         if opaque in self._pending:
             raise LocalProtocolError(
                 f"request {opaque} is pending already; `request` numbers requests by itself,"
@@ -310,6 +325,7 @@ class Connection:
             raise LocalProtocolError(f"request {opaque} can get no answer: the connection is over")
         if len(self._pending) >= self.pending_max:
             raise LocalProtocolError(f"pending_max {self.pending_max} requests wait for answers")
+        return True
 
     def _wait_for(self, request: Command) -> None:
         self._pending[request.opaque] = request
@@ -339,6 +355,11 @@ class Connection:
             self._accepting = None
         return response
 
+    def _break(self, header: bytes, body: bytes | None, error: RemoteProtocolError) -> Event:
+        start = self._parser.offset - HEAD_SIZE - len(header) - len(body or b"")
+        self._last_event = ConnectionBroken(RemoteProtocolError(f"frame at byte {start}: {error}"))
+        return self._last_event
+
     def _end_of_input(self) -> Event:
         if size := self._parser.pending_size:
             self._last_event = ConnectionBroken(
@@ -355,35 +376,6 @@ def _as_bytes(data: Buffer) -> bytes:
     if not isinstance(data, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
         raise TypeError(f"receive_data takes bytes, not {type(data).__name__}")
     return bytes(data)
-
-
-def _size_of(buffer: object) -> int:
-    """Tell the size in bytes of one buffer of a body, or refuse it."""
-    if isinstance(buffer, bytes | bytearray):
-        return len(buffer)
-    if isinstance(buffer, memoryview):
-        try:
-            if buffer.c_contiguous:
-                return buffer.nbytes
-        except ValueError:
-            pass  # It has been released.
-        raise LocalProtocolError("a body or part is a view that is released or not contiguous")
-    raise LocalProtocolError(f"a body or part is {type(buffer).__name__}, not bytes")
-
-
-def _body_size(body: Buffer | None, parts: Sequence[Buffer]) -> int:
-    """Tell the size in bytes of a whole body, or refuse it."""
-    size = 0 if body is None else len(body) if type(body) is bytes else _size_of(body)
-    if not parts:
-        return size
-    if len(parts) > 1 and _VIEWS.issuperset(map(type, parts)):
-        try:
-            if all(map(_is_contiguous, parts)):
-                # Many slices of a log: nearly as quick as their len.
-                return sum(map(_view_size, parts), size)
-        except ValueError:
-            pass  # One has been released: `_size_of` says it.
-    return sum(map(_size_of, parts), size)
 
 
 def _too_large(command: Command, size: int, size_max: int) -> LocalProtocolError:

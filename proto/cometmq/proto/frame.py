@@ -10,10 +10,11 @@ offset  size  type   field
      …     …         body, what is left; no bytes mean that there is none
 ======  ====  =====  ====================================================
 
-How it works: a read that holds whole frames is cut in place, each header and body copied once
-into bytes of its own, which for the usual sizes is faster than a memoryview and lets go of the
-read. A frame that its read does not hold is gathered in one growing buffer, so its cost is linear
-however it is cut, and memory follows what has come, never what a length claims.
+How it works: a read is cut when it comes, each header and body copied once into bytes of its own,
+which for the usual sizes is faster than a memoryview and lets go of the read. A frame that its
+read does not hold whole is gathered in one growing buffer, so its cost is linear however it is
+cut, and memory follows what has come, never what a length claims: ten times as much at the worst,
+for frames of nothing but eight bytes that nobody takes.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from cometmq.proto.errors import LocalProtocolError, RemoteProtocolError
 _HEAD = Struct(">II")  # length; type and size of the header
 HEAD_SIZE = 8
 assert _HEAD.size == HEAD_SIZE
-_HEADER_SIZE_MASK = 0xFFFFFF
+HEADER_SIZE_LAYOUT_MAX = 0xFFFFFF  # 24 bits, and the mask of them
 _unpack_head = _HEAD.unpack_from
+pack_head = _HEAD.pack
+"""`frame_head` for who has looked at the sizes: what follows, type << 24 | size of the header."""
 
 FRAME_SIZE_MAX = 16 * 1024 * 1024
 HEADER_SIZE_MAX = 1024 * 1024
@@ -38,17 +41,18 @@ Frame = tuple[int, bytes, bytes | None]
 
 def frame_head(serialize_type: int, header_size: int, body_size: int) -> bytes:
     """Make the eight bytes that stand before a header."""
-    if header_size > _HEADER_SIZE_MASK:
+    if header_size > HEADER_SIZE_LAYOUT_MAX:
         raise LocalProtocolError(f"a header of {header_size} bytes: the size has 24 bits")
-    return _HEAD.pack(4 + header_size + body_size, serialize_type << 24 | header_size)
+    return pack_head(4 + header_size + body_size, serialize_type << 24 | header_size)
 
 
 class FrameParser:
     """Bytes in, frames out; any cut of the stream gives the same frames.
 
+    `frames` are those that have come whole and that nobody has taken yet; `next_frame` takes one.
     `frame_size_max` counts a whole frame with its length field, as Apache's
-    `com.rocketmq.remoting.frameMaxLength` does. A breach of a limit or of the layout raises
-    RemoteProtocolError, and raises it again at each further call: the next frame cannot be found.
+    `com.rocketmq.remoting.frameMaxLength` does. After a breach of a limit or of the layout, which
+    `breach` then describes, nothing more is kept: the next frame cannot be found.
     """
 
     def __init__(
@@ -56,110 +60,102 @@ class FrameParser:
     ) -> None:
         self.frame_size_max = frame_size_max
         self.header_size_max = header_size_max
-        self._data = b""
-        self._size = 0  # of _data
-        self._start = 0  # in _data, of what is not cut yet
-        self._offset = 0  # in the stream, of the beginning of _data
-        self._reads: deque[bytes] = deque()  # behind _data
-        self._gathered = bytearray()  # the beginning of a frame that its read did not hold
-        self._breach: str | None = None
+        self.frames: deque[Frame] = deque()
+        self.breach: str | None = None
+        self._offset = 0  # in the stream, of what is not cut yet
+        self._begun = bytearray()  # the beginning of a frame that its read did not hold
+        self._begun_size = 0  # of that frame when all of it has come; 0 while its head has not
 
     def receive_data(self, data: bytes) -> None:
-        """Take the next bytes of the stream. They are kept, not copied, until they are cut."""
-        # Behind a gathered beginning nothing waits in _data: next_frame relies on it.
-        if self._start == self._size and not self._reads and not self._gathered:
-            self._offset += self._size
-            self._data = data
-            self._size = len(data)
-            self._start = 0
-        elif data and self._breach is None:
-            self._reads.append(data)
+        """Take the next bytes of the stream, and cut the frames in them."""
+        start = at = self._gather(memoryview(data)) if self._begun else 0
+        size = len(data)
+        while size - at >= HEAD_SIZE:
+            length, word = _unpack_head(data, at)
+            end = at + 4 + length
+            header_size = word & HEADER_SIZE_LAYOUT_MAX
+            body_start = at + HEAD_SIZE + header_size
+            if (
+                end > size
+                or length + 4 > self.frame_size_max
+                or body_start > end
+                or header_size > self.header_size_max
+            ):
+                break
+            self.frames.append(
+                (word >> 24, data[at + HEAD_SIZE : body_start], data[body_start:end] or None)
+            )
+            at = end
+        self._offset += at - start
+        if at < size:
+            self._gather(memoryview(data)[at:])
 
     def next_frame(self) -> Frame | None:
-        """Give the next frame, or None when more bytes are needed."""
-        start = self._start
-        size = self._size
-        if size - start >= HEAD_SIZE:
-            data = self._data
-            length, word = _unpack_head(data, start)
-            end = start + 4 + length
-            if end <= size and length + 4 <= self.frame_size_max:
-                header_size = word & _HEADER_SIZE_MASK
-                body_start = start + HEAD_SIZE + header_size
-                if body_start <= end and header_size <= self.header_size_max:
-                    self._start = end
-                    return (
-                        word >> 24,
-                        data[start + HEAD_SIZE : body_start],
-                        data[body_start:end] or None,
-                    )
-        elif start == size and not self._gathered and not self._reads:
-            self._data = b""  # An idle connection must not hold its last read.
-            return None
-        return self._gather()
+        """Give the next frame, None when more bytes are needed, or raise what the breach is."""
+        if self.frames:
+            return self.frames.popleft()
+        if self.breach is not None:
+            raise RemoteProtocolError(self.breach)
+        return None
 
     @property
     def offset(self) -> int:
         """Where in the stream the frame begins that is next."""
-        return self._offset + self._start - len(self._gathered)
+        return self._offset - self._waiting_size()
 
     @property
     def pending_size(self) -> int:
         """How many bytes have come that are not part of a frame given out."""
-        waiting = sum(map(len, self._reads))
-        return len(self._gathered) + self._size - self._start + waiting
+        return self._waiting_size() + len(self._begun)
 
-    def _gather(self) -> Frame | None:
-        """Go on with a frame that no read holds whole, or say what is wrong with it."""
-        if self._breach is not None:
-            raise RemoteProtocolError(self._breach)
-        size = self._wanted_size()
-        while len(self._gathered) < size:
-            if not self._take(size - len(self._gathered)):
-                return None
-            size = self._wanted_size()
-        return self._cut()
+    def _waiting_size(self) -> int:
+        return sum(HEAD_SIZE + len(header) + len(body or b"") for _, header, body in self.frames)
 
-    def _wanted_size(self) -> int:
-        """Tell how many bytes the frame has, or its head while that is all that is known."""
-        if len(self._gathered) < HEAD_SIZE:
-            return HEAD_SIZE
-        length, word = _unpack_head(self._gathered)
-        header_size = word & _HEADER_SIZE_MASK
-        if length + 4 > self.frame_size_max:
-            self._break(f"{length + 4} bytes exceed frame_size_max {self.frame_size_max}")
-        if header_size + 4 > length:
-            self._break(f"a header of {header_size} bytes in a frame of length {length}")
-        if header_size > self.header_size_max:
-            self._break(
+    def _gather(self, data: memoryview) -> int:
+        """Add to the frame that was begun, or begin one; tell how many bytes that took."""
+        if self.breach is not None:
+            return len(data)
+        begun = self._begun
+        taken = 0
+        if not self._begun_size:
+            taken = HEAD_SIZE - len(begun)
+            begun += data[:taken]
+            if len(begun) < HEAD_SIZE:
+                return len(data)
+            self._begun_size, self.breach = self._measure(begun)
+            if self.breach is not None:
+                return len(data)
+        end = taken + self._begun_size - len(begun)
+        begun += data[taken:end]
+        if end > len(data):
+            return len(data)
+        self.frames.append(_cut(begun))
+        self._offset += self._begun_size
+        self._begun = bytearray()
+        self._begun_size = 0
+        return end
+
+    def _measure(self, head: bytearray) -> tuple[int, str | None]:
+        """Tell the size of a frame by its head, and what is wrong with it."""
+        length, word = _unpack_head(head)
+        size: int = length + 4
+        header_size = word & HEADER_SIZE_LAYOUT_MAX
+        problem = None
+        if size > self.frame_size_max:
+            problem = f"{size} bytes exceed frame_size_max {self.frame_size_max}"
+        elif header_size + 4 > length:
+            problem = f"a header of {header_size} bytes in a frame of length {length}"
+        elif header_size > self.header_size_max:
+            problem = (
                 f"a header of {header_size} bytes exceeds header_size_max {self.header_size_max}"
             )
-        return int(length) + 4
+        return size, problem and f"frame at byte {self._offset}: {problem}"
 
-    def _break(self, problem: str) -> None:
-        self._breach = f"frame at byte {self.offset}: {problem}"
-        self._data, self._size, self._start = b"", 0, 0
-        self._reads.clear()
-        raise RemoteProtocolError(self._breach)
 
-    def _take(self, wanted: int) -> bool:
-        """Move up to so many bytes from the reads to the gathered ones; False if none is left."""
-        if self._start == self._size:
-            data = self._reads.popleft() if self._reads else b""
-            self._offset += self._size
-            self._data, self._size, self._start = data, len(data), 0
-            if not data:
-                return False
-        end = min(self._start + wanted, self._size)
-        self._gathered += memoryview(self._data)[self._start : end]
-        self._start = end
-        return True
-
-    def _cut(self) -> Frame:
-        gathered, self._gathered = self._gathered, bytearray()
-        word = _unpack_head(gathered)[1]
-        view = memoryview(gathered)
-        body_start = HEAD_SIZE + (word & _HEADER_SIZE_MASK)
-        # A copy, so that a body is the same type however the stream was cut.
-        body = bytes(view[body_start:]) or None
-        return word >> 24, bytes(view[HEAD_SIZE:body_start]), body
+def _cut(gathered: bytearray) -> Frame:
+    word = _unpack_head(gathered)[1]
+    view = memoryview(gathered)
+    body_start = HEAD_SIZE + (word & HEADER_SIZE_LAYOUT_MAX)
+    # A copy, so that a body is the same type however the stream was cut.
+    body = bytes(view[body_start:]) or None
+    return word >> 24, bytes(view[HEAD_SIZE:body_start]), body

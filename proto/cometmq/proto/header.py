@@ -42,7 +42,7 @@ from cometmq.proto.header_plan import REFUSALS, HeaderPlan, texts_from_json
 from cometmq.proto.header_rules import HeaderField
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 __all__ = [
@@ -58,6 +58,7 @@ __all__ = [
     "from_texts",
     "plan_of",
     "refuse_unsayable",
+    "text_writers",
     "texts_from_json",
     "to_array",
     "to_json_object",
@@ -82,11 +83,17 @@ class Header(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """The fields of one command."""
 
 
+text_writers: dict[object, Callable[[Any], msgspec.Struct]] = {}
+"""`to_json_object` of the classes that have been used. To look here is the quickest way to tell a
+header from other fields: an `isinstance` of a struct takes 50 ns."""
+
+
 class _Plans(dict[type[Header], HeaderPlan[Any]]):
     """Plans by class, made when first asked for: annotations resolve only after the import."""
 
     def __missing__(self, cls: type[Header]) -> HeaderPlan[Any]:
         plan = self[cls] = HeaderPlan(cls)
+        text_writers[cls] = plan.to_text_struct
         return plan
 
 

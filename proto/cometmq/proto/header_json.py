@@ -29,9 +29,10 @@ from cometmq.proto.header import (
     REFUSALS,
     Header,
     from_json,
-    plan_of,
     refuse_unsayable,
+    text_writers,
     texts_from_json,
+    to_json_object,
 )
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 _NAMES = {int(language): language.name for language in Language}
 LANGUAGE_NUMBERS: dict[str | int | None, int] = {name: number for number, name in _NAMES.items()}
 _OTHER = int(Language.OTHER)
+_PYTHON = int(Language.PYTHON)
 _UNSET = msgspec.UNSET
 _EMPTY: dict[str, str] = {}
 _NO_FIELDS = msgspec.Raw(b"null")
@@ -77,7 +79,7 @@ _decode = json.Decoder(_Received, strict=False).decode
 _encode = json.Encoder().encode
 
 
-class JsonFields(ReceivedFields, frozen=True, gc=False):
+class JsonFields(ReceivedFields, msgspec.Struct, frozen=True, gc=False):
     """The text of `extFields` as it came."""
 
     raw: msgspec.Raw
@@ -127,19 +129,20 @@ class JsonCodec:
     def encode(self, command: Command) -> bytes:
         """Write a header as Java writes it."""
         fields = command.fields
-        if isinstance(fields, Header) and not command.extras:
-            members: Any = plan_of(type(fields)).to_text_struct(fields)
+        to_texts = text_writers.get(type(fields))
+        if to_texts is not None and not command.extras:
+            members: Any = to_texts(fields)
         else:
             members = _members(command)
         remark = command.remark
-        language = _NAMES.get(command.language, "OTHER")
+        language = command.language
         try:
             return _encode(
                 _Sent(
                     command.code,
                     members,
                     command.flag,
-                    language,
+                    "PYTHON" if language == _PYTHON else _NAMES.get(language, "OTHER"),
                     command.opaque,
                     _UNSET if remark is None else remark_to_send(command),
                     "JSON",
@@ -152,6 +155,8 @@ class JsonCodec:
 
 def _members(command: Command) -> Any:
     fields = command.fields
+    if isinstance(fields, Header) and not command.extras:
+        return to_json_object(fields)
     if isinstance(fields, JsonFields) and not command.extras:
         return fields.raw
     if fields is None and not command.extras:

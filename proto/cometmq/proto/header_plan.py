@@ -35,10 +35,10 @@ class HeaderPlan(Generic[S]):
         booleans = [field.name for field in self.fields if field.kind is bool]
         texts = [(field.name, str | None, None) for field in self.fields]
         words = [(name, Literal["true", "false"] | None, None) for name in booleans]
-        items = [_item(field) for field in self.fields]
+        self.items = [_item(field) for field in self.fields]
         name = cls.__name__
         text_struct = msgspec.defstruct(name, texts, rename=names, omit_defaults=True, gc=False)
-        array_struct = msgspec.defstruct(name, items, array_like=True, gc=False)
+        array_struct = msgspec.defstruct(name, self.items, array_like=True, gc=False)
         self.words_struct = msgspec.defstruct(name, words, rename=names, gc=False)
         self._decode_json = json.Decoder(cls, strict=False).decode
         self._decode_words = json.Decoder(self.words_struct).decode

@@ -3,25 +3,34 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgpack
 import pytest
 from hypothesis import given, settings, strategies as st
 from tests.proto.wire_vectors import VECTORS, Vector
 
 from cometmq.proto.codes import RequestCode
-from cometmq.proto.command import Command
+from cometmq.proto.command import Command, HeaderCodec
 from cometmq.proto.commands import GetMaxOffset, PopMessage, SendMessageV2, UnregisterClient
 from cometmq.proto.connection import FIELDS_MAX, Connection
 from cometmq.proto.errors import FieldError, RemoteProtocolError
-from cometmq.proto.header import Header
+from cometmq.proto.header import Header, from_texts
 from cometmq.proto.header_json import JSON
-from cometmq.proto.header_json_typed import TypedJsonFields, TypedJsonReader
+from cometmq.proto.header_msgpack import MESSAGEPACK
+from cometmq.proto.header_typed import RequestReader, TypedJsonFields
 
 CLASSES: dict[int, type[Header]] = {
     RequestCode.SEND_MESSAGE_V2: SendMessageV2,
     RequestCode.GET_MAX_OFFSET: GetMaxOffset,
     RequestCode.POP_MESSAGE: PopMessage,
 }
-READER = TypedJsonReader(CLASSES)
+READER = RequestReader(CLASSES)
+POP = from_texts(
+    PopMessage,
+    dict.fromkeys(["consumerGroup", "topic"], "t")
+    | dict.fromkeys(
+        ["queueId", "maxMsgNums", "invisibleTime", "pollTime", "bornTime", "initMode"], "1"
+    ),
+)
 JSON_VECTORS = [
     vector for vector in VECTORS if vector.codec == "JSON" and vector.header["code"] in CLASSES
 ]
@@ -29,18 +38,21 @@ JSON_VECTORS = [
 
 def outcome(command: Command) -> tuple[object, ...]:
     """All that a command tells: a wrong field, too."""
+    cls = CLASSES.get(command.code, SendMessageV2)
     try:
-        header: object = command.read(CLASSES.get(command.code, SendMessageV2))
+        fields: object = (command.read(cls), command.ext_fields_as(cls))
     except FieldError as error:
-        header = str(error)
+        fields = str(error)
     known = (command.code, command.flag, command.opaque, command.remark, command.body)
-    return (*known, command.language, command.version, command.codec, header, command.ext_fields)
+    return (*known, command.language, command.version, command.codec, fields)
 
 
-def both_ways(raw: bytes, fields_max: int = FIELDS_MAX) -> tuple[object, ...]:
+def both_ways(
+    raw: bytes, fields_max: int = FIELDS_MAX, codec: HeaderCodec = JSON
+) -> tuple[object, ...]:
     """Read a header typed and the general way; the outcomes are the same."""
     found: list[tuple[object, ...]] = []
-    for decode in (READER.decode, JSON.decode):
+    for decode in (READER.decoders[codec.serialize_type], codec.decode):
         try:
             found.append(outcome(decode(raw, b"body", fields_max)))
         except RemoteProtocolError as error:
@@ -58,7 +70,7 @@ def test_most_captured_requests_are_read_in_one_pass() -> None:
     typed = 0
     for vector in JSON_VECTORS:
         raw = vector.frame[8 : 8 + int.from_bytes(vector.frame[5:8], "big")]
-        typed += isinstance(READER.decode(raw, None, FIELDS_MAX).fields, TypedJsonFields)
+        typed += isinstance(READER.decode_json(raw, None, FIELDS_MAX).fields, TypedJsonFields)
     assert typed > 20
 
 
@@ -101,15 +113,56 @@ def test_a_wrong_header_is_refused_the_same_in_one_pass(raw: bytes) -> None:
 
 def test_another_class_than_the_codes_can_be_read() -> None:
     raw = b'{"code":30,"extFields":{"topic":"T","queueId":"1","clientID":"c"},"language":"GO"}'
-    command = READER.decode(raw, None, 64)
+    command = READER.decode_json(raw, None, 64)
     assert isinstance(command.fields, TypedJsonFields)
     assert command.read(GetMaxOffset) == GetMaxOffset("T", 1)
     assert command.read(UnregisterClient) == UnregisterClient("c")
     assert JSON.encode(command).count(b'"clientID":"c"') == 1
 
 
+ITEMS = SCALARS | st.sampled_from([2**31, -(2**63), 2**64 - 1, b"bin", [1], {"a": 1}, 0.0])
+
+
+@st.composite
+def arrays(draw: st.DrawFn) -> list[Any]:
+    """A MessagePack header that may be odd in every place."""
+    sound: list[Any] = ["g", "t", "d", 4, 1, 0, 1700000000000, 0, "p", 0, False, None, True, "b"]
+    for place in draw(st.lists(st.integers(0, 13), max_size=2)):
+        sound[place] = draw(ITEMS)
+    fields: Any = draw(st.sampled_from([sound, sound[:9], [*sound, 1], ["T", 3], [], None, "T"]))
+    extras = draw(st.sampled_from([None, None, {}, {"x": "y"}, {"a": "g"}, {"x": 1}]))
+    items = [draw(st.sampled_from([310, 30, 200050, 11])), 0, 7, 12, 513, None, fields, extras]
+    for place in draw(st.lists(st.integers(0, 7), max_size=1)):
+        items[place] = draw(ITEMS)
+    return items[: draw(st.sampled_from([8, 8, 8, 7, 6, 3]))] + draw(st.sampled_from([[], [1]]))
+
+
+@settings(max_examples=400)
+@given(arrays(), st.sampled_from([FIELDS_MAX, 14, 13, 3]))
+def test_any_array_reads_the_same_in_one_pass(items: list[Any], fields_max: int) -> None:
+    both_ways(msgpack.packb(items), fields_max, MESSAGEPACK)
+
+
+def test_a_messagepack_request_is_read_in_one_pass() -> None:
+    for code, header in ((30, GetMaxOffset("T", 5)), (200050, POP)):
+        raw = MESSAGEPACK.encode(Command.request(code, header, opaque=9))
+        command = READER.decode_messagepack(raw, b"body", FIELDS_MAX)
+        assert command.fields == header, "typed already, as if made here"
+        assert command.ext_fields == command.ext_fields_as(type(header))
+        assert MESSAGEPACK.encode(command) == raw
+        assert len(both_ways(raw, codec=MESSAGEPACK)) > 1
+
+
+def test_a_messagepack_request_with_extras_is_read_the_general_way() -> None:
+    raw = MESSAGEPACK.encode(Command.request(30, GetMaxOffset("T", 5), extras={"k": "v"}))
+    command = READER.decode_messagepack(raw, None, FIELDS_MAX)
+    assert (command.read(GetMaxOffset), command.ext_fields) == (GetMaxOffset("T", 5), {"k": "v"})
+    twice = msgpack.packb([30, 0, 1, 12, 513, None, ["T", 5], {"topic": "other"}])
+    assert "an extra, too" in str(both_ways(twice, codec=MESSAGEPACK))
+
+
 def test_a_connection_reads_its_requests_in_one_pass() -> None:
-    client, server = Connection(), Connection(json_reader=READER)
+    client, server = Connection(), Connection(request_reader=READER)
     sent = GetMaxOffset("T", 5)
     server.receive_data(b"".join(client.send(Command.request(30, sent))))
     request = server.next_event()

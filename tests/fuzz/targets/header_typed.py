@@ -1,0 +1,43 @@
+"""Requests read in one pass: the result is that of the general way, whatever comes."""
+
+from __future__ import annotations
+
+from cometmq.proto.command import Command
+from cometmq.proto.commands import GetMaxOffset, SendMessageV2
+from cometmq.proto.errors import FieldError, RemoteProtocolError
+from cometmq.proto.header import Header
+from cometmq.proto.header_codecs import HEADER_CODECS
+from cometmq.proto.header_typed import RequestReader
+
+CLASSES: dict[int, type[Header]] = {30: GetMaxOffset, 310: SendMessageV2}
+READER = RequestReader(CLASSES)
+FIELDS_MAX = 1024
+
+
+def check(data: bytes) -> None:
+    """Read as JSON and as MessagePack, both ways: they tell and refuse the same."""
+    refusals: list[RemoteProtocolError] = []
+    for number, decode in READER.decoders.items():
+        try:
+            general = HEADER_CODECS[number].decode(data, None, FIELDS_MAX)
+        except RemoteProtocolError as error:
+            refusals.append(error)
+            try:
+                decode(data, None, FIELDS_MAX)
+            except RemoteProtocolError:
+                continue
+            raise AssertionError("refused by the general way only") from None
+        assert told(decode(data, None, FIELDS_MAX)) == told(general)
+    if len(refusals) == len(READER.decoders):
+        raise refusals[0]
+
+
+def told(command: Command) -> tuple[object, ...]:
+    """All that a command tells."""
+    known = (command.code, command.flag, command.opaque, command.remark)
+    cls = CLASSES.get(command.code, GetMaxOffset)
+    try:
+        fields: object = (command.read(cls), command.ext_fields_as(cls))
+    except FieldError as error:
+        fields = str(error)
+    return (*known, command.language, command.version, fields)
