@@ -61,10 +61,8 @@ class History:
     ==============  ===========================================================================
 
     What a quota let go of is gone, from the front and never more than the store said; the rest is
-    kept. A deleted topic's messages stay in the log, but no queue leads to them, or only one that
-    a start made of them again, as Apache's does: a broker removes queues of topics that are none.
-    With
-    `Flush.ASYNC` what is older than the interval is synced.
+    kept. A deleted topic's messages stay in the log, but no queue leads to them any more, whatever
+    happens next. With `Flush.ASYNC` what is older than the interval is synced.
 
     A turn that was being committed when the process ended may be there in part, from its front.
     """
@@ -80,6 +78,8 @@ class History:
     """Where the log began, by what the store last said."""
     deleted: dict[str, int] = field(default_factory=dict[str, int])
     """Of deleted topics, the end of the log at that moment."""
+    deleting: tuple[str, int] | None = None
+    """The topic that was being deleted when the process ended, and the end of the log then."""
 
     def copy(self) -> History:
         """A copy for another of several images of one ending."""
@@ -90,6 +90,7 @@ class History:
             self.synced_offset,
             self.first_offset,
             dict(self.deleted),
+            self.deleting,
         )
 
     def next_queue_offset(self, topic: str, queue_id: int) -> int:
@@ -103,6 +104,13 @@ class History:
     def is_alive(self, message: Sent | Record) -> bool:
         """Whether the topic that a message was put to still exists."""
         return message.physical_offset >= self.deleted.get(message.topic, 0)
+
+    def note_deletion(self, *, is_done: bool) -> None:
+        """Take note of whether what was being deleted when the process ended is gone."""
+        if self.deleting is not None and is_done:
+            topic, end = self.deleting
+            self.deleted[topic] = end
+        self.deleting = None
 
     def note_first(self, first_offset: int) -> None:
         """Take note of where the store says that its log begins."""
@@ -161,6 +169,8 @@ class History:
         self.committed = everything[: gone + len(found)]
         self.first_offset = log.start
         self.deleted = {topic: min(end, log.end) for topic, end in self.deleted.items()}
+        if self.deleting is not None:
+            self.deleting = (self.deleting[0], min(self.deleting[1], log.end))
         self.in_flight = []
         self.doubtful = []
         # A start syncs what it serves: from here on all of it is promised.

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import errno
 from dataclasses import dataclass, field
-from itertools import product
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -193,9 +192,10 @@ class Run:
             check_promised(subject, self.history.committed[:promised])
             raise
         self.ending = Ending.CLOSED
-        for topic, number in product(self.history.deleted, QUEUES):
-            if not self.history.next_queue_offset(topic, number):
-                subject.delete_queue(topic, number)  # Its records are still in the log.
+        if self.history.deleting is not None:
+            topic, _ = self.history.deleting
+            is_done = all(subject.range_of(topic, number) == (0, 0) for number in QUEUES)
+            self.history.note_deletion(is_done=is_done)
         check_queues(subject, log_of(self.disk), self.history)
         self.trace.append(f"open, {len(self.history.committed)} messages")
         return subject
@@ -314,8 +314,9 @@ def read(run: Run, subject: Subject) -> None:
 def delete(run: Run, subject: Subject) -> None:
     """Delete a topic, which may come back later."""
     topic = run.rng.choice(TOPICS)
-    run.history.deleted[topic] = subject.end_offset
+    run.history.deleting = (topic, subject.end_offset)
     subject.delete(topic)
+    run.history.note_deletion(is_done=True)
 
 
 def fill_disk(run: Run, subject: Subject) -> None:
@@ -335,7 +336,7 @@ _TABLE: list[tuple[int, Callable[[Run, Subject], None]]] = [
     (15, upkeep),
     (6, checkpoint),
     (4, read),
-    (1, delete),
+    (2, delete),
     (2, fill_disk),
     (4, empty_disk),
 ]

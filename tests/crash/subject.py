@@ -72,11 +72,7 @@ class Subject:
 
     def delete(self, topic: str) -> None:
         """Delete a topic."""
-        self._store.destroy_queues(topic)
-
-    def delete_queue(self, topic: str, queue_id: int) -> None:
-        """Delete what reading the log back made of a deleted topic."""
-        self._store.queues.destroy(topic, queue_id)
+        self._store.delete_topic(topic)
 
     def commit(self) -> None:
         """Commit the turn."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 from tests.crash.disk import SimulatedFileSystem
-from tests.store.records import record
+from tests.store.records import HOST, record
 
+from cometmq.proto.record import encode_record
 from cometmq.store.log_scan import LogScan, data_end, last_record_behind
 from cometmq.store.segments import Segments
 
@@ -57,6 +58,31 @@ def test_a_scan_goes_over_blank_records_to_the_first_zeros(disk: SimulatedFileSy
 def test_an_empty_log_ends_where_it_begins(disk: SimulatedFileSystem) -> None:
     assert run(lay(disk)) == (0, 0, None)
     assert run(lay(disk, b"")) == (0, 0, None)
+
+
+@pytest.mark.parametrize("topic", [b"\xff", b"a/b", b"..", b"a\0b"])
+@pytest.mark.parametrize("record_crc", [False, True])
+def test_a_record_of_a_topic_that_can_be_none_is_not_sound(
+    disk: SimulatedFileSystem, topic: bytes, record_crc: bool
+) -> None:
+    """It names a folder, and texts in answers."""
+    good = record(0, b"good")
+    bad = encode_record(
+        topic=topic,
+        body=b"bad",
+        properties=b"",
+        queue_id=0,
+        queue_offset=1,
+        physical_offset=len(good),
+        born_timestamp=1,
+        born_host=HOST,
+        store_timestamp=2,
+        store_host=HOST,
+        record_crc=record_crc,
+    )
+    segments = lay(disk, good + bad)
+    assert run(segments) == (1, len(good), f"its topic {topic!r} can be none")
+    assert last_record_behind(segments, len(good), len(good + bad)) is None
 
 
 @pytest.mark.parametrize("record_crc", [False, True])

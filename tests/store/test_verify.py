@@ -283,17 +283,10 @@ def test_removed_queues_and_index_files_are_missed() -> None:
 def test_a_topic_that_was_deleted_and_made_again_is_sound() -> None:
     disk = SimulatedFileSystem()
     store = write_small_store(disk, ROOT, close=False)
-    store.destroy_queues("T")
+    store.delete_topic("T")
     assert store.close(1)
     report = verified(disk)
-    # Without a table of topics nobody knows that it is gone.
-    assert report.counts == {Kind.MISSING_ENTRY: 40}
-    disk.make_directories(f"{ROOT}/config")
-    table = disk.open(f"{ROOT}/config/topics.json", create=True)
-    table.write(b'{"topicConfigTable":{"other":{}}}', 0)
-    table.close()
-    report = verified(disk)
-    assert (report.findings, report.records_of_deleted_topics) == ([], 40)
+    assert (report.findings, report.records_of_deleted_topics) == ([], 45)
     again = MessageStore.open(
         ROOT,
         SMALL,
@@ -310,6 +303,21 @@ def test_a_topic_that_was_deleted_and_made_again_is_sound() -> None:
     assert again.close(2)
     report = verified(disk)
     assert [f for f in report.findings if f.queue_id == 0] == []
+
+
+def test_without_a_mark_the_table_of_topics_tells_which_are_gone() -> None:
+    disk = SimulatedFileSystem()
+    store = write_small_store(disk, ROOT, close=False)
+    store.delete_topic("T")
+    assert store.close(1)
+    disk.remove(f"{ROOT}/deleted_topics.json")  # Apache leaves none.
+    assert verified(disk).counts == {Kind.MISSING_ENTRY: 40}
+    disk.make_directories(f"{ROOT}/config")
+    table = disk.open(f"{ROOT}/config/topics.json", create=True)
+    table.write(b'{"topicConfigTable":{"other":{}}}', 0)
+    table.close()
+    report = verified(disk)
+    assert (report.findings, report.records_of_deleted_topics) == ([], 40)
 
 
 def test_a_torn_tail_is_no_damage_but_said() -> None:

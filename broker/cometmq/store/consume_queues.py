@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from cometmq.store.config import StoreConfig
+    from cometmq.store.deletions import Deletions
     from cometmq.store.entry_files import EntryFiles
     from cometmq.store.filesystem import FileSystem
 
@@ -166,6 +167,21 @@ class ConsumeQueues:
         """Remove the queues of a topic, or one of them, with their files."""
         self.simple.destroy(topic, queue_id)
         self.batch.destroy(topic, queue_id)
+
+    def destroy_deleted(self, deletions: Deletions) -> None:
+        """Remove queues of deleted topics whose removal the last process could not make sure of.
+
+        One that goes on behind the mark is of a topic that Apache brought back.
+        """
+        for topic_raw, offset in deletions.offsets.items():
+            topic = topic_raw.decode()
+            for table in (self.simple, self.batch):
+                for queue_id in table.queues(topic):
+                    queue = table.find(topic, queue_id)
+                    if queue is not None and queue.end > queue.start:
+                        last_offset, _ = queue.head(queue.end - 1)
+                        if last_offset < offset:
+                            table.destroy(topic, queue_id)
 
     def close(self) -> None:
         """Close the files; what was not written is lost. No sync may be under way."""

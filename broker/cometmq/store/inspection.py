@@ -18,6 +18,7 @@ from cometmq.store.batch_consume_queue import BATCH_ENTRY_SIZE
 from cometmq.store.checkpoint import load_checkpoint
 from cometmq.store.consume_queue import ENTRY_SIZE
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
+from cometmq.store.deletions import Deletions
 from cometmq.store.errors import NotAStoreError, StoreFormatError
 from cometmq.store.folder import LOG_FOLDER, check_root, load_segments
 from cometmq.store.index import INDEX_FOLDER
@@ -60,6 +61,8 @@ class Inspected:
     """From where the next start would read the log."""
     topics: frozenset[str] | None
     """The topics of Apache's table; None when the store has none."""
+    deletions: Deletions
+    """Which topics were deleted, and when."""
     batch_topics: frozenset[str]
     """Those whose attributes ask for batch queues."""
     is_index_shape_known: bool
@@ -125,6 +128,7 @@ def inspect(filesystem: FileSystem, root: str, config: StoreConfig) -> Inspected
         opened_by=opened_by,
         start=sealed.promised(choose_start(segments, checkpoint)),
         topics=topics,
+        deletions=Deletions(filesystem, root),
         batch_topics=batch_topics,
         is_index_shape_known=shape is not None,
     )

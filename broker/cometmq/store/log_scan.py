@@ -45,6 +45,8 @@ _RECORD_SIZE_MIN: Final = 91
 _MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 _MAGIC_BYTES: Final = tuple(magic.to_bytes(4, "big") for magic in _MAGICS)
 _ZEROS: Final = bytes(_CHUNK_SIZE)
+_TOPICS_MAX: Final = 100_000
+"""Topics that a scan remembers to be sound."""
 
 
 NEVER: Final = 1 << 62
@@ -77,6 +79,7 @@ class LogScan:
         self._ours_from = ours_from
         self._checked_from = checked_from
         self._is_verified = is_verified
+        self._topics: set[bytes] = set()
 
     def __iter__(self) -> Iterator[StoredMessage]:
         """Yield the sound records; ends at the first that is not."""
@@ -154,11 +157,13 @@ class LogScan:
         if not self._is_verified:
             if crc32(chunk[body_start:body_end]) & CRC_MASK != crc:
                 return None
+            topic = chunk[topic_start:topic_end]
+            if topic not in self._topics and not self._admit(topic):
+                return None
             intact = _is_record_intact(chunk, at, end)
             if not intact and (
                 intact is False
                 or physical_offset >= self._checked_from
-                or (physical_offset >= self._ours_from and 0 in chunk[topic_start:topic_end])
                 or (physical_offset >= self._ours_from and 0 in chunk[topic_end + 2 : end])
             ):
                 return None
@@ -196,9 +201,24 @@ class LogScan:
                 )
             ):
                 self.problem = "its topic or properties hold zeros"
+            elif not self._admit(message.topic_raw):
+                self.problem = f"its topic {message.topic_raw!r} can be none"
             else:
                 return message
         return None
+
+    def _admit(self, topic: bytes) -> bool:
+        """Whether a topic can be one: text that can name a folder. Those that can are noted."""
+        try:
+            text = topic.decode()
+        except UnicodeDecodeError:
+            return False
+        if text in ("", ".", "..") or "/" in text or "\0" in text:
+            return False
+        if len(self._topics) >= _TOPICS_MAX:
+            self._topics.clear()
+        self._topics.add(topic)
+        return True
 
 
 def _is_record_intact(chunk: bytes, start: int, end: int) -> bool | None:

@@ -363,8 +363,15 @@ class MessageStore:
         index.build(index.waiting, now_ms)
         return index.query(topic, key, count, begin_ms=begin_ms, end_ms=end_ms, kind=kind)
 
-    def destroy_queues(self, topic: str) -> None:
-        """Remove all queues of a topic; its records stay until they expire."""
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic with all its queues: no start brings its messages back.
+
+        For between turns, which `commit` ends; waits for the disk. The topic can be put to again at
+        once, and begins at queue offset 0. Its records stay in the log, and are found by key, until
+        they expire. An `OSError` leaves it open whether it is gone: delete it again.
+        """
+        assert not self.pending_size, "what was put is committed before a topic is deleted"
+        self._parts.deletions.add(topic, self.end_offset, self.first_offset)
         self.queues.destroy(topic)
         self._parts.appender.forget(topic)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.store.appending import Appender
@@ -16,6 +17,7 @@ from cometmq.store.checkpoint import CheckpointFile, Claims, Longs, load_checkpo
 from cometmq.store.checkpointing import Checkpointer, longs_for
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.consume_queues import SIMPLE_FOLDER
+from cometmq.store.deletions import Deletions
 from cometmq.store.dispatch import note_record, place_record
 from cometmq.store.errors import MissingEntriesError
 from cometmq.store.expiry import Expiry
@@ -29,6 +31,7 @@ from cometmq.store.recovery import (
     LogEnd,
     Start,
     choose_start,
+    end_at,
     find_end,
     gap_in_log,
     queues_end,
@@ -38,6 +41,7 @@ from cometmq.store.recovery import (
 from cometmq.store.retention import Retention
 from cometmq.store.sealing import INTEGRITY_FOLDER, SealedTail, Sealing
 from cometmq.store.sync import Jobs, Syncer
+from cometmq.store.tail_check import first_contradiction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,6 +77,7 @@ class _Found(NamedTuple):
     end: LogEnd
     integrity: Integrity
     sealed: SealedTail
+    deletions: Deletions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +96,7 @@ class Opened:
     sealing: Sealing
     expiry: Expiry
     checkpoint_file: CheckpointFile
+    deletions: Deletions
     reader: QueueReader
     kept: str | None
     """Where a torn tail that was cut is kept."""
@@ -159,12 +165,15 @@ class Opening:
         if found.history is not History.COMPLETE:
             found.integrity.drop(found.sealed.end)
         found.sealed.resume(found.start)
+        self._make_folders()
+        at = self._catch_up(found, replay_from, self._promised_end(found))
+        found = found._replace(end=self._checked_end(found, at))
         kept = repair(
             self._filesystem, self._root, found.segments, found.start, found.end, clean=clean
         )
         file.note_synced(found.end.offset)
-        self._make_folders()
-        self._catch_up(found, replay_from)
+        self._replay(found, at, at, found.end.offset)
+        found.deletions.settle(found.segments.first_offset, found.end.offset)
         return self._assemble(lock, found, kept, file, claims, longs)
 
     def _inspect(self) -> _Found:
@@ -177,6 +186,7 @@ class Opening:
         if self._is_batch_topic is None:
             self._is_batch_topic = frozenset(queues.batch.topics()).__contains__
         queues.check_kinds(self._is_batch_topic)
+        deletions = Deletions(filesystem, root)
         start = choose_start(segments, checkpoint)
         integrity = Integrity(filesystem, f"{root}/{INTEGRITY_FOLDER}", segments.size)
         sealed = SealedTail(integrity, segments, is_ours=checkpoint.claims is not None)
@@ -204,7 +214,9 @@ class Opening:
             start = start._replace(replay_from=segments.first_offset)
         elif config.index and not filesystem.exists(f"{root}/{INDEX_FOLDER}"):
             history = History.FOREIGN if history is History.COMPLETE else history
-        return _Found(history, checkpoint, segments, queues, start, end, integrity, sealed)
+        return _Found(
+            history, checkpoint, segments, queues, start, end, integrity, sealed, deletions
+        )
 
     def _index_from(self, found: _Found) -> int:
         """Return from where on records may be missing in the index, after repairing it."""
@@ -220,8 +232,39 @@ class Opening:
             resume = index.recover(found.start.replay_from, synced=is_ours)
         return max(resume, found.segments.first_offset)
 
-    def _catch_up(self, found: _Found, replay_from: int) -> None:
-        """Bring the ConsumeQueues and the index up to the end of the log.
+    def _promised_end(self, found: _Found) -> int:
+        """Return how far nothing but sound records can stand: none of it may be cut any more."""
+        start, end = found.start, found.end.offset
+        is_ours = found.checkpoint.claims is not None and start.synced_offset is not None
+        if found.history is not History.BROKEN_OFF or not is_ours:
+            return end
+        return min(max(start.synced_offset or 0, start.replay_from), end)
+
+    def _checked_end(self, found: _Found, at: int) -> LogEnd:
+        """Return the end of the log, in front of what does not follow in its queue.
+
+        Looks at what stands behind the promised part; the queues hold all that is in front.
+        """
+        end = found.end
+        if at >= end.offset:
+            return end
+        segments, start = found.segments, found.start
+        assert self._is_batch_topic is not None
+        records = records_up_to(segments, at, start, end.offset)
+        torn = first_contradiction(
+            takewhile(lambda message: message.physical_offset < end.offset, records),
+            found.queues,
+            found.deletions,
+            self._is_batch_topic,
+            is_from_first=segments.first_offset == 0,
+        )
+        if torn is None:
+            return end
+        size_max = self._config.unsynced_size_max
+        return end_at(segments, start, torn, end.data_end, unsynced_size_max=size_max)
+
+    def _catch_up(self, found: _Found, replay_from: int, until: int) -> int:
+        """Bring the ConsumeQueues and the index up to an offset; returns where the next record is.
 
         From the first record if a queue turns out to lack entries in front of where it should.
         """
@@ -229,33 +272,41 @@ class Opening:
         queues.correct_min(segments.first_offset)
         if found.history is History.COMPLETE:
             queues.expect_whole()
-            return
+            return until
         queues_from = found.start.replay_from
         if found.history is History.BROKEN_OFF:
             queues.truncate(queues_from)
+            queues.destroy_deleted(found.deletions)
         try:
-            self._replay(found, replay_from, queues_from)
+            return self._replay(found, replay_from, queues_from, until)
         except MissingEntriesError:
             queues.expect_all(segments.first_offset)
-            try:
-                self._replay(found, segments.first_offset, segments.first_offset)
-            except MissingEntriesError as gap:
-                raise gap_in_log(segments, gap) from gap
+        try:
+            return self._replay(found, segments.first_offset, segments.first_offset, until)
+        except MissingEntriesError as gap:
+            raise gap_in_log(segments, gap) from gap
 
-    def _replay(self, found: _Found, replay_from: int, queues_from: int) -> None:
-        index = self._index
+    def _replay(self, found: _Found, replay_from: int, queues_from: int, until: int) -> int:
+        """Read the log back; returns where the first record at or behind an offset begins."""
+        end = found.end.offset
+        if replay_from >= end:
+            return end
+        index, deletions = self._index, found.deletions
         is_batch_topic = self._is_batch_topic
         assert is_batch_topic is not None
         levels = self._config.delay_levels_ms
-        for message in records_up_to(found.segments, replay_from, found.start, found.end.offset):
+        for message in records_up_to(found.segments, replay_from, found.start, end):
             offset = message.physical_offset
-            if offset >= queues_from:
+            if offset >= until:
+                return min(offset, end)
+            if offset >= queues_from and not (deletions.offsets and deletions.covers(message)):
                 place_record(found.queues, message, is_batch_topic, levels)
             if index is not None and offset >= self._noted_to:
                 note_record(index, message)
                 self._noted_to = offset + 1  # A second replay must not note it again.
                 if index.waiting >= _REPLAY_BUILD:
                     index.build(_REPLAY_BUILD, self._now_ms)
+        return end
 
     def _make_folders(self) -> None:
         """Make what is empty, too: a folder that is missing at the next start was removed."""
@@ -307,6 +358,7 @@ class Opening:
             sealing=sealing,
             expiry=self._expiry(found, sealing, jobs, checkpointer),
             checkpoint_file=file,
+            deletions=found.deletions,
             reader=QueueReader(log, queues, config),
             kept=kept,
         )

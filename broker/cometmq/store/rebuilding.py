@@ -147,7 +147,7 @@ class _Work:
         if topic not in self._deleted:
             self._deleted[topic] = self._store.is_deleted_topic(topic)
             self._is_batch[topic] = self._store.is_batch_topic(topic)
-        if self._deleted[topic]:
+        if self._deleted[topic] or self._store.deletions.covers(message):
             counts = self._rebuilt.deleted_topics
             counts[topic] = counts.get(topic, 0) + 1
         else:

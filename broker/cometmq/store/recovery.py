@@ -159,6 +159,28 @@ def find_end(segments: Segments, start: Start, *, clean: bool, unsynced_size_max
     return LogEnd(end, written)
 
 
+def end_at(
+    segments: Segments, start: Start, offset: int, written: int, *, unsynced_size_max: int
+) -> LogEnd:
+    """Return the end of a log whose last part, from a record on that looks sound, is torn.
+
+    `CorruptionError` when the table says that it may not be cut there.
+    """
+    written = max(written, data_end(segments, offset))
+    verdict = judge(
+        segments, start, offset, written, clean=False, unsynced_size_max=unsynced_size_max
+    )
+    if verdict is Verdict.CORRUPT:
+        segment = segments.at(offset)
+        raise CorruptionError(
+            segments.directory if segment is None else segment.path,
+            offset % segments.size,
+            "the record here is not the next one of its queue, and so much stands behind it that it"
+            " must have been safe on the disk; restore the log from a replica",
+        )
+    return LogEnd(offset, written)
+
+
 def judge(
     segments: Segments, start: Start, end: int, written: int, *, clean: bool, unsynced_size_max: int
 ) -> Verdict:

@@ -80,7 +80,7 @@ class _Pass:
         self._queues = QueueCheck(store, report)
         self._batches = BatchQueueCheck(store, report)
         self._index = IndexCheck(store, report)
-        self._topics: dict[bytes, tuple[str, bool] | None] = {}
+        self._topics: dict[bytes, tuple[str, bool]] = {}
         self.steps = 0
 
     def run(self, log: LogCheck) -> Iterator[Progress]:
@@ -88,37 +88,30 @@ class _Pass:
         first, total = self._report.first_offset, self._store.segments.end_offset
         step = first + STEP_BYTES
         take_index, take_queue = self._index.take, self._queues.take
-        topics = self._topics
+        topics, deletions = self._topics, self._store.deletions
         records = size = 0
         for message in log:
             records += 1
             size += message.size
             raw = message.topic_raw
-            known = topics[raw] if raw in topics else self._learn(message)
-            if known is not None:
-                topic, is_batch = known
-                if is_batch:
-                    self._batches.take(message, topic)
-                else:
-                    take_queue(message, topic)
-                take_index(message)
+            topic, is_batch = topics[raw] if raw in topics else self._learn(message)
+            if deletions.offsets and deletions.covers(message):
+                self._report.records_of_deleted_topics += 1
+            elif is_batch:
+                self._batches.take(message, topic)
+            else:
+                take_queue(message, topic)
+            take_index(message)
             offset = message.physical_offset
             if offset >= step:
                 step = offset + STEP_BYTES
                 yield Progress("log", offset - first, total - first)
         self._report.records, self._report.log_bytes = records, size
 
-    def _learn(self, message: StoredMessage) -> tuple[str, bool] | None:
+    def _learn(self, message: StoredMessage) -> tuple[str, bool]:
         """Find out about a topic that comes for the first time."""
-        raw = message.topic_raw
-        try:
-            topic = raw.decode()
-        except UnicodeDecodeError:
-            topic = ""
-        if not topic or "/" in topic or "\0" in topic:
-            self._report.add(_log_finding(self._store, message.physical_offset, f"topic {raw!r}"))
-            return None
-        known = self._topics[raw] = (topic, self._store.is_batch_topic(topic))
+        topic = message.topic
+        known = self._topics[message.topic_raw] = (topic, self._store.is_batch_topic(topic))
         return known
 
     def finish(self, log: LogCheck) -> Iterator[None]:

@@ -1,0 +1,197 @@
+"""A deleted topic stays deleted, however the process ends, and may be made again."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from tests.crash.disk import KillAt, Killed, Moment, SimulatedFileSystem
+from tests.store.records import HOST, refuse
+
+from cometmq.proto.message import read_message
+from cometmq.store.config import Flush, StoreConfig
+from cometmq.store.deletions import Deletions
+from cometmq.store.errors import StoreFormatError
+from cometmq.store.message_store import MessageStore
+from cometmq.store.turn import Origin
+
+ROOT = "/s"
+CONFIG = StoreConfig(
+    segment_size=16384, consume_queue_file_size=200, index_slots=16, index_items=64
+)
+
+
+def opened(disk: SimulatedFileSystem, config: StoreConfig = CONFIG) -> MessageStore:
+    return MessageStore.open(
+        ROOT,
+        config,
+        now_ms=1,
+        filesystem=disk,
+        is_batch_topic=lambda topic: topic == "Batches",
+        threads=False,
+    )
+
+
+def put(store: MessageStore, *bodies: bytes, topic: str = "T", sync: bool = True) -> None:
+    for body in bodies:
+        store.put(topic, 0, body, b"", Origin(1, 1, HOST))
+    store.commit()
+    if sync:
+        store.run_jobs()
+        store.advance()
+
+
+def bodies(store: MessageStore, topic: str = "T") -> list[bytes]:
+    found: list[bytes] = []
+    offset = store.min_offset(topic, 0)
+    while offset < store.max_offset(topic, 0):
+        result = store.read(topic, 0, offset, 32)
+        for piece in result.slices:
+            data, at = bytes(piece), 0
+            while at < len(data):
+                message = read_message(data, at)
+                found.append(bytes(message.body))
+                at = message.end
+        offset = result.next_begin_offset
+    return found
+
+
+@pytest.mark.parametrize("topic", ["T", "Batches"])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_topic_deleted_and_made_again_does_not_get_its_messages_back(
+    topic: str, seed: int
+) -> None:
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    put(store, b"old 0", b"old 1", b"old 2", topic=topic)
+    put(store, b"other", topic="Other")
+    store.delete_topic(topic)
+    assert (store.min_offset(topic, 0), store.max_offset(topic, 0)) == (0, 0)
+    put(store, b"new 0", topic=topic)
+    for again in (opened(disk.kill()), opened(disk.power_cut(Random(seed)))):
+        assert bodies(again, topic) == [b"new 0"]
+        assert bodies(again, "Other") == [b"other"]
+        put(again, b"new 1", topic=topic)
+        assert bodies(again, topic) == [b"new 0", b"new 1"]
+
+
+@pytest.mark.parametrize("moment", list(Moment))
+@pytest.mark.parametrize("number", range(1, 14))
+def test_a_deletion_that_is_cut_off_is_done_or_was_not_begun(number: int, moment: Moment) -> None:
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    put(store, b"old 0", b"old 1")
+    assert store.close(1)
+    store = opened(disk)
+    disk.hook = KillAt(disk.operations + number, moment)
+    try:
+        store.delete_topic("T")
+    except Killed:
+        pass
+    else:
+        assert number > 8
+    for after in (disk.kill(), *(disk.power_cut(Random(seed)) for seed in range(5))):
+        again = opened(after)
+        left = bodies(again)
+        assert left in ([b"old 0", b"old 1"], [])
+        put(again, b"new 0")
+        assert bodies(again) == [*left, b"new 0"]
+        assert again.close(1)
+        assert bodies(opened(after)) == [*left, b"new 0"]
+
+
+def test_what_takes_the_place_of_a_lost_tail_is_not_taken_for_the_deleted_topic() -> None:
+    """The mark may lie behind the end that a power cut leaves, and must not reach into the new."""
+    disk = SimulatedFileSystem()
+    config = StoreConfig(
+        segment_size=16384,
+        consume_queue_file_size=200,
+        index_slots=16,
+        index_items=64,
+        flush=Flush.ASYNC,
+    )
+    ends: set[int] = set()
+    for seed in range(30):
+        disk = SimulatedFileSystem()
+        store = opened(disk, config)
+        put(store, b"kept", topic="Other")
+        put(store, *(b"old %d" % number for number in range(20)), sync=False)
+        store.delete_topic("T")
+        disk = disk.power_cut(Random(seed))
+        again = opened(disk, config)
+        ends.add(again.end_offset)
+        put(again, b"new 0", b"new 1")
+        after = opened(disk.kill(), config)
+        assert bodies(after) == [b"new 0", b"new 1"]
+    assert len(ends) > 2, "some lost their tail, and some did not"
+
+
+def test_messages_that_wait_for_their_sync_are_deleted_too() -> None:
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    put(store, b"waits", sync=False)
+    store.delete_topic("T")
+    store.run_jobs()
+    store.advance()
+    assert store.max_offset("T", 0) == 0
+    assert bodies(opened(disk.kill())) == []
+
+
+def test_a_topic_is_not_deleted_in_the_middle_of_a_turn() -> None:
+    store = opened(SimulatedFileSystem())
+    store.put("T", 0, b"pending", b"", Origin(1, 1, HOST))
+    with pytest.raises(AssertionError, match="committed before"):
+        store.delete_topic("T")
+
+
+def test_a_deletion_that_the_disk_refuses_leaves_the_topic_and_can_be_tried_again() -> None:
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    put(store, b"old")
+    disk.hook = refuse("write")
+    with pytest.raises(OSError, match="refused"):
+        store.delete_topic("T")
+    assert bodies(store) == [b"old"]
+    store.delete_topic("T")
+    assert bodies(store) == []
+
+
+def test_marks_go_when_the_log_begins_behind_them() -> None:
+    disk = SimulatedFileSystem()
+    disk.make_directories(ROOT)
+    marks = Deletions(disk, ROOT)
+    marks.add("A", 100, 0)
+    marks.add("B", 300, 0)
+    before = disk.operations
+    marks.settle(99, 1000)
+    assert disk.operations == before, "nothing has changed"
+    marks.settle(100, 1000)
+    assert Deletions(disk, ROOT).offsets == {b"B": 300}
+    marks.settle(100, 200)
+    assert Deletions(disk, ROOT).offsets == {b"B": 200}
+    marks.add("C", 400, 250)
+    assert Deletions(disk, ROOT).offsets == {b"C": 400}
+
+
+def test_every_flipped_byte_of_the_marks_is_refused_by_name() -> None:
+    disk = SimulatedFileSystem()
+    disk.make_directories(ROOT)
+    Deletions(disk, ROOT).add("Orders", 123456, 0)
+    file = disk.open(f"{ROOT}/deleted_topics.json")
+    sound = file.read(1000, 0)
+    for position in range(len(sound)):
+        for bit in range(8):
+            file.write(bytes([sound[position] ^ 1 << bit]), position)
+            with pytest.raises(StoreFormatError, match=r"deleted_topics\.json: "):
+                Deletions(disk, ROOT)
+        file.write(sound[position : position + 1], position)
+    assert Deletions(disk, ROOT).offsets == {b"Orders": 123456}
+
+
+def test_marks_of_a_newer_version_are_refused() -> None:
+    disk = SimulatedFileSystem()
+    disk.make_directories(ROOT)
+    file = disk.open(f"{ROOT}/deleted_topics.json", create=True)
+    file.write(b'{"crc32":1,"topics":{},"version":2,"more":[]}', 0)
+    with pytest.raises(StoreFormatError, match=r"version 2.*use a newer one"):
+        Deletions(disk, ROOT)

@@ -1,0 +1,82 @@
+"""A record whose head was torn, so that its number or queue is another, ends an unpromised tail."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from tests.crash.disk import SimulatedFileSystem
+from tests.store.test_deletions import bodies, opened, put
+
+from cometmq.store.errors import CorruptionError
+from cometmq.store.filesystem import File
+
+LOG = "/s/commitlog/00000000000000000000"
+QUEUE_ID_AT, QUEUE_OFFSET_AT = 12, 20
+"""Fields of a record that no checksum of its body covers."""
+
+
+def with_unsynced(*later: bytes) -> tuple[SimulatedFileSystem, File, list[int]]:
+    """Three messages that were promised, then others that were not; and where those begin."""
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    put(store, b"promised 0", b"promised 1", b"promised 2")
+    starts: list[int] = []
+    for body in later:
+        starts.append(store.end_offset)
+        put(store, body, sync=False)
+    return disk.kill(), disk.kill().open(LOG), starts
+
+
+def damaged(position: int, field: bytes, number: int, count: int = 4) -> SimulatedFileSystem:
+    disk, _, starts = with_unsynced(*(b"late %d" % n for n in range(count)))
+    disk.open(LOG).write(field, starts[number] + position)
+    return disk
+
+
+@pytest.mark.parametrize("queue_offset", [0, 1, 3, 5, 6, 1 << 40])
+def test_a_record_with_another_number_is_cut_with_all_behind_it_and_kept(
+    queue_offset: int,
+) -> None:
+    disk = damaged(QUEUE_OFFSET_AT, struct.pack(">q", queue_offset), 1)
+    store = opened(disk)
+    assert bodies(store) == [b"promised 0", b"promised 1", b"promised 2", b"late 0"]
+    assert store.kept is not None
+    assert b"late 3" in disk.open(store.kept).read(10_000, 0)
+    put(store, b"new")
+    assert bodies(opened(disk.kill()))[3:] == [b"late 0", b"new"]
+
+
+def test_a_record_that_went_to_another_queue_is_cut() -> None:
+    disk = damaged(QUEUE_ID_AT, struct.pack(">i", 1), 0)
+    store = opened(disk)
+    assert bodies(store) == [b"promised 0", b"promised 1", b"promised 2"]
+    assert store.max_offset("T", 1) == 0
+
+
+def test_a_record_whose_topic_is_no_text_is_cut_or_named() -> None:
+    topic_at = 84 + len(b"late 0") + 5
+    disk = damaged(topic_at, b"\xff", 1)
+    assert disk.open(LOG).read(1, with_unsynced(b"late 0")[2][0] + topic_at) == b"T"
+    assert bodies(opened(disk))[3:] == [b"late 0"]
+    disk, _, starts = with_unsynced(b"late")
+    place = starts[0] // 3
+    disk.open(LOG).write(b"\xff", place + 84 + len(b"promised 1") + 5)
+    with pytest.raises(CorruptionError, match=rf"{LOG}: at byte {place}: .*topic b'\\xff'"):
+        opened(disk)
+
+
+def test_a_promised_record_with_another_number_is_corruption_that_is_named() -> None:
+    disk, _, starts = with_unsynced(b"late")
+    disk.open(LOG).write(struct.pack(">q", 7), starts[0] // 3 * 2 + QUEUE_OFFSET_AT)
+    with pytest.raises(
+        CorruptionError, match=rf"{LOG}: at byte {starts[0] // 3 * 2}: .*message 7 of T/0.*2 to 6"
+    ):
+        opened(disk)
+
+
+def test_an_undamaged_tail_stays_whole() -> None:
+    disk, _, _ = with_unsynced(b"late 0", b"late 1")
+    store = opened(disk)
+    assert bodies(store)[3:] == [b"late 0", b"late 1"]
+    assert store.kept is None
