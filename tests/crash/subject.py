@@ -72,7 +72,7 @@ class Subject:
 
     def delete(self, topic: str) -> None:
         """Delete a topic."""
-        self._store.delete_topic(topic)
+        self._store.delete_topics([topic])
 
     def commit(self) -> None:
         """Commit the turn."""

@@ -195,7 +195,7 @@ def test_a_topic_that_was_deleted_begins_anew_for_a_put_that_was_quick() -> None
     for _ in range(3):
         put(store)
     store.commit()
-    store.delete_topic("T")
+    store.delete_topics(["T"])
     assert [put(store).queue_offset for _ in range(3)] == [0, 1, 2]
     store.commit()
     assert (store.min_offset("T", 0), store.max_offset("T", 0)) == (0, 3)

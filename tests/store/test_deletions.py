@@ -65,7 +65,7 @@ def test_a_topic_deleted_and_made_again_does_not_get_its_messages_back(
     store = opened(disk)
     put(store, b"old 0", b"old 1", b"old 2", topic=topic)
     put(store, b"other", topic="Other")
-    store.delete_topic(topic)
+    store.delete_topics([topic])
     assert (store.min_offset(topic, 0), store.max_offset(topic, 0)) == (0, 0)
     put(store, b"new 0", topic=topic)
     for again in (opened(disk.kill()), opened(disk.power_cut(Random(seed)))):
@@ -85,7 +85,7 @@ def test_a_deletion_that_is_cut_off_is_done_or_was_not_begun(number: int, moment
     store = opened(disk)
     disk.hook = KillAt(disk.operations + number, moment)
     try:
-        store.delete_topic("T")
+        store.delete_topics(["T"])
     except Killed:
         pass
     else:
@@ -116,7 +116,7 @@ def test_what_takes_the_place_of_a_lost_tail_is_not_taken_for_the_deleted_topic(
         store = opened(disk, config)
         put(store, b"kept", topic="Other")
         put(store, *(b"old %d" % number for number in range(20)), sync=False)
-        store.delete_topic("T")
+        store.delete_topics(["T"])
         disk = disk.power_cut(Random(seed))
         again = opened(disk, config)
         ends.add(again.end_offset)
@@ -130,7 +130,7 @@ def test_messages_that_wait_for_their_sync_are_deleted_too() -> None:
     disk = SimulatedFileSystem()
     store = opened(disk)
     put(store, b"waits", sync=False)
-    store.delete_topic("T")
+    store.delete_topics(["T"])
     store.run_jobs()
     store.advance()
     assert store.max_offset("T", 0) == 0
@@ -141,7 +141,7 @@ def test_a_topic_is_not_deleted_in_the_middle_of_a_turn() -> None:
     store = opened(SimulatedFileSystem())
     store.put("T", 0, b"pending", b"", Origin(1, 1, HOST))
     with pytest.raises(AssertionError, match="committed before"):
-        store.delete_topic("T")
+        store.delete_topics(["T"])
 
 
 def test_a_deletion_that_the_disk_refuses_leaves_the_topic_and_can_be_tried_again() -> None:
@@ -150,9 +150,9 @@ def test_a_deletion_that_the_disk_refuses_leaves_the_topic_and_can_be_tried_agai
     put(store, b"old")
     disk.hook = refuse("write")
     with pytest.raises(OSError, match="refused"):
-        store.delete_topic("T")
+        store.delete_topics(["T"])
     assert bodies(store) == [b"old"]
-    store.delete_topic("T")
+    store.delete_topics(["T"])
     assert bodies(store) == []
 
 
@@ -160,8 +160,8 @@ def test_marks_go_when_the_log_begins_behind_them() -> None:
     disk = SimulatedFileSystem()
     disk.make_directories(ROOT)
     marks = Deletions(disk, ROOT)
-    marks.add("A", 100, 0)
-    marks.add("B", 300, 0)
+    marks.add(["A"], 100, 0)
+    marks.add(["B"], 300, 0)
     before = disk.operations
     marks.settle(99, 1000)
     assert disk.operations == before, "nothing has changed"
@@ -169,14 +169,14 @@ def test_marks_go_when_the_log_begins_behind_them() -> None:
     assert Deletions(disk, ROOT).offsets == {b"B": 300}
     marks.settle(100, 200)
     assert Deletions(disk, ROOT).offsets == {b"B": 200}
-    marks.add("C", 400, 250)
+    marks.add(["C"], 400, 250)
     assert Deletions(disk, ROOT).offsets == {b"C": 400}
 
 
 def test_every_flipped_byte_of_the_marks_is_refused_by_name() -> None:
     disk = SimulatedFileSystem()
     disk.make_directories(ROOT)
-    Deletions(disk, ROOT).add("Orders", 123456, 0)
+    Deletions(disk, ROOT).add(["Orders"], 123456, 0)
     file = disk.open(f"{ROOT}/deleted_topics.json")
     sound = file.read(1000, 0)
     for position in range(len(sound)):

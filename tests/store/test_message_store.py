@@ -604,7 +604,7 @@ def test_threads_sync_and_call_back() -> None:
 
 def test_a_deleted_topic_begins_anew(opened: Opened) -> None:
     opened.put_all(b"old")
-    opened.store.delete_topic("T")
+    opened.store.delete_topics(["T"])
     assert opened.store.max_offset("T", 0) == 0
     opened.put_all(b"new")
     opened.reopen()

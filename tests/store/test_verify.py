@@ -283,7 +283,7 @@ def test_removed_queues_and_index_files_are_missed() -> None:
 def test_a_topic_that_was_deleted_and_made_again_is_sound() -> None:
     disk = SimulatedFileSystem()
     store = write_small_store(disk, ROOT, close=False)
-    store.delete_topic("T")
+    store.delete_topics(["T"])
     assert store.close(1)
     report = verified(disk)
     assert (report.findings, report.records_of_deleted_topics) == ([], 45)
@@ -308,7 +308,7 @@ def test_a_topic_that_was_deleted_and_made_again_is_sound() -> None:
 def test_without_a_mark_the_table_of_topics_tells_which_are_gone() -> None:
     disk = SimulatedFileSystem()
     store = write_small_store(disk, ROOT, close=False)
-    store.delete_topic("T")
+    store.delete_topics(["T"])
     assert store.close(1)
     disk.remove(f"{ROOT}/deleted_topics.json")  # Apache leaves none.
     assert verified(disk).counts == {Kind.MISSING_ENTRY: 40}

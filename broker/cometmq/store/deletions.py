@@ -23,6 +23,8 @@ from cometmq.proto.checksum import crc32
 from cometmq.store.errors import StoreFormatError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from cometmq.proto.message import StoredMessage
     from cometmq.store.filesystem import FileSystem
 
@@ -55,12 +57,13 @@ class Deletions:
         """Whether a record is of a topic that was deleted behind it."""
         return message.physical_offset < self.offsets.get(message.topic_raw, 0)
 
-    def add(self, topic: str, end_offset: int, first_offset: int) -> None:
-        """Mark a topic whose records all lie in front of the end of the log as deleted.
+    def add(self, topics: Iterable[str], end_offset: int, first_offset: int) -> None:
+        """Mark topics whose records all lie in front of the end of the log as deleted.
 
-        An `OSError` leaves it open whether the mark is on the disk: it has to be tried again.
+        An `OSError` leaves it open whether the marks are on the disk: it has to be tried again.
         """
-        self._replace({**self._kept(first_offset, end_offset), topic.encode(): end_offset})
+        marked = {topic.encode(): end_offset for topic in topics}
+        self._replace(self._kept(first_offset, end_offset) | marked)
 
     def settle(self, first_offset: int, end_offset: int) -> None:
         """Forget marks in front of the log, and let none reach behind its end.

@@ -32,7 +32,7 @@ from cometmq.store.lock import mark_shut_down
 from cometmq.store.opening import Opening
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from cometmq.store.batch_consume_queue import BatchConsumeQueue
     from cometmq.store.config import StoreConfig
@@ -363,17 +363,19 @@ class MessageStore:
         index.build(index.waiting, now_ms)
         return index.query(topic, key, count, begin_ms=begin_ms, end_ms=end_ms, kind=kind)
 
-    def delete_topic(self, topic: str) -> None:
-        """Delete a topic with all its queues: no start brings its messages back.
+    def delete_topics(self, topics: Sequence[str]) -> None:
+        """Delete topics with all their queues: no start brings their messages back.
 
-        For between turns, which `commit` ends; waits for the disk. The topic can be put to again at
+        For between turns, which `commit` ends; waits for the disk. A topic can be put to again at
         once, and begins at queue offset 0. Its records stay in the log, and are found by key, until
-        they expire. An `OSError` leaves it open whether it is gone: delete it again.
+        they expire. An `OSError` leaves it open which are gone: delete them again.
         """
         assert not self.pending_size, "what was put is committed before a topic is deleted"
-        self._parts.deletions.add(topic, self.end_offset, self.first_offset)
-        self.queues.destroy(topic)
-        self._parts.appender.forget(topic)
+        if topics:
+            self._parts.deletions.add(topics, self.end_offset, self.first_offset)
+        for topic in topics:
+            self.queues.destroy(topic)
+            self._parts.appender.forget(topic)
 
     def _find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | BatchConsumeQueue | None:
         return self.queues.simple.find(topic, queue_id) or self.queues.batch.find(topic, queue_id)

@@ -144,7 +144,8 @@ def delete_topic(request: Command, session: Session) -> Command | Later:
     for each in names:
         state.topics.discard(each, now_ms)
         state.offsets.forget_topic(each)
-        state.store.destroy_queues(each)
+    state.acknowledgements.commit()  # What this turn put to it is deleted, too.
+    state.store.delete_topics(names)
     log.info("topic %s is deleted by %s", name, session.peer.host)
     response = request.answer(ResponseCode.SUCCESS)
     tables = (state.topics.file, state.offsets.file)
@@ -155,10 +156,11 @@ def clean_unused_topic(request: Command, session: Session) -> Command:
     """316: remove the queues of topics that there are not."""
     store = session.state.store
     known = session.state.topics.names()
-    for name in sorted(store.queues.topics()):
-        if name not in known:
-            store.destroy_queues(name)
-            log.info("the queues of %s, of which there is no topic, are removed", name)
+    unused = [name for name in store.queues.topics() if name not in known]
+    session.state.acknowledgements.commit()
+    store.delete_topics(unused)
+    for name in unused:
+        log.info("the queues of %s, of which there is no topic, are removed", name)
     return request.answer(ResponseCode.SUCCESS)
 
 
