@@ -12,6 +12,7 @@ from tests.store.records import HOST
 from cometmq.proto.message import read_message
 from cometmq.proto.sysflag import SysFlag
 from cometmq.store.config import Flush, StoreConfig
+from cometmq.store.consume_queue import Boundary
 from cometmq.store.errors import NotAStoreError
 from cometmq.store.message_store import MessageStore
 from cometmq.store.reading import ReadStatus
@@ -154,3 +155,80 @@ def test_a_folder_that_is_no_store_is_refused() -> None:
     disk = SimulatedFileSystem()
     with pytest.raises(NotAStoreError, match="no such folder"):
         StoreReader(ROOT, filesystem=disk)
+
+
+@pytest.fixture(params=["open", "killed", "stopped"])
+def with_keys(request: pytest.FixtureRequest) -> tuple[Broker, StoreReader]:
+    """A store with three keys, in several index files, and its reader."""
+    config = replace(CONFIG, retention_size_max=None)
+    broker = Broker(config)
+    for number in range(60):
+        broker.now_ms += 1000
+        broker.count += 1
+        properties = b"KEYS\x01k%d\x02TAGS\x01even\x02UNIQ_KEY\x01U%d\x02" % (
+            number % 3,
+            number,
+        )
+        origin = Origin(broker.now_ms, broker.now_ms, HOST)
+        for topic in ("T", "U"):
+            broker.store.put(topic, 1, b"%06d" % broker.count, properties, origin)
+        inner = Origin(broker.now_ms, broker.now_ms, HOST, int(SysFlag.INNER_BATCH))
+        broker.store.put("Batches", 0, b"x", b"INNER_NUM\x013\x02", inner)
+        broker.store.commit()
+    broker.upkeep(70)
+    disk = broker.disk
+    if request.param == "stopped":
+        assert broker.store.close(broker.now_ms)
+    elif request.param == "killed":
+        disk = disk.kill()
+    return broker, StoreReader(ROOT, config, filesystem=read_only(disk))
+
+
+START_MS = 1_700_000_000_000
+
+
+def test_records_are_found_by_key_whoever_has_the_newest_slots(
+    with_keys: tuple[Broker, StoreReader],
+) -> None:
+    _, reader = with_keys
+    found = reader.query("T", "k1", 100)
+    messages = [reader.find_record(offset) for offset in found]
+    assert [m.queue_offset for m in messages if m] == list(range(58, 0, -3))
+    assert {m.topic for m in messages if m} == {"T"}
+    assert reader.query("T", "k1", 4) == found[:4]
+    begin, end = START_MS + 20_000, START_MS + 29_000
+    assert len(reader.query("T", "even", 100, begin_ms=begin, end_ms=end, kind="T")) == 10
+    assert len(reader.query("T", "U7", 9)) == 1
+    assert reader.query("T", "U77", 9) == reader.query("V", "k1", 9) == []
+    reader.close()
+
+
+def test_queue_offsets_are_found_by_time(with_keys: tuple[Broker, StoreReader]) -> None:
+    _, reader = with_keys
+    for boundary, expected in ((Boundary.LOWER, 10), (Boundary.UPPER, 9)):
+        assert reader.offset_by_time("T", 1, START_MS + 10_500, boundary) == expected
+        assert reader.offset_by_time("Batches", 0, START_MS + 10_500, boundary) == 3 * expected
+    assert reader.offset_by_time("T", 1, START_MS + 1 << 40, Boundary.LOWER) == 60
+    assert reader.offset_by_time("nothing", 0, START_MS, Boundary.LOWER) == 0
+    reader.close()
+
+
+def test_a_physical_offset_at_which_no_record_begins_finds_nothing(
+    with_keys: tuple[Broker, StoreReader],
+) -> None:
+    _, reader = with_keys
+    first = reader.find_record(0)
+    assert first is not None
+    assert first.queue_offset == 0
+    assert reader.find_record(1) is None
+    assert reader.find_record(-1) is None
+    assert reader.find_record(1 << 50) is None
+    reader.close()
+
+
+def test_a_store_without_an_index_finds_nothing_by_key() -> None:
+    broker = Broker(replace(CONFIG, index=False))
+    broker.put(3)
+    broker.upkeep()
+    reader = StoreReader(ROOT, filesystem=read_only(broker.disk))
+    assert reader.query("T", "k", 9) == []

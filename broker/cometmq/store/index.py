@@ -22,7 +22,6 @@ from cometmq.proto.java import string_hash
 from cometmq.store.index_folder import KnownFile, load_files
 from cometmq.store.index_format import (
     HEADER_SIZE,
-    SLOT,
     SLOT_SIZE,
     IndexHeader,
     IndexShape,
@@ -68,7 +67,7 @@ class Index:
         self._filesystem = filesystem
         self._root = f"{root}/{INDEX_FOLDER}"
         self._shape = IndexShape(config.index_slots, config.index_items)
-        self._read_only = read_only
+        self._searched_files = 2 if read_only and not clean else 0  # See `index_search`.
         self._open_files = OpenFiles(OPEN_FILES_MAX)
         self._noted: list[Noted] = []
         self._hashed: Hashed | None = None  # Hashes of records that are noted no more.
@@ -264,11 +263,15 @@ class Index:
         if file is None:
             file = self._filesystem.open(self._path(known), read_only=True)
             self._open_files.put(self, number, file)
+        if number >= len(self._files) - self._searched_files:
+            from cometmq.store.index_search import search_items  # It needs numpy.
+
+            return search_items(file, self._shape, known.header, hashed)
         if known.open is not None:
             newest = known.open.slot(hashed)
         else:
             data = file.read(SLOT_SIZE, HEADER_SIZE + hashed % self._shape.slots * SLOT_SIZE)
-            newest = SLOT.unpack(data)[0] if len(data) == SLOT_SIZE else 0
+            newest = int.from_bytes(data, "big")
         return walk_chain(file, self._shape, known.header, newest, begin_ms)
 
     # The disk

@@ -18,13 +18,17 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.errors import CorruptionError
 from cometmq.store.filesystem import RealFileSystem
 from cometmq.store.folder import load_queues
+from cometmq.store.index import Index
 from cometmq.store.inspection import inspect
+from cometmq.store.log_scan import LogScan
 from cometmq.store.reading import QueueReader
 from cometmq.store.sync import Syncer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.consume_queue import Boundary
     from cometmq.store.filesystem import FileSystem
     from cometmq.store.reading import Filter, ReadResult
 
@@ -55,9 +59,10 @@ class StoreReader:
             read_only=True,
         )
         queues.correct_min(store.segments.first_offset)
+        self._end_offset = end = store.segments.end_offset
         if not store.is_clean and store.opened_by is None:
-            queues.truncate(store.start.replay_from)
-        end = store.segments.end_offset
+            self._end_offset = store.start.replay_from
+            queues.truncate(self._end_offset)
         syncer = Syncer(end, note=_ignore, on_change=_ignore)
         # Without a hot part nothing is mapped: a file that its owner cuts would be a SIGBUS.
         log = CommitLog(store.segments, syncer, end, hot_size=0)
@@ -125,6 +130,78 @@ class StoreReader:
                 fetched += [(cold, fetch(self._filesystem, cold)) for cold in result.cold]
 
         return self._again(read)
+
+    def find_record(self, physical_offset: int) -> StoredMessage | None:
+        """Return the record at a physical offset, None when no sound one begins there."""
+
+        def find() -> StoredMessage | None:
+            segments = self._store.segments
+            if not segments.first_offset <= physical_offset < self._end_offset:
+                return None
+            return next(iter(LogScan(segments, physical_offset)), None)
+
+        return self._again(find)
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary) -> int:
+        """Return the queue offset for a store timestamp; 0 when there is no such queue."""
+
+        def find() -> int:
+            queue = self._queues.simple.find(topic, queue_id)
+            if queue is not None:
+                return queue.offset_by_time(timestamp, boundary, self._store_time)
+            batch_queue = self._queues.batch.find(topic, queue_id)
+            return 0 if batch_queue is None else batch_queue.offset_by_time(timestamp, boundary)
+
+        return self._again(find)
+
+    def _store_time(self, physical_offset: int, _size: int) -> int:
+        message = self.find_record(physical_offset)
+        return -1 if message is None else message.store_timestamp
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        count: int,
+        *,
+        begin_ms: int = 0,
+        end_ms: int = 1 << 62,
+        kind: str = "",
+    ) -> list[int]:
+        """Return the physical offsets of records that have a key, newest first.
+
+        The key is the unique id or one of the keys of a message; with `kind` "T" its tags. What the
+        index does not know yet is not found: of a running broker, the last second or so.
+        """
+        wanted_topic = topic.encode()
+
+        def accept(physical_offset: int) -> bool:
+            message = self.find_record(physical_offset)
+            if message is None or message.topic_raw != wanted_topic:
+                return False
+            if not begin_ms <= message.store_timestamp <= end_ms:
+                return False
+            return key == message.tags if kind else key in (message.unique_id, *message.keys)
+
+        def ask() -> list[int]:
+            store = self._store
+            index = Index(
+                store.filesystem, self.root, store.config, clean=store.is_clean, read_only=True
+            )
+            try:
+                return index.query(
+                    topic,
+                    key,
+                    count,
+                    begin_ms=begin_ms,
+                    end_ms=end_ms,
+                    kind=kind,
+                    accept=accept,
+                )
+            finally:
+                index.close()
+
+        return self._again(ask)
 
     def _again(self, ask: Callable[[], _Answer]) -> _Answer:
         try:
