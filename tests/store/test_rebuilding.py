@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
-from tests.crash.disk import KillAt, Killed
+from tests.crash.disk import KillAt, Killed, Moment, Operation
 from tests.store.apache_stores import unpack
 from tests.store.damaged_stores import (
     BATCHES,
@@ -23,8 +26,10 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.errors import CorruptionError, StoreFormatError
 from cometmq.store.filesystem import FileSystem, RealFileSystem
 from cometmq.store.inspection import inspect
+from cometmq.store.log_check import LogCheck
 from cometmq.store.message_store import MessageStore
-from cometmq.store.rebuilding import BESIDE, Rebuilt, check_rebuildable, rebuild
+from cometmq.store.rebuilding import Rebuilt, check_rebuildable, rebuild
+from cometmq.store.swap import BESIDE, finish_swap, unfinished_swaps
 
 NOW_MS = 1_795_256_000_000
 
@@ -110,30 +115,101 @@ def test_an_index_of_a_shape_that_nobody_knows_is_refused() -> None:
     check_rebuildable(inspect(disk, ROOT, SMALL))
 
 
-def test_killed_at_any_moment_each_folder_is_wholly_old_or_wholly_new() -> None:
+class WithoutExchange:
+    """A hook: the disk cannot exchange two names, and the process ends at one operation."""
+
+    def __init__(self, number: int) -> None:
+        self._kill = KillAt(number)
+
+    def __call__(self, operation: Operation) -> None:
+        self._kill(operation)
+        if operation.verb == "exchange" and operation.moment is Moment.BEFORE:
+            raise OSError(errno.EINVAL, "Invalid argument", operation.path)
+
+
+@pytest.mark.parametrize("hook", [KillAt, WithoutExchange])
+def test_killed_at_any_moment_each_folder_is_wholly_old_or_wholly_new(
+    hook: type[KillAt | WithoutExchange],
+) -> None:
     damaged = f"{ROOT}/consumequeue/T/0/00000000000000000000"
     disk = small_store()
     flip(disk, damaged, 3, 255)
     old = derived(disk, ROOT)
     first = disk.operations
     count = disk.kill()  # A copy, to count what a whole run does.
+    count.hook = hook(1 << 30)
     rebuilt(count)
     new = derived(count, ROOT)
     total = count.operations
     seen: set[bool] = set()
-    for number in range(1, total + 1, max(1, total // 30)):
+    cut_off = 0
+    # Each operation of the swap, and some of those before.
+    for number in [*range(1, total - 30, max(1, total // 30)), *range(total - 30, total + 1)]:
         disk = small_store()
         flip(disk, damaged, 3, 255)
         assert disk.operations == first
-        disk.hook = KillAt(disk.operations + number)
+        disk.hook = hook(disk.operations + number)
         with pytest.raises(Killed):
             rebuilt(disk)
-        after = disk.kill()
-        found = derived(after, ROOT)
-        for path, data in found.items():
-            assert data in (old[path], new[path]), (number, path)
-        assert found.keys() == old.keys()
-        seen.add(found == new)
-        rebuilt(after)
-        assert derived(after, ROOT) == new
+        for after in (disk.kill(), disk.power_cut(Random(number))):
+            is_cut_off = bool(unfinished_swaps(after, ROOT))
+            if is_cut_off:
+                cut_off += 1
+                with pytest.raises(StoreFormatError, match="store rebuild"):
+                    inspect(after, ROOT, SMALL)
+                finish_swap(after, ROOT)
+            found = derived(after, ROOT)
+            for path, data in found.items():
+                assert data in (old[path], new[path]), (number, path)
+            assert found.keys() == old.keys()
+            seen.add(found == new)
+            rebuilt(after)
+            assert derived(after, ROOT) == new
+            assert not after.exists(f"{ROOT}/{BESIDE}")
     assert seen == {True, False}
+    assert (cut_off > 5) is (hook is WithoutExchange)
+
+
+def test_a_start_finishes_a_swap_that_was_cut_off() -> None:
+    disk = small_store()
+    before = derived(disk, ROOT)
+    disk.make_directories(f"{ROOT}/{BESIDE}")
+    disk.rename(f"{ROOT}/consumequeue", f"{ROOT}/{BESIDE}/consumequeue.old")
+    rebuilt_disk = small_store()
+    for path, data in contents(rebuilt_disk, f"{ROOT}/consumequeue").items():
+        new = path.replace(ROOT, f"{ROOT}/{BESIDE}")
+        disk.make_directories(new.rpartition("/")[0])
+        disk.open(new, create=True).write(data, 0)
+    store = MessageStore.open(
+        ROOT, SMALL, now_ms=1, filesystem=disk, is_batch_topic=lambda t: t == BATCHES, threads=False
+    )
+    assert store.close(1)
+    assert derived(disk, ROOT) == before
+
+
+def test_a_queue_that_begins_behind_a_gap_of_the_log_stays_so_for_the_next_start() -> None:
+    """The number of a record is damaged, which no checksum covers: a start refuses it."""
+    config = replace(SMALL, integrity=False)
+    disk = small_store(config, close=False).kill()
+    log = f"{ROOT}/commitlog/00000000000000000000"
+    second = next(m for m in LogCheck(inspect(disk, ROOT, SMALL)) if m.queue_offset == 1)
+    overwrite(disk, log, second.physical_offset + 20, (1 << 40).to_bytes(8, "big"))
+
+    def opened() -> MessageStore:
+        return MessageStore.open(
+            ROOT,
+            config,
+            now_ms=1,
+            filesystem=disk,
+            is_batch_topic=lambda t: t == BATCHES,
+            threads=False,
+        )
+
+    with pytest.raises(CorruptionError, match="store rebuild"):
+        opened()
+    disk = disk.kill()
+    assert rebuilt(disk).gaps == [f"{second.topic}/{second.queue_id}"]
+    store = opened()
+    assert store.min_offset(second.topic, second.queue_id) == 2
+    assert store.close(1)
+    assert opened().close(1)

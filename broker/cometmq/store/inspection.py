@@ -27,6 +27,7 @@ from cometmq.store.integrity import Integrity
 from cometmq.store.lock import was_shut_down
 from cometmq.store.recovery import Start, choose_start
 from cometmq.store.sealing import INTEGRITY_FOLDER, SealedTail
+from cometmq.store.swap import unfinished_swaps
 from cometmq.store.tables import TOPICS, TableFile
 
 if TYPE_CHECKING:
@@ -94,6 +95,11 @@ class Inspected:
 def inspect(filesystem: FileSystem, root: str, config: StoreConfig) -> Inspected:
     """Look at a store. `StoreFilesError`, which says what to do, when it cannot be made out."""
     check_store(filesystem, root)
+    for folder in unfinished_swaps(filesystem, root):
+        raise StoreFormatError(
+            f"{root}/{folder}: a rebuild was cut off before the new one was in its place; finish it"
+            " by `cometmq store rebuild`, or by starting the broker"
+        )
     opened_by = filesystem.lock_owner(f"{root}/lock")
     is_clean = was_shut_down(filesystem, root) and opened_by is None
     checkpoint = load_checkpoint(filesystem, f"{root}/checkpoint")

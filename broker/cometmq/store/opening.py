@@ -40,6 +40,7 @@ from cometmq.store.recovery import (
 )
 from cometmq.store.retention import Retention
 from cometmq.store.sealing import INTEGRITY_FOLDER, SealedTail, Sealing
+from cometmq.store.swap import finish_swap
 from cometmq.store.sync import Jobs, Syncer
 from cometmq.store.tail_check import first_contradiction
 
@@ -132,6 +133,7 @@ class Opening:
         self._filesystem.make_directories(f"{self._root}/{LOG_FOLDER}")
         lock = acquire_lock(self._filesystem, self._root)
         try:
+            finish_swap(self._filesystem, self._root)
             return self._open(lock)
         except BaseException:
             lock.close()
@@ -235,10 +237,10 @@ class Opening:
     def _promised_end(self, found: _Found) -> int:
         """Return how far nothing but sound records can stand: none of it may be cut any more."""
         start, end = found.start, found.end.offset
-        is_ours = found.checkpoint.claims is not None and start.synced_offset is not None
-        if found.history is not History.BROKEN_OFF or not is_ours:
+        synced = None if found.checkpoint.claims is None else start.synced_offset
+        if found.history is not History.BROKEN_OFF or synced is None:
             return end
-        return min(max(start.synced_offset or 0, start.replay_from), end)
+        return min(max(synced, start.replay_from), end)
 
     def _checked_end(self, found: _Found, at: int) -> LogEnd:
         """Return the end of the log, in front of what does not follow in its queue.

@@ -1,7 +1,7 @@
 """Making the ConsumeQueues and the index of a store anew from its log.
 
 The new folders are written beside the old ones (`rebuilding/`), synced, and then swapped with them,
-each in one step: a process that is killed in the middle leaves each folder wholly old or wholly
+see `swap`: a process that is killed in the middle leaves each folder wholly old or wholly
 new, and either is true. What is left of an interrupted run is removed by the next one.
 
 What only the queues knew is taken over from them: a queue whose messages have all expired keeps its
@@ -11,12 +11,12 @@ extension keeps it, if the unit is the record's.
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from cometmq.proto.errors import MessageError
 from cometmq.proto.sysflag import TRANSACTION_MASK
+from cometmq.store.checkpoint import CheckpointFile
 from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE
 from cometmq.store.consume_queue_ext import ConsumeQueueExt, is_address
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER, ConsumeQueues
@@ -33,6 +33,7 @@ from cometmq.store.index_format import IndexShape
 from cometmq.store.inspection import queue_folders
 from cometmq.store.log_check import LogCheck
 from cometmq.store.queue_files import QueueFiles
+from cometmq.store.swap import BESIDE, FOLDERS, remove_tree, swap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
     from cometmq.store.filesystem import FileSystem
     from cometmq.store.inspection import Inspected
 
-BESIDE: Final = "rebuilding"
-"""The folder, in that of the store, in which the new ones are made."""
 BUILD_RECORDS: Final = 4096
 STEP_BYTES: Final = 4 << 20
 _COPY_SIZE: Final = 1 << 20
@@ -99,7 +98,11 @@ def rebuild(store: Inspected, rebuilt: Rebuilt, now_ms: int) -> Iterator[Progres
         raise
     work.close()
     yield Progress("swap", 0, 1)
-    _swap(store, beside, rebuilt)
+    for folder in FOLDERS:
+        if filesystem.exists(f"{beside}/{folder}"):
+            swap(filesystem, store.root, folder)
+            rebuilt.swapped.append(folder)
+    work.note_complete()
     remove_tree(filesystem, beside)
     filesystem.sync_directory(store.root)
 
@@ -119,6 +122,7 @@ class _Work:
         if store.config.index:
             self._index = Index(store.filesystem, beside, store.config, clean=True)
         self._extended = _Extended(store)
+        self._complete_to: int | None = None
 
     def replay(self) -> Iterator[Progress]:
         """Take every record of the log."""
@@ -141,6 +145,8 @@ class _Work:
                 yield Progress("log", message.physical_offset - first, total - first)
         for damage in log.damages[:1]:
             raise _damaged(store, damage.start, damage.problem)
+        if log.torn_problem is None:
+            self._complete_to = log.end_offset
 
     def _take(self, message: StoredMessage) -> None:
         topic = message.topic
@@ -189,7 +195,7 @@ class _Work:
         self._queues.take_unsynced().sync()
         if self._index is not None:
             self._index.take_unsynced().sync()
-        for folder in (SIMPLE_FOLDER, BATCH_FOLDER, INDEX_FOLDER):
+        for folder in FOLDERS:
             path = f"{self._beside}/{folder}"
             is_there = store.filesystem.exists(f"{store.root}/{folder}")
             if is_there and not store.filesystem.exists(path):
@@ -217,6 +223,16 @@ class _Work:
             error = self._index.write_error
         if error is not None:
             raise error
+
+    def note_complete(self) -> None:
+        """Let the next start begin to read the log behind what is in the new folders."""
+        store = self._store
+        claims = store.checkpoint.claims
+        if claims is not None and self._complete_to is not None:
+            claims = replace(claims, recover_from=max(claims.recover_from, self._complete_to))
+            file = CheckpointFile(store.filesystem, f"{store.root}/checkpoint")
+            file.write(store.checkpoint.longs, claims)
+            file.close()
 
     def close(self) -> None:
         """Close every file."""
@@ -261,27 +277,6 @@ class _Extended:
         self._extension.close()
 
 
-def _swap(store: Inspected, beside: str, rebuilt: Rebuilt) -> None:
-    filesystem = store.filesystem
-    for folder in (SIMPLE_FOLDER, BATCH_FOLDER, INDEX_FOLDER):
-        new, old = f"{beside}/{folder}", f"{store.root}/{folder}"
-        if not filesystem.exists(new):
-            continue
-        if not filesystem.exists(old):
-            filesystem.rename(new, old)
-        else:
-            try:
-                filesystem.exchange(new, old)
-            except OSError as error:
-                raise StoreFormatError(
-                    f"{old}: this file system cannot swap it with {new} in one step ({error});"
-                    " copy the store to another one, such as ext4 or xfs, and rebuild it there"
-                ) from error
-        filesystem.sync_directory(store.root)
-        filesystem.sync_directory(beside)
-        rebuilt.swapped.append(folder)
-
-
 def _damaged(store: Inspected, offset: int, problem: str) -> CorruptionError:
     segment = store.segments.at(offset)
     return CorruptionError(
@@ -289,19 +284,6 @@ def _damaged(store: Inspected, offset: int, problem: str) -> CorruptionError:
         offset % store.segments.size,
         f"no sound record begins here ({problem}); run `cometmq store repair` first",
     )
-
-
-def remove_tree(filesystem: FileSystem, path: str) -> None:
-    """Remove a folder with all that is in it; nothing to do where there is none."""
-    if not filesystem.exists(path):
-        return
-    for entry in filesystem.list(path):
-        if entry.is_directory:
-            remove_tree(filesystem, f"{path}/{entry.name}")
-        else:
-            with suppress(FileNotFoundError):
-                filesystem.remove(f"{path}/{entry.name}")
-    filesystem.remove_directory(path)
 
 
 def _copy_tree(filesystem: FileSystem, source: str, target: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,11 @@ from cometmq.admin.commands.store import (
 )
 from cometmq.admin.render import progress_bar, show_facts, show_json, size_text, warn
 from cometmq.store.errors import StoreLockedError
-from cometmq.store.inspection import inspect
+from cometmq.store.inspection import check_store, inspect
 from cometmq.store.lock import acquire_lock
 from cometmq.store.mending import Plan, carry_out, make_plan
 from cometmq.store.rebuilding import Rebuilt, check_rebuildable, rebuild as run_rebuild
+from cometmq.store.swap import finish_swap, unfinished_swaps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +34,10 @@ if TYPE_CHECKING:
 
 def _take(filesystem: FileSystem, root: str, config: StoreConfig) -> tuple[Inspected, File]:
     """Look at a store, then lock it and look again; a store that is refused is not touched."""
+    check_store(filesystem, root)
+    if unfinished_swaps(filesystem, root):
+        with closing(acquire_lock(filesystem, root)):
+            finish_swap(filesystem, root)
     _refuse_open(inspect(filesystem, root, config))
     lock = acquire_lock(filesystem, root)
     return inspect(filesystem, root, config), lock
