@@ -341,7 +341,7 @@ class Opening:
             queues,
             config,
             is_batch_topic=self._is_batch_topic,
-            on_published=_ignore if index is None else index.add_many,
+            on_published=(lambda _: None) if index is None else index.add_many,
         )
         checkpointer = Checkpointer(
             appender, syncer, queues, index, file, claims, longs, config, jobs
@@ -395,7 +395,3 @@ def _longs(checkpoint: Checkpoint, claims: Claims, index: Index | None) -> Longs
     return replace(
         longs, confirm_offset=0, queues_offset=min(before.queues_offset, longs.queues_offset)
     )
-
-
-def _ignore(_records: object) -> None:
-    """A store without an index."""
