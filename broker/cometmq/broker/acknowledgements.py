@@ -58,7 +58,6 @@ class Acknowledgements:
         store: MessageStore,
         topics: SavedTable,
         traffic: Traffic,
-        *,
         long_polling: LongPolling,
         elapsed_ms: Callable[[], int],
     ) -> None:

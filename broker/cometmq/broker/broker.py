@@ -16,6 +16,7 @@ from cometmq.broker.acknowledgements import Acknowledgements
 from cometmq.broker.changes import Changes
 from cometmq.broker.cold_reads import ColdReads
 from cometmq.broker.consumers import Consumers, Producers
+from cometmq.broker.delays import Delays
 from cometmq.broker.dispatch import dispatch
 from cometmq.broker.groups import Groups
 from cometmq.broker.handlers.consumer import notify_members
@@ -93,12 +94,7 @@ class Broker:
         offsets.load()
         self.long_polling = LongPolling(config.held_pulls_max)
         self.acknowledgements = Acknowledgements(
-            config,
-            self.store,
-            topics.file,
-            traffic,
-            long_polling=self.long_polling,
-            elapsed_ms=elapsed_ms,
+            config, self.store, topics.file, traffic, self.long_polling, elapsed_ms
         )
         self.state = State(
             config=config,
@@ -123,6 +119,8 @@ class Broker:
         )
         self.vip_port: int | None = None
         self.end_turn = self.acknowledgements.commit
+        self.delays = Delays(config, filesystem, self.store, self.end_turn, self.long_polling)
+        self.delays.load()
 
     # What `net` asks of an owner; `end_turn` is bound above.
 
@@ -147,6 +145,7 @@ class Broker:
     def synced(self) -> None:
         """Answer what the disk has confirmed."""
         self.acknowledgements.release()
+        self.delays.release()
 
     def saved(self, table: SavedTable, version: int) -> None:
         """Note that a table is saved, and answer what waited for it."""
@@ -157,6 +156,11 @@ class Broker:
     def told(self, version: int) -> None:
         """Note up to which version of the table of topics the name servers were told."""
         self.state.changes.told(version)
+
+    def flush_offsets(self) -> None:
+        """Put into their tables how far consumers and delayed messages have come."""
+        self.state.offsets.flush()
+        self.delays.flush()
 
     def tick(self, elapsed_ms: int) -> None:
         """Answer what has waited long enough, and let silent clients go."""
@@ -176,7 +180,8 @@ class Broker:
     def close(self, now_ms: int) -> bool:
         """Close the store; whether the next start finds a clean shutdown. Waits for the disk."""
         self.state.cold_reads.close()
-        self.state.offsets.flush()
+        self.store.finish_log()
+        self.flush_offsets()
         for table in self.tables:
             if table.is_changed:
                 version, snapshot = table.begin_save()
@@ -188,7 +193,7 @@ class Broker:
     def tables(self) -> tuple[SavedTable, ...]:
         """The tables that are saved, in the order in which they should be."""
         state = self.state
-        return (state.topics.file, state.groups.file, state.offsets.file)
+        return (state.topics.file, state.groups.file, state.offsets.file, self.delays.file)
 
 
 def _opened(

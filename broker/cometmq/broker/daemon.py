@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
+    from cometmq.broker.cold_reads import Fetched
     from cometmq.broker.config import BrokerConfig
     from cometmq.broker.saved_table import SavedTable
 
@@ -43,6 +44,8 @@ SAVE_RETRY_SECONDS: Final = 1.0
 FIRST_REGISTRATION_SECONDS: Final = 5.0
 """How long a start waits for name servers: one that does not answer is told later."""
 REGISTRATION_RETRY_SECONDS: Final = 2.0
+DELAY_TICK_SECONDS: Final = 0.01
+DELAY_RETRY_SECONDS: Final = 0.1
 DRAIN_SECONDS: Final = 5.0
 """How long a shutdown waits for sends that wait for the disk."""
 
@@ -103,6 +106,7 @@ async def serve(
             nursery.start_soon(repeat_on_loop, daemon.tick)
             nursery.start_soon(daemon.save_tables, unsaved)
             nursery.start_soon(daemon.save_offsets, unsaved)
+            nursery.start_soon(repeat_on_loop, daemon.deliver_delayed)
             nursery.start_soon(_every, SLOW_TICK_SECONDS, daemon.slow_tick)
             await daemon.start_registering(nursery)
             task_status.started(daemon.address)
@@ -181,6 +185,9 @@ class Daemon:
         self._config = config
         self._saving = trio.Lock()
         self._is_closed = False
+        self._is_fetching = False
+        self._fetched: Fetched | None = None
+        """Delayed messages that were cold."""
 
     def _store_changed(self) -> None:
         if not self._is_closed:
@@ -219,7 +226,7 @@ class Daemon:
         """Save consumer offsets now and then."""
         while True:
             await trio.sleep(self._config.save_interval_ms / 1000)
-            self.broker.state.offsets.flush()
+            self.broker.flush_offsets()
             unsaved.ring()
 
     async def _save(self, table: SavedTable) -> None:
@@ -264,6 +271,28 @@ class Daemon:
             with trio.move_on_at(renewal):
                 while not server.is_behind:
                     await wake.wait()
+
+    def deliver_delayed(self) -> float:
+        """Deliver delayed messages that are due; how long the others can wait."""
+        if self._is_fetching:
+            return DELAY_TICK_SECONDS
+        step = self.broker.delays.step(now_ms(), self._fetched)
+        self.peers.turn.end()
+        self._fetched = None
+        if step.cold:
+            self._is_fetching = True
+            self.broker.state.cold_reads.fetch(step.cold, self._delayed_fetched, self._unreadable)
+            return DELAY_TICK_SECONDS
+        if step.refused:
+            return DELAY_RETRY_SECONDS
+        return 0.0 if step.delivered else DELAY_TICK_SECONDS
+
+    def _delayed_fetched(self, fetched: Fetched) -> None:
+        self._is_fetching, self._fetched = False, fetched
+
+    def _unreadable(self, error: OSError) -> None:
+        log.error("delayed messages cannot be read, tried again: %s", error)
+        self._is_fetching = False
 
     async def drain(self) -> None:
         """Take leave of the name servers, and answer the sends that wait."""

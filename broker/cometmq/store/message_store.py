@@ -235,8 +235,6 @@ class MessageStore:
         reads the tail of the log back: nothing that was acknowledged is lost.
         """
         parts = self._parts
-        parts.syncer.thread.stop()
-        parts.jobs.thread.stop()
         clean = False
         with suppress(OSError, StoreNotWriteableError, SyncFailedError):
             clean = self._settle(now_ms)
@@ -251,16 +249,30 @@ class MessageStore:
         parts.lock.close()
         return clean
 
+    def finish_log(self) -> bool:
+        """Bring the whole log to the disk and wait for it; whether it did not refuse.
+
+        What `close` does first: for who has to save, in between, what is true only then. No put
+        may follow.
+        """
+        parts = self._parts
+        parts.syncer.thread.stop()
+        parts.jobs.thread.stop()
+        parts.jobs.step()
+        try:
+            parts.log.erase_refused()
+        except OSError:
+            return False
+        parts.syncer.request(parts.log.end_offset)
+        parts.syncer.step()
+        parts.appender.advance()
+        return parts.syncer.failure is None
+
     def _settle(self, now_ms: int) -> bool:
         """Bring everything to the disk, and a checkpoint that says so."""
         parts = self._parts
-        parts.jobs.step()
-        parts.log.erase_refused()
-        parts.syncer.request(parts.log.end_offset)
-        parts.syncer.step()
-        if parts.syncer.failure is not None:
+        if not self.finish_log():
             return False
-        parts.appender.advance()
         parts.sealing.finish()
         for _ in parts.queues.settle():
             pass

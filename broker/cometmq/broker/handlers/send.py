@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final
 
+from cometmq.broker.delays import delay_level, set_aside
 from cometmq.broker.errors import RequestError
 from cometmq.broker.refusals import FAQ, send_refusal
 from cometmq.broker.topic_names import (
@@ -26,6 +27,7 @@ from cometmq.proto.commands.send import SendMessage, SendMessageV2
 from cometmq.proto.errors import MessageError
 from cometmq.proto.properties import join_properties, property_finder, set_property
 from cometmq.proto.sysflag import SysFlag
+from cometmq.store.dispatch import SCHEDULE_TOPIC
 from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
@@ -42,9 +44,8 @@ _UNIQUE_ID_AT: Final = len(_UNIQUE_ID)
 _find_unique_id = property_finder(b"UNIQ_KEY")
 _find_wait = property_finder(b"WAIT")
 _find_transaction = property_finder(b"TRAN_MSG")
-_find_delays = [
-    property_finder(name)
-    for name in (b"DELAY", b"TIMER_DELAY_MS", b"TIMER_DELAY_SEC", b"TIMER_DELIVER_MS")
+_find_times = [
+    property_finder(name) for name in (b"TIMER_DELAY_MS", b"TIMER_DELAY_SEC", b"TIMER_DELIVER_MS")
 ]
 
 
@@ -77,16 +78,17 @@ def _send(request: Command, header: SendMessage, session: Session) -> Command | 
     waits = "WAIT\x01true" in text or _says_wait(text)
     if header.batch or request.code == _BATCH_CODE:
         return _send_batch(request, header, body, session, topic, queue_id, waits=waits)
+    stored_topic, stored_queue = header.topic, queue_id
     if "DELAY" in text or "TRAN_MSG" in text or "TIMER_DELIVER" in text:
-        _refuse_unserved(text.encode(), state)
+        stored_topic, stored_queue, text = _set_aside(header.topic, queue_id, text, state)
     now_ms = state.now_ms()
     unique_id = _unique_id(text)
     if unique_id is None:
         unique_id = state.unique_ids.make(now_ms)
         text = set_property(text.encode(), b"UNIQ_KEY", unique_id.encode()).decode()
     put = state.store.put(
-        name,
-        queue_id,
+        stored_topic,
+        stored_queue,
         body,
         _stored(text, state),
         Origin(
@@ -105,7 +107,7 @@ def _send(request: Command, header: SendMessage, session: Session) -> Command | 
     response = state.send_answers.of_one(
         request, peer, put.physical_offset, queue_id, put.queue_offset, unique_id
     )
-    state.acknowledgements.add(peer, request, response, name, queue_id, waits)
+    state.acknowledgements.add(peer, request, response, stored_topic, stored_queue, waits)
     return LATER
 
 
@@ -287,16 +289,31 @@ def _queue_illegal(header: SendMessage, topic: Topic, session: Session) -> Reque
     )
 
 
-def _refuse_unserved(properties: bytes, state: State) -> None:
-    """Refuse what would otherwise be delivered at once, although it should be later or never."""
+def _set_aside(topic: str, queue_id: int, text: str, state: State) -> tuple[str, int, str]:
+    """Return where a message with a delay waits, and its properties there.
+
+    Refuses what would otherwise be delivered at once, although it should be later or never.
+    """
+    properties = text.encode()
     if (_find_transaction(properties) or b"").lower() == b"true":
         raise _refusal(
             state, ResponseCode.NO_PERMISSION, "sending transaction message is forbidden"
         )
-    if any((find(properties) or b"0") != b"0" for find in _find_delays):
+    try:
+        level = delay_level(properties)
+    except ValueError as error:
+        raise _refusal(state, ResponseCode.SYSTEM_ERROR, f"property DELAY: {error}") from error
+    if level:
+        levels = len(state.config.store.delay_levels_ms)
+        waits = set_aside(topic, queue_id, properties, level, levels)
+        return SCHEDULE_TOPIC, waits.queue_id, waits.properties.decode()
+    if any((find(properties) or b"0") != b"0" for find in _find_times):
         raise _refusal(
-            state, ResponseCode.MESSAGE_ILLEGAL, "this broker does not deliver with a delay yet"
+            state,
+            ResponseCode.MESSAGE_ILLEGAL,
+            "this broker delivers by delay level (property DELAY), not at a given time yet",
         )
+    return topic, queue_id, text
 
 
 def _refusal(state: State, code: ResponseCode, remark: str) -> RequestError:
