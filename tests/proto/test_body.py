@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from enum import StrEnum
 
 import pytest
 
 from cometmq.proto.bodies import (
+    ConsumerOffsets,
+    HeartbeatData,
     KVTable,
+    MessageQueue,
     RegisterBrokerBody,
+    ResetOffsets,
     TimerCheckPoint,
     decode_registration,
     decode_reset_offsets,
     decode_settings,
 )
-from cometmq.proto.body import F64, Body, empty_table, preset, wire
+from cometmq.proto.body import BY_HAND_SIZE_MAX, F64, Body, empty_table, preset, wire
 from cometmq.proto.buffer import Buffer
 from cometmq.proto.errors import BodyError, LocalProtocolError
 from cometmq.proto.fastjson import loads
@@ -188,3 +193,43 @@ def test_no_body_and_an_empty_one_are_refused_alike(data: Buffer | None) -> None
 def test_a_number_that_does_not_fit_a_fixed_layout_is_a_local_error() -> None:
     with pytest.raises(LocalProtocolError, match="TimerCheckPoint"):
         TimerCheckPoint(last_read_time_ms=2**63).encode()
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [b"'a',", b"1:'',", b'{"a":1}:1,', b"/**/1,", b"[{}],", rb"'\ud83d\ude00',", b'"a",', b"1,"],
+)
+@pytest.mark.parametrize("opening", [b'{"clientID":[', b'{"x":{', b"["])
+def test_a_body_made_to_cost_time_costs_little_whatever_its_size(
+    opening: bytes, piece: bytes
+) -> None:
+    closing = b"]" if opening.endswith(b"[") else b"}"
+    body = opening + piece * (8 * 1024 * 1024 // len(piece)) + closing
+    started = time.thread_time()
+    with pytest.raises(BodyError):
+        HeartbeatData.decode(body)
+    # By hand it would be 2.4 to 6 seconds. Not a figure of speed: that way must not be taken.
+    assert time.thread_time() - started < 1.2
+
+
+def test_what_is_no_standard_json_is_read_up_to_a_limit() -> None:
+    def body(size: int) -> bytes:
+        return b"{'clientID':'" + b"c" * (size - 15) + b"'}"
+
+    assert len(HeartbeatData.decode(body(BY_HAND_SIZE_MAX)).client_id) == BY_HAND_SIZE_MAX - 15
+    with pytest.raises(BodyError, match=r"body of 262145 bytes .* is read up to 262144 bytes"):
+        HeartbeatData.decode(body(BY_HAND_SIZE_MAX + 1))
+
+
+def test_large_tables_whose_keys_are_objects_are_read() -> None:
+    table = {MessageQueue(topic="T", broker_name="b", queue_id=n): n for n in range(6_000)}
+    body = ResetOffsets(offset_table=table).encode()
+    assert len(body) > BY_HAND_SIZE_MAX
+    assert ResetOffsets.decode(body).offset_table == table
+
+
+def test_large_tables_whose_keys_are_integers_are_read() -> None:
+    table = {"T@g": {n: n for n in range(40_000)}}
+    body = ConsumerOffsets(offset_table=table).encode()
+    assert len(body) > BY_HAND_SIZE_MAX
+    assert ConsumerOffsets.decode(body).offset_table == table

@@ -10,7 +10,13 @@ import zstandard
 from hypothesis import given, strategies as st
 from tests.proto.apache_messages import manifest, stored_messages
 
-from cometmq.proto.compression import Compression, compress, compression_of, decompress
+from cometmq.proto.compression import (
+    PLAIN_SIZE_MAX,
+    Compression,
+    compress,
+    compression_of,
+    decompress,
+)
 from cometmq.proto.errors import MessageError, MissingLibraryError
 
 KINDS = pytest.mark.parametrize("kind", Compression)
@@ -155,9 +161,36 @@ def test_bodies_that_apaches_client_compressed_decompress_to_what_it_sent() -> N
     assert seen == {None, *Compression}
 
 
-def test_a_limit_beyond_what_the_library_knows_is_no_error() -> None:
-    body, flags = compress(b"x" * 5000, Compression.ZSTD)
-    assert decompress(body, flags, 1 << 40) == b"x" * 5000
+@KINDS
+def test_the_largest_limit_costs_no_memory(kind: Compression) -> None:
+    body, flags = compress(b"x" * 5000, kind)
+    tracemalloc.start()
+    try:
+        assert decompress(body, flags, PLAIN_SIZE_MAX) == b"x" * 5000
+        assert tracemalloc.get_traced_memory()[1] < 1 << 22
+    finally:
+        tracemalloc.stop()
+
+
+@KINDS
+@pytest.mark.parametrize("size_max", [-1, -(2**40), PLAIN_SIZE_MAX + 1, 2**63, 2**100])
+def test_a_limit_that_no_body_can_have_is_a_value_error(kind: Compression, size_max: int) -> None:
+    body, flags = compress(b"x" * 5000, kind)
+    with pytest.raises(ValueError, match="is not within 0 to 2147483647"):
+        decompress(body, flags, size_max)
+
+
+def test_a_body_that_lz4_makes_in_many_steps_keeps_to_the_limit() -> None:
+    plain = bytes(8_000_000)
+    body, flags = compress(plain, Compression.LZ4)
+    assert len(body) < 40_000, "more comes out than is asked for at once"
+    assert decompress(body, flags, len(plain)) == plain
+    assert decompress(body, flags, len(plain) + 1) == plain
+    with pytest.raises(MessageError, match="more than 7999999 bytes"):
+        decompress(body, flags, len(plain) - 1)
+    for bad, problem in ((body[:-1], "cut short"), (body + b"m", "1 bytes behind")):
+        with pytest.raises(MessageError, match=problem):
+            decompress(bad, flags, len(plain))
 
 
 def test_a_small_limit_does_not_let_a_stream_ask_for_a_large_window() -> None:

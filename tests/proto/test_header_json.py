@@ -140,3 +140,12 @@ def test_extras_join_the_fields() -> None:
 def test_a_received_command_is_sent_on_as_it_came() -> None:
     text = b'{"extFields":{"topic":"T","queueId":3,"x":null}}'
     assert b'"extFields":{"topic":"T","queueId":3,"x":null}' in JSON.encode(read(text))
+
+
+def test_of_a_name_that_comes_often_one_counts_and_the_last_wins() -> None:
+    pairs = ",".join(f'"topic":"T{n}"' for n in range(5000))
+    command = JSON.decode(f'{{"code":30,"extFields":{{{pairs}}}}}'.encode(), None, 8)
+    assert command.ext_fields == {"topic": "T4999"}
+    pairs = ",".join(f'"{n % 9}":"T"' for n in range(5000))
+    with pytest.raises(RemoteProtocolError, match="9 fields exceed fields_max 8"):
+        JSON.decode(f'{{"code":30,"extFields":{{{pairs}}}}}'.encode(), None, 8)

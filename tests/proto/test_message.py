@@ -127,6 +127,15 @@ def test_what_is_not_read_in_place_is_a_type_error_at_once(kind: Any) -> None:
         read_message(buffer)
 
 
+@pytest.mark.parametrize("records", [1, 3])
+def test_a_start_that_is_nowhere_in_the_buffer_is_malformed(records: int) -> None:
+    raw = message().raw * records
+    outside = [*range(len(raw), len(raw) + 9), 2**31, 2**63 - 1, 2**63, 2**100]
+    for start in [*outside, -1, -len(raw), -len(raw) // records, *(-far for far in outside)]:
+        with pytest.raises(MessageError, match=f"record at {start}: cut short"):
+            read_message(raw, start)
+
+
 def test_a_message_shows_what_it_is_and_not_what_is_around_it() -> None:
     found = read_message(message(b"UNIQ_KEY\x01X\x02").raw + bytes(10_000))
     assert repr(found) == "<StoredMessage 'T', queue 1, offset 5, id X, body of 5 bytes>"

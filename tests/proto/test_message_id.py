@@ -21,6 +21,8 @@ from cometmq.proto.message_id import (
 SHANGHAI = ZoneInfo("Asia/Shanghai")
 DAY_MS = 86_400_000
 
+UNIQUE_ID = "FD000000000000000000000000000001A2B330946E096909959C0000"
+
 
 def at(
     year: int,
@@ -128,3 +130,15 @@ def test_ids_of_go_clients_with_their_lower_case_tail_are_read() -> None:
 def test_an_address_is_four_or_sixteen_bytes() -> None:
     with pytest.raises(LocalProtocolError, match="address of 5 bytes"):
         UniqueIds(bytes(5), 0, 0)
+
+
+@pytest.mark.parametrize("now_ms", [-(10**18), 253402300800000, 10**18, 2**63, 10**30, -(10**30)])
+def test_a_time_that_no_calendar_has_is_a_value_error(now_ms: int) -> None:
+    with pytest.raises(ValueError, match=f"^{now_ms} ms is no time of a calendar"):
+        unique_id_time_ms(UNIQUE_ID, now_ms)
+
+
+def test_times_before_1970_and_far_ahead_are_months_too() -> None:
+    for now_ms in (-1, 0, 100_000_000_000_000):
+        made_ms = unique_id_time_ms(UNIQUE_ID, now_ms)
+        assert now_ms - 2 * 31 * 86_400_000 < made_ms <= now_ms

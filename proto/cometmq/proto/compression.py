@@ -19,6 +19,10 @@ from .sysflag import COMPRESSION_MASK, SysFlag
 ZSTD_WINDOW_SIZE_MAX: Final = 1 << 23
 """What a zstd stream may make the decoder hold: 8 MiB, which the format asks of every decoder."""
 
+PLAIN_SIZE_MAX: Final = (1 << 31) - 1
+"""No body is larger than this: its size is a signed number of 32 bits."""
+
+_LZ4_FIRST_SIZE: Final = 1 << 16
 
 _zlib = fastest_zlib()
 
@@ -68,11 +72,13 @@ def decompress(body: bytes, sys_flag: int, size_max: int) -> bytes:
     """Return the body as it was before compression; as it is if the flags do not say compressed.
 
     `MessageError` if it is no such stream, is not whole, has something behind it, or would make
-    more than `size_max` bytes.
+    more than `size_max` bytes. `ValueError` for a `size_max` below 0 or above `PLAIN_SIZE_MAX`.
     """
     kind = compression_of(sys_flag)
     if kind is None:
         return body
+    if not 0 <= size_max <= PLAIN_SIZE_MAX:
+        raise ValueError(f"size_max {size_max} is not within 0 to {PLAIN_SIZE_MAX}")
     return _DECOMPRESS[kind](body, size_max)
 
 
@@ -87,8 +93,17 @@ def _decompress_zlib(body: bytes, size_max: int) -> bytes:
 
 def _decompress_lz4(body: bytes, size_max: int) -> bytes:
     stream = _library("lz4.frame").LZ4FrameDecompressor()
+    # The library allocates as much as it may return, so that grows with what has come out.
+    plain = b""
+    step = max(_LZ4_FIRST_SIZE, 4 * len(body))
     try:
-        plain: bytes = stream.decompress(body, size_max + 1)
+        while True:
+            wanted = min(step, size_max + 1 - len(plain))
+            made: bytes = stream.decompress(body, wanted)
+            plain = plain + made if plain else made
+            if stream.eof or len(made) < wanted or len(plain) > size_max:
+                break
+            body, step = b"", 2 * step
     except RuntimeError as error:
         raise MessageError(f"body: no LZ4 frame: {error}") from None
     return _checked("LZ4", plain, size_max, stream.eof, stream.unused_data)
@@ -107,7 +122,7 @@ def _checked(kind: str, plain: bytes, size_max: int, eof: bool, rest: bytes | No
 def _decompress_zstd(body: bytes, size_max: int) -> bytes:
     zstandard = _library("zstandard")
     # A one-shot call takes the frame's word for its size before the limit: look at it first.
-    window = min(max(ZSTD_WINDOW_SIZE_MAX, size_max), 1 << 31)  # The library knows no larger.
+    window = max(ZSTD_WINDOW_SIZE_MAX, size_max)
     decompressor = zstandard.ZstdDecompressor(max_window_size=window)
     try:
         if zstandard.frame_content_size(body) > size_max:

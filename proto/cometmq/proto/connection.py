@@ -108,7 +108,8 @@ class Connection:
     """The state of one connection.
 
     `request_reader`, one for all connections, makes reading the requests that it knows faster.
-    The limits: `frame_size_max`, `header_size_max` and `fields_max` are what a peer may send;
+    The limits: `frame_size_max`, `header_size_max` and `fields_max` are what a peer may send, and
+    the first two what we send. Of equal names in a JSON header one counts, for one is kept;
     `pending_max` is how many requests of ours may wait for an answer. `offer_messagepack` is for
     the side that asks first: see `offer`.
     """

@@ -9,10 +9,13 @@ Who tries what, in which order, until one of them takes the text (a sound body o
 1 or 2; what is refused, is refused by the last, which says best why):
 
 1. `Body.decode`: msgspec, straight into the class. Standard JSON of the right types.
-2. `Body.decode`: the same after `quote_integer_keys`, one regular expression over the text.
+2. `Body.decode`, where the class has integers as keys: the same after `quote_integer_keys`, one
+   regular expression over the text.
 3. `loads`: msgspec into a tree, for standard JSON whose types are odd. Not for texts that might
    hold more members, or nest deeper, than the limits.
-4. `loads`: the parser by hand (`fastjson_parser`), 20 times as slow: 1.1 s for a body of 6 MB. It
+4. `loads`: the parser by hand (`fastjson_parser`), 20 times as slow: 1.1 s for a body of 6 MB, up
+   to 0.8 s a MiB for the worst. `Body.decode` comes here with large texts only for classes that
+   have objects as keys. It
    accepts what fastjson 2 accepts besides: single quotes, a comma before a closing bracket,
    `/* */` comments, raw control characters in strings. It refuses what fastjson 2 refuses: names
    without quotes, a byte order mark, anything after the value.
@@ -71,11 +74,14 @@ def loads(
     depth_max: int = DEPTH_MAX,
     size_max: int = SIZE_MAX,
     members_max: int = MEMBERS_MAX,
+    by_hand_size_max: int = SIZE_MAX,
 ) -> Any:
     """Read one value; `BodyError` says what is wrong and at which character.
 
     `size_max` is in bytes, `members_max` counts the members of all objects and arrays together,
     and `depth_max` is how many of those may stand inside each other (at most `RECURSION_MAX`).
+    `by_hand_size_max` bounds the time: what is no standard JSON takes up to 0.8 s a MiB, and a text
+    that is larger than this is then refused.
     """
     if depth_max > RECURSION_MAX:
         raise ValueError(f"depth_max {depth_max} is over {RECURSION_MAX}: the parser recurses")
@@ -88,6 +94,11 @@ def loads(
                 return value
         except (msgspec.MsgspecError, RecursionError, ValueError):
             pass  # The parser by hand either reads it or says better why not.
+    if len(text) > by_hand_size_max:
+        raise BodyError(
+            f"body of {len(text)} bytes is no standard JSON within the limits of depth and members;"
+            f" other JSON is read up to {by_hand_size_max} bytes"
+        )
     return Parser(_decoded(text), depth_max, members_max).document()
 
 

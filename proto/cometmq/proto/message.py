@@ -275,7 +275,8 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
 def read_message(buffer: RecordBuffer, start: int = 0) -> StoredMessage:
     """Return a view of the record at `start`; what follows it does not matter.
 
-    `MessageError`, with the place, if the record is cut short or its lengths do not agree. The
+    `MessageError`, with the place, if the record is cut short or its lengths do not agree, as of a
+    `start` that is nowhere in the buffer, before its beginning too. The
     checksums are not looked at. Of a memoryview or a bytearray, copy the record first (what is read
     in place must not change): they are a TypeError. `MessageList` does that for a whole answer.
     """
@@ -286,6 +287,8 @@ def read_message(buffer: RecordBuffer, start: int = 0) -> StoredMessage:
     topic_size: int
     properties_size: int
     try:
+        if start < 0:  # Python would count from the end.
+            raise IndexError
         size, magic, queue_offset, sys_flag, body_size = _scan(buffer, start)
         body_start = start + HEAD_SIZE
         if sys_flag & HOSTS_MASK:
@@ -303,7 +306,7 @@ def read_message(buffer: RecordBuffer, start: int = 0) -> StoredMessage:
             raise _wrong_magic(start, magic)
         topic_end = topic_start + topic_size
         properties_size = buffer[topic_end] << 8 | buffer[topic_end + 1]
-    except (struct.error, IndexError):
+    except (struct.error, IndexError, OverflowError):
         raise MessageError(f"record at {start}: cut short") from None
     end = start + size
     if properties_size > PROPERTIES_SIZE_MAX or topic_size > topic_size_max:

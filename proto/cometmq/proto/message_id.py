@@ -80,7 +80,10 @@ def decode_unique_id(text: str) -> UniqueId:
 
 
 def unique_id_time_ms(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
-    """Return when a unique id was made: in this month, or in the last if that were the future."""
+    """Return when a unique id was made: in this month, or in the last if that were the future.
+
+    `MessageError` for what is no unique id, `ValueError` for a `now_ms` that no calendar has.
+    """
     time_in_month_ms = decode_unique_id(text).time_in_month_ms
     this_month_ms = month_start_ms(now_ms, 0, zone)
     if this_month_ms + time_in_month_ms < now_ms:
@@ -90,9 +93,12 @@ def unique_id_time_ms(text: str, now_ms: int, zone: tzinfo | None = None) -> int
 
 def month_start_ms(now_ms: int, months: int = 0, zone: tzinfo | None = None) -> int:
     """Return when the month began, or one `months` later; by local time without a zone."""
-    now = datetime.fromtimestamp(now_ms / 1000, zone)
-    month = now.year * 12 + now.month - 1 + months
-    return int(datetime(month // 12, month % 12 + 1, 1, tzinfo=zone).timestamp() * 1000)
+    try:
+        now = datetime.fromtimestamp(now_ms / 1000, zone)
+        month = now.year * 12 + now.month - 1 + months
+        return int(datetime(month // 12, month % 12 + 1, 1, tzinfo=zone).timestamp() * 1000)
+    except (OverflowError, OSError, ValueError) as error:
+        raise ValueError(f"{now_ms} ms is no time of a calendar: {error}") from None
 
 
 def _from_hex(text: str, what: str, *sizes: int) -> bytes:
