@@ -6,7 +6,10 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from bench.measure import YARDSTICK, show
+from cometmq.proto.answer_form import JsonAnswerForm, plain
 from cometmq.proto.codes import RequestCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands import SendMessageResponse, SendMessageV2
@@ -70,6 +73,34 @@ def answer(codec: HeaderCodec) -> Callable[[], object]:
     return once
 
 
+def filled_in() -> Callable[[], object]:
+    """The same answer by a form, as a broker sends it: from its five values to the bytes."""
+    host, unique_id = ANSWER.msg_id[:16], ANSWER.transaction_id
+    specimen = replace(
+        ANSWER, msg_id=f"{host}<offset>", queue_id=1357, queue_offset=2468, transaction_id="<id>"
+    )
+    form = JsonAnswerForm(
+        Command.request(RequestCode.SEND_MESSAGE_V2).answer(0, specimen),
+        [("<offset>", b"%016X"), ("1357", b"%d"), ("2468", b"%d"), ("<id>", b"%s")],
+    )
+    physical_offset, queue_id = int(ANSWER.msg_id[16:], 16), ANSWER.queue_id
+    assert unique_id is not None
+
+    def once() -> object:
+        raw_id = plain(unique_id)
+        assert raw_id is not None
+        return form.frame(physical_offset, queue_id, ANSWER.queue_offset, raw_id, 4)
+
+    assert once() == answered(JSON), "not what the codec makes"
+    return once
+
+
+def answered(codec: HeaderCodec) -> bytes:
+    """The answer as it stands on the wire."""
+    request = Command.request(RequestCode.SEND_MESSAGE_V2, opaque=4, codec=codec)
+    return b"".join(Connection().send(request.answer(0, ANSWER)))
+
+
 def cut() -> Callable[[], object]:
     """Frames only, nothing decoded."""
     stream = sent(JSON) * PIPELINED
@@ -96,6 +127,7 @@ CASES: dict[str, tuple[Callable[[], object], int]] = {
     "json.loads of the header alone": (lambda: json.loads(YARDSTICK), 1),
     "cut a frame (1 KiB body)": (cut(), PIPELINED),
     **codec_cases(JSON),
+    "JSON: the send's answer by a form, as a broker sends it": (filled_in(), 1),
     "JSON: bytes → typed send, by a connection without its classes": (
         parse(JSON, 1, typed=False),
         1,
