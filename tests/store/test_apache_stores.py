@@ -32,7 +32,7 @@ CONFIG = StoreConfig(index_slots=200, index_items=400, batch_consume_queue_file_
 
 
 def unpack(name: str, folder: Path) -> Path:
-    archives.unpack(VECTORS / f"{name}.tar.xz", folder)
+    archives.unpack(VECTORS / f"{name}.tar.xz", folder, timer_wheel=True)
     return folder / "store"
 
 

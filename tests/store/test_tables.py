@@ -40,11 +40,7 @@ FOLDER = "/store/config"
 @pytest.fixture(scope="module")
 def apache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("apache")
-    unpack(
-        VECTORS / "clean.tar.xz",
-        folder,
-        wanted=lambda member: member.name.startswith("store/config/") and member.isfile(),
-    )
+    unpack(VECTORS / "clean.tar.xz", folder)
     return folder / "store" / "config"
 
 

@@ -40,7 +40,7 @@ def sent_and_received(command: Command, codec: HeaderCodec) -> Command:
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 @given(data=st.data())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10)
 def test_a_header_comes_back_as_it_went_in_every_codec(
     cls: type[Header], data: st.DataObject
 ) -> None:
