@@ -21,9 +21,10 @@ came in MessagePack,     parsed      all                     the same
 with a map
 =======================  ==========  ======================  =======================
 
-So a server that looks at all fields of a request, as for a signature, asks for `ext_fields_as`.
-That gives what `read` gives, and no other: a field that stands in two places, where a checker
-could see one value and a handler the other, is refused by both.
+One that came in MessagePack and was read in one pass (`header_typed.py`) is as one made with a
+header. So a server that looks at all fields of a request, as for a signature, asks for
+`ext_fields_as`. That gives what `read` gives, and no other: a field that stands in two places,
+where a checker could see one value and a handler the other, is refused by both.
 """
 
 from __future__ import annotations
