@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 ASKED: dict[str, Vector] = {
     vector.said["exchange"]: vector
     for vector in VECTORS
-    if vector.said["direction"] == "client->broker" and vector.said["requestCode"] in TABLE
+    if vector.said["direction"] == "client->broker"
+    and vector.said["kind"] != "response"
+    and vector.said["requestCode"] in TABLE
 }
 """The requests of the codes that are served, by the name of their exchange."""
 
@@ -49,6 +51,13 @@ ANSWERED: dict[str, Vector] = {
     if vector.said["direction"] == "broker->client" and vector.said["kind"] == "response"
 }
 """What Apache answered."""
+
+SAID_BY_CLIENTS: dict[str, Vector] = {
+    vector.said["exchange"]: vector
+    for vector in VECTORS
+    if vector.said["direction"] == "client->broker" and vector.said["kind"] == "response"
+}
+"""What a client answered when the broker asked it."""
 
 COUNTS = {
     "T_norm": (9, 7),
@@ -86,20 +95,32 @@ def body_of(exchange: str) -> bytes:
     return text.encode()
 
 
-def replay(wired: Wired, peer: WiredPeer, vector: Vector) -> Command:
-    """Give the broker a captured frame; the answer comes once what it waits for is saved."""
+def give(wired: Wired, peer: WiredPeer, vector: Vector) -> None:
+    """Give the broker a captured frame; who sent it waits for the answer."""
     request = command_of(vector)
+    if request.code == RequestCode.CONSUMER_SEND_MSG_BACK and "bname" in request.ext_fields:
+        # Of a record that lies elsewhere in this log.
+        place = wired.broker.store.queues.entries("T_retry", 0, 0, 1)
+        assert place
+        fields = request.ext_fields | {"offset": str(place[0][0])}
+        wired.give(peer, b"".join(peer.client.send(replace(request, fields=fields, codec=None))))
+        return
     if not request.flag & ONEWAY_FLAG:
         peer.client.send(replace(request, flag=0))
     wired.give(peer, vector.frame)
+
+
+def replay(wired: Wired, peer: WiredPeer, vector: Vector) -> Command:
+    """Give the broker a captured frame; the answer comes once what it waits for is saved."""
+    give(wired, peer, vector)
     wired.save()
     (answer,) = wired.answers(peer)
     return answer
 
 
-def captured_broker(folder: Path) -> Wired:
+def captured_broker(folder: Path, **settings: Any) -> Wired:
     """A broker with the topics, groups, offsets and messages that the captured one had."""
-    wired = Wired(config_of(folder, listen_port=21911), SimulatedFileSystem())
+    wired = Wired(config_of(folder, listen_port=21911, **settings), SimulatedFileSystem())
     state = wired.broker.state
     for config in TopicConfigTable.decode(body_of("21-1")).topic_config_table.values():
         state.topics.put(config, 1)
@@ -124,14 +145,17 @@ def fill(wired: Wired, topic: str, queue_id: int, count: int) -> None:
     for number in range(count):
         tags = TAGS[number] if number < len(TAGS) else b""
         origin = Origin(STORED_MS + 1000 * number, 1, bytes(8))
-        store.put(topic, queue_id, b"%d" % number, tags, origin, 0)
+        put = store.put(topic, queue_id, b"%d" % number, tags, origin, 0)
+        found = wired.broker.state.topics.find(topic)
+        assert found is not None
+        found.flow.take(1, put.size)
     store.commit()
     store.advance()
 
 
 def join_captured(wired: Wired) -> tuple[WiredPeer, WiredPeer]:
     """Let the consumer and the producer join that were online."""
-    consumer, producer = wired.connect(), wired.connect()
+    consumer, producer = wired.connect(from_port=53566), wired.connect(from_port=53576)
     group = ConsumerConnections.decode(body_of("203-2"))
     (client,) = group.connection_set
     data = ConsumerData(
@@ -195,5 +219,5 @@ def _plain(key: Any) -> Any:
 
 
 SETS = {"groupList", "topicList", "consumeTimeSpanSet", "consumeStatsList", "connectionSet",
-        "subscriptionSet"}  # fmt: skip
+        "subscriptionSet", "CLIENT_INNER_PRODUCER"}  # fmt: skip
 TIMES = {"timestamp", "lastUpdateTimestamp", "lastTimestamp", "counter"}

@@ -34,8 +34,9 @@ UNSERVED = {
     "310-10", "310-38",  # priorities
     "310-11", "310-39",  # transactions
     "11-31", "11-36",  # refused: see there
-    "11-26", "11-27", "11-39", "15-7",  # offsets that a reset has left pending
 }  # fmt: skip
+RESET = {"11-26": 0, "11-27": 0, "11-39": 1, "15-7": 1}
+"""Where an operator's reset was pending, and where to."""
 # Apache's text names a Java exception.
 OTHER_REMARKS = {"310-13", "310-15", "310-16", "10-3", "320-4", "11-45", "30-4", "30-5", "33-2",
                  "34-8", "38-4", "46-2", "46-3", "46-5"}  # fmt: skip
@@ -147,6 +148,11 @@ def replayed(wired: Wired, exchange: str) -> Command:
     vector = ASKED[exchange]
     wanted = ANSWERED[exchange]
     prepare(wired, vector, wanted)
+    if exchange in RESET:
+        fields, state = vector.ext_fields, wired.broker.state
+        group, topic, queue_id = fields["consumerGroup"], fields["topic"], int(fields["queueId"])
+        state.groups.find_or_make(group, 0)
+        state.offsets.reset(group, topic, queue_id, RESET[exchange])
     is_vip = wanted.said["responseCode"] == 3
     peer = wired.connect(vip=is_vip)
     request = command_of(vector)

@@ -5,24 +5,22 @@ What differs, and why, stands in docs/compatibility.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.broker import captured
 from tests.broker.captured import ANSWERED, ASKED, captured_broker, replay, tree_of
 from tests.broker.wired import Wired
 
 from cometmq.proto.codes import RequestCode
+from cometmq.proto.command import Command
 
 DATA_CODES = {10, 11, 12, 14, 15, 29, 30, 31, 33, 34, 35, 38, 46, 310, 320, 361, 200052}
 """Sending, pulling, querying and heartbeats: test_replay has those."""
-
-EXCHANGES = [
-    exchange
-    for exchange, vector in ASKED.items()
-    if exchange in ANSWERED and vector.said["requestCode"] not in DATA_CODES
-]
 
 OFFLINE = {"300-2"}
 """Captured when no consumer was online, or where it makes no difference."""
@@ -30,33 +28,155 @@ OFFLINE = {"300-2"}
 MAKING = {"17-1", "17-2", "17-3", "17-4", "18-1"}
 """Captured when there was no such topic yet."""
 
+AT_CLIENTS = {"222-6", "222-7"}
+"""Captured with resets that the clients do."""
+
+RELAYED = {"307-2": "307-3", "223-1": "221-1"}
+"""What the broker asks of the client then, and the captured client's answer to that."""
+
+UNLIKE = {"36-4"}
+"""Without a topic Apache dies of a null pointer, and a dead letter needs none."""
+
+OTHER_WORDS = {"41-3", "41-4", "41-5"}
+"""Apache's text names a Java exception."""
+
+EXCHANGES = [
+    exchange
+    for exchange, vector in ASKED.items()
+    if exchange in ANSWERED
+    and exchange not in UNLIKE
+    and vector.said["requestCode"] not in DATA_CODES
+]
+
 NO_REMARK = "not set any response code"
 """Apache's slip: success needs no words."""
 
 
 @pytest.fixture
-def wired(tmp_path: Path) -> Iterator[Wired]:
-    wired = captured_broker(tmp_path)
+def wired(tmp_path: Path, exchange: str) -> Iterator[Wired]:
+    wired = captured_broker(tmp_path, server_side_reset_enable=exchange not in AT_CLIENTS)
+    if exchange in MAKING:
+        for topic in (ASKED[exchange].ext_fields.get("topic", ""), "T_list1", "T_list2"):
+            wired.broker.state.topics.discard(topic, 0)
+    if exchange == "317-2":  # Captured behind a reset.
+        wired.broker.state.offsets.commit("g_norm", "T_norm", 0, 1)
+    if exchange in AT_CLIENTS:
+        for queue_id in (0, 1):
+            wired.broker.state.offsets.commit("g_online", "T_norm", queue_id, 5)
     yield wired
     wired.close()
 
 
+def answer_of(wired: Wired, exchange: str) -> Command:
+    """Replay a request, with the client that is asked behind the broker if there is one."""
+    admin = wired.connect()
+    if exchange in OFFLINE:
+        return replay(wired, admin, ASKED[exchange])
+    consumer, _ = captured.join_captured(wired)
+    if exchange not in RELAYED:
+        return replay(wired, admin, ASKED[exchange])
+    captured.give(wired, admin, ASKED[exchange])
+    (question,) = [each for each in wired.events(consumer) if isinstance(each, Command)]
+    said = captured.SAID_BY_CLIENTS[RELAYED[exchange]]
+    answer = replace(captured.command_of(said), opaque=question.opaque, codec=None)
+    wired.give(consumer, b"".join(consumer.client.send(answer)))
+    (response,) = wired.answers(admin)
+    return response
+
+
 @pytest.mark.parametrize("exchange", EXCHANGES)
 def test_a_captured_request_gets_apaches_answer(wired: Wired, exchange: str) -> None:
-    if exchange not in OFFLINE:
-        captured.join_captured(wired)
-    if exchange in MAKING:
-        wired.broker.state.topics.discard(ASKED[exchange].ext_fields.get("topic", ""), 0)
-    wanted = ANSWERED[exchange]
-    response = replay(wired, wired.connect(), ASKED[exchange])
+    response, wanted = answer_of(wired, exchange), ANSWERED[exchange]
     assert response.code == wanted.said["responseCode"]
     assert response.ext_fields.keys() == wanted.ext_fields.keys()
     remark = wanted.header.get("remark")
-    assert response.remark == (None if remark == NO_REMARK else remark)
+    if exchange not in OTHER_WORDS:
+        assert response.remark in {remark, None if remark == NO_REMARK else remark}
     text = wanted.said.get("bodyText")
     assert (response.body is None) == (text is None)
     if text is not None:
-        assert tree_of(response.body) == tree_of(text.encode())
+        compare = COMPARISONS.get(wanted.said["requestCode"], same)
+        compare(response.body, text.encode())
+
+
+def same(ours: Any, theirs: bytes) -> None:
+    """All but times."""
+    assert tree_of(ours) == tree_of(theirs)
+
+
+def same_keys(ours: Any, theirs: bytes) -> None:
+    """The same names, and texts in the same form: what is counted differs."""
+    mine, captured_table = tree_of(ours)["table"], tree_of(theirs)["table"]
+    for name, value in captured_table.items():
+        if "/" in name or name.startswith("scheduleMessageOffset"):
+            continue
+        assert form_of(mine[name]) == form_of(value), name
+
+
+def form_of(value: str) -> str:
+    """A text with its numbers taken out; rates that are not known yet are 0.0."""
+    numbers = r"[0-9.]+(E-?[0-9]+)?( [0-9.]+)*"
+    return re.sub("[KMGT]iB", "B", re.sub(numbers, "N", value)).strip()
+
+
+def same_but_pulled(ours: Any, theirs: bytes) -> None:
+    """Apache's 43 has pulled offsets, that no slave of its own can read."""
+    mine, wanted = tree_of(ours), tree_of(theirs)
+    del wanted["pullOffsetTable"]
+    for tree in (mine, wanted):
+        tree["groupTopicMap"] = {k: sorted(topics) for k, topics in tree["groupTopicMap"].items()}
+    assert mine == wanted
+
+
+def same_stats(ours: Any, theirs: bytes) -> None:
+    """Groups and consumed offsets; Apache forgets the pulled ones in 317."""
+
+    def offsets(body: Any) -> Any:
+        return {
+            group: {
+                queue: (reached["brokerOffset"], reached["consumerOffset"])
+                for stats in found
+                for queue, reached in stats["offsetTable"].items()
+            }
+            for each in tree_of(body)["consumeStatsList"]
+            for group, found in each.items()
+            if group not in {"g_pop", "g_online", "g_zz8"}
+        }
+
+    assert offsets(ours) == offsets(theirs)
+
+
+def same_entries(ours: Any, theirs: bytes) -> None:
+    """All but where the records lie."""
+
+    def entries(body: Any) -> Any:
+        tree = tree_of(body)
+        for each in tree["queueData"]:
+            each["physicOffset"] = each["physicSize"] = each["tagsCode"] = 0
+        return tree
+
+    assert entries(ours) == entries(theirs)
+
+
+def same_spans(ours: Any, theirs: bytes) -> None:
+    """The queues, and which times there are."""
+
+    def spans(body: Any) -> Any:
+        return [
+            {key: value if key == "messageQueue" else type(value) for key, value in each.items()}
+            for each in tree_of(body)["consumeTimeSpanSet"]
+        ]
+
+    assert spans(ours) == spans(theirs)
+
+
+COMPARISONS: dict[int, Callable[[Any, bytes], None]] = {
+    RequestCode.GET_BROKER_RUNTIME_INFO: same_keys,
+    RequestCode.GET_ALL_CONSUMER_OFFSET: same_but_pulled,
+    RequestCode.GET_BROKER_CONSUME_STATS: same_stats,
+    RequestCode.QUERY_CONSUME_QUEUE: same_entries,
+    RequestCode.QUERY_CONSUME_TIME_SPAN: same_spans,
+}
 
 
 def test_every_captured_request_of_a_served_code_is_replayed() -> None:

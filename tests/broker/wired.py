@@ -80,13 +80,13 @@ class Wired:
         self._ports = 0
         self.save()
 
-    def connect(self, *, vip: bool = False) -> WiredPeer:
+    def connect(self, *, vip: bool = False, from_port: int | None = None) -> WiredPeer:
         """Open a connection."""
         self._ports += 1
         peer = WiredPeer(self.peers)
         port = self.broker.vip_port if vip else 10911
         assert port is not None
-        assert peer.open(Host("127.0.0.1", 40000 + self._ports), port)
+        assert peer.open(Host("127.0.0.1", from_port or 40000 + self._ports), port)
         return peer
 
     def save(self) -> None:

@@ -94,6 +94,10 @@ class Acknowledgements:
             response = None
         self._turn.append((peer, request, response, topic, queue_id))
 
+    def oldest_ms(self, elapsed_ms: int) -> int:
+        """How long the first of those that wait has waited."""
+        return elapsed_ms - self._groups[0].since_ms if self._groups else 0
+
     def __len__(self) -> int:
         return sum(len(group.sends) for group in self._groups)
 

@@ -21,8 +21,10 @@ from cometmq.broker.dispatch import dispatch
 from cometmq.broker.groups import Groups
 from cometmq.broker.handlers.consumer import notify_members
 from cometmq.broker.handlers.send_answers import SendAnswers
+from cometmq.broker.locks import Locks
 from cometmq.broker.long_polling import LongPolling
 from cometmq.broker.offsets import ConsumerOffsets
+from cometmq.broker.recent_rates import RecentRates
 from cometmq.broker.session import Session, State
 from cometmq.broker.topics import Topics
 from cometmq.broker.traffic import Traffic
@@ -90,7 +92,7 @@ class Broker:
         self.store = _opened(open_store, config, filesystem, topics, host, now_ms())
         # Behind the store's lock: two brokers must not write one table.
         topics.load(now_ms())
-        groups.load()
+        groups.load(now_ms())
         offsets.load()
         self.long_polling = LongPolling(config.held_pulls_max)
         self.acknowledgements = Acknowledgements(
@@ -104,18 +106,21 @@ class Broker:
             offsets=offsets,
             consumers=Consumers(config.clients_max),
             producers=Producers(config.clients_max),
+            locks=Locks(config),
             acknowledgements=self.acknowledgements,
             send_answers=SendAnswers(config, host),
             changes=Changes(topics.file, elapsed_ms=elapsed_ms),
             long_polling=self.long_polling,
             cold_reads=ColdReads(self.store, call_soon_threadsafe),
             traffic=traffic,
+            recent=RecentRates(traffic, now_ms=now_ms(), elapsed_ms=elapsed_ms()),
             unique_ids=UniqueIds(host[:-4], os.getpid(), now_ms() & 0x7FFFFFFF),
             address=address,
             store_host=host,
             stored_properties=_stored_properties(config),
             now_ms=now_ms,
             elapsed_ms=elapsed_ms,
+            boot_ms=now_ms(),
         )
         self.vip_port: int | None = None
         self.end_turn = self.acknowledgements.commit
@@ -139,6 +144,7 @@ class Broker:
         state.producers.leave_all(peer)
         for group in state.consumers.leave_all(peer):
             notify_members(group, state)
+        state.locks.leave(peer, state.consumers.peer_of)
 
     # What the services call.
 
@@ -174,6 +180,8 @@ class Broker:
         state = self.state
         before_ms = elapsed_ms - state.config.client_timeout_ms
         state.producers.expire(before_ms)
+        state.locks.expire(elapsed_ms)
+        state.recent.tick(state.now_ms(), elapsed_ms)
         for group in state.consumers.expire(before_ms):
             notify_members(group, state)
 

@@ -60,6 +60,12 @@ class BrokerConfig:
     """Memberships of clients in producer and consumer groups."""
     offsets_max: int = 2_000_000
     """Offsets of groups in queues."""
+    locks_max: int = 200_000
+    """Queues that consumers in order have locked."""
+    lock_lifetime_ms: int = 60_000
+    """How long such a lock lasts that is not renewed; clients renew theirs every 20 s."""
+    server_side_reset_enable: bool = True
+    """Whether the broker itself resets offsets; otherwise it has the group's members do it."""
     flows_max: int = 100_000
     """Topics that are counted each, and pairs of topic and group: others are counted together."""
 

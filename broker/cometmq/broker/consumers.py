@@ -55,6 +55,11 @@ class ConsumerGroup:
         """The ids of the members, each once."""
         return list(dict.fromkeys(member.client_id for member in self.members.values()))
 
+    def find(self, client_id: str) -> tuple[Peer, Member] | None:
+        """The member with a client id: of several connections, that which was heard last."""
+        found = [item for item in self.members.items() if item[1].client_id == client_id]
+        return max(found, key=lambda item: item[1].heard_ms, default=None)
+
     def subscribe(self, subscriptions: Iterable[SubscriptionData]) -> bool:
         """Take over subscriptions: the newest of a topic counts; whether the topics changed."""
         wanted = {each.topic: each for each in subscriptions}
@@ -94,9 +99,9 @@ class Consumers:
             self._count += 1
             self._of_peer.setdefault(peer, set()).add(group.name)
         group.members[peer] = member
+        group.data = data
         if without_subscriptions:
             return not known
-        group.data = data
         changed = group.subscribe(data.subscription_data_set)
         return changed or not known
 
@@ -106,6 +111,12 @@ class Consumers:
     def groups_of(self, topic: str) -> list[str]:
         """The groups that subscribe to a topic."""
         return [group.name for group in self if topic in group.subscriptions]
+
+    def peer_of(self, group: str, client_id: str) -> Peer | None:
+        """The connection over which a client is a member of a group."""
+        found = self._groups.get(group)
+        member = None if found is None else found.find(client_id)
+        return None if member is None else member[0]
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
         """What a group wants of a topic; None when it is not there or wants nothing."""
@@ -158,6 +169,10 @@ class Producers:
     def members(self, group: str) -> dict[Peer, Member]:
         """The members of a group."""
         return self._groups.get(group, {})
+
+    def groups(self) -> Iterable[tuple[str, dict[Peer, Member]]]:
+        """All groups with their members."""
+        return self._groups.items()
 
     def beat(self, peer: Peer, group: str, member: Member) -> None:
         """Take a heartbeat."""

@@ -1,4 +1,4 @@
-"""The subscription groups of a broker: their configuration, and their file."""
+"""The subscription groups of a broker: their configuration, what they may not read, their file."""
 
 from __future__ import annotations
 
@@ -12,12 +12,30 @@ from cometmq.proto.bodies import DataVersion, SubscriptionGroupConfig, Subscript
 from cometmq.store.tables import SUBSCRIPTION_GROUPS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from cometmq.broker.config import BrokerConfig
     from cometmq.store.filesystem import FileSystem
 
 _SECTION: Final = "subscriptionGroupTable"
+_FORBIDDEN: Final = "forbiddenTable"
+_READ: Final = 1 << 2
+"""The bit of a forbidden topic that is about reading."""
+
+SYSTEM_PREFIX: Final = "CID_RMQ_SYS_"
+"""Groups of this name are made whatever the settings say."""
+
+OWN_GROUPS: Final = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+)
+"""The groups that each broker has."""
 
 
 class Groups:
@@ -31,19 +49,34 @@ class Groups:
         self.data_version = DataVersion()
         self._config = config
         self._groups: dict[str, SubscriptionGroupConfig] = {}
+        self._forbidden: dict[str, dict[str, int]] = {}
         self.find = self._groups.get
 
-    def load(self) -> None:
-        """Read the file; `StoreFormatError` when it is damaged."""
+    def load(self, now_ms: int) -> None:
+        """Read the file, and add the broker's own groups where they are missing.
+
+        `StoreFormatError` when the file is damaged.
+        """
         table = SubscriptionGroupTable.from_tree(self.file.load())
         self.data_version = table.data_version
         self.file.set_member("dataVersion", table.data_version)
-        for topic, forbidden in table.forbidden_table.items():
-            self.file.put("forbiddenTable", topic, forbidden)
+        for group, topics in table.forbidden_table.items():
+            self._forbidden[group] = dict(topics)
+            self.file.put(_FORBIDDEN, group, topics)
         for config in table.subscription_group_table.values():
             self._groups[config.group_name] = config
             self.file.put(_SECTION, config.group_name, config)
         self.file.loaded()
+        for name in OWN_GROUPS:
+            if name not in self._groups:
+                self.put(SubscriptionGroupConfig(group_name=name), now_ms)
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def configs(self) -> Mapping[str, SubscriptionGroupConfig]:
+        """All configurations by name."""
+        return self._groups
 
     def find_or_make(self, name: str, now_ms: int) -> SubscriptionGroupConfig | None:
         """Find a group, or make it where that is allowed; None otherwise."""
@@ -51,7 +84,8 @@ class Groups:
         if group is not None:
             return group
         config = self._config
-        if not config.auto_create_subscription_group or len(self._groups) >= config.groups_max:
+        is_allowed = config.auto_create_subscription_group or name.startswith(SYSTEM_PREFIX)
+        if not is_allowed or len(self._groups) >= config.groups_max:
             return None
         if group_problem(name) is not None:
             return None
@@ -60,10 +94,59 @@ class Groups:
     def put(self, group: SubscriptionGroupConfig, now_ms: int) -> SubscriptionGroupConfig:
         """Make a group, or change it."""
         self._groups[group.group_name] = group
+        self._count(now_ms)
+        self.file.put(_SECTION, group.group_name, group)
+        return group
+
+    def discard(self, name: str, now_ms: int) -> None:
+        """Remove a group with what it may not read, if it is there."""
+        self._forbidden.pop(name, None)
+        self.file.discard(_FORBIDDEN, name)
+        if self._groups.pop(name, None) is not None:
+            self._count(now_ms)
+            self.file.discard(_SECTION, name)
+
+    # What a group may not read.
+
+    def forbidden(self) -> Mapping[str, Mapping[str, int]]:
+        """What is forbidden, by group and topic: a set of bits."""
+        return self._forbidden
+
+    def may_read(self, group: str, topic: str) -> bool:
+        """Whether nobody has forbidden a group a topic."""
+        topics = self._forbidden.get(group)
+        return topics is None or not topics.get(topic, 0) & _READ
+
+    def allow(self, group: str, topic: str, now_ms: int) -> None:
+        """Let a group read a topic again."""
+        topics = self._forbidden.get(group)
+        if topics is not None and topics.pop(topic, None) is not None:
+            self._save_forbidden(group, now_ms)
+
+    def forbid(self, group: str, topic: str, now_ms: int) -> bool:
+        """Let a group not read a topic; False when there are `groups_max` groups with such."""
+        topics = self._forbidden.get(group)
+        if topics is None:
+            if len(self._forbidden) >= self._config.groups_max:
+                return False
+            topics = self._forbidden[group] = {}
+        elif topic not in topics and len(topics) >= self._config.topics_max:
+            return False
+        topics[topic] = topics.get(topic, 0) | _READ
+        self._save_forbidden(group, now_ms)
+        return True
+
+    def _save_forbidden(self, group: str, now_ms: int) -> None:
+        self._count(now_ms)
+        if self._forbidden[group]:
+            self.file.put(_FORBIDDEN, group, dict(self._forbidden[group]))
+        else:
+            del self._forbidden[group]
+            self.file.discard(_FORBIDDEN, group)
+
+    def _count(self, now_ms: int) -> None:
         version = self.data_version
         self.data_version = msgspec.structs.replace(
             version, counter=version.counter + 1, timestamp=now_ms
         )
         self.file.set_member("dataVersion", self.data_version)
-        self.file.put(_SECTION, group.group_name, group)
-        return group

@@ -140,9 +140,12 @@ class ConsumerOffsets:
         return self.resets.pop((group, topic, queue_id), None)
 
     def copy(self, source: str, target: str, topic: str) -> None:
-        """Have one group go on where another does."""
-        for queue_id, offset in tuple(self.of(source, topic).items()):
-            self.commit(target, topic, queue_id, offset)
+        """Have one group go on where another does, and nowhere else in this topic."""
+        offsets = dict(self.of(source, topic))
+        if offsets and source != target:
+            self._forget(target, topic)
+            for queue_id, offset in offsets.items():
+                self.commit(target, topic, queue_id, offset)
 
     def forget_topic(self, topic: str) -> None:
         """Forget all offsets of a topic."""

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from cometmq.broker.consumers import Consumers, Producers
     from cometmq.broker.groups import Groups
     from cometmq.broker.handlers.send_answers import SendAnswers
+    from cometmq.broker.locks import Locks
     from cometmq.broker.long_polling import LongPolling
     from cometmq.broker.offsets import ConsumerOffsets
+    from cometmq.broker.recent_rates import RecentRates
     from cometmq.broker.topics import Topics
     from cometmq.broker.traffic import Traffic
     from cometmq.net import Peer
@@ -38,12 +40,14 @@ class State:
     offsets: ConsumerOffsets
     consumers: Consumers
     producers: Producers
+    locks: Locks
     acknowledgements: Acknowledgements
     send_answers: SendAnswers
     changes: Changes
     long_polling: LongPolling
     cold_reads: ColdReads
     traffic: Traffic
+    recent: RecentRates
     unique_ids: UniqueIds
     address: Host
     """Where clients connect to."""
@@ -55,6 +59,8 @@ class State:
     """The wall clock: what records and tables say."""
     elapsed_ms: Callable[[], int]
     """A clock that never goes back: for deadlines."""
+    boot_ms: int
+    """When this broker started, by the wall clock."""
 
 
 class Session:

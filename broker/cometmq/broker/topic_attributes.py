@@ -1,4 +1,4 @@
-"""What the attributes of a topic may be, and how a request changes them.
+"""What the attributes of topics and groups may be, and how a request changes them.
 
 A change comes as `{"+message.type": "FIFO", "-reserve.time": ""}`: a plus sets, a minus deletes.
 """
@@ -57,11 +57,20 @@ ATTRIBUTES: Final[Mapping[str, _Attribute]] = {
     "reserve.time": _Attribute(True, _between(-1, _I64_MAX)),
     "lite.topic.expiration": _Attribute(True, _between(-1, _MINUTES_OF_30_DAYS)),
 }
-"""By key; those of Apache 5.5.0."""
+"""Of topics, by key; those of Apache 5.5.0."""
+
+GROUP_ATTRIBUTES: Final[Mapping[str, _Attribute]] = {
+    "priority.factor": _Attribute(True, _between(0, 100)),
+}
+"""Of groups, by key."""
 
 
-def altered(current: Mapping[str, str] | None, changes: Mapping[str, str]) -> dict[str, str]:
-    """Return a topic's attributes after a change; None are those of a topic that is being made.
+def altered(
+    current: Mapping[str, str] | None,
+    changes: Mapping[str, str],
+    known: Mapping[str, _Attribute] = ATTRIBUTES,
+) -> dict[str, str]:
+    """Return attributes after a change; None are those of what is being made.
 
     A RequestError in Apache's words for what may not be.
     """
@@ -75,7 +84,7 @@ def altered(current: Mapping[str, str] | None, changes: Mapping[str, str]) -> di
             raise _wrong(f"alter duplication key. key: {key}")
         seen.add(key)
         if sign == "+":
-            _check(key, value, is_new=current is None)
+            _check(known, key, value, is_new=current is None)
             result[key] = value
         elif current is None:
             raise _wrong(f"only add attribute is supported while creating topic. key: {key}")
@@ -84,13 +93,13 @@ def altered(current: Mapping[str, str] | None, changes: Mapping[str, str]) -> di
         elif key not in current:
             raise _wrong(f"attempt to delete a nonexistent key: {key}")
         else:
-            _check(key, None, is_new=False)
+            _check(known, key, None, is_new=False)
             del result[key]
     return result
 
 
-def _check(key: str, value: str | None, *, is_new: bool) -> None:
-    attribute = ATTRIBUTES.get(key)
+def _check(known: Mapping[str, _Attribute], key: str, value: str | None, *, is_new: bool) -> None:
+    attribute = known.get(key)
     if attribute is None:
         raise _wrong(f"unsupported key: {key}")
     if not is_new and not attribute.may_change:

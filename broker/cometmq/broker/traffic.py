@@ -151,6 +151,8 @@ class Traffic:
         """Of all groups, likewise."""
         self.other = Flow()
         """What topics or groups beyond `flows_max` put and got; in neither sum."""
+        self.missed = 0
+        """Pulls that were answered without a message."""
         self.refused: Counter[tuple[int, int]] = Counter()
         """Requests that were refused, by request code and response code."""
         self.send_durations = Durations()
@@ -160,6 +162,7 @@ class Traffic:
         self._flows_max = flows_max
         self._put: dict[str, Flow] = {}
         self._got: dict[tuple[str, str], Flow] = {}
+        self._sent_back: dict[tuple[str, str], Flow] = {}
         self._gone_put = Flow()
         self._gone_got = Flow()
         self._round: Iterator[Flow] = iter(())
@@ -175,6 +178,10 @@ class Traffic:
     def got_flow(self, topic: str, group: str) -> Flow:
         """Find or make the flow of the messages that a group gets from a topic."""
         return self._got.get((topic, group)) or self._find(self._got, (topic, group))
+
+    def sent_back_flow(self, topic: str, group: str) -> Flow:
+        """Find or make the flow of the messages of a topic that a group could not consume."""
+        return self._find(self._sent_back, (topic, group))
 
     def _find(self, flows: dict[K, Flow], key: K) -> Flow:
         flow = flows.get(key)
@@ -196,6 +203,7 @@ class Traffic:
 
     def _forget_got(self, keys: Iterable[tuple[str, str]]) -> None:
         for key in keys:
+            self._sent_back.pop(key, None)
             self._gone_got.add(self._got.pop(key))
 
     # Looking
@@ -210,6 +218,11 @@ class Traffic:
         """What was got, by topic and group."""
         return self._got
 
+    @property
+    def sent_back(self) -> Mapping[tuple[str, str], Flow]:
+        """What could not be consumed, by topic and group."""
+        return self._sent_back
+
     def tick(self, now_ms: int) -> None:
         """Note where some flows stand: a slice of a round, which begins every `ROUND_MS`."""
         for _ in range(FLOWS_A_TICK):
@@ -223,7 +236,9 @@ class Traffic:
     def _begin_round(self, now_ms: int) -> None:
         self._previous_ms, self._round_ms = self._round_ms, now_ms
         self.sum_up()
-        self._round = iter([self.all_put, self.all_got, *self._put.values(), *self._got.values()])
+        tables = (self._put, self._got, self._sent_back)
+        flows = [flow for table in tables for flow in table.values()]
+        self._round = iter([self.all_put, self.all_got, *flows])
 
     def sum_up(self) -> None:
         """Bring `all_put` and `all_got` up to date: a millisecond for 10,000 flows."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.batch_consume_queue import BATCH_ENTRY_SIZE, BatchConsumeQueue
-from cometmq.store.consume_queue import ENTRY_SIZE, ConsumeQueue
+from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 from cometmq.store.entry_disk import EntryDisk
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.open_files import OpenFiles
@@ -138,6 +138,27 @@ class ConsumeQueues:
     def topics(self) -> set[str]:
         """Return the topics that have a queue."""
         return {*self.simple.topics(), *self.batch.topics()}
+
+    def entries(
+        self, topic: str, queue_id: int, queue_offset: int, count: int
+    ) -> list[tuple[int, int, int]] | None:
+        """Return a queue's entries from an offset on: physical offset, size, tags code.
+
+        None when there is no such queue. Waits for the disk.
+        """
+        batch_queue = self.batch.find(topic, queue_id)
+        if batch_queue is not None:
+            return [entry[:3] for entry in batch_queue.read(queue_offset, count)]
+        queue = self.simple.find(topic, queue_id)
+        if queue is None:
+            return None
+        found: list[tuple[int, int, int]] = []
+        while len(found) < count:
+            data = queue.read(queue_offset + len(found), count - len(found))
+            if not data:
+                break
+            found += ENTRY.iter_unpack(data)
+        return found
 
     # The two ends of the log
 

@@ -80,6 +80,10 @@ class Expiry:
         self._retention.ask()
         self._round_ms = None
 
+    def ask_queues(self) -> None:
+        """Look through all queues for what lies in front of the log, without any removal of it."""
+        self._must_follow = True
+
     def tick(self, now_ms: int) -> bool:
         """Do a slice of what is to be done; whether more of it can be done at once."""
         if self._in_thread:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from cometmq.store.config import StoreConfig
     from cometmq.store.consume_queue import Boundary, ConsumeQueue
     from cometmq.store.durations import Durations
-    from cometmq.store.filesystem import Buffer, FileSystem
+    from cometmq.store.filesystem import Buffer, FileSystem, Space
     from cometmq.store.opening import Opened
     from cometmq.store.reading import Fetched
 
@@ -140,6 +140,11 @@ class MessageStore:
         """Where the log begins: what was in front of it has expired."""
         return self._parts.log.first_offset
 
+    @property
+    def synced_offset(self) -> int:
+        """The end of what the disk has confirmed of the log."""
+        return self._parts.syncer.synced_offset
+
     def commit(self) -> int:
         """Write what was put since the last commit, in one go; returns the end of the log.
 
@@ -222,6 +227,14 @@ class MessageStore:
     def expire_now(self) -> None:
         """Let segments that are old enough go at any hour for a while: an operator wants room."""
         self._parts.expiry.ask()
+
+    def expire_queues(self) -> None:
+        """Look through all queues for files whose messages have expired, in the next ticks."""
+        self._parts.expiry.ask_queues()
+
+    def space(self) -> Space:
+        """What the disk of the log holds."""
+        return self._filesystem.space(self.root)
 
     def run_jobs(self) -> None:
         """Do what the threads would do, in this one, for a store that was opened without."""

@@ -112,12 +112,32 @@ class _Pull:
 
     def first(self) -> Command | Later:
         """Answer, or hold the request when there is nothing and the client waits."""
+        offsets = self._session.state.offsets
+        if offsets.resets and (told := self._reset()) is not None:
+            return told
         result = self._read()
         if result.cold:
             return self._fetch(result)
         if self._may_wait(result) and self._header.may_suspend and self._hold():
             return LATER
         return self._answer(result)
+
+    def _reset(self) -> Command | None:
+        """Tell the group to go on elsewhere, if an operator wants that."""
+        header, state = self._header, self._session.state
+        offset = state.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
+        if offset is None:
+            return None
+        fields = PullMessageResponse(
+            self._group.broker_id,
+            offset,
+            state.store.min_offset(header.topic, header.queue_id),
+            state.store.max_offset(header.topic, header.queue_id),
+            None,
+            self._topic.config.topic_sys_flag,
+            self._group.group_sys_flag,
+        )
+        return self._request.answer(_OFFSET_MOVED, fields, remark="OFFSET_RESET")
 
     def _may_wait(self, result: ReadResult) -> bool:
         status = result.status
@@ -147,6 +167,8 @@ class _Pull:
 
     def again(self, is_last: bool) -> Command | Later | None:
         """Look again; None while there is nothing and it is not the last time."""
+        if self._session.state.offsets.resets and (told := self._reset()) is not None:
+            return told
         try:
             result = self._read()
         except RequestError as error:
@@ -207,10 +229,15 @@ class _Pull:
         if result.record_count:
             flow = traffic.got_flow(header.topic, header.consumer_group)
             flow.take(result.record_count, result.size)
+        else:
+            traffic.missed += 1
         if self._since_ns:
             traffic.pull_durations.add((traffic.clock_ns() - self._since_ns) // 1000)
         if status is ReadStatus.NO_MESSAGE_IN_QUEUE and self._offset == 0:
             code = _NOT_FOUND
+        self._session.state.offsets.note_pull(
+            header.consumer_group, header.topic, header.queue_id, result.next_begin_offset
+        )
         return self._request.answer(
             code,
             PullMessageResponse(
@@ -260,7 +287,7 @@ def _wanted(header: PullMessage, group: SubscriptionGroupConfig, state: State) -
         raise RequestError(
             ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}"
         )
-    _check_group(found, group)
+    _check_group(found, group, header.topic, state)
     subscription = found.subscriptions.get(header.topic)
     if subscription is None:
         raise RequestError(
@@ -273,11 +300,18 @@ def _wanted(header: PullMessage, group: SubscriptionGroupConfig, state: State) -
     return _filter_of_group(found, subscription, state.config)
 
 
-def _check_group(found: ConsumerGroup, group: SubscriptionGroupConfig) -> None:
+def _check_group(
+    found: ConsumerGroup, group: SubscriptionGroupConfig, topic: str, state: State
+) -> None:
     if found.is_broadcasting and not group.consume_broadcast_enable:
         raise _forbidden(
             ForbiddenType.BROADCASTING,
             f"the consumer group[{group.group_name}] can not consume by broadcast way",
+        )
+    if not state.groups.may_read(group.group_name, topic):
+        raise _forbidden(
+            ForbiddenType.SUBSCRIPTION,
+            f"the consumer group[{group.group_name}] is forbidden for topic[{topic}]",
         )
 
 

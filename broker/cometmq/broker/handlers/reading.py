@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cometmq.store.commit_log import Cold
     from cometmq.store.message_store import MessageStore
 
-    Attempt: TypeAlias = Callable[[Fetched], "Command | Sequence[Cold]"]
+    Attempt: TypeAlias = Callable[[Fetched], "Command | Sequence[Cold] | Later"]
 
 _SYS_FLAG: Final = struct.Struct(">i")
 _SYS_FLAG_AT: Final = 36
@@ -32,12 +32,13 @@ _BORN_HOST_IPV6: Final = int(SysFlag.BORN_HOST_IPV6)
 def answered(request: Command, session: Session, attempt: Attempt) -> Command | Later:
     """Answer with what `attempt` gives, now or when what it asks for has been fetched.
 
-    `attempt` gets all that was fetched so far, and gives the answer or what it needs beside that.
+    `attempt` gets all that was fetched so far, and gives the answer, LATER when that comes by
+    another way, or what it needs beside what it got.
     """
 
     def go_on(fetched: Fetched) -> Command | Later:
         result = attempt(fetched)
-        if isinstance(result, Command):
+        if result is LATER or isinstance(result, Command):
             return result
         session.state.cold_reads.fetch(result, lambda more: again([*fetched, *more]), failed)
         return LATER
@@ -46,6 +47,7 @@ def answered(request: Command, session: Session, attempt: Attempt) -> Command | 
         response = go_on(fetched)
         if response is not LATER:
             session.peer.answer(request, response)
+        session.peer.peers.turn.end()  # Of what was put into the store: no request comes to end it.
 
     def failed(error: OSError) -> None:
         remark = f"a read failed: {error}"

@@ -4,12 +4,12 @@ reading their configuration (21, 305, 351)."""
 from __future__ import annotations
 
 import logging
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from cometmq.broker.errors import RequestError
+from cometmq.broker.handlers.paging import page_of
 from cometmq.broker.topic_attributes import altered
 from cometmq.broker.topic_names import pop_retry_topics, topic_problem
 from cometmq.proto.bodies import DataVersion, TopicConfig, TopicConfigList, TopicConfigTable
@@ -24,7 +24,7 @@ from cometmq.proto.commands.topic import (
     UpdateAndCreateTopic,
 )
 from cometmq.proto.commands.topic_attributes import decode_attributes
-from cometmq.proto.errors import BodyError, FieldError
+from cometmq.proto.errors import FieldError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -165,15 +165,16 @@ def clean_unused_topic(request: Command, session: Session) -> Command:
 
 
 def get_all_topic_config(request: Command, session: Session) -> Command:
-    """21: all topics, or a page of them; the pages of one version of the table fit together."""
+    """21: all topics, or a page of them."""
     header = request.read(GetAllTopicConfig)
     topics = session.state.topics
-    configs = topics.configs()
-    if (header.topic_seq, header.data_version, header.max_topic_num) != (None, None, None):
-        begin = page_begin(header.topic_seq, header.data_version, topics.data_version)
-        size = len(configs) if header.max_topic_num is None else max(header.max_topic_num, 0)
-        names = islice(sorted(configs), begin, begin + size)
-        configs = {name: configs[name] for name in names}
+    configs = page_of(
+        topics.configs(),
+        topics.data_version,
+        sequence=header.topic_seq,
+        size=header.max_topic_num,
+        version=header.data_version,
+    )
     table = TopicConfigTable(
         data_version=topics.data_version,
         mapping_data_version=DataVersion(),
@@ -186,17 +187,6 @@ def get_all_topic_config(request: Command, session: Session) -> Command:
         GetAllTopicConfigResponse(total_topic_num=len(topics)),
         body=table.encode(),
     )
-
-
-def page_begin(sequence: int | None, version: str | None, current: DataVersion) -> int:
-    """Return where a page begins: at the first entry again when the table has changed."""
-    if not version or not version.strip():
-        return 0
-    try:
-        is_same = DataVersion.decode(version.encode()) == current
-    except BodyError:
-        is_same = False
-    return max(sequence or 0, 0) if is_same else 0
 
 
 def get_topic_config(request: Command, session: Session) -> Command:

@@ -1,0 +1,30 @@
+"""Queues of ordered consumers: locking them (41) and giving them back (42)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cometmq.proto.bodies import LockBatch, LockedQueues
+from cometmq.proto.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from cometmq.broker.session import Session
+    from cometmq.proto.command import Command
+
+
+def lock_batch(request: Command, session: Session) -> Command:
+    """41: lock queues for a client, or renew its locks."""
+    body = LockBatch.decode(request.body)
+    state = session.state
+    held = state.locks.lock(
+        body.consumer_group, body.mq_set, body.client_id, session.peer, state.elapsed_ms()
+    )
+    answer = LockedQueues(lock_ok_mq_set=tuple(held))
+    return request.answer(ResponseCode.SUCCESS, body=answer.encode())
+
+
+def unlock_batch(request: Command, session: Session) -> Command:
+    """42: give queues back."""
+    body = LockBatch.decode(request.body)
+    session.state.locks.unlock(body.consumer_group, body.mq_set, body.client_id)
+    return request.answer(ResponseCode.SUCCESS)

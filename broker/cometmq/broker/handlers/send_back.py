@@ -1,0 +1,169 @@
+"""Messages that a consumer could not consume (36): kept for later, or as dead letters.
+
+A message comes back as a new one in the retry topic of its group, with a delay that grows from time
+to time, and after its last one it goes to the group's dead-letter topic. Until its delay is over it
+lies in the queue of its delay level of `SCHEDULE_TOPIC_XXXX`, where Apache's brokers keep it.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Final
+
+from cometmq.broker.errors import RequestError
+from cometmq.broker.handlers.reading import answered
+from cometmq.broker.refusals import FAQ, put_refusal
+from cometmq.broker.topic_names import dead_letter_topic, retry_topic
+from cometmq.net import LATER
+from cometmq.proto.codes import ResponseCode
+from cometmq.proto.commands.send import ConsumerSendMsgBack
+from cometmq.proto.commands.topic import may_write
+from cometmq.proto.message import read_message
+from cometmq.proto.message_id import encode_offset_id
+from cometmq.proto.properties import find_property, set_property
+from cometmq.store.commit_log import Cold
+from cometmq.store.dispatch import SCHEDULE_TOPIC
+from cometmq.store.errors import PutRefusedError
+from cometmq.store.turn import Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cometmq.broker.cold_reads import Fetched
+    from cometmq.broker.session import Session, State
+    from cometmq.broker.topics import Topic
+    from cometmq.net import Later
+    from cometmq.proto.bodies import SubscriptionGroupConfig
+    from cometmq.proto.command import Command
+    from cometmq.proto.message import StoredMessage
+
+VERSION_WITH_MAX: Final = 121
+"""V3_4_9: clients from here on say themselves how often a message may come back."""
+FIRST_LEVEL: Final = 3
+"""The delay level, of 10 s, of what comes back for the first time."""
+
+
+def consumer_send_msg_back(request: Command, session: Session) -> Command | Later:
+    """36: a consumer could not consume a message."""
+    header = request.read(ConsumerSendMsgBack)
+    state = session.state
+    group = state.groups.find_or_make(header.group, state.now_ms())
+    if group is None:
+        raise RequestError(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"subscription group not exist, {header.group} {FAQ}",
+        )
+    if group.retry_queue_nums <= 0:
+        return request.answer(ResponseCode.SUCCESS)
+    _writeable(retry_topic(header.group), group.retry_queue_nums, state)
+
+    def put(fetched: Fetched) -> Command | Sequence[Cold] | Later:
+        record = state.store.find_record(header.offset, fetched)
+        if isinstance(record, Cold):
+            return [record]
+        if record is None:
+            return request.answer(
+                ResponseCode.SYSTEM_ERROR,
+                remark=f"look message by offset failed, {header.offset}",
+            )
+        try:
+            return _put_back(request, header, read_message(bytes(record)), group, session)
+        except RequestError as error:
+            return request.answer(error.code, remark=error.remark)
+        except PutRefusedError as error:
+            refusal = put_refusal(error, state.config)
+            return request.answer(refusal.code, remark=refusal.remark)
+
+    return answered(request, session, put)
+
+
+def _writeable(name: str, queues: int, state: State) -> Topic:
+    """Find or make a topic of a group."""
+    topic = state.topics.make_derived(name, queues, state.now_ms())
+    if topic is None:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"topic[{name}] not exist")
+    if not may_write(topic.config.perm):
+        raise RequestError(
+            ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden"
+        )
+    return topic
+
+
+def _put_back(
+    request: Command,
+    header: ConsumerSendMsgBack,
+    message: StoredMessage,
+    group: SubscriptionGroupConfig,
+    session: Session,
+) -> Later:
+    """Put the message as a new one, and answer when it is written."""
+    state = session.state
+    times_max = group.retry_max_times
+    if request.version >= VERSION_WITH_MAX and header.max_reconsume_times is not None:
+        times_max = header.max_reconsume_times
+    properties = _marked(message, state)
+    is_dead = message.reconsume_times >= times_max or header.delay_level < 0
+    if is_dead:
+        topic = _writeable(dead_letter_topic(group.group_name), 1, state)
+        queue_id = 0
+        properties = set_property(properties, b"DELAY", b"0")
+    else:
+        queue_id = random.randrange(group.retry_queue_nums)
+        level = header.delay_level or FIRST_LEVEL + message.reconsume_times
+        topic, queue_id, properties = _scheduled(
+            retry_topic(group.group_name), queue_id, level, properties, state
+        )
+    put = state.store.put(
+        topic.config.topic_name,
+        queue_id,
+        message.body,
+        properties,
+        Origin(
+            state.now_ms(),
+            message.born_timestamp,
+            message.born_host,
+            message.sys_flag,
+            message.reconsume_times + 1,
+        ),
+        message.flag,
+    )
+    topic.flow.take(1, put.size)
+    origin = find_property(properties, b"RETRY_TOPIC") or b""
+    state.traffic.sent_back_flow(origin.decode(), group.group_name).take(1, put.size)
+    state.acknowledgements.add(
+        session.peer,
+        request,
+        request.answer(ResponseCode.SUCCESS),
+        topic.config.topic_name,
+        queue_id,
+        False,
+    )
+    return LATER
+
+
+def _marked(message: StoredMessage, state: State) -> bytes:
+    """The properties, with where the message is from."""
+    properties = bytes(message.properties_raw)
+    if find_property(properties, b"RETRY_TOPIC") is None:
+        properties = set_property(properties, b"RETRY_TOPIC", message.topic.encode())
+    if not find_property(properties, b"ORIGIN_MESSAGE_ID"):
+        origin = encode_offset_id(state.store_host, message.physical_offset)
+        properties = set_property(properties, b"ORIGIN_MESSAGE_ID", origin.encode())
+    return set_property(properties, b"WAIT", b"false")
+
+
+def _scheduled(
+    name: str, queue_id: int, level: int, properties: bytes, state: State
+) -> tuple[Topic, int, bytes]:
+    """Where a message lies until its delay is over, and its properties there."""
+    levels = len(state.config.store.delay_levels_ms)
+    level = min(level, levels)
+    for key, value in (
+        (b"DELAY", b"%d" % level),
+        (b"REAL_TOPIC", name.encode()),
+        (b"REAL_QID", b"%d" % queue_id),
+    ):
+        properties = set_property(properties, key, value)
+    topic = state.topics.find(SCHEDULE_TOPIC)
+    assert topic is not None  # One of the broker's own, which cannot be deleted.
+    return topic, level - 1, properties

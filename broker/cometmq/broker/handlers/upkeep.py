@@ -1,0 +1,28 @@
+"""Clearing up when an operator asks: queue files (306) and segments of the log (329)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from cometmq.proto.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from cometmq.broker.session import Session
+    from cometmq.proto.command import Command
+
+log = logging.getLogger(__name__)
+
+
+def clean_expired_consume_queue(request: Command, session: Session) -> Command:
+    """306: remove queue files whose messages have expired, in the background."""
+    session.state.store.expire_queues()
+    log.info("expired queue files are removed, asked by %s", session.peer.host)
+    return request.answer(ResponseCode.SUCCESS)
+
+
+def delete_expired_commit_log(request: Command, session: Session) -> Command:
+    """329: let old segments go whatever the hour is, in the background."""
+    session.state.store.expire_now()
+    log.info("expired segments are removed, asked by %s", session.peer.host)
+    return request.answer(ResponseCode.SUCCESS)

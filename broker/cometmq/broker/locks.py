@@ -1,0 +1,103 @@
+"""Which client consumes which queue in order: one each, until it says so or is silent for a while.
+
+A client renews its locks every 20 s. One that has lost its connection, and has no other as a member
+of the group, has lost its locks, too: Apache's brokers let a group wait out the lifetime then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from cometmq.broker.config import BrokerConfig
+    from cometmq.net import Peer
+    from cometmq.proto.bodies import MessageQueue
+
+
+@dataclass(slots=True)
+class _Lock:
+    client_id: str
+    peer: Peer
+    """The connection that it was last renewed over."""
+    renewed_ms: int
+
+
+class Locks:
+    """All locks of one broker. Time comes in as `now_ms` of a clock that never goes back."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._lifetime_ms = config.lock_lifetime_ms
+        self._locks_max = config.locks_max
+        self._count = 0
+        self._locks: dict[str, dict[MessageQueue, _Lock]] = {}
+        self._groups_of: dict[Peer, set[str]] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def lock(
+        self, group: str, queues: Iterable[MessageQueue], client_id: str, peer: Peer, now_ms: int
+    ) -> list[MessageQueue]:
+        """Lock queues for a client, or renew its locks; returns those that it has now.
+
+        Beyond `locks_max` a queue that nobody has locked before is not.
+        """
+        locks = self._locks.get(group, {})
+        held: list[MessageQueue] = []
+        for queue in queues:
+            lock = locks.get(queue)
+            if lock is None:
+                if self._count >= self._locks_max:
+                    continue
+                self._count += 1
+            elif lock.client_id != client_id and not self._has_expired(lock, now_ms):
+                continue
+            locks[queue] = _Lock(client_id, peer, now_ms)
+            held.append(queue)
+        if held:
+            self._locks[group] = locks
+            self._groups_of.setdefault(peer, set()).add(group)
+        return held
+
+    def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
+        """Give queues back; those of another client stay its."""
+        locks = self._locks.get(group, {})
+        for queue in queues:
+            lock = locks.get(queue)
+            if lock is not None and lock.client_id == client_id:
+                self._remove(group, queue)
+
+    def leave(self, peer: Peer, peer_of: Callable[[str, str], Peer | None]) -> None:
+        """Give back what was locked over a connection that is gone.
+
+        `peer_of` says over which other connection a client (the second) is a member of a group.
+        """
+        for group in self._groups_of.pop(peer, ()):
+            for queue, lock in tuple(self._locks.get(group, {}).items()):
+                if lock.peer is not peer:
+                    continue
+                other = peer_of(group, lock.client_id)
+                if other is None:
+                    self._remove(group, queue)
+                else:
+                    lock.peer = other
+                    self._groups_of.setdefault(other, set()).add(group)
+
+    def expire(self, now_ms: int) -> None:
+        """Forget what has not been renewed."""
+        for group, locks in tuple(self._locks.items()):
+            for queue in [each for each, lock in locks.items() if self._has_expired(lock, now_ms)]:
+                self._remove(group, queue)
+
+    def _has_expired(self, lock: _Lock, now_ms: int) -> bool:
+        return now_ms - lock.renewed_ms > self._lifetime_ms
+
+    def _remove(self, group: str, queue: MessageQueue) -> None:
+        locks = self._locks[group]
+        del locks[queue]
+        self._count -= 1
+        if not locks:
+            del self._locks[group]

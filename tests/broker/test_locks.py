@@ -1,0 +1,101 @@
+"""Which client consumes which queue in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.broker.captured import beat
+from tests.broker.running import config_of
+from tests.broker.wired import Wired, WiredPeer
+
+from cometmq.proto.bodies import ConsumerData, LockBatch, LockedQueues, MessageQueue
+from cometmq.proto.codes import RequestCode as Code
+from cometmq.proto.command import Command
+
+QUEUES = tuple(MessageQueue(broker_name="broker-a", queue_id=n, topic="T") for n in range(3))
+
+
+@pytest.fixture
+def wired(tmp_path: Path) -> Iterator[Wired]:
+    wired = Wired(config_of(tmp_path, listen_port=21911, locks_max=4))
+    yield wired
+    wired.close()
+
+
+def ask(
+    wired: Wired, peer: WiredPeer, code: Code, client: str, *queues: int, group: str = "g"
+) -> Command:
+    body = LockBatch(
+        client_id=client, consumer_group=group, mq_set=tuple(QUEUES[number] for number in queues)
+    )
+    answer = wired.ask(peer, Command.request(code, body=body.encode()))
+    assert answer.code == 0
+    return answer
+
+
+def lock(wired: Wired, peer: WiredPeer, client: str, *queues: int, group: str = "g") -> set[int]:
+    answer = ask(wired, peer, Code.LOCK_BATCH_MQ, client, *queues, group=group)
+    return {queue.queue_id for queue in LockedQueues.decode(answer.body).lock_ok_mq_set}
+
+
+def join(wired: Wired, client: str) -> WiredPeer:
+    peer = wired.connect()
+    beat(wired, peer, client, (ConsumerData(group_name="g"),))
+    wired.events(peer)
+    return peer
+
+
+def test_a_queue_has_one_holder_in_a_group(wired: Wired) -> None:
+    one, two = wired.connect(), wired.connect()
+    assert lock(wired, one, "c1", 0, 1) == {0, 1}
+    assert lock(wired, two, "c2", 1, 2) == {2}
+    assert lock(wired, two, "c2", 1, group="other") == {1}
+    assert lock(wired, one, "c1", 0, 1) == {0, 1}
+
+
+def test_a_queue_that_is_given_back_is_free(wired: Wired) -> None:
+    one, two = wired.connect(), wired.connect()
+    lock(wired, one, "c1", 0, 1)
+    ask(wired, two, Code.UNLOCK_BATCH_MQ, "c2", 0)
+    assert lock(wired, two, "c2", 0) == set()
+    ask(wired, one, Code.UNLOCK_BATCH_MQ, "c1", 0)
+    assert lock(wired, two, "c2", 0, 1) == {0}
+
+
+def test_a_lock_that_is_not_renewed_ends(wired: Wired) -> None:
+    one, two = wired.connect(), wired.connect()
+    lock(wired, one, "c1", 0, 1)
+    wired.now_ms += 40_000
+    lock(wired, one, "c1", 1)
+    wired.now_ms += 20_000
+    assert lock(wired, two, "c2", 0, 1) == set()
+    wired.now_ms += 1
+    assert lock(wired, two, "c2", 0, 1) == {0}
+
+
+def test_another_takes_over_as_soon_as_the_holders_connection_ends(wired: Wired) -> None:
+    one, two = join(wired, "c1"), join(wired, "c2")
+    lock(wired, one, "c1", 0)
+    one.gone("reset")
+    assert lock(wired, two, "c2", 0) == {0}
+
+
+def test_a_holder_with_another_connection_keeps_its_locks(wired: Wired) -> None:
+    one, again, two = join(wired, "c1"), join(wired, "c1"), join(wired, "c2")
+    lock(wired, one, "c1", 0)
+    one.gone("reset")
+    assert lock(wired, two, "c2", 0) == set()
+    again.gone("reset")
+    assert lock(wired, two, "c2", 0) == {0}
+
+
+def test_locks_beyond_locks_max_are_not_given(wired: Wired) -> None:
+    peer = wired.connect()
+    assert lock(wired, peer, "c1", 0, 1, 2) == {0, 1, 2}
+    assert len(lock(wired, peer, "c1", 0, 1, 2, group="h")) == 1
+    wired.now_ms += 60_001
+    wired.broker.expire_clients(wired.now_ms)
+    assert len(wired.broker.state.locks) == 0
+    assert lock(wired, peer, "c2", 0, 1, 2, group="h") == {0, 1, 2}

@@ -1,0 +1,145 @@
+"""Messages that a consumer could not consume."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from tests.broker.running import config_of, pull_request, send_request
+from tests.broker.wired import Wired, WiredPeer
+
+from cometmq.proto.bodies import SubscriptionGroupConfig
+from cometmq.proto.codes import RequestCode as Code
+from cometmq.proto.command import Command
+from cometmq.proto.commands import SendMessageResponse
+from cometmq.proto.commands.send import ConsumerSendMsgBack
+from cometmq.proto.message import StoredMessage
+from cometmq.proto.message_id import decode_offset_id
+from cometmq.proto.message_list import MessageList
+
+SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+
+
+@pytest.fixture
+def wired(tmp_path: Path) -> Iterator[Wired]:
+    wired = Wired(config_of(tmp_path, listen_port=21911))
+    yield wired
+    wired.close()
+
+
+@pytest.fixture
+def peer(wired: Wired) -> WiredPeer:
+    return wired.connect()
+
+
+def send(wired: Wired, peer: WiredPeer, **fields: Any) -> SendMessageResponse:
+    answer = wired.ask(
+        peer, send_request("T", b"hello", flag=7, properties="TAGS\x01a\x02", **fields)
+    )
+    return answer.read(SendMessageResponse)
+
+
+def back(
+    wired: Wired, peer: WiredPeer, msg_id: str, *, version: int = 513, **fields: Any
+) -> Command:
+    header: dict[str, Any] = {"group": "g", "delay_level": 0, "origin_topic": "T", **fields}
+    offset = decode_offset_id(msg_id).physical_offset
+    request = Command.request(
+        Code.CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBack(offset=offset, **header)
+    )
+    return wired.ask(peer, replace(request, version=version))
+
+
+def stored(wired: Wired, peer: WiredPeer, topic: str, queue_id: int = 0) -> list[StoredMessage]:
+    answer = wired.ask(peer, pull_request(topic, queue_id=queue_id))
+    return list(MessageList(bytes(answer.body or b""))) if answer.code == 0 else []
+
+
+@pytest.mark.parametrize(("level", "kept_at"), [(0, 3), (1, 1), (18, 18), (99, 18)])
+def test_a_message_comes_back_with_a_delay(
+    wired: Wired, peer: WiredPeer, level: int, kept_at: int
+) -> None:
+    sent = send(wired, peer)
+    assert back(wired, peer, sent.msg_id, delay_level=level).code == 0
+    (message,) = stored(wired, peer, SCHEDULE, kept_at - 1)
+    assert (message.body, message.flag, message.reconsume_times) == (b"hello", 7, 1)
+    assert message.properties | {"CLUSTER": "", "MSG_REGION": "", "TRACE_ON": ""} == {
+        "UNIQ_KEY": sent.transaction_id, "TAGS": "a", "WAIT": "false", "RETRY_TOPIC": "T",
+        "ORIGIN_MESSAGE_ID": sent.msg_id, "DELAY": str(kept_at), "REAL_TOPIC": "%RETRY%g",
+        "REAL_QID": "0", "CLUSTER": "", "MSG_REGION": "", "TRACE_ON": "",
+    }  # fmt: skip
+    assert wired.broker.state.topics.find("%RETRY%g") is not None
+
+
+def test_the_delay_grows_each_time(wired: Wired, peer: WiredPeer) -> None:
+    sent = send(wired, peer, reconsume_times=4)
+    assert back(wired, peer, sent.msg_id).code == 0
+    (message,) = stored(wired, peer, SCHEDULE, 6)
+    assert message.reconsume_times == 5
+
+
+def test_the_id_and_topic_of_the_first_time_stay(wired: Wired, peer: WiredPeer) -> None:
+    sent = send(wired, peer)
+    back(wired, peer, sent.msg_id)
+    (message,) = stored(wired, peer, SCHEDULE, 2)
+    back(wired, peer, message.offset_id)
+    (again,) = stored(wired, peer, SCHEDULE, 3)
+    assert again.properties["ORIGIN_MESSAGE_ID"] == sent.msg_id
+    assert again.properties["RETRY_TOPIC"] == "T"
+    assert again.reconsume_times == 2
+
+
+@pytest.mark.parametrize(
+    ("times", "fields"),
+    [
+        (16, {}),
+        (1, {"max_reconsume_times": 1}),
+        (0, {"delay_level": -1}),
+        (3, {"group": "strict"}),
+        (3, {"group": "strict", "max_reconsume_times": 99, "version": 120}),
+    ],
+    ids=["the group's default", "the client's", "at once", "the group's own", "an old client"],
+)
+def test_a_message_that_came_back_too_often_is_a_dead_letter(
+    wired: Wired, peer: WiredPeer, times: int, fields: dict[str, Any]
+) -> None:
+    wired.broker.state.groups.put(
+        SubscriptionGroupConfig(group_name="strict", retry_max_times=3), 0
+    )
+    sent = send(wired, peer, reconsume_times=times)
+    assert back(wired, peer, sent.msg_id, **fields).code == 0
+    (message,) = stored(wired, peer, f"%DLQ%{fields.get('group', 'g')}")
+    assert (message.body, message.reconsume_times) == (b"hello", times + 1)
+    assert message.properties["RETRY_TOPIC"] == "T"
+    assert message.properties["DELAY"] == "0"
+    assert "REAL_TOPIC" not in message.properties
+    assert stored(wired, peer, SCHEDULE, 2) == []
+
+
+def test_a_group_without_retries_drops_what_comes_back(wired: Wired, peer: WiredPeer) -> None:
+    wired.broker.state.groups.put(SubscriptionGroupConfig(group_name="g", retry_queue_nums=0), 0)
+    sent = send(wired, peer)
+    end = wired.broker.store.end_offset
+    assert back(wired, peer, sent.msg_id).code == 0
+    assert wired.broker.store.end_offset == end
+
+
+def test_a_group_that_may_not_be_is_refused(tmp_path: Path) -> None:
+    config = config_of(tmp_path, listen_port=21911, auto_create_subscription_group=False)
+    wired = Wired(config)
+    peer = wired.connect()
+    answer = back(wired, peer, send(wired, peer).msg_id)
+    assert answer.code == 26
+    assert (answer.remark or "").startswith("subscription group not exist, g ")
+    wired.close()
+
+
+def test_a_message_inside_of_another_is_not_found(wired: Wired, peer: WiredPeer) -> None:
+    sent = send(wired, peer)
+    place = decode_offset_id(sent.msg_id).physical_offset + 1
+    header = ConsumerSendMsgBack(offset=place, group="g", delay_level=0)
+    answer = wired.ask(peer, Command.request(Code.CONSUMER_SEND_MSG_BACK, header))
+    assert (answer.code, answer.remark) == (1, f"look message by offset failed, {place}")
