@@ -89,6 +89,18 @@ def test_more_groups_than_groups_max_are_refused(wired: Wired, peer: WiredPeer) 
     assert wired.ask(peer, group_request("g0", consume_enable=False)).code == 0
 
 
+def test_a_group_with_too_many_retry_queues_is_refused(wired: Wired, peer: WiredPeer) -> None:
+    answer = wired.ask(peer, group_request("g", retry_queue_nums=8_193))
+    assert answer.code == 1
+    assert "topic_queues_max" in (answer.remark or "")
+
+
+def test_an_illegal_name_cannot_be_forbidden(wired: Wired, peer: WiredPeer) -> None:
+    header = UpdateAndGetGroupForbidden("g!", "T", readable=False)
+    request = Command.request(Code.UPDATE_AND_GET_GROUP_FORBIDDEN, header)
+    assert wired.ask(peer, request).code == 29
+
+
 def test_a_body_without_a_group_is_refused(wired: Wired, peer: WiredPeer) -> None:
     request = Command.request(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b"{}")
     answer = wired.ask(peer, request)

@@ -10,7 +10,7 @@ from tests.broker.captured import beat
 from tests.broker.running import config_of
 from tests.broker.wired import Wired, WiredPeer
 
-from cometmq.proto.bodies import ConsumerData, LockBatch, LockedQueues, MessageQueue
+from cometmq.proto.bodies import ConsumerData, LockBatch, LockedQueues, MessageQueue, TopicConfig
 from cometmq.proto.codes import RequestCode as Code
 from cometmq.proto.command import Command
 
@@ -20,6 +20,7 @@ QUEUES = tuple(MessageQueue(broker_name="broker-a", queue_id=n, topic="T") for n
 @pytest.fixture
 def wired(tmp_path: Path) -> Iterator[Wired]:
     wired = Wired(config_of(tmp_path, listen_port=21911, locks_max=4))
+    wired.broker.state.topics.put(TopicConfig(topic_name="T"), 0)
     yield wired
     wired.close()
 
@@ -99,3 +100,9 @@ def test_locks_beyond_locks_max_are_not_given(wired: Wired) -> None:
     wired.broker.expire_clients(wired.now_ms)
     assert len(wired.broker.state.locks) == 0
     assert lock(wired, peer, "c2", 0, 1, 2, group="h") == {0, 1, 2}
+
+
+def test_queues_of_unknown_topics_are_not_locked(wired: Wired) -> None:
+    peer = wired.connect()
+    wired.broker.state.topics.discard("T", 0)
+    assert lock(wired, peer, "c1", 0) == set()

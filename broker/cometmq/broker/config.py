@@ -54,6 +54,8 @@ class BrokerConfig:
     """Whether a consumer of an unknown group makes it."""
     topics_max: int = 100_000
     """Topics: beyond it none is created by a send or a heartbeat."""
+    topic_queues_max: int = 8_192
+    """Queues of one topic: each takes memory here and in every client."""
     groups_max: int = 100_000
     """Subscription groups: beyond it none is created by itself."""
     clients_max: int = 100_000

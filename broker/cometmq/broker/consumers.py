@@ -165,6 +165,7 @@ class Producers:
         self._members_max = members_max
         self._count = 0
         self._groups: dict[str, dict[Peer, Member]] = {}
+        self._of_peer: dict[Peer, set[str]] = {}
 
     def members(self, group: str) -> dict[Peer, Member]:
         """The members of a group."""
@@ -182,6 +183,7 @@ class Producers:
                 return
             self._count += 1
             self._groups[group] = members
+            self._of_peer.setdefault(peer, set()).add(group)
         members[peer] = member
 
     def leave(self, peer: Peer, group: str) -> None:
@@ -191,10 +193,14 @@ class Producers:
             self._count -= 1
             if not members:
                 del self._groups[group]
+            names = self._of_peer[peer]
+            names.discard(group)
+            if not names:
+                del self._of_peer[peer]
 
     def leave_all(self, peer: Peer) -> None:
         """Take a peer that is gone out of its groups."""
-        for group in [name for name, members in self._groups.items() if peer in members]:
+        for group in tuple(self._of_peer.get(peer, ())):
             self.leave(peer, group)
 
     def expire(self, before_ms: int) -> None:

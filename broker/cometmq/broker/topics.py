@@ -213,12 +213,30 @@ class Topics:
         )
         return self.put(config, now_ms)
 
-    def make_derived(self, name: str, queue_nums: int, now_ms: int) -> Topic | None:
-        """Find or make the retry or dead-letter topic of a group; None when there is no room."""
+    def make_derived(
+        self,
+        name: str,
+        queue_nums: int,
+        now_ms: int,
+        *,
+        is_order: bool | None = None,
+        topic_sys_flag: int = 0,
+    ) -> Topic | None:
+        """Find or make the retry or dead-letter topic of a group; None when there is no room.
+
+        `is_order` is set of one that is there, too, unless it is None.
+        """
         topic = self._topics.get(name)
-        if topic is not None or not self.has_room or topic_problem(name) is not None:
-            return topic
-        return self.put(_topic(name, queue_nums), now_ms)
+        if topic is not None:
+            if is_order is None or topic.config.order == is_order:
+                return topic
+            return self.put(msgspec.structs.replace(topic.config, order=is_order), now_ms)
+        if not self.has_room or topic_problem(name) is not None:
+            return None
+        config = msgspec.structs.replace(
+            _topic(name, queue_nums), order=bool(is_order), topic_sys_flag=topic_sys_flag
+        )
+        return self.put(config, now_ms)
 
     @property
     def has_room(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.consumers import Member
 from cometmq.broker.errors import RequestError
@@ -19,6 +19,9 @@ from cometmq.proto.commands.consumer import (
     UnregisterClient,
 )
 
+_UNIT_SUBSCRIPTION: Final = 2
+"""The bit of a topic's system flags that says that a group of a unit consumes it."""
+
 if TYPE_CHECKING:
     from cometmq.broker.config import BrokerConfig
     from cometmq.broker.consumers import ConsumerGroup
@@ -31,9 +34,16 @@ def heart_beat(request: Command, session: Session) -> Command:
     data = HeartbeatData.decode(request.body or b"")
     state = session.state
     fingerprint = data.heartbeat_fingerprint
-    changed = fingerprint == 0 or state.consumers.fingerprint(session.peer) != fingerprint
+    known = state.consumers.fingerprint(session.peer)
+    # A short one of a stranger leaves nothing known: it is asked for again, until it is whole.
+    is_lacking = data.without_sub and not known
+    changed = fingerprint == 0 or is_lacking or (bool(known) and known != fingerprint)
     member = Member(
-        data.client_id, state.elapsed_ms(), request.language, request.version, fingerprint
+        data.client_id,
+        state.elapsed_ms(),
+        request.language,
+        request.version,
+        0 if is_lacking else fingerprint,
     )
     for consumer in data.consumer_data_set:
         _consumer_beat(consumer, member, session, without_subscriptions=data.without_sub)
@@ -53,8 +63,15 @@ def _consumer_beat(
     group = state.groups.find_or_make(data.group_name, now_ms)
     if group is None:
         return
-    if group.retry_queue_nums > 0:
-        state.topics.make_derived(retry_topic(group.group_name), group.retry_queue_nums, now_ms)
+    if group.retry_queue_nums > 0 and not without_subscriptions:
+        found = [state.topics.find(each.topic) for each in data.subscription_data_set]
+        state.topics.make_derived(
+            retry_topic(group.group_name),
+            group.retry_queue_nums,
+            now_ms,
+            is_order=any(topic is not None and topic.config.order for topic in found),
+            topic_sys_flag=_UNIT_SUBSCRIPTION if data.unit_mode else 0,
+        )
     if state.consumers.beat(
         session.peer, data, member, without_subscriptions=without_subscriptions
     ):

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from cometmq.broker.errors import RequestError
 from cometmq.broker.handlers.paging import page_of
 from cometmq.broker.topic_attributes import GROUP_ATTRIBUTES, altered
-from cometmq.broker.topic_names import group_problem
+from cometmq.broker.topic_names import group_problem, topic_problem
 from cometmq.proto.bodies import (
     GroupForbidden,
     SubscriptionGroupConfig,
@@ -70,6 +70,12 @@ def _put(
 def _checked(config: SubscriptionGroupConfig, state: State) -> SubscriptionGroupConfig:
     if (problem := group_problem(config.group_name)) is not None:
         raise RequestError(ResponseCode.INVALID_PARAMETER, problem)
+    if config.retry_queue_nums > state.config.topic_queues_max:
+        raise RequestError(
+            ResponseCode.SYSTEM_ERROR,
+            f"group {config.group_name}: {config.retry_queue_nums} retry queues; this broker's"
+            f" topic_queues_max is {state.config.topic_queues_max}",
+        )
     group = state.groups.find(config.group_name)
     attributes = altered(
         None if group is None else group.attributes, config.attributes, GROUP_ATTRIBUTES
@@ -134,6 +140,9 @@ def update_and_get_group_forbidden(request: Command, session: Session) -> Comman
     header = request.read(UpdateAndGetGroupForbidden)
     state = session.state
     groups = state.groups
+    problem = group_problem(header.group) or topic_problem(header.topic)
+    if header.readable is False and problem is not None:
+        raise RequestError(ResponseCode.INVALID_PARAMETER, problem)
     if header.readable:
         groups.allow(header.group, header.topic, state.now_ms())
     elif header.readable is False and not groups.forbid(header.group, header.topic, state.now_ms()):

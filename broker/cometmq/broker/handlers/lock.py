@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cometmq.broker.errors import RequestError
+from cometmq.broker.topic_names import group_problem
 from cometmq.proto.bodies import LockBatch, LockedQueues
 from cometmq.proto.codes import ResponseCode
 
@@ -13,11 +15,14 @@ if TYPE_CHECKING:
 
 
 def lock_batch(request: Command, session: Session) -> Command:
-    """41: lock queues for a client, or renew its locks."""
+    """41: lock queues for a client, or renew its locks; not those of unknown topics."""
     body = LockBatch.decode(request.body)
     state = session.state
+    if (problem := group_problem(body.consumer_group)) is not None:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, problem)
+    queues = [queue for queue in body.mq_set if state.topics.find(queue.topic) is not None]
     held = state.locks.lock(
-        body.consumer_group, body.mq_set, body.client_id, session.peer, state.elapsed_ms()
+        body.consumer_group, queues, body.client_id, session.peer, state.elapsed_ms()
     )
     answer = LockedQueues(lock_ok_mq_set=tuple(held))
     return request.answer(ResponseCode.SUCCESS, body=answer.encode())

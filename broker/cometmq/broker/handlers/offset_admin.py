@@ -110,14 +110,14 @@ def _reset_here(request: Command, header: ResetOffset, session: Session) -> Comm
         raise RequestError(
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist"
         )
-    if header.queue_id >= 0 and header.offset not in (None, -1):
-        offset = _checked(header.topic, header.queue_id, header.offset or 0, state)
-        return _assign(request, header, {header.queue_id: offset}, session)
     if header.queue_id >= topic.read_queue_count:
         raise RequestError(
             ResponseCode.SYSTEM_ERROR,
             f"queueId {header.queue_id}: topic {header.topic} has {topic.read_queue_count} queues",
         )
+    if header.queue_id >= 0 and header.offset not in (None, -1):
+        offset = _checked(header.topic, header.queue_id, header.offset or 0, state)
+        return _assign(request, header, {header.queue_id: offset}, session)
     queue_ids = [header.queue_id] if header.queue_id >= 0 else range(topic.read_queue_count)
     if not queue_ids:
         raise RequestError(ResponseCode.SYSTEM_ERROR, "No queues to reset.")

@@ -4,7 +4,7 @@ reading their configuration (21, 305, 351)."""
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from cometmq.proto.command import Command
 
 log = logging.getLogger(__name__)
-
-QUEUES_MAX: Final = 1 << 16
-"""Of one topic: Apache has no limit, but each takes memory here and in every client."""
 
 
 def update_and_create_topic(request: Command, session: Session) -> Command | Later:
@@ -110,10 +107,11 @@ def _checked(config: TopicConfig, changes: Mapping[str, str], state: State) -> T
     if changes.get("+message.type") == "MIXED":
         raise RequestError(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
     for count in (config.read_queue_nums, config.write_queue_nums):
-        if not 0 <= count <= QUEUES_MAX:
+        if not 0 <= count <= state.config.topic_queues_max:
             raise RequestError(
                 ResponseCode.SYSTEM_ERROR,
-                f"topic {name}: {count} queues; 0 to {QUEUES_MAX} is possible",
+                f"topic {name}: {count} queues; this broker's topic_queues_max is"
+                f" {state.config.topic_queues_max}",
             )
     topic = state.topics.find(name)
     attributes = altered(None if topic is None else topic.config.attributes, changes)
