@@ -68,6 +68,7 @@ COUNTS = {
     "T_order": (4, 4),
     "T_retry": (3,),
     "%RETRY%g_retry": (3,),
+    "SCHEDULE_TOPIC_XXXX": (3, 1, 2),
     "RMQ_SYS_TRANS_HALF_TOPIC": (6,),
     "RMQ_SYS_TRANS_OP_HALF_TOPIC": (2,),
 }

@@ -143,3 +143,16 @@ def test_a_message_inside_of_another_is_not_found(wired: Wired, peer: WiredPeer)
     header = ConsumerSendMsgBack(offset=place, group="g", delay_level=0)
     answer = wired.ask(peer, Command.request(Code.CONSUMER_SEND_MSG_BACK, header))
     assert (answer.code, answer.remark) == (1, f"look message by offset failed, {place}")
+
+
+def test_a_message_comes_back_when_its_delay_is_over(wired: Wired, peer: WiredPeer) -> None:
+    sent = send(wired, peer)
+    back(wired, peer, sent.msg_id, delay_level=1)
+    wired.now_ms += 999
+    wired.broker.delays.step(wired.now_ms)
+    assert stored(wired, peer, "%RETRY%g") == []
+    wired.now_ms += 1
+    wired.broker.delays.step(wired.now_ms)
+    (message,) = stored(wired, peer, "%RETRY%g")
+    assert (message.body, message.reconsume_times) == (b"hello", 1)
+    assert message.properties["RETRY_TOPIC"] == "T"

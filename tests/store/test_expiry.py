@@ -285,6 +285,6 @@ def test_an_operator_may_have_old_segments_removed_at_any_hour() -> None:
     life.now_ms += 73 * 3_600_000
     life.upkeep()
     assert life.store.first_offset == 0
-    life.store.expire_now()
+    life.store.expiry.ask()
     life.upkeep(2)
     assert life.store.first_offset > 0

@@ -98,6 +98,9 @@ class Broker:
         self.acknowledgements = Acknowledgements(
             config, self.store, topics.file, traffic, self.long_polling, elapsed_ms
         )
+        self.end_turn = self.acknowledgements.commit
+        self.delays = Delays(config, filesystem, self.store, self.end_turn, self.long_polling)
+        self.delays.load()
         self.state = State(
             config=config,
             store=self.store,
@@ -108,6 +111,7 @@ class Broker:
             producers=Producers(config.clients_max),
             locks=Locks(config),
             acknowledgements=self.acknowledgements,
+            delays=self.delays,
             send_answers=SendAnswers(config, host),
             changes=Changes(topics.file, elapsed_ms=elapsed_ms),
             long_polling=self.long_polling,
@@ -123,9 +127,6 @@ class Broker:
             boot_ms=now_ms(),
         )
         self.vip_port: int | None = None
-        self.end_turn = self.acknowledgements.commit
-        self.delays = Delays(config, filesystem, self.store, self.end_turn, self.long_polling)
-        self.delays.load()
 
     # What `net` asks of an owner; `end_turn` is bound above.
 

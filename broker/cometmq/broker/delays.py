@@ -195,6 +195,14 @@ class Delays:
     def _queue(self, level: _Level) -> ConsumeQueue | None:
         return self._store.queues.simple.find(SCHEDULE_TOPIC, level.queue_id)
 
+    def offsets(self) -> dict[int, int]:
+        """How far each level has come that ever had a message, by its number."""
+        return {
+            level.queue_id + 1: level.next_offset
+            for level in self._levels
+            if self._queue(level) is not None
+        }
+
     # Delivering
 
     def step(self, now_ms: int, fetched: Fetched | None = None) -> Step:

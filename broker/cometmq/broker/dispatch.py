@@ -75,6 +75,7 @@ TABLE: Mapping[int, Row] = {
     Code.GET_MIN_OFFSET: Row(offset.get_min_offset),
     Code.GET_EARLIEST_MSG_STORETIME: Row(offset.get_earliest_store_time),
     Code.GET_ALL_CONSUMER_OFFSET: Row(offset_admin.get_all_consumer_offset),
+    Code.GET_ALL_DELAY_OFFSET: Row(offset_admin.get_all_delay_offset),
     Code.INVOKE_BROKER_TO_RESET_OFFSET: Row(offset_admin.reset_offset),
     Code.QUERY_CORRECTION_OFFSET: Row(offset_admin.query_correction_offset),
     Code.CLONE_GROUP_OFFSET: Row(offset_admin.clone_group_offset),

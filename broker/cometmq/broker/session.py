@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cometmq.broker.cold_reads import ColdReads
     from cometmq.broker.config import BrokerConfig
     from cometmq.broker.consumers import Consumers, Producers
+    from cometmq.broker.delays import Delays
     from cometmq.broker.groups import Groups
     from cometmq.broker.handlers.send_answers import SendAnswers
     from cometmq.broker.locks import Locks
@@ -42,6 +43,7 @@ class State:
     producers: Producers
     locks: Locks
     acknowledgements: Acknowledgements
+    delays: Delays
     send_answers: SendAnswers
     changes: Changes
     long_polling: LongPolling

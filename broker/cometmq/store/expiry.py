@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from cometmq.store.config import StoreConfig
     from cometmq.store.consume_queues import ConsumeQueues
-    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.filesystem import FileSystem, Space
     from cometmq.store.index import Index
     from cometmq.store.retention import Removal, Retention
     from cometmq.store.sealing import Sealing
@@ -83,6 +83,10 @@ class Expiry:
     def ask_queues(self) -> None:
         """Look through all queues for what lies in front of the log, without any removal of it."""
         self._must_follow = True
+
+    def space(self) -> Space:
+        """What the disk of the log holds."""
+        return self._filesystem.space(self._segments.directory)
 
     def tick(self, now_ms: int) -> bool:
         """Do a slice of what is to be done; whether more of it can be done at once."""

@@ -1,5 +1,5 @@
-"""Administration of offsets: all of them (43), comparing (308) and copying them (314), and having a
-group begin elsewhere (222)."""
+"""Administration of offsets: all of them (43, 45), comparing (308) and copying them (314), and
+having a group begin elsewhere (222)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from cometmq.proto.bodies import (
     ConsumerOffsets,
     CorrectionOffsets,
     DataVersion,
+    DelayOffsets,
     MessageQueue,
     QueueOffset,
     ResetOffsetList,
@@ -51,6 +52,12 @@ def get_all_consumer_offset(request: Command, session: Session) -> Command:
         group_topic_map={group: tuple(names) for group, names in topics.items()},
         offset_table=table,
     )
+    return request.answer(ResponseCode.SUCCESS, body=body.encode())
+
+
+def get_all_delay_offset(request: Command, session: Session) -> Command:
+    """45: how far delayed messages have come, as a slave copies it."""
+    body = DelayOffsets(data_version=DataVersion(), offset_table=session.state.delays.offsets())
     return request.answer(ResponseCode.SUCCESS, body=body.encode())
 
 

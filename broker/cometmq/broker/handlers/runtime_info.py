@@ -124,9 +124,9 @@ def _broker(state: State) -> Iterator[tuple[str, str]]:
     for name in ("send", "pull", "litePull", "query", "ack"):
         yield f"{name}ThreadPoolQueueCapacity", limit
     yield "EndTransactionThreadPoolQueueCapacity", limit
-    for level in range(1, len(state.config.store.delay_levels_ms) + 1):
-        if end := state.store.max_offset(SCHEDULE_TOPIC, level - 1):
-            yield f"scheduleMessageOffset_{level}", f"0,{end}"
+    for level, offset in state.delays.offsets().items():
+        end = state.store.max_offset(SCHEDULE_TOPIC, level - 1)
+        yield f"scheduleMessageOffset_{level}", f"{offset},{end}"
 
 
 def _puts(state: State) -> Iterator[tuple[str, str]]:
@@ -147,7 +147,7 @@ def _puts(state: State) -> Iterator[tuple[str, str]]:
 
 def _store(state: State) -> Mapping[str, str]:
     store = state.store
-    space = store.space()
+    space = store.expiry.space()
     ratio = f"{(space.total - space.free) / space.total if space.total else 0:.2f}"
     return {
         "commitLogMinOffset": str(store.first_offset),

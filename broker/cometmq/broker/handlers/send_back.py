@@ -1,8 +1,7 @@
 """Messages that a consumer could not consume (36): kept for later, or as dead letters.
 
 A message comes back as a new one in the retry topic of its group, with a delay that grows from time
-to time, and after its last one it goes to the group's dead-letter topic. Until its delay is over it
-lies in the queue of its delay level of `SCHEDULE_TOPIC_XXXX`, where Apache's brokers keep it.
+to time (see `delays`), and after its last one it goes to the group's dead-letter topic.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final
 
+from cometmq.broker.delays import set_aside
 from cometmq.broker.errors import RequestError
 from cometmq.broker.handlers.reading import answered
 from cometmq.broker.refusals import FAQ, put_refusal
@@ -110,7 +110,7 @@ def _put_back(
     else:
         queue_id = random.randrange(group.retry_queue_nums)
         level = header.delay_level or FIRST_LEVEL + message.reconsume_times
-        topic, queue_id, properties = _scheduled(
+        topic, queue_id, properties = _aside(
             retry_topic(group.group_name), queue_id, level, properties, state
         )
     put = state.store.put(
@@ -152,18 +152,12 @@ def _marked(message: StoredMessage, state: State) -> bytes:
     return set_property(properties, b"WAIT", b"false")
 
 
-def _scheduled(
+def _aside(
     name: str, queue_id: int, level: int, properties: bytes, state: State
 ) -> tuple[Topic, int, bytes]:
-    """Where a message lies until its delay is over, and its properties there."""
+    """Where a message waits until its delay is over, and its properties there."""
     levels = len(state.config.store.delay_levels_ms)
-    level = min(level, levels)
-    for key, value in (
-        (b"DELAY", b"%d" % level),
-        (b"REAL_TOPIC", name.encode()),
-        (b"REAL_QID", b"%d" % queue_id),
-    ):
-        properties = set_property(properties, key, value)
+    waits = set_aside(name, queue_id, properties, level, levels)
     topic = state.topics.find(SCHEDULE_TOPIC)
     assert topic is not None  # One of the broker's own, which cannot be deleted.
-    return topic, level - 1, properties
+    return topic, waits.queue_id, waits.properties

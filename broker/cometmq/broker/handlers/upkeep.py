@@ -16,13 +16,13 @@ log = logging.getLogger(__name__)
 
 def clean_expired_consume_queue(request: Command, session: Session) -> Command:
     """306: remove queue files whose messages have expired, in the background."""
-    session.state.store.expire_queues()
+    session.state.store.expiry.ask_queues()
     log.info("expired queue files are removed, asked by %s", session.peer.host)
     return request.answer(ResponseCode.SUCCESS)
 
 
 def delete_expired_commit_log(request: Command, session: Session) -> Command:
     """329: let old segments go whatever the hour is, in the background."""
-    session.state.store.expire_now()
+    session.state.store.expiry.ask()
     log.info("expired segments are removed, asked by %s", session.peer.host)
     return request.answer(ResponseCode.SUCCESS)
