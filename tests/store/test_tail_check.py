@@ -10,10 +10,18 @@ from tests.store.test_deletions import bodies, opened, put
 
 from cometmq.store.errors import CorruptionError
 from cometmq.store.filesystem import File
+from cometmq.store.log_scan import LogScan
 
 LOG = "/s/commitlog/00000000000000000000"
 QUEUE_ID_AT, QUEUE_OFFSET_AT = 12, 20
 """Fields of a record that no checksum of its body covers."""
+
+
+@pytest.fixture(autouse=True, params=["one by one", "in stretches"])
+def _reading(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read records in both of the ways in which a start may."""
+    if request.param == "in stretches":
+        monkeypatch.setattr(LogScan, "stretches_after", 0)
 
 
 def with_unsynced(*later: bytes) -> tuple[SimulatedFileSystem, File, list[int]]:

@@ -8,7 +8,7 @@ is then an `OSError`, not a SIGBUS.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from cometmq.proto.checksum import CRC_MASK, crc32
 from cometmq.proto.errors import MessageError
@@ -29,6 +29,7 @@ from cometmq.store.turn import BLANK_SIZE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from cometmq.store.log_stretch import Stretch
     from cometmq.store.segments import Segment, Segments
 
 _HEAD: Final = struct.Struct(">iI")
@@ -49,12 +50,21 @@ _TOPICS_MAX: Final = 100_000
 """Topics that a scan remembers to be sound."""
 
 
+_PATIENCE: Final = 64
+"""Records that are read one by one behind a stretch, before another is looked for."""
+
 NEVER: Final = 1 << 62
 """A physical offset that no log reaches."""
 
 
 class LogScan:
     """One pass over the log: iterate it, then look at `end_offset` and `problem`."""
+
+    stretches_after: ClassVar[int] = 1024
+    """Records that are read one by one before stretches are looked for: a short log needs no numpy.
+
+    Lower where stretches are tested.
+    """
 
     def __init__(
         self,
@@ -80,15 +90,24 @@ class LogScan:
         self._checked_from = checked_from
         self._is_verified = is_verified
         self._topics: set[bytes] = set()
+        self._patience = self.stretches_after
 
     def __iter__(self) -> Iterator[StoredMessage]:
         """Yield the sound records; ends at the first that is not."""
+        return cast("Iterator[StoredMessage]", self._walk(quickly=False))
+
+    def stretches(self) -> Iterator[StoredMessage | Stretch]:
+        """Yield the same records, together where many of the common form follow one another."""
+        # Stretches do not look at checksums of records, which here none may be without.
+        return self._walk(quickly=self._is_verified or self._checked_from == NEVER)
+
+    def _walk(self, *, quickly: bool) -> Iterator[StoredMessage | Stretch]:
         while (segment := self._segments.at(self.end_offset)) is not None:
-            yield from self._scan(segment)
+            yield from self._scan(segment, quickly=quickly)
             if self.end_offset < segment.start + self._segments.size:
                 return
 
-    def _scan(self, segment: Segment) -> Iterator[StoredMessage]:
+    def _scan(self, segment: Segment, *, quickly: bool) -> Iterator[StoredMessage | Stretch]:
         """Yield the records of one segment; `end_offset` is its end if a blank one closes it."""
         file = self._segments.file(segment)
         length = self._segments.size
@@ -96,16 +115,17 @@ class LogScan:
         chunk = b""
         while position < length:
             limit = min(len(chunk), length - BLANK_SIZE - base)
-            common = self._common(chunk, position - base, limit, segment.start + position)
-            if common is not None:
-                position += common.end - common.start
+            found = self._next(chunk, position - base, limit, segment.start + position, quickly)
+            if found is not None:
+                position += found.size
                 self.end_offset = segment.start + position
-                yield common
+                yield found
                 continue
             if position - base + BLANK_SIZE > len(chunk):
                 # A file that was cut short reads as if zeros followed.
                 chunk = file.read(min(_CHUNK_SIZE, length - position), position)
                 chunk, base = chunk.ljust(BLANK_SIZE, b"\0"), position
+                self._look_again()
             size, magic = _HEAD.unpack_from(chunk, position - base)
             room = length - position
             if magic not in _MAGICS or not _RECORD_SIZE_MIN <= size <= room - BLANK_SIZE:
@@ -116,12 +136,34 @@ class LogScan:
                 return
             if position - base + size > len(chunk):
                 chunk, base = file.read(min(max(size, _CHUNK_SIZE), room), position), position
+                self._look_again()
             message = self._sound(chunk, position - base, segment.start + position)
             if message is None:
                 return
             position += size
             self.end_offset += size
             yield message
+
+    def _next(
+        self, chunk: bytes, at: int, limit: int, physical_offset: int, quickly: bool
+    ) -> StoredMessage | Stretch | None:
+        """Return a stretch or a record, if what comes is of the common form and sound."""
+        if quickly and self._patience <= 0:
+            from cometmq.store.log_stretch import find_stretch
+
+            self._patience = _PATIENCE
+            found = find_stretch(
+                chunk, at, limit, physical_offset, self._admit, is_verified=self._is_verified
+            )
+            if found is not None:
+                return found
+        self._patience -= 1
+        return self._common(chunk, at, limit, physical_offset)
+
+    def _look_again(self) -> None:
+        """Look for a stretch at once: the last one may have ended where its chunk did."""
+        if self._patience <= _PATIENCE:
+            self._patience = 0
 
     def _common(
         self, chunk: bytes, at: int, limit: int, physical_offset: int

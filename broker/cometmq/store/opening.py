@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from itertools import takewhile
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cometmq.store.appending import Appender
 from cometmq.store.checkpoint import CheckpointFile, Claims, Longs, load_checkpoint
@@ -18,7 +17,6 @@ from cometmq.store.checkpointing import Checkpointer, longs_for
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.consume_queues import SIMPLE_FOLDER
 from cometmq.store.deletions import Deletions
-from cometmq.store.dispatch import note_record, place_record
 from cometmq.store.errors import MissingEntriesError
 from cometmq.store.expiry import Expiry
 from cometmq.store.folder import LOG_FOLDER, check_root, load_queues, load_segments
@@ -38,6 +36,7 @@ from cometmq.store.recovery import (
     records_up_to,
     repair,
 )
+from cometmq.store.replay import Replay
 from cometmq.store.retention import Retention
 from cometmq.store.sealing import INTEGRITY_FOLDER, SealedTail, Sealing
 from cometmq.store.swap import finish_swap
@@ -52,9 +51,6 @@ if TYPE_CHECKING:
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.filesystem import File, FileSystem
     from cometmq.store.segments import Segments
-
-_REPLAY_BUILD: Final = 4096
-"""Records indexed at a time while the log is read back: numpy's price is per call."""
 
 
 class History(Enum):
@@ -125,7 +121,7 @@ class Opening:
         self._now_ms = now_ms
         self._process_id = process_id
         self._index: Index | None = None
-        self._noted_to = 0
+        self._replayed: Replay | None = None
 
     def run(self) -> Opened:
         """Open the store, or leave it as it was found."""
@@ -254,10 +250,11 @@ class Opening:
         assert self._is_batch_topic is not None
         records = records_up_to(segments, at, start, end.offset)
         torn = first_contradiction(
-            takewhile(lambda message: message.physical_offset < end.offset, records),
+            records,
             found.queues,
             found.deletions,
             self._is_batch_topic,
+            end=end.offset,
             is_from_first=segments.first_offset == 0,
         )
         if torn is None:
@@ -293,22 +290,19 @@ class Opening:
         end = found.end.offset
         if replay_from >= end:
             return end
-        index, deletions = self._index, found.deletions
-        is_batch_topic = self._is_batch_topic
-        assert is_batch_topic is not None
-        levels = self._config.delay_levels_ms
-        for message in records_up_to(found.segments, replay_from, found.start, end):
-            offset = message.physical_offset
-            if offset >= until:
-                return min(offset, end)
-            if offset >= queues_from and not (deletions.offsets and deletions.covers(message)):
-                place_record(found.queues, message, is_batch_topic, levels)
-            if index is not None and offset >= self._noted_to:
-                note_record(index, message)
-                self._noted_to = offset + 1  # A second replay must not note it again.
-                if index.waiting >= _REPLAY_BUILD:
-                    index.build(_REPLAY_BUILD, self._now_ms)
-        return end
+        assert self._is_batch_topic is not None
+        if self._replayed is None:
+            self._replayed = Replay(
+                found.queues,
+                self._index,
+                found.deletions,
+                is_batch_topic=self._is_batch_topic,
+                delay_levels_ms=self._config.delay_levels_ms,
+                now_ms=self._now_ms,
+            )
+        records = records_up_to(found.segments, replay_from, found.start, end)
+        following = self._replayed.run(records, queues_from, until)
+        return end if following is None else min(following, end)
 
     def _make_folders(self) -> None:
         """Make what is empty, too: a folder that is missing at the next start was removed."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.errors import MissingEntriesError
     from cometmq.store.filesystem import FileSystem
+    from cometmq.store.log_stretch import Stretch
     from cometmq.store.segments import Segments
 
 _CHUNK_SIZE: Final = 4 << 20
@@ -147,7 +148,7 @@ def find_end(segments: Segments, start: Start, *, clean: bool, unsynced_size_max
             " restore the missing files from a replica",
         )
     scan = _scan(segments, start.scan_from, start)
-    for _ in scan:
+    for _ in scan.stretches():
         pass
     end = scan.end_offset
     if clean and scan.problem is None and end == start.synced_offset:
@@ -353,11 +354,11 @@ def _scan(
 
 def records_up_to(
     segments: Segments, scan_from: int, start: Start, end: int
-) -> Iterator[StoredMessage]:
-    """Yield the records up to an end that was found before."""
+) -> Iterator[StoredMessage | Stretch]:
+    """Yield the records up to an end that was found before, see `LogScan.stretches`."""
     is_verified = scan_from >= start.scan_from
     scan = _scan(segments, scan_from, start, is_verified=is_verified)
-    yield from scan
+    yield from scan.stretches()
     if scan.end_offset != end:
         segment = segments.at(scan.end_offset)
         raise CorruptionError(

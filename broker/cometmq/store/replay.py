@@ -1,0 +1,130 @@
+"""Giving the ConsumeQueues and the index what they lack: the entries and keys of records read back.
+
+Stretches of common records are taken by queue: the entries of one queue are packed together and
+appended in one go where they follow its last one. Where they do not, and for every other record,
+`place_record` decides.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.proto.message import StoredMessage
+from cometmq.store.dispatch import SCHEDULE_TOPIC, TagsCodes, note_record, place_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from cometmq.store.consume_queues import ConsumeQueues
+    from cometmq.store.deletions import Deletions
+    from cometmq.store.index import Index
+    from cometmq.store.log_stretch import Stretch
+
+_BUILD: Final = 4096
+"""Records indexed at a time: numpy's price is per call."""
+
+_TOGETHER_MIN: Final = 8
+"""Records of one queue that are worth being packed together."""
+
+
+class Replay:
+    """The records of a log, read back once, or twice when entries in front of them are missing."""
+
+    def __init__(
+        self,
+        queues: ConsumeQueues,
+        index: Index | None,
+        deletions: Deletions,
+        *,
+        is_batch_topic: Callable[[str], bool],
+        delay_levels_ms: Sequence[int],
+        now_ms: int,
+    ) -> None:
+        self._queues = queues
+        self._index = index
+        self._deletions = deletions
+        self._is_batch_topic = is_batch_topic
+        self._levels = delay_levels_ms
+        self._now_ms = now_ms
+        self._noted_to = 0
+        self._codes = TagsCodes()
+
+    def run(
+        self, records: Iterable[StoredMessage | Stretch], queues_from: int, until: int
+    ) -> int | None:
+        """Take records in the order of the log, up to an offset; returns that of the next one.
+
+        The queues have those in front of `queues_from`.
+        """
+        for each in records:
+            if isinstance(each, StoredMessage):
+                if each.physical_offset >= until:
+                    return each.physical_offset
+                self._take(each, queues_from)
+            else:
+                count = int(each.offsets.searchsorted(until))
+                if count:
+                    self._take_stretch(each.first(count), queues_from)
+                if count < len(each.offsets):
+                    return int(each.offsets[count])
+        return None
+
+    def _take(self, message: StoredMessage, queues_from: int) -> None:
+        offset, index, deletions = message.physical_offset, self._index, self._deletions
+        if offset >= queues_from and not (deletions.offsets and deletions.covers(message)):
+            place_record(self._queues, message, self._is_batch_topic, self._levels)
+        if index is not None and offset >= self._noted_to:
+            note_record(index, message)
+            self._noted_to = offset + 1  # A second replay must not note it again.
+            if index.waiting >= _BUILD:
+                index.build(_BUILD, self._now_ms)
+
+    def _take_stretch(self, stretch: Stretch, queues_from: int) -> None:
+        offsets = stretch.offsets
+        topics = {topic: topic.decode() for topic in set(stretch.topics)}
+        if any(self._is_special(raw, topic) for raw, topic in topics.items()):
+            for message in stretch.messages():
+                self._take(message, queues_from)
+            return
+        first = int(offsets.searchsorted(queues_from))
+        if first < len(offsets):
+            self._place(stretch, first, topics)
+        if self._index is not None:
+            least = max(self._noted_to, self._index.resume_offset)
+            self._note(self._index, stretch, int(offsets.searchsorted(least)))
+            self._noted_to = int(offsets[-1]) + 1
+
+    def _is_special(self, raw: bytes, topic: str) -> bool:
+        is_deleted = raw in self._deletions.offsets
+        return is_deleted or topic == SCHEDULE_TOPIC or self._is_batch_topic(topic)
+
+    def _place(self, stretch: Stretch, first: int, topics: dict[bytes, str]) -> None:
+        """Put the entries where they belong, from the record of that number on."""
+        codes: list[int] = [self._codes.code_of(raw) for raw in stretch.properties]
+        entries = stretch.entries(codes)
+        sizes: list[int] = (stretch.ends - stretch.starts).tolist()
+        for rows in stretch.rows_by_queue(first):
+            some = int(rows[0])
+            queue_id = int(stretch.queue_ids[some])
+            queue = self._queues.simple.get(topics[stretch.topics[some]], queue_id)
+            together = len(rows) >= _TOGETHER_MIN
+            if together and stretch.first_gap(rows, queue.end) is None:
+                queue.extend(entries[rows].tobytes(), len(rows))
+                queue.next_offset = queue.end
+            else:
+                chosen: list[int] = rows.tolist()
+                numbers: list[int] = stretch.queue_offsets[rows].tolist()
+                for number, row in zip(numbers, chosen, strict=True):
+                    queue.place(number, int(stretch.offsets[row]), sizes[row], codes[row])
+
+    def _note(self, index: Index, stretch: Stretch, first: int) -> None:
+        columns = (
+            stretch.offsets[first:].tolist(),
+            stretch.topics[first:],
+            stretch.properties[first:],
+            stretch.store_times[first:].tolist(),
+        )
+        noted = list(zip(*columns, strict=True))
+        for begin in range(0, len(noted), _BUILD):
+            index.add_many(noted[begin : begin + _BUILD])
+            index.build(_BUILD, self._now_ms)
