@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 from tests.broker.running import PATIENCE_SECONDS, Client, config_of, run
@@ -78,7 +78,10 @@ def closed_port() -> int:
 
 
 def play(
-    folder: Path, scenario: Callable[[Registrar, Client], Awaitable[None]], *others: str
+    folder: Path,
+    scenario: Callable[[Registrar, Client], Awaitable[None]],
+    *others: str,
+    **settings: Any,
 ) -> None:
     """Start a broker with a registrar beside other name servers, and play the scenario."""
 
@@ -86,7 +89,7 @@ def play(
         registrar = Registrar()
         await registrar.start()
         names = ";".join([*others, str(registrar.host)])
-        config = replace(config_of(folder), nameservers=names)
+        config = replace(config_of(folder, **settings), nameservers=names)
         async with trio.open_nursery() as nursery:
             address = await nursery.start(broker_daemon.serve, config)
             await scenario(registrar, await Client().connect(address))
@@ -152,3 +155,15 @@ def test_registration_goes_on_when_a_name_server_is_down(tmp_path: Path) -> None
         assert set(await registrar.heard(2)) == {"made"}
 
     play(tmp_path, scenario, f"127.0.0.1:{closed_port()}")
+
+
+def test_everything_is_told_now_and_then(tmp_path: Path) -> None:
+    """A name server forgets a broker that it does not hear of, and what it was told to forget."""
+
+    async def scenario(registrar: Registrar, client: Client) -> None:
+        await client.send("fresh", b"x")
+        with trio.fail_after(PATIENCE_SECONDS):
+            while sum("fresh" in told and len(told) > 1 for told in registrar.told) < 3:
+                await registrar.heard(len(registrar.told) + 1)
+
+    play(tmp_path, scenario, register_interval_ms=20)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 from tests.broker.running import config_of, send_request
 from tests.broker.wired import Wired, WiredPeer
+from tests.crash.disk import SimulatedFileSystem
+from tests.store.records import refuse
 
 from cometmq.broker.topic_names import pop_retry_topics
 from cometmq.proto.bodies import TopicConfig, TopicConfigList, TopicConfigTable, TopicStats
@@ -291,3 +294,41 @@ def test_a_name_with_a_namespace_is_legal(wired: Wired, peer: WiredPeer) -> None
     """A namespace is nothing but a prefix, `ns%topic`."""
     make(wired, peer, "ns%topic")
     make(wired, peer, "a|b-c_d")
+
+
+def test_a_deleted_topic_stays_deleted_whatever_ends_the_process(tmp_path: Path) -> None:
+    config = config_of(tmp_path, listen_port=21911)
+    wired = Wired(config)
+    peer = wired.connect()
+    for topic in ("T", "other"):
+        for number in range(10):
+            wired.ask(peer, send_request(topic, b"%d" % number))
+        wired.broker.state.offsets.commit("g", topic, 0, 10)
+    wired.broker.flush_offsets()
+    wired.save()
+    assert delete(wired, peer, "T").code == 0
+    killed = tmp_path / "killed"
+    shutil.copytree(config.store_path, killed / "data")  # As a kill leaves it: nothing is closed.
+    (killed / "data" / "lock").unlink(missing_ok=True)
+    wired.close()
+    wired = Wired(config_of(killed, listen_port=21911))
+    state = wired.broker.state
+    assert (state.topics.find("T"), state.offsets.topics_of("g")) == (None, ("other",))
+    assert (state.store.max_offset("T", 0), state.store.max_offset("other", 0)) == (0, 10)
+    wired.ask(wired.connect(), send_request("T", b"new"))
+    assert state.store.max_offset("T", 0) == 1
+    wired.close()
+
+
+def test_a_disk_that_refuses_to_delete_is_told_of(tmp_path: Path) -> None:
+    disk = SimulatedFileSystem()
+    wired = Wired(config_of(tmp_path, listen_port=21911), disk, threads=False)
+    peer = wired.connect()
+    wired.ask(peer, send_request("T", b"x"))
+    wired.sync()
+    disk.hook = refuse("rename")
+    answer = delete(wired, peer, "T")
+    assert answer.code == 1
+    assert "ask again" in (answer.remark or "")
+    assert delete(wired, peer, "T").code == 0
+    wired.close()

@@ -142,21 +142,30 @@ def delete_topic(request: Command, session: Session) -> Command | Later:
     for each in names:
         state.topics.discard(each, now_ms)
         state.offsets.forget_topic(each)
-    state.acknowledgements.commit()  # What this turn put to it is deleted, too.
-    state.store.delete_topics(names)
+    _delete_queues(names, state)
     log.info("topic %s is deleted by %s", name, session.peer.host)
     response = request.answer(ResponseCode.SUCCESS)
     tables = (state.topics.file, state.offsets.file)
     return state.changes.answer(session.peer, request, response, *tables)
 
 
+def _delete_queues(names: list[str], state: State) -> None:
+    state.acknowledgements.commit()  # What this turn put to them is deleted, too.
+    try:
+        state.store.delete_topics(names)
+    except OSError as error:
+        raise RequestError(
+            ResponseCode.SYSTEM_ERROR,
+            f"the disk refuses to delete queues of {', '.join(names)}: {error}; ask again",
+        ) from error
+
+
 def clean_unused_topic(request: Command, session: Session) -> Command:
     """316: remove the queues of topics that there are not."""
-    store = session.state.store
-    known = session.state.topics.names()
-    unused = [name for name in store.queues.topics() if name not in known]
-    session.state.acknowledgements.commit()
-    store.delete_topics(unused)
+    state = session.state
+    known = state.topics.names()
+    unused = [name for name in state.store.queues.topics() if name not in known]
+    _delete_queues(unused, state)
     for name in unused:
         log.info("the queues of %s, of which there is no topic, are removed", name)
     return request.answer(ResponseCode.SUCCESS)
