@@ -62,20 +62,19 @@ def get_broker_consume_stats(request: Command, session: Session) -> Command | La
 
     def look(fetched: Fetched) -> Command | Sequence[Cold]:
         times = StoreTimes(state.store, fetched)
-        groups = [
-            {group: tuple(_stats_of(group, state, times, is_order=is_order))}
+        stats = {
+            group: tuple(_stats_of(group, state, times, is_order=is_order))
             for group in state.groups.configs()
-        ]
+        }
         reached = [
             offset
-            for each in groups
-            for (stats,) in [each.values()]
-            for stat in stats
-            for offset in stat.offset_table.values()
+            for each in stats.values()
+            for of_topic in each
+            for offset in of_topic.offset_table.values()
         ]
         body = BrokerConsumeStats(
             broker_addr=str(state.address),
-            consume_stats_list=tuple(groups),
+            consume_stats_list=tuple({group: each} for group, each in stats.items()),
             total_diff=sum(each.broker_offset - each.consumer_offset for each in reached),
             total_inflight_diff=sum(each.pull_offset - each.consumer_offset for each in reached),
         )
