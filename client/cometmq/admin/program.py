@@ -9,6 +9,7 @@ from typing import Final
 import click
 
 _ELSEWHERE: Final = {
+    "bench": "cometmq.admin.commands.bench",
     "store": "cometmq.admin.commands.store_commands",
     "up": "cometmq.admin.commands.up",
 }

@@ -1,0 +1,293 @@
+"""The load generator: connections that each keep some requests in flight, on one epoll.
+
+Sockets block: what is written at once is bounded by what is in flight, and is read by any server
+that goes on reading while its answers fit into the socket. Answers are looked at no more than is
+needed: their number, whether they are good, and of a pull where it ended.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import time
+from array import array
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from itertools import count
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from cometmq.admin.bench_frames import OPAQUE_MAX, OPAQUE_MIN, BatchForm, SendForm, pull_frame
+from cometmq.proto.capture import decode_frame
+from cometmq.proto.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+READ_SIZE: Final = 256 * 1024
+_unpack_size: Final = struct.Struct(">I").unpack_from
+_GOOD: Final = b'{"code":0,'
+_OPAQUE: Final = b'"opaque":'
+_OPAQUE_DIGITS: Final = len(str(OPAQUE_MAX))
+_NEXT: Final = b'"nextBeginOffset":"'
+_HEAD_SIZE: Final = 8
+
+
+class BenchError(Exception):
+    """The load cannot be made, or the broker went away."""
+
+
+class Load(NamedTuple):
+    """What is to be done."""
+
+    kind: str
+    """`send`, `batch` or `pull`."""
+    host: str
+    port: int
+    topic: str
+    connections: int
+    in_flight: int
+    """Requests of each connection; a pull is always alone on its."""
+    seconds: float
+    size: int
+    """Bytes of a body."""
+    queues: int
+    batch: int
+    """Messages of a batch, and of a pull at most."""
+    share: range | None = None
+    """The numbers of the connections that are this process's; None for all."""
+
+
+class Done(NamedTuple):
+    """What was done."""
+
+    messages: int
+    requests: int
+    seconds: float
+    refused: Counter[int]
+    """Requests that were not answered with success, by response code."""
+    latencies_us: array[float]
+    """Of all requests, in no order."""
+
+    @property
+    def rate(self) -> float:
+        """Messages a second."""
+        return self.messages / self.seconds if self.seconds else 0.0
+
+
+class _Work(Protocol):
+    """What one connection does."""
+
+    in_flight: int
+
+    def request(self, opaque: int, now_ns: int) -> bytes | None:
+        """Make the next request; None when there is nothing more to ask."""
+        ...
+
+    def take(self, buffer: bytes, at: int, end: int) -> int:
+        """Take a good answer, and say how many messages it stands for."""
+        ...
+
+    def refused(self, buffer: bytes, at: int, end: int) -> int | None:
+        """Take any other answer; its code, or None when it is no refusal."""
+        ...
+
+
+class Sends:
+    """Sends, or batches, to all queues in turn."""
+
+    def __init__(self, load: Load, messages: count[int]) -> None:
+        self.in_flight = load.in_flight
+        queues = range(load.queues)
+        forms: list[SendForm] | list[BatchForm]
+        if load.kind == "batch":
+            forms = [
+                BatchForm(load.topic, queue, load.queues, load.size, load.batch) for queue in queues
+            ]
+        else:
+            forms = [SendForm(load.topic, queue, load.queues, load.size) for queue in queues]
+        self._frames = [form.frame for form in forms]
+        self._count = forms[0].count
+        self._messages = messages
+        self._turn = 0
+
+    def request(self, opaque: int, now_ns: int) -> bytes | None:
+        """Make the next send."""
+        self._turn = turn = (self._turn + 1) % len(self._frames)
+        return self._frames[turn](opaque, next(self._messages), now_ns)
+
+    def take(self, buffer: bytes, at: int, end: int) -> int:  # noqa: ARG002  # See _Work.
+        """Take an answer: it is of all messages of its send."""
+        return self._count
+
+    def refused(self, buffer: bytes, at: int, end: int) -> int | None:
+        """Take a refusal."""
+        return decode_frame(buffer[at:end]).code
+
+
+class _Pulls:
+    """Pulls of some queues from their beginnings to their ends, again and again."""
+
+    in_flight = 1
+
+    def __init__(self, load: Load, number: int) -> None:
+        self._load = load
+        self._queues = range(number, load.queues, load.connections)
+        self._place = 0
+        self._offset = 0
+        self._empty = 0
+
+    def request(self, opaque: int, now_ns: int) -> bytes | None:  # noqa: ARG002  # See _Work.
+        load = self._load
+        if self._empty >= len(self._queues):  # It may have none.
+            return None
+        queue = self._queues[self._place]
+        return pull_frame(load.topic, queue, self._offset, load.batch, opaque)
+
+    def take(self, buffer: bytes, at: int, end: int) -> int:
+        found = buffer.index(_NEXT, at, end) + len(_NEXT)
+        begun, self._offset = self._offset, int(buffer[found : buffer.index(b'"', found)])
+        self._empty = 0
+        return self._offset - begun
+
+    def refused(self, buffer: bytes, at: int, end: int) -> int | None:
+        answer = decode_frame(buffer[at:end])
+        if answer.code == ResponseCode.PULL_OFFSET_MOVED and not self._offset:
+            self._offset = int(answer.ext_fields["nextBeginOffset"])  # The beginning has expired.
+        elif answer.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED):
+            self._empty += not self._offset
+            self._offset = 0
+            self._place = (self._place + 1) % len(self._queues)
+        else:
+            return answer.code
+        return None
+
+
+class Link:
+    """One connection with its requests in flight."""
+
+    def __init__(self, load: Load, work: _Work, opaques: Callable[[], int]) -> None:
+        self.socket = socket.create_connection((load.host, load.port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.messages = 0
+        self.is_idle = False
+        self.latencies_us: array[float] = array("f")
+        self.refused: Counter[int] = Counter()
+        self._work = work
+        self._opaques = opaques
+        self._sent_ns: dict[int, int] = {}
+        self._rest = b""
+
+    def start(self) -> None:
+        """Send the first requests."""
+        self.fill(self._work.in_flight)
+
+    def fill(self, count: int) -> None:
+        """Send so many requests."""
+        now_ns = time.perf_counter_ns()
+        frames: list[bytes] = []
+        for _ in range(count):
+            opaque = self._opaques()
+            frame = self._work.request(opaque, now_ns)
+            if frame is None:
+                self.is_idle = not self._sent_ns
+                break
+            self._sent_ns[opaque] = now_ns
+            frames.append(frame)
+        if frames:
+            self.socket.sendall(frames[0] if len(frames) == 1 else b"".join(frames))
+
+    def receive(self) -> int:
+        """Read once; returns how many requests were answered."""
+        data = self.socket.recv(READ_SIZE)
+        if not data:
+            raise BenchError("the broker closed the connection")
+        now_ns = time.perf_counter_ns()
+        buffer = self._rest + data if self._rest else data
+        at, size, answered = 0, len(buffer), 0
+        work, sent_ns, late = self._work, self._sent_ns, self.latencies_us.append
+        while size - at > _HEAD_SIZE:
+            end = at + 4 + _unpack_size(buffer, at)[0]
+            if end > size:
+                break
+            found = buffer.index(_OPAQUE, at, end) + len(_OPAQUE)
+            begun_ns = sent_ns.pop(int(buffer[found : found + _OPAQUE_DIGITS]), 0)
+            if begun_ns:  # Not a request of the broker's own.
+                answered += 1
+                late((now_ns - begun_ns) / 1000)
+                if buffer.startswith(_GOOD, at + _HEAD_SIZE):
+                    self.messages += work.take(buffer, at, end)
+                elif (code := work.refused(buffer, at, end)) is not None:
+                    self.refused[code] += 1
+            at = end
+        self._rest = buffer[at:]
+        return answered
+
+
+def run(load: Load) -> Done:
+    """Make a load, or this process's share of it."""
+    share = load.share or range(load.connections)
+    messages = count(share.start << 32, load.batch if load.kind == "batch" else 1)
+    opaques = _numbers().__next__
+    links: dict[int, Link] = {}
+    try:
+        for number in share:
+            work = _Pulls(load, number) if load.kind == "pull" else Sends(load, messages)
+            link = Link(load, work, opaques)
+            links[link.socket.fileno()] = link
+        begun = time.perf_counter()
+        _drive(links, begun + load.seconds)
+        seconds = time.perf_counter() - begun
+    except OSError as error:
+        raise BenchError(f"{load.host}:{load.port}: {error}") from error
+    finally:
+        for link in links.values():
+            link.socket.close()
+    return Done(
+        sum(link.messages for link in links.values()),
+        sum(len(link.latencies_us) for link in links.values()),
+        seconds,
+        sum((link.refused for link in links.values()), Counter[int]()),
+        sum((link.latencies_us for link in links.values()), array("f")),
+    )
+
+
+def _numbers() -> Iterator[int]:
+    while True:
+        yield from range(OPAQUE_MIN, OPAQUE_MAX + 1)
+
+
+def _drive(links: dict[int, Link], end: float) -> None:
+    """Answer each answer with a request, until it is time or nobody has anything to ask."""
+    with select.epoll() as poll:
+        for descriptor in links:
+            poll.register(descriptor, select.EPOLLIN)
+        for link in links.values():
+            link.start()
+        while (left := end - time.perf_counter()) > 0:
+            if all(link.is_idle for link in links.values()):
+                break
+            for descriptor, _ in poll.poll(min(0.1, left)):
+                link = links[descriptor]
+                if answered := link.receive():
+                    link.fill(answered)
+
+
+def run_in_processes(load: Load, processes: int) -> Done:
+    """Make a load from several processes, each with a share of the connections."""
+    if processes == 1:
+        return run(load)
+    loads = [
+        load._replace(share=range(number, load.connections, processes))
+        for number in range(processes)
+    ]
+    with ProcessPoolExecutor(len(loads), get_context("spawn")) as pool:
+        found = list(pool.map(run, loads))
+    return Done(
+        sum(done.messages for done in found),
+        sum(done.requests for done in found),
+        max(done.seconds for done in found),
+        sum((done.refused for done in found), Counter[int]()),
+        sum((done.latencies_us for done in found), array("f")),
+    )

@@ -1,0 +1,228 @@
+"""`cometmq bench`: a load generator, for any broker that speaks the protocol."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cometmq.admin import bench_end_to_end, bench_load
+from cometmq.admin.bench_load import BenchError, Load
+from cometmq.admin.render import show_facts, show_json
+from cometmq.net import AddressError, parse_address
+
+if TYPE_CHECKING:
+    from array import array
+    from collections.abc import Callable
+
+_PARTS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
+
+
+@click.group()
+def bench() -> None:
+    """Measure a broker: ours, or any other that speaks the protocol.
+
+    The topic is made by the first send, with as many queues as are asked for, and its messages
+    stay: give it a name of its own. Rates are of this machine with everything that runs on it.
+
+    \b
+    Examples:
+      cometmq bench send
+      cometmq bench send --connections 8 --in-flight 32 --seconds 10
+      cometmq bench batch --batch 32
+      cometmq bench pull --connections 4
+      cometmq bench e2e --rate 1000 --json
+    """
+
+
+_COMMON = (
+    click.option("-b", "--broker", default="127.0.0.1:10911", show_default=True, help="host:port"),
+    click.option("--topic", default="CometMQBench", show_default=True),
+    click.option("--queues", default=4, show_default=True, type=click.IntRange(1, 1024)),
+    click.option("--seconds", default=5.0, show_default=True, type=click.FloatRange(0.1)),
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON document."),
+)
+_SIZE = click.option(
+    "--size", default=1024, show_default=True, type=click.IntRange(19, 4 << 20), help="Of a body."
+)
+_BATCH = click.option(
+    "--batch", default=32, show_default=True, type=click.IntRange(1, 1024), help="Messages in one."
+)
+_CONNECTIONS = click.option(
+    "--connections", default=8, show_default=True, type=click.IntRange(1, 10_000)
+)
+_IN_FLIGHT = click.option(
+    "--in-flight",
+    default=32,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    help="Requests of each connection.",
+)
+_PROCESSES = click.option(
+    "--processes",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 256),
+    help="More, where one is not enough to keep the broker busy.",
+)
+
+
+def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def add(function: Any) -> Any:
+        for option in reversed((*options, *_COMMON)):
+            function = option(function)
+        return function
+
+    return add
+
+
+@bench.command()
+@_options(_CONNECTIONS, _IN_FLIGHT, _SIZE, _PROCESSES)
+def send(
+    connections: int, in_flight: int, size: int, processes: int, as_json: bool, **common: Any
+) -> None:
+    """Send messages, each in a request of its own."""
+    load = _load("send", connections=connections, in_flight=in_flight, size=size, **common)
+    _run(load, processes, as_json=as_json)
+
+
+@bench.command()
+@_options(_CONNECTIONS, _IN_FLIGHT, _SIZE, _BATCH, _PROCESSES)
+def batch(
+    connections: int,
+    in_flight: int,
+    size: int,
+    batch: int,
+    processes: int,
+    as_json: bool,
+    **common: Any,
+) -> None:
+    """Send messages in batches."""
+    load = _load(
+        "batch", connections=connections, in_flight=in_flight, size=size, batch=batch, **common
+    )
+    _run(load, processes, as_json=as_json)
+
+
+@bench.command()
+@_options(_CONNECTIONS, _BATCH, _PROCESSES)
+def pull(connections: int, batch: int, processes: int, as_json: bool, **common: Any) -> None:
+    """Pull what is in the topic, from the beginning of each queue, again and again.
+
+    A connection has one pull in flight and queues of its own, so no more connections are busy than
+    there are queues.
+    """
+    load = _load("pull", connections=connections, batch=batch, **common)
+    _run(load, processes, as_json=as_json)
+
+
+@bench.command()
+@_options(
+    click.option("--rate", default=1000.0, show_default=True, type=click.FloatRange(1)), _SIZE
+)
+def e2e(rate: float, size: int, as_json: bool, **common: Any) -> None:
+    """Send at a steady rate to consumers that wait, and see how long messages are under way."""
+    load = _load("send", size=size, **common)
+    try:
+        # Makes the topic; a pull of one that is not there yet would be refused.
+        bench_load.run(load._replace(seconds=0.1))
+        passed = bench_end_to_end.run(load, rate)
+    except BenchError as error:
+        raise click.ClickException(str(error)) from error
+    lost = passed.sent - passed.refused - passed.received
+    document = {
+        "sent": passed.sent,
+        "received": passed.received,
+        "refused": passed.refused,
+        "messages_per_second": round(passed.sent / passed.seconds, 1),
+        "accepted_us": _percentiles(passed.accepted_us),
+        "received_us": _percentiles(passed.received_us),
+    }
+    if as_json:
+        show_json(document)
+    else:
+        show_facts(
+            [
+                ("messages", f"{passed.sent:,} sent, {passed.received:,} received"),
+                ("rate", f"{passed.sent / passed.seconds:,.0f} messages/s of {rate:,.0f}"),
+                ("send to its answer", _times(passed.accepted_us)),
+                ("send to the consumer", _times(passed.received_us)),
+            ]
+        )
+    if lost or passed.refused:
+        raise click.ClickException(f"{passed.refused} sends were refused, {lost} did not arrive")
+
+
+def _load(
+    kind: str,
+    *,
+    broker: str,
+    topic: str,
+    queues: int,
+    seconds: float,
+    connections: int = 1,
+    in_flight: int = 1,
+    size: int = 1024,
+    batch: int = 32,
+) -> Load:
+    try:
+        host = parse_address(broker, default_port=10911)
+    except AddressError as error:
+        raise click.UsageError(f"--broker: {error}") from error
+    return Load(
+        kind,
+        host.address,
+        host.port,
+        topic,
+        connections,
+        in_flight,
+        seconds,
+        size,
+        queues,
+        batch,
+    )
+
+
+def _run(load: Load, processes: int, *, as_json: bool) -> None:
+    try:
+        done = bench_load.run_in_processes(load, min(processes, load.connections))
+    except BenchError as error:
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        show_json(
+            {
+                "messages": done.messages,
+                "requests": done.requests,
+                "seconds": round(done.seconds, 3),
+                "messages_per_second": round(done.rate, 1),
+                "latency_us": _percentiles(done.latencies_us),
+                "refused": {str(code): many for code, many in sorted(done.refused.items())},
+            }
+        )
+    else:
+        show_facts(
+            [
+                ("messages", f"{done.messages:,} in {done.seconds:.1f} s"),
+                ("rate", f"{done.rate:,.0f} messages/s, {done.requests / done.seconds:,.0f} req/s"),
+                ("bodies", f"{done.rate * load.size / 1e6:,.1f} MB/s"),
+                ("latency", _times(done.latencies_us)),
+            ]
+        )
+    if done.refused:
+        codes = ", ".join(f"{many} with code {code}" for code, many in done.refused.items())
+        raise click.ClickException(f"requests were refused: {codes}")
+    if not done.messages:
+        hint = f"; `cometmq bench send --topic {load.topic}` puts some there"
+        raise click.ClickException(f"nothing was done{hint if load.kind == 'pull' else ''}")
+
+
+def _percentiles(values_us: array[float]) -> dict[str, float]:
+    ordered = sorted(values_us)
+    return {
+        name: round(ordered[min(int(len(ordered) * part), len(ordered) - 1)], 1) if ordered else 0.0
+        for name, part in _PARTS.items()
+    }
+
+
+def _times(values_us: array[float]) -> str:
+    return ", ".join(f"{name} {each:,.0f} µs" for name, each in _percentiles(values_us).items())

@@ -1,0 +1,126 @@
+"""`cometmq bench` against a broker that runs: what it says it did, the broker has."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.broker.test_up import up
+
+from cometmq.admin.bench_frames import BatchForm, SendForm, body_of, pull_frame
+from cometmq.admin.program import program
+from cometmq.proto import decode_frame
+from cometmq.proto.batch import decode_batch
+from cometmq.proto.commands import PullMessage, SendMessageV2
+from cometmq.proto.host import Host
+from cometmq.proto.properties import find_property
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Generator[Host]:
+    folder: Path = tmp_path_factory.mktemp("bench") / "data"
+    with up(folder, "--flush", "async") as (_, address):
+        yield address
+
+
+def bench(broker: Host, *arguments: str) -> Result:
+    return CliRunner().invoke(program, ["bench", *arguments, "--broker", str(broker)])
+
+
+def shown(broker: Host, *arguments: str) -> Any:
+    result = bench(broker, *arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_what_was_sent_can_be_pulled(broker: Host, processes: int) -> None:
+    topic = f"Sent{processes}"
+    common = ("--topic", topic, "--seconds", "0.3", "--processes", str(processes))
+    sent = shown(broker, "send", *common, "--connections", "4", "--in-flight", "3")
+    assert sent["messages"] == sent["requests"] > 0
+    assert 0 < sent["latency_us"]["p50"] <= sent["latency_us"]["p99.9"]
+    pulled = shown(broker, "pull", *common, "--connections", "4")
+    # What was in flight when the time was over is stored, too, and pulls begin anew at the end.
+    assert pulled["messages"] >= sent["messages"]
+
+
+def test_a_batch_counts_as_its_messages(broker: Host) -> None:
+    done = shown(broker, "batch", "--topic", "Batches", "--batch", "5", "--seconds", "0.2")
+    assert done["messages"] == 5 * done["requests"] > 0
+
+
+def test_every_message_arrives_end_to_end_and_after_it_was_sent(broker: Host) -> None:
+    passed = shown(broker, "e2e", "--topic", "EndToEnd", "--rate", "200", "--seconds", "0.5")
+    assert passed["sent"] == passed["received"] > 50
+    assert passed["received_us"]["p50"] > 0
+
+
+def test_people_get_a_few_lines(broker: Host) -> None:
+    result = bench(broker, "send", "--topic", "Shown", "--seconds", "0.2")
+    assert [line.split()[0] for line in result.output.splitlines()] == [
+        "messages",
+        "rate",
+        "bodies",
+        "latency",
+    ]
+
+
+def test_refusals_are_counted_by_code_and_end_in_failure(broker: Host) -> None:
+    result = bench(broker, "send", "--topic", "SCHEDULE_TOPIC_XXXX", "--seconds", "0.1", "--json")
+    assert result.exit_code == 1
+    assert "requests were refused" in result.stderr
+    found = json.loads(result.stdout)
+    assert found["messages"] == 0
+    assert sum(found["refused"].values()) == found["requests"]
+
+
+def test_an_empty_topic_has_nothing_to_pull_and_says_what_puts_something_there(
+    broker: Host,
+) -> None:
+    result = bench(broker, "pull", "--topic", "SELF_TEST_TOPIC", "--queues", "1")
+    assert result.exit_code == 1
+    assert "`cometmq bench send --topic SELF_TEST_TOPIC`" in result.stderr
+
+
+def test_nobody_there_is_a_clear_error() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        result = bench(Host("127.0.0.1", taken.getsockname()[1]), "send")
+    assert result.exit_code == 1
+    assert "Connection refused" in result.stderr
+
+
+def test_forms_make_the_frames_that_they_stand_for() -> None:
+    request = decode_frame(SendForm("T", 3, 8, 100).frame(1_000_007, 255, 17))
+    header = request.read(SendMessageV2)
+    assert (request.code, request.opaque) == (310, 1_000_007)
+    assert (header.topic, header.queue_id, header.default_topic_queue_nums) == ("T", 3, 8)
+    assert header.properties is not None
+    raw = header.properties.encode()
+    assert find_property(raw, b"UNIQ_KEY") == b"7F0000014D2C18B4AAC20000000000FF"
+    body = request.body
+    assert isinstance(body, bytes)
+    assert len(body) == 100
+    assert body.startswith(b"%019d" % 17)
+
+
+def test_each_message_of_a_batch_has_an_id_of_its_own() -> None:
+    request = decode_frame(BatchForm("T", 0, 4, 64, 3).frame(1_000_000, 7, 5))
+    items = list(decode_batch(request.body))
+    ids = [find_property(item.properties, b"UNIQ_KEY") for item in items]
+    assert ids == [b"7F0000014D2C18B4AAC2%012X" % number for number in (7, 8, 9)]
+    assert {item.body for item in items} == {
+        body_of(64).replace(b"_NANOSECONDS_SENT__", b"%019d" % 5)
+    }
+
+
+def test_a_pull_names_its_place() -> None:
+    header = decode_frame(pull_frame("T", 2, 40, 16, 1_000_000)).read(PullMessage)
+    assert (header.queue_id, header.queue_offset, header.max_msg_nums) == (2, 40, 16)
+    assert not header.may_suspend
