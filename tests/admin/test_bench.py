@@ -46,8 +46,7 @@ def test_what_was_sent_can_be_pulled(broker: Host, processes: int) -> None:
     assert sent["messages"] == sent["requests"] > 0
     assert 0 < sent["latency_us"]["p50"] <= sent["latency_us"]["p99.9"]
     pulled = shown(broker, "pull", *common, "--connections", "4")
-    # What was in flight when the time was over is stored, too, and pulls begin anew at the end.
-    assert pulled["messages"] >= sent["messages"]
+    assert pulled["messages"] > pulled["requests"] > 0
 
 
 def test_a_batch_counts_as_its_messages(broker: Host) -> None:

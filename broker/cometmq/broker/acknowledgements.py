@@ -59,6 +59,8 @@ class Acknowledgements:
         topics: SavedTable,
         traffic: Traffic,
         long_polling: LongPolling,
+        *,
+        now_ms: Callable[[], int],
         elapsed_ms: Callable[[], int],
     ) -> None:
         """`long_polling` is told of each queue with messages that can be read now."""
@@ -68,6 +70,7 @@ class Acknowledgements:
         self._clock_ns = traffic.clock_ns
         self._since_ns = 0
         self._long_polling = long_polling
+        self._now_ms = now_ms
         self._elapsed_ms = elapsed_ms
         self._config = config
         self._is_sync = config.store.flush is Flush.SYNC
@@ -76,6 +79,14 @@ class Acknowledgements:
         self._hasty: list[tuple[Peer, Command, Command | bytes]] = []
         self._groups: deque[_Group] = deque()
         self._late = 0  # groups in front that have been told of the timeout
+        self.turn_ms = 0
+        """When the sends of this turn are stored; 0 until `begin`. One look at the clock a turn."""
+
+    def begin(self) -> int:
+        """Begin a turn with its first send, and return `turn_ms`."""
+        self._since_ns = self._clock_ns()
+        self.turn_ms = self._now_ms()
+        return self.turn_ms
 
     def add(
         self,
@@ -87,8 +98,8 @@ class Acknowledgements:
         waits: bool,
     ) -> None:
         """Add a send of this turn; one that does not wait is answered once it is written."""
-        if not self._turn:
-            self._since_ns = self._clock_ns()
+        if not self.turn_ms:
+            self.begin()
         if not waits and response is not None:
             self._hasty.append((peer, request, response))
             response = None
@@ -103,6 +114,7 @@ class Acknowledgements:
 
     def commit(self) -> None:
         """End the turn: write it, and answer what need not wait."""
+        self.turn_ms = 0
         sends = self._turn
         if not sends:
             return

@@ -17,10 +17,11 @@ from cometmq.broker.changes import Changes
 from cometmq.broker.cold_reads import ColdReads
 from cometmq.broker.consumers import Consumers, Producers
 from cometmq.broker.delays import Delays
-from cometmq.broker.dispatch import dispatch
+from cometmq.broker.dispatch import HANDLERS, VIP_HANDLERS, dispatch
 from cometmq.broker.groups import Groups
 from cometmq.broker.handlers.consumer import notify_members
 from cometmq.broker.handlers.send_answers import SendAnswers
+from cometmq.broker.handlers.sent_properties import SentProperties
 from cometmq.broker.locks import Locks
 from cometmq.broker.long_polling import LongPolling
 from cometmq.broker.offsets import ConsumerOffsets
@@ -42,8 +43,7 @@ if TYPE_CHECKING:
 
     from cometmq.broker.config import BrokerConfig
     from cometmq.broker.saved_table import SavedTable
-    from cometmq.net import Later, Peer
-    from cometmq.proto.command import Command
+    from cometmq.net import Peer
     from cometmq.proto.host import Host
     from cometmq.store.filesystem import FileSystem
 
@@ -61,6 +61,9 @@ DAILY_BREAD = RequestReader(
 
 class Broker:
     """A broker without its sockets and its clock. Everything is called on one thread."""
+
+    handle = staticmethod(dispatch)
+    """What `net` asks of an owner for each request; `end_turn`, for each turn, is bound below."""
 
     def __init__(
         self,
@@ -95,8 +98,9 @@ class Broker:
         groups.load(now_ms())
         offsets.load()
         self.long_polling = LongPolling(config.held_pulls_max)
+        clocks = {"now_ms": now_ms, "elapsed_ms": elapsed_ms}
         self.acknowledgements = Acknowledgements(
-            config, self.store, topics.file, traffic, self.long_polling, elapsed_ms
+            config, self.store, topics.file, traffic, self.long_polling, **clocks
         )
         self.end_turn = self.acknowledgements.commit
         self.delays = Delays(config, filesystem, self.store, self.end_turn, self.long_polling)
@@ -114,6 +118,7 @@ class Broker:
             delays=self.delays,
             send_answers=SendAnswers(config, host),
             changes=Changes(topics.file, elapsed_ms=elapsed_ms),
+            sent_properties=SentProperties(),
             long_polling=self.long_polling,
             cold_reads=ColdReads(self.store, call_soon_threadsafe),
             traffic=traffic,
@@ -122,21 +127,15 @@ class Broker:
             address=address,
             store_host=host,
             stored_properties=_stored_properties(config),
-            now_ms=now_ms,
-            elapsed_ms=elapsed_ms,
             boot_ms=now_ms(),
+            **clocks,
         )
         self.vip_port: int | None = None
 
-    # What `net` asks of an owner; `end_turn` is bound above.
-
-    def handle(self, request: Command, peer: Peer) -> Command | Later:
-        """Answer a request, or see to it that it is answered later."""
-        return dispatch(request, peer.context)
-
     def opened(self, peer: Peer) -> None:
         """Begin a session."""
-        peer.context = Session(self.state, peer, is_vip=peer.local_port == self.vip_port)
+        is_vip = peer.local_port == self.vip_port
+        peer.context = Session(self.state, peer, VIP_HANDLERS if is_vip else HANDLERS)
 
     def closed(self, peer: Peer) -> None:
         """End a session: what it waited for, and its memberships."""

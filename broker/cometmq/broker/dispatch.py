@@ -39,8 +39,8 @@ from cometmq.store.errors import PutRefusedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from cometmq.broker.session import Session
-    from cometmq.net import Later
+    from cometmq.broker.session import Handlers, Session
+    from cometmq.net import Later, Peer
     from cometmq.proto.command import Command
 
     Handler: TypeAlias = Callable[[Command, Session], Command | Later]
@@ -123,14 +123,18 @@ TABLE: Mapping[int, Row] = {
 }
 """What a broker serves; anything else is answered with code 3."""
 
-_HANDLERS: Final = {int(code): row.handler for code, row in TABLE.items()}
-_VIP_HANDLERS: Final = {int(code): row.handler for code, row in TABLE.items() if row.on_vip}
+HANDLERS: Final[Handlers] = {int(code): row.handler for code, row in TABLE.items()}
+VIP_HANDLERS: Final[Handlers] = {
+    int(code): row.handler for code, row in TABLE.items() if row.on_vip
+}
+"""What a session is given to be served by: on the first port, and on the second one."""
 
 
-def dispatch(request: Command, session: Session) -> Command | Later:
-    """Answer any request, or see to it that it is answered later."""
+def dispatch(request: Command, peer: Peer) -> Command | Later:
+    """Answer any request, or see to it that it is answered later: the `handle` of an owner."""
+    session: Session = peer.context
     try:
-        handler = (_VIP_HANDLERS if session.is_vip else _HANDLERS)[request.code]
+        handler = session.handlers[request.code]
     except KeyError:
         return request.answer(
             ResponseCode.REQUEST_CODE_NOT_SUPPORTED,

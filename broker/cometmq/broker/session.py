@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from cometmq.proto.host import pack_host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from cometmq.broker.acknowledgements import Acknowledgements
     from cometmq.broker.changes import Changes
@@ -18,16 +18,22 @@ if TYPE_CHECKING:
     from cometmq.broker.delays import Delays
     from cometmq.broker.groups import Groups
     from cometmq.broker.handlers.send_answers import SendAnswers
+    from cometmq.broker.handlers.sent_properties import SentProperties
     from cometmq.broker.locks import Locks
     from cometmq.broker.long_polling import LongPolling
     from cometmq.broker.offsets import ConsumerOffsets
     from cometmq.broker.recent_rates import RecentRates
     from cometmq.broker.topics import Topics
     from cometmq.broker.traffic import Traffic
-    from cometmq.net import Peer
+    from cometmq.net import Later, Peer
+    from cometmq.proto.command import Command
     from cometmq.proto.host import Host
     from cometmq.proto.message_id import UniqueIds
     from cometmq.store.message_store import MessageStore
+
+
+Handlers: TypeAlias = "Mapping[int, Callable[[Command, Session], Command | Later]]"
+"""What serves which request code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +52,7 @@ class State:
     delays: Delays
     send_answers: SendAnswers
     changes: Changes
+    sent_properties: SentProperties
     long_polling: LongPolling
     cold_reads: ColdReads
     traffic: Traffic
@@ -68,10 +75,10 @@ class State:
 class Session:
     """One connection to the broker."""
 
-    __slots__ = ("born_host", "is_vip", "peer", "state")
+    __slots__ = ("born_host", "handlers", "peer", "state")
 
-    def __init__(self, state: State, peer: Peer, *, is_vip: bool) -> None:
+    def __init__(self, state: State, peer: Peer, handlers: Handlers) -> None:
         self.state = state
+        self.handlers = handlers
         self.peer = peer
         self.born_host = pack_host(peer.host.address, peer.host.port)
-        self.is_vip = is_vip

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cometmq.proto.answer_form import JsonAnswerForm, plain
+from cometmq.proto.answer_form import JsonAnswerForm
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.command import ONEWAY_FLAG, Command
 from cometmq.proto.commands.send import SendMessageResponse
@@ -58,15 +58,16 @@ class SendAnswers:
         physical_offset: int,
         queue_id: int,
         queue_offset: int,
-        unique_id: str,
+        unique_id: bytes,
     ) -> Command | bytes | None:
         """Answer the send of one message; None to who wants no answer."""
-        if request.codec is JSON and peer.connection.takes_frames:
-            raw_id = plain(unique_id)
-            if raw_id is not None and not request.flag & ONEWAY_FLAG:
-                return self._form.frame(
-                    physical_offset, queue_id, queue_offset, raw_id, request.opaque
-                )
+        # An id of letters and digits is written in JSON as it is.
+        if request.codec is JSON and unique_id.isalnum() and peer.connection.takes_frames:
+            if request.flag & ONEWAY_FLAG:
+                return None
+            return self._form.frame(
+                physical_offset, queue_id, queue_offset, unique_id, request.opaque
+            )
         return self.of_many(request, [physical_offset], queue_id, queue_offset, unique_id)
 
     def of_many(
@@ -75,8 +76,8 @@ class SendAnswers:
         physical_offsets: Sequence[int],
         queue_id: int,
         queue_offset: int,
-        unique_id: str | None,
-        batch_id: str | None = None,
+        unique_id: bytes | None,
+        batch_id: bytes | None = None,
     ) -> Command | None:
         """Answer the send of a batch; None to who wants no answer."""
         if request.flag & ONEWAY_FLAG:
@@ -86,8 +87,8 @@ class SendAnswers:
             ",".join([encode_offset_id(host, offset) for offset in physical_offsets]),
             queue_id,
             queue_offset,
-            unique_id,
-            batch_id,
+            None if unique_id is None else unique_id.decode(),
+            None if batch_id is None else batch_id.decode(),
             region_id=self._config.region_id,
             trace_on=self._config.trace_on,
         )
