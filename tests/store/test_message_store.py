@@ -493,6 +493,24 @@ def test_cold_records_are_fetched_by_the_caller_and_then_returned() -> None:
     assert bodies_of(result) == [b"7"]
 
 
+@pytest.mark.parametrize("topics", [["T"], ["T", "U"]], ids=["neighbours", "apart"])
+def test_as_much_is_read_of_what_is_old_as_of_what_is_new_while_it_is_in_memory(
+    topics: list[str],
+) -> None:
+    opened = Opened(replace(CONFIG, hot_size=1, read_cold_count_max=3))
+    for number in range(20):
+        for topic in topics:
+            opened.put(b"%d" % number, topic=topic)
+    opened.sync()
+    result = opened.store.read("T", 0, 0, 32)
+    assert bodies_of(result) == [b"%d" % number for number in range(20)]
+    opened.disk.is_cold = True
+    assert opened.store.read("T", 0, 0, 32).cold
+    fetched = [opened.store.fetch(cold) for cold in opened.store.read("T", 0, 0, 32).cold]
+    result = opened.store.read("T", 0, 0, 32, fetched=fetched)
+    assert bodies_of(result) == [b"0", b"1", b"2"]
+
+
 def test_queue_offsets_are_found_by_time(opened: Opened) -> None:
     opened.put_all(*[b"%d" % number for number in range(10)])  # Stored at 1001 to 1010.
     for time, boundary, offset in (

@@ -2,8 +2,9 @@
 
 A read looks at a stretch of ConsumeQueue entries, picks records by tag and by content until a limit
 is met, and returns their bytes: records that are neighbours in the log as one slice. What is hot
-are slices of the map. If something is only on the disk, the result's `cold` says what; the caller
-has any thread `fetch` it and reads again with what it got.
+are slices of the map. What is older is copied out of the page cache if it is there; only if it is
+not do the lower limits of cold data hold, and if even as much is not there, the result's `cold`
+says what is missing; the caller has any thread `fetch` it and reads again with what it got.
 
 Before a slice is returned its first record must be the one that its entry names: a damaged entry
 is an error that names it, never an answer.
@@ -11,21 +12,17 @@ is an error that names it, never an answer.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from cometmq.proto.java import tags_code
-from cometmq.proto.message import read_message
-from cometmq.proto.properties import find_property
 from cometmq.store.commit_log import Cold
 from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
-from cometmq.store.consume_queue_ext import ADDRESS_MAX
 from cometmq.store.errors import CorruptionError
+from cometmq.store.picking import Selection, check_head
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from cometmq.proto.message import StoredMessage
     from cometmq.store.batch_consume_queue import BatchConsumeQueue
@@ -33,9 +30,6 @@ if TYPE_CHECKING:
     from cometmq.store.config import StoreConfig
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.filesystem import Buffer
-
-_HEAD: Final = struct.Struct(">i24xq")  # Total size and physical offset, see `proto.record`.
-_I32_SIGN: Final = 1 << 31
 
 Fetched: TypeAlias = "Sequence[tuple[Cold, bytes]]"
 """What was read from the disk for an earlier `cold`."""
@@ -90,16 +84,6 @@ class ReadResult(NamedTuple):
     """What has to be fetched first; there is no status then."""
 
 
-def _signed(code: int) -> int:
-    """The hash in a tags code: its lower 32 bits, with their sign."""
-    return (code + _I32_SIGN & 0xFFFFFFFF) - _I32_SIGN
-
-
-def _code_of(message: StoredMessage) -> int:
-    tags = find_property(message.properties_raw, b"TAGS")
-    return tags_code(tags) if tags else 0
-
-
 class QueueReader:
     """Reads the queues of one store."""
 
@@ -148,10 +132,32 @@ class QueueReader:
             result = self._neighbours(entries, queue_offset, min_offset, max_offset)
             if result is not None:
                 return result
-        selection = _Selection(self, count_max, wanted, fetched)
         ends = range(queue_offset + 1, queue_offset + 1 + len(entries) // ENTRY_SIZE)
-        selection.run(ENTRY.iter_unpack(entries), ends, queue_offset)
-        return selection.result(min_offset, max_offset)
+        records = list(ENTRY.iter_unpack(entries))
+        bounds = (queue_offset, min_offset, max_offset)
+        return self._select(records, ends, bounds, count_max, wanted, fetched)
+
+    def _select(
+        self,
+        records: Sequence[tuple[int, int, int]],
+        ends: Sequence[int],
+        bounds: tuple[int, int, int],
+        count_max: int,
+        wanted: Filter | None,
+        fetched: Fetched | None,
+    ) -> ReadResult:
+        """Pick from these entries: as if all were in memory, and if it is not, less."""
+        queue_offset, min_offset, max_offset = bounds
+        wanted = wanted or Filter()
+        if fetched is None:
+            selection = Selection(self, count_max, wanted, None, is_cached=True)
+            selection.run(records, ends, queue_offset)
+            result = _result(selection, min_offset, max_offset)
+            if not result.cold:
+                return result
+        selection = Selection(self, count_max, wanted, fetched, is_cached=False)
+        selection.run(records, ends, queue_offset)
+        return _result(selection, min_offset, max_offset)
 
     def _next_file(self, queue_offset: int) -> int:
         per_file = self._queues.simple.file_size // ENTRY_SIZE
@@ -173,7 +179,7 @@ class QueueReader:
     def _neighbours(
         self, entries: bytes, queue_offset: int, min_offset: int, max_offset: int
     ) -> ReadResult | None:
-        """The answer when all entries are of hot records that stand one behind the other.
+        """The answer when all entries are of records in memory that stand one behind the other.
 
         The usual case of a consumer that keeps up with a busy queue, at a third of the cost.
         """
@@ -181,14 +187,8 @@ class QueueReader:
         start: int = offsets[0]
         last: int = offsets[-1]
         size: int = sum(sizes)
-        log = self._log
         count = len(sizes)
-        if (
-            last + sizes[-1] - start != size
-            or start < log.hot_offset
-            or size > self._hot[1]
-            or count > self._hot[0]
-        ):
+        if last + sizes[-1] - start != size or size > self._hot[1] or count > self._hot[0]:
             return None
         piece = self.piece(start, size, None)
         if piece is None or isinstance(piece, Cold):
@@ -210,14 +210,14 @@ class QueueReader:
         if not min_offset <= queue_offset < max_offset:
             return _outside(queue_offset, min_offset, max_offset)
         entries = queue.read(queue_offset, min(count_max, self._hot[0]))
-        selection = _Selection(self, count_max, wanted, fetched)
+        records = [entry[:3] for entry in entries]
         ends = [entry.end_offset for entry in entries]
-        selection.run((entry[:3] for entry in entries), ends, queue_offset)
-        return selection.result(min_offset, max_offset)
+        bounds = (queue_offset, min_offset, max_offset)
+        return self._select(records, ends, bounds, count_max, wanted, fetched)
 
-    def limits(self, physical_offset: int) -> tuple[int, int]:
+    def limits(self, physical_offset: int, *, is_cached: bool) -> tuple[int, int]:
         """Return how many records and bytes a read that begins there may return."""
-        return self._hot if physical_offset >= self._log.hot_offset else self._cold
+        return self._hot if is_cached or physical_offset >= self._log.hot_offset else self._cold
 
     def has_expired(self, physical_offset: int) -> bool:
         """Whether the log begins only behind this offset."""
@@ -250,106 +250,23 @@ class QueueReader:
         return cold._replace(size=max(cold.size, min(self._cold[1], room, written)))
 
 
-class _Selection:
-    """One pass over entries that picks what is wanted until a limit is met."""
-
-    def __init__(
-        self, reader: QueueReader, count_max: int, wanted: Filter | None, fetched: Fetched | None
-    ) -> None:
-        self._reader = reader
-        self._count_max = count_max
-        self._wanted = wanted or Filter()
-        self._fetched = fetched
-        self._picked: list[tuple[int, int]] = []
-        self._size = 0
-        self._next_offset = 0
-        self._expired = False
-        self._cold: list[Cold] = []
-
-    def run(
-        self, entries: Iterable[tuple[int, int, int]], ends: Sequence[int], queue_offset: int
-    ) -> None:
-        """Pick from the entries; `ends` has the queue offset behind each."""
-        self._next_offset = queue_offset
-        for (physical_offset, size, code), end in zip(entries, ends, strict=True):
-            if self._reader.has_expired(physical_offset):
-                self._expired = True
-            elif self._is_wanted(physical_offset, size, code):
-                if self._is_full(size):
-                    return
-                self._picked.append((physical_offset, size))
-                self._size += size
-            elif self._cold:
-                return
-            self._next_offset = end
-
-    def _is_wanted(self, physical_offset: int, size: int, code: int) -> bool:
-        codes, matches = self._wanted.codes, self._wanted.matches
-        # In a store of Apache the code may be elsewhere; the record says the same.
-        asks_record = codes is not None and code <= ADDRESS_MAX
-        if codes is not None and not asks_record and _signed(code) not in codes:
-            return False
-        if matches is None and not asks_record:
-            return True
-        piece = self._reader.piece(physical_offset, size, self._fetched)
-        if isinstance(piece, Cold):
-            self._cold.append(self._reader.ahead(piece))
-            return False
-        if piece is None:
-            self._expired = True
-            return False
-        check_head(piece, physical_offset, size)
-        message = read_message(bytes(piece))
-        if codes is not None and asks_record and _code_of(message) not in codes:
-            return False
-        return matches is None or matches(message)
-
-    def _is_full(self, size: int) -> bool:
-        if not self._picked:
-            return False  # The first record is returned whatever its size.
-        count, size_max = self._reader.limits(self._picked[0][0])
-        return len(self._picked) >= min(count, self._count_max) or self._size + size > size_max
-
-    def result(self, min_offset: int, max_offset: int) -> ReadResult:
-        """Return the bytes of what was picked, or why there are none."""
-        slices: list[Buffer] = []
-        if self._picked:
-            self._cold.clear()  # What stopped the pass is asked for by the next read.
-            slices = self._slices()
-        found = ReadResult(
-            ReadStatus.FOUND, self._next_offset, min_offset, max_offset, slices, 0, 0, -1
+def _result(selection: Selection, min_offset: int, max_offset: int) -> ReadResult:
+    """Return the bytes of what was picked, or why there are none."""
+    slices = selection.slices() if selection.picked else []
+    found = ReadResult(
+        ReadStatus.FOUND, selection.next_offset, min_offset, max_offset, slices, 0, 0, -1
+    )
+    if selection.cold:
+        return found._replace(slices=[], cold=tuple(selection.cold))
+    if slices:
+        return found._replace(
+            record_count=len(selection.picked),
+            size=selection.size,
+            last_physical_offset=selection.picked[-1][0],
         )
-        if self._cold:
-            return found._replace(slices=[], cold=tuple(self._cold))
-        if slices:
-            return found._replace(
-                record_count=len(self._picked),
-                size=self._size,
-                last_physical_offset=self._picked[-1][0],
-            )
-        if self._expired:
-            return found._replace(status=ReadStatus.MESSAGE_WAS_REMOVING)
-        return found._replace(status=ReadStatus.NO_MATCHED_MESSAGE)
-
-    def _slices(self) -> list[Buffer]:
-        slices: list[Buffer] = []
-        for physical_offset, size in merged(self._picked):
-            piece = self._reader.piece(physical_offset, size, self._fetched)
-            if isinstance(piece, Cold):
-                self._cold.append(piece)
-            elif piece is None:
-                self._expired = True  # While it was fetched. None of the answer is left.
-                return []
-            else:
-                self._check(piece, physical_offset, size)
-                slices.append(piece)
-        return slices
-
-    def _check(self, piece: Buffer, start: int, size: int) -> None:
-        """Check that each record of a run is where, and as long as, its entry says."""
-        for physical_offset, record_size in self._picked:
-            if start <= physical_offset < start + size:
-                check_head(piece, physical_offset, record_size, physical_offset - start)
+    if selection.has_expired:
+        return found._replace(status=ReadStatus.MESSAGE_WAS_REMOVING)
+    return found._replace(status=ReadStatus.NO_MATCHED_MESSAGE)
 
 
 def _outside(queue_offset: int, min_offset: int, max_offset: int) -> ReadResult:
@@ -363,28 +280,3 @@ def _outside(queue_offset: int, min_offset: int, max_offset: int) -> ReadResult:
     else:
         status, next_offset = ReadStatus.OFFSET_OVERFLOW_BADLY, max_offset
     return ReadResult(status, next_offset, min_offset, max_offset, [])
-
-
-def check_head(piece: Buffer, physical_offset: int, size: int, at: int = 0) -> None:
-    """Raise `CorruptionError` unless a record of that size and place begins at these bytes."""
-    found_size, found_offset = (
-        _HEAD.unpack_from(piece, at) if len(piece) - at >= _HEAD.size else (0, 0)
-    )
-    if found_size != size or found_offset != physical_offset:
-        raise CorruptionError(
-            "commitlog",
-            physical_offset,
-            f"a ConsumeQueue names a record of {size} bytes here, but there is one of"
-            f" {found_size} bytes that says it is at {found_offset}; verify the store",
-        )
-
-
-def merged(records: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Join records that are neighbours in the log: the offset and size of each run."""
-    runs: list[tuple[int, int]] = []
-    for physical_offset, size in records:
-        if runs and sum(runs[-1]) == physical_offset:
-            runs[-1] = (runs[-1][0], runs[-1][1] + size)
-        else:
-            runs.append((physical_offset, size))
-    return runs

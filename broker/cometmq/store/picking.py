@@ -1,0 +1,153 @@
+"""Which records of a queue one read returns, and their bytes."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+from cometmq.proto.java import tags_code
+from cometmq.proto.message import read_message
+from cometmq.proto.properties import find_property
+from cometmq.store.commit_log import Cold
+from cometmq.store.consume_queue_ext import ADDRESS_MAX
+from cometmq.store.errors import CorruptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.filesystem import Buffer
+    from cometmq.store.reading import Fetched, Filter, QueueReader
+
+_HEAD: Final = struct.Struct(">i24xq")  # Total size and physical offset, see `proto.record`.
+_I32_SIGN: Final = 1 << 31
+
+
+def _signed(code: int) -> int:
+    """The hash in a tags code: its lower 32 bits, with their sign."""
+    return (code + _I32_SIGN & 0xFFFFFFFF) - _I32_SIGN
+
+
+def _code_of(message: StoredMessage) -> int:
+    tags = find_property(message.properties_raw, b"TAGS")
+    return tags_code(tags) if tags else 0
+
+
+class Selection:
+    """One pass over entries that picks what is wanted until a limit is met."""
+
+    def __init__(
+        self,
+        reader: QueueReader,
+        count_max: int,
+        wanted: Filter,
+        fetched: Fetched | None,
+        *,
+        is_cached: bool,
+    ) -> None:
+        self._reader = reader
+        self._is_cached = is_cached
+        self._count_max = count_max
+        self._wanted = wanted
+        self._fetched = fetched
+        self.picked: list[tuple[int, int]] = []
+        """Where each record stands, and how long it is."""
+        self.size = 0
+        """Of all that are picked."""
+        self.next_offset = 0
+        """The queue offset to go on at."""
+        self.has_expired = False
+        """Whether the log begins only behind what an entry names."""
+        self.cold: list[Cold] = []
+        """What must be fetched before more can be said."""
+
+    def run(
+        self, entries: Sequence[tuple[int, int, int]], ends: Sequence[int], queue_offset: int
+    ) -> None:
+        """Pick from the entries; `ends` has the queue offset behind each."""
+        self.next_offset = queue_offset
+        for (physical_offset, size, code), end in zip(entries, ends, strict=True):
+            if self._reader.has_expired(physical_offset):
+                self.has_expired = True
+            elif self._is_wanted(physical_offset, size, code):
+                if self._is_full(size):
+                    return
+                self.picked.append((physical_offset, size))
+                self.size += size
+            elif self.cold:
+                return
+            self.next_offset = end
+
+    def _is_wanted(self, physical_offset: int, size: int, code: int) -> bool:
+        codes, matches = self._wanted.codes, self._wanted.matches
+        # In a store of Apache the code may be elsewhere; the record says the same.
+        asks_record = codes is not None and code <= ADDRESS_MAX
+        if codes is not None and not asks_record and _signed(code) not in codes:
+            return False
+        if matches is None and not asks_record:
+            return True
+        piece = self._reader.piece(physical_offset, size, self._fetched)
+        if isinstance(piece, Cold):
+            self.cold.append(self._reader.ahead(piece))
+            return False
+        if piece is None:
+            self.has_expired = True
+            return False
+        check_head(piece, physical_offset, size)
+        message = read_message(bytes(piece))
+        if codes is not None and asks_record and _code_of(message) not in codes:
+            return False
+        return matches is None or matches(message)
+
+    def _is_full(self, size: int) -> bool:
+        if not self.picked:
+            return False  # The first record is returned whatever its size.
+        count, size_max = self._reader.limits(self.picked[0][0], is_cached=self._is_cached)
+        return len(self.picked) >= min(count, self._count_max) or self.size + size > size_max
+
+    def slices(self) -> list[Buffer]:
+        """Return the bytes of what was picked; none when some are missing, see the attributes."""
+        self.cold.clear()  # What stopped the pass is asked for by the next read.
+        slices: list[Buffer] = []
+        for physical_offset, size in merged(self.picked):
+            piece = self._reader.piece(physical_offset, size, self._fetched)
+            if isinstance(piece, Cold):
+                self.cold.append(piece)
+            elif piece is None:
+                self.has_expired = True  # While it was fetched. None of the answer is left.
+                return []
+            else:
+                self._check(piece, physical_offset, size)
+                slices.append(piece)
+        return slices
+
+    def _check(self, piece: Buffer, start: int, size: int) -> None:
+        """Check that each record of a run is where, and as long as, its entry says."""
+        for physical_offset, record_size in self.picked:
+            if start <= physical_offset < start + size:
+                check_head(piece, physical_offset, record_size, physical_offset - start)
+
+
+def check_head(piece: Buffer, physical_offset: int, size: int, at: int = 0) -> None:
+    """Raise `CorruptionError` unless a record of that size and place begins at these bytes."""
+    found_size, found_offset = (
+        _HEAD.unpack_from(piece, at) if len(piece) - at >= _HEAD.size else (0, 0)
+    )
+    if found_size != size or found_offset != physical_offset:
+        raise CorruptionError(
+            "commitlog",
+            physical_offset,
+            f"a ConsumeQueue names a record of {size} bytes here, but there is one of"
+            f" {found_size} bytes that says it is at {found_offset}; verify the store",
+        )
+
+
+def merged(records: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Join records that are neighbours in the log: the offset and size of each run."""
+    runs: list[tuple[int, int]] = []
+    for physical_offset, size in records:
+        if runs and sum(runs[-1]) == physical_offset:
+            runs[-1] = (runs[-1][0], runs[-1][1] + size)
+        else:
+            runs.append((physical_offset, size))
+    return runs
