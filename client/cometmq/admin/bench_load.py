@@ -55,6 +55,8 @@ class Load(NamedTuple):
     queues: int
     batch: int
     """Messages of a batch, and of a pull at most."""
+    topics: int = 1
+    """More than one have their number behind the name."""
     share: range | None = None
     """The numbers of the connections that are this process's; None for all."""
 
@@ -94,19 +96,27 @@ class _Work(Protocol):
         ...
 
 
+def topics_of(load: Load) -> list[str]:
+    """Name the topics of a load."""
+    if load.topics == 1:
+        return [load.topic]
+    return [f"{load.topic}{number}" for number in range(load.topics)]
+
+
 class Sends:
-    """Sends, or batches, to all queues in turn."""
+    """Sends, or batches, to all queues in turn; one for all connections of a process."""
 
     def __init__(self, load: Load, messages: count[int]) -> None:
         self.in_flight = load.in_flight
-        queues = range(load.queues)
+        places = [(topic, queue) for queue in range(load.queues) for topic in topics_of(load)]
         forms: list[SendForm] | list[BatchForm]
         if load.kind == "batch":
             forms = [
-                BatchForm(load.topic, queue, load.queues, load.size, load.batch) for queue in queues
+                BatchForm(topic, queue, load.queues, load.size, load.batch)
+                for topic, queue in places
             ]
         else:
-            forms = [SendForm(load.topic, queue, load.queues, load.size) for queue in queues]
+            forms = [SendForm(topic, queue, load.queues, load.size) for topic, queue in places]
         self._frames = [form.frame for form in forms]
         self._count = forms[0].count
         self._messages = messages
@@ -231,9 +241,10 @@ def run(load: Load) -> Done:
     messages = count(share.start << 32, load.batch if load.kind == "batch" else 1)
     opaques = _numbers().__next__
     links: dict[int, Link] = {}
+    sends = None if load.kind == "pull" else Sends(load, messages)
     try:
         for number in share:
-            work = _Pulls(load, number) if load.kind == "pull" else Sends(load, messages)
+            work = sends or _Pulls(load, number)
             link = Link(load, work, opaques)
             links[link.socket.fileno()] = link
         begun = time.perf_counter()

@@ -48,6 +48,13 @@ _SIZE = click.option(
 _BATCH = click.option(
     "--batch", default=32, show_default=True, type=click.IntRange(1, 1024), help="Messages in one."
 )
+_TOPICS = click.option(
+    "--topics",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 100_000),
+    help="More than one have their number behind the name.",
+)
 _CONNECTIONS = click.option(
     "--connections", default=8, show_default=True, type=click.IntRange(1, 10_000)
 )
@@ -77,52 +84,37 @@ def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 @bench.command()
-@_options(_CONNECTIONS, _IN_FLIGHT, _SIZE, _PROCESSES)
-def send(
-    connections: int, in_flight: int, size: int, processes: int, as_json: bool, **common: Any
-) -> None:
+@_options(_CONNECTIONS, _IN_FLIGHT, _TOPICS, _SIZE, _PROCESSES)
+def send(processes: int, as_json: bool, **settings: Any) -> None:
     """Send messages, each in a request of its own."""
-    load = _load("send", connections=connections, in_flight=in_flight, size=size, **common)
-    _run(load, processes, as_json=as_json)
+    _run(_load("send", **settings), processes, as_json=as_json)
 
 
 @bench.command()
-@_options(_CONNECTIONS, _IN_FLIGHT, _SIZE, _BATCH, _PROCESSES)
-def batch(
-    connections: int,
-    in_flight: int,
-    size: int,
-    batch: int,
-    processes: int,
-    as_json: bool,
-    **common: Any,
-) -> None:
+@_options(_CONNECTIONS, _IN_FLIGHT, _TOPICS, _SIZE, _BATCH, _PROCESSES)
+def batch(processes: int, as_json: bool, **settings: Any) -> None:
     """Send messages in batches."""
-    load = _load(
-        "batch", connections=connections, in_flight=in_flight, size=size, batch=batch, **common
-    )
-    _run(load, processes, as_json=as_json)
+    _run(_load("batch", **settings), processes, as_json=as_json)
 
 
 @bench.command()
 @_options(_CONNECTIONS, _BATCH, _PROCESSES)
-def pull(connections: int, batch: int, processes: int, as_json: bool, **common: Any) -> None:
+def pull(processes: int, as_json: bool, **settings: Any) -> None:
     """Pull what is in the topic, from the beginning of each queue, again and again.
 
     A connection has one pull in flight and queues of its own, so no more connections are busy than
     there are queues.
     """
-    load = _load("pull", connections=connections, batch=batch, **common)
-    _run(load, processes, as_json=as_json)
+    _run(_load("pull", **settings), processes, as_json=as_json)
 
 
 @bench.command()
 @_options(
     click.option("--rate", default=1000.0, show_default=True, type=click.FloatRange(1)), _SIZE
 )
-def e2e(rate: float, size: int, as_json: bool, **common: Any) -> None:
+def e2e(rate: float, as_json: bool, **settings: Any) -> None:
     """Send at a steady rate to consumers that wait, and see how long messages are under way."""
-    load = _load("send", size=size, **common)
+    load = _load("send", **settings)
     try:
         # Makes the topic; a pull of one that is not there yet would be refused.
         bench_load.run(load._replace(seconds=0.1))
@@ -164,6 +156,7 @@ def _load(
     in_flight: int = 1,
     size: int = 1024,
     batch: int = 32,
+    topics: int = 1,
 ) -> Load:
     try:
         host = parse_address(broker, default_port=10911)
@@ -180,6 +173,7 @@ def _load(
         size,
         queues,
         batch,
+        topics,
     )
 
 

@@ -1,0 +1,136 @@
+"""`python -m bench.scale`: how fast a broker starts, what it weighs, and how it bears many topics.
+
+Of CometMQ alone; the load comes from `cometmq bench`. Throughput with many topics is compared with
+that of one topic by the server's CPU for a message, and by rate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from bench.broker import circumstances
+from bench.servers import Server, start_cometmq
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+STARTS: Final = 5
+QUEUES: Final = 8
+MEMORY_MESSAGES: Final = 5_000_000
+MEMORY_TOPICS: Final = 1_000
+MEMORY_BODY_SIZE: Final = 100
+END_TO_END_RATES: Final = (1_000, 10_000)
+
+
+def load(server: Server, *arguments: object) -> Any:
+    """Run `cometmq bench` against a server; gives its document, and the server's CPU beside it."""
+    before = server.cpu_us()
+    command = [sys.executable, "-m", "cometmq.admin", "bench", *map(str, arguments)]
+    shown = subprocess.run(
+        [*command, "--broker", f"127.0.0.1:{server.port}", "--json"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    document = json.loads(shown)
+    document["cpu_us"] = server.cpu_us() - before
+    return document
+
+
+def starts(folder: Path) -> None:
+    """Measure the time to the ready line, and the memory then."""
+    seconds: list[float] = []
+    memory: list[float] = []
+    for number in range(STARTS):
+        server, took = start_cometmq(folder / f"start{number}", "sync")
+        seconds.append(took)
+        memory.append(server.anonymous_mib())
+        server.stop()
+    print(f"| ready line after exec | {statistics.median(seconds):.2f} s | 0.6 s |")
+    print(f"| anonymous memory, idle | {statistics.median(memory):.0f} MiB | 60 MiB |")
+
+
+def memory(folder: Path) -> None:
+    """Measure the memory after many messages on many topics."""
+    server, _ = start_cometmq(folder / "memory", "async")
+    try:
+        sent = 0
+        while sent < MEMORY_MESSAGES:
+            how = ("--topics", MEMORY_TOPICS, "--queues", QUEUES, "--size", MEMORY_BODY_SIZE)
+            sent += load(server, "batch", *how, "--in-flight", 2, "--seconds", 10)["messages"]
+        now = server.anonymous_mib()
+    finally:
+        server.stop()
+    print(f"| … after {sent:,} messages on {MEMORY_TOPICS:,} topics | {now:.0f} MiB | 150 MiB |")
+
+
+def topics(folder: Path) -> None:
+    """Measure sends to one, a thousand and ten thousand topics of 8 queues."""
+    server, _ = start_cometmq(folder / "topics", "async")
+    try:
+        rates: dict[int, float] = {}
+        for count in (1, 1_000, 10_000):
+            how = ("--topics", count, "--queues", QUEUES, "--topic", f"Many{count}x")
+            load(server, "send", *how, "--seconds", 2 + count / 1000)  # Makes topics and queues.
+            runs = [load(server, "send", *how, "--seconds", 5) for _ in range(3)]
+            rates[count] = statistics.median(run["messages_per_second"] for run in runs)
+            cpu_us = statistics.median(run["cpu_us"] / run["messages"] for run in runs)
+            part = rates[count] / rates[1]
+            print(
+                f"| sends to {count:,} topics x {QUEUES} queues"
+                f" | {rates[count]:,.0f} msg/s, {cpu_us:.2f} µs of CPU each, {part:.0%} of one's"
+                " | 90 % |"
+            )
+    finally:
+        server.stop()
+
+
+def end_to_end(folder: Path) -> None:
+    """Measure how long a message is under way to a consumer that waits."""
+    server, _ = start_cometmq(folder / "e2e", "async")
+    try:
+        for rate in END_TO_END_RATES:
+            load(server, "e2e", "--rate", rate, "--seconds", 2)
+            passed = load(server, "e2e", "--rate", rate, "--seconds", 10)
+            accepted, received = passed["accepted_us"], passed["received_us"]
+            print(
+                f"| end to end at {rate:,} msg/s, client included"
+                f" | send to its answer p50 {accepted['p50']:.0f}, p99 {accepted['p99']:.0f} µs;"
+                f" to the consumer p50 {received['p50']:.0f}, p99 {received['p99']:.0f} µs"
+                " | p50 150 µs, p99 1 ms |"
+            )
+    finally:
+        server.stop()
+
+
+PARTS: Final[dict[str, Callable[[Path], None]]] = {
+    "start": starts,
+    "e2e": end_to_end,
+    "topics": topics,
+    "memory": memory,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure the parts that were asked for, and print the table of docs/performance.md."""
+    parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
+    parser.add_argument("part", nargs="*", default=list(PARTS), help=f"of {', '.join(PARTS)}")
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.part if name not in PARTS]:
+        parser.error(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}")
+    print("| what | measured | wanted |\n|---|---|---|")
+    for name in options.part:
+        with tempfile.TemporaryDirectory(prefix="cometmq-bench-", dir=".") as folder:
+            PARTS[name](Path(folder).absolute())
+    print(f"\n{circumstances('python -m bench.scale')}")
+
+
+if __name__ == "__main__":
+    main()
