@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cometmq.store.reading import Fetched, Filter, QueueReader
 
 _HEAD: Final = struct.Struct(">i24xq")  # Total size and physical offset, see `proto.record`.
+_unpack_head: Final = _HEAD.unpack_from
 _I32_SIGN: Final = 1 << 31
 
 
@@ -151,3 +152,20 @@ def merged(records: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             runs.append((physical_offset, size))
     return runs
+
+
+def picked(piece: Buffer, start: int, offsets: Sequence[int], sizes: Sequence[int]) -> bytes | None:
+    """Join the records that stand at these offsets in a piece of the log that begins at `start`.
+
+    None when one lies outside of the piece, `CorruptionError` when one is not there.
+    """
+    parts: list[Buffer] = []
+    room = len(piece)
+    for physical_offset, size in zip(offsets, sizes, strict=True):
+        at = physical_offset - start
+        if not 0 <= at <= room - size or size < _HEAD.size:
+            return None
+        if _unpack_head(piece, at) != (size, physical_offset):
+            check_head(piece, physical_offset, size, at)
+        parts.append(piece[at : at + size])
+    return b"".join(parts)
