@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.filesystem import Buffer
 
-SPAN_MAX: Final = 4
+SPAN_MAX: Final = 8
 """How many times what is wanted is read to get it in one go, where reading is copying."""
 
 Fetched: TypeAlias = "Sequence[tuple[Cold, bytes]]"
