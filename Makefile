@@ -116,7 +116,13 @@ spark: install-spark ## Test the Spark pipeline.
 	$(BIN)/pytest -q -m spark
 
 .PHONY: bench
-bench: install ## Measure the quick parts of docs/performance.md; says how to run the long ones.
+bench: install ## Measure the broker beside Apache's (15 minutes, Java 17), and write docs/performance.md.
+	$(BIN)/python -m bench path
+	$(BIN)/python -m bench.broker --write
+	$(BIN)/python -m bench.scale --write
+
+.PHONY: bench-quick
+bench-quick: install ## Measure the quick parts of docs/performance.md; says how to run the long ones.
 	$(BIN)/python -m bench
 
 .PHONY: dist

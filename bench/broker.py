@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "performance.md"
-BEGIN, END = "<!-- begin: python -m bench.broker -->", "<!-- end: python -m bench.broker -->"
 PULLED_SECONDS: Final = 3.0
 P99_WANTED: Final = 0.5
 
@@ -215,14 +214,15 @@ def circumstances(command: str) -> str:
     )
 
 
-def write(text: str) -> None:
-    """Put the figures into the page, between their marks."""
+def write(part: str, text: str) -> None:
+    """Put the figures of a part into the page, between its marks."""
+    begin, end = (f"<!-- {mark}: python -m {part} -->" for mark in ("begin", "end"))
     page = PAGE.read_text()
-    before, _, rest = page.partition(BEGIN)
-    _, found, after = rest.partition(END)
+    before, _, rest = page.partition(begin)
+    _, found, after = rest.partition(end)
     if not found:
-        raise SystemExit(f"{PAGE} has no {BEGIN} ... {END}")
-    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+        raise SystemExit(f"{PAGE} has no {begin} ... {end}")
+    PAGE.write_text(f"{before}{begin}\n{text}\n{end}{after}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -243,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     text = f"{circumstances(command.strip())}\n\n{table(found)}"
     print(text)
     if options.write:
-        write(text)
+        write("bench.broker", text)
 
 
 if __name__ == "__main__":

@@ -15,11 +15,11 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from bench.broker import circumstances
+from bench.broker import circumstances, write
 from bench.servers import Server, start_cometmq
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 STARTS: Final = 5
 QUEUES: Final = 8
@@ -33,18 +33,20 @@ def load(server: Server, *arguments: object) -> Any:
     """Run `cometmq bench` against a server; gives its document, and the server's CPU beside it."""
     before = server.cpu_us()
     command = [sys.executable, "-m", "cometmq.admin", "bench", *map(str, arguments)]
-    shown = subprocess.run(
+    ended = subprocess.run(
         [*command, "--broker", f"127.0.0.1:{server.port}", "--json"],
-        check=True,
+        check=False,
         capture_output=True,
         text=True,
-    ).stdout
-    document = json.loads(shown)
+    )
+    if ended.returncode:
+        raise RuntimeError(f"{' '.join(command[3:])}: {ended.stderr}")
+    document = json.loads(ended.stdout)
     document["cpu_us"] = server.cpu_us() - before
     return document
 
 
-def starts(folder: Path) -> None:
+def starts(folder: Path) -> Iterator[str]:
     """Measure the time to the ready line, and the memory then."""
     seconds: list[float] = []
     memory: list[float] = []
@@ -53,11 +55,11 @@ def starts(folder: Path) -> None:
         seconds.append(took)
         memory.append(server.anonymous_mib())
         server.stop()
-    print(f"| ready line after exec | {statistics.median(seconds):.2f} s | 0.6 s |")
-    print(f"| anonymous memory, idle | {statistics.median(memory):.0f} MiB | 60 MiB |")
+    yield f"| ready line after exec | {statistics.median(seconds):.2f} s | 0.6 s |"
+    yield f"| anonymous memory, idle | {statistics.median(memory):.0f} MiB | 60 MiB |"
 
 
-def memory(folder: Path) -> None:
+def memory(folder: Path) -> Iterator[str]:
     """Measure the memory after many messages on many topics."""
     server, _ = start_cometmq(folder / "memory", "async")
     try:
@@ -68,22 +70,24 @@ def memory(folder: Path) -> None:
         now = server.anonymous_mib()
     finally:
         server.stop()
-    print(f"| … after {sent:,} messages on {MEMORY_TOPICS:,} topics | {now:.0f} MiB | 150 MiB |")
+    yield f"| … after {sent:,} messages on {MEMORY_TOPICS:,} topics | {now:.0f} MiB | 150 MiB |"
 
 
-def topics(folder: Path) -> None:
+def topics(folder: Path) -> Iterator[str]:
     """Measure sends to one, a thousand and ten thousand topics of 8 queues."""
     server, _ = start_cometmq(folder / "topics", "async")
     try:
         rates: dict[int, float] = {}
         for count in (1, 1_000, 10_000):
             how = ("--topics", count, "--queues", QUEUES, "--topic", f"Many{count}x")
-            load(server, "send", *how, "--seconds", 2 + count / 1000)  # Makes topics and queues.
+            sent = 0
+            while sent < 2 * count * QUEUES:  # Makes the topics, and the files of the queues.
+                sent += load(server, "send", *how, "--seconds", 5)["messages"]
             runs = [load(server, "send", *how, "--seconds", 5) for _ in range(3)]
             rates[count] = statistics.median(run["messages_per_second"] for run in runs)
             cpu_us = statistics.median(run["cpu_us"] / run["messages"] for run in runs)
             part = rates[count] / rates[1]
-            print(
+            yield (
                 f"| sends to {count:,} topics x {QUEUES} queues"
                 f" | {rates[count]:,.0f} msg/s, {cpu_us:.2f} µs of CPU each, {part:.0%} of one's"
                 " | 90 % |"
@@ -92,7 +96,7 @@ def topics(folder: Path) -> None:
         server.stop()
 
 
-def end_to_end(folder: Path) -> None:
+def end_to_end(folder: Path) -> Iterator[str]:
     """Measure how long a message is under way to a consumer that waits."""
     server, _ = start_cometmq(folder / "e2e", "async")
     try:
@@ -100,7 +104,7 @@ def end_to_end(folder: Path) -> None:
             load(server, "e2e", "--rate", rate, "--seconds", 2)
             passed = load(server, "e2e", "--rate", rate, "--seconds", 10)
             accepted, received = passed["accepted_us"], passed["received_us"]
-            print(
+            yield (
                 f"| end to end at {rate:,} msg/s, client included"
                 f" | send to its answer p50 {accepted['p50']:.0f}, p99 {accepted['p99']:.0f} µs;"
                 f" to the consumer p50 {received['p50']:.0f}, p99 {received['p99']:.0f} µs"
@@ -110,7 +114,7 @@ def end_to_end(folder: Path) -> None:
         server.stop()
 
 
-PARTS: Final[dict[str, Callable[[Path], None]]] = {
+PARTS: Final[dict[str, Callable[[Path], Iterator[str]]]] = {
     "start": starts,
     "e2e": end_to_end,
     "topics": topics,
@@ -122,14 +126,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure the parts that were asked for, and print the table of docs/performance.md."""
     parser = argparse.ArgumentParser(prog="python -m bench.scale", description=__doc__)
     parser.add_argument("part", nargs="*", default=list(PARTS), help=f"of {', '.join(PARTS)}")
+    parser.add_argument("--write", action="store_true", help="put the table into the page")
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.part if name not in PARTS]:
         parser.error(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}")
-    print("| what | measured | wanted |\n|---|---|---|")
+    lines = ["| what | measured | wanted |", "|---|---|---|"]
+    print("\n".join(lines))
     for name in options.part:
         with tempfile.TemporaryDirectory(prefix="cometmq-bench-", dir=".") as folder:
-            PARTS[name](Path(folder).absolute())
-    print(f"\n{circumstances('python -m bench.scale')}")
+            for line in PARTS[name](Path(folder).absolute()):
+                print(line, flush=True)
+                lines.append(line)
+    text = "\n".join(lines)
+    said = circumstances("python -m bench.scale")
+    print(f"\n{said}")
+    if options.write:
+        write("bench.scale", f"{said}\n\n{text}")
 
 
 if __name__ == "__main__":

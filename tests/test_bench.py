@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from bench import broker as broker_bench
 from bench.__main__ import LONG, QUICK, main, summary_of
+from bench.broker import Run
 
 FOLDER = Path(__file__).parent.parent / "bench"
 
@@ -58,3 +60,32 @@ def test_without_a_name_the_quick_parts_run_and_the_long_ones_are_told_of(
     assert "| JSON: the send's answer → bytes |" in shown
     assert "| record read in place |" in shown
     assert shown.endswith(f"python -m bench {' '.join(LONG)}\n")
+
+
+def test_the_table_beside_apache_has_the_medians_of_ratios_and_says_what_is_missed() -> None:
+    pairs = [
+        {"CometMQ": Run(ours, 10, 20, 5, 0), "Apache": Run(100, 40, 80, cpu_us, refused)}
+        for ours, cpu_us, refused in ((150, 10, 0), (250, 30, 3), (200, 20, 0))
+    ]
+    table = broker_bench.table({"send-64": broker_bench.medians_of(pairs)})
+    row = table.splitlines()[-1]
+    assert "100, 40 µs, 80 µs, 20.00 µs" in row
+    assert "200, 10 µs, 20 µs, 5.00 µs" in row
+    assert "rate 2.00 of 1.6; per core-second 4.00 of 2.4; p99 0.25 of 0.5" in row
+    slow = [{**pair, "CometMQ": Run(100, 10, 50, 5, 0)} for pair in pairs]
+    row = broker_bench.table({"send-64": broker_bench.medians_of(slow)}).splitlines()[-1]
+    assert "**rate 1.00 of 1.6: missed**" in row
+    assert "**p99 0.62 of 0.5: missed**" in row
+
+
+def test_figures_go_between_the_marks_of_their_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "page.md"
+    marks = "<!-- begin: python -m bench.x -->\n{}<!-- end: python -m bench.x -->\n"
+    page.write_text("before\n" + marks.format("old\n") + "after\n")
+    monkeypatch.setattr(broker_bench, "PAGE", page)
+    broker_bench.write("bench.x", "new")
+    assert page.read_text() == "before\n" + marks.format("new\n") + "after\n"
+    with pytest.raises(SystemExit, match=r"bench\.y"):
+        broker_bench.write("bench.y", "nowhere")

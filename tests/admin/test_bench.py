@@ -49,6 +49,13 @@ def test_what_was_sent_can_be_pulled(broker: Host, processes: int) -> None:
     assert pulled["messages"] > pulled["requests"] > 0
 
 
+def test_many_topics_have_their_number_behind_the_name(broker: Host) -> None:
+    sent = shown(broker, "send", "--topic", "Many", "--topics", "3", "--seconds", "0.3")
+    assert sent["messages"] > 0
+    pulled = shown(broker, "pull", "--topic", "Many2", "--seconds", "0.1")
+    assert pulled["messages"] > 0
+
+
 def test_a_batch_counts_as_its_messages(broker: Host) -> None:
     done = shown(broker, "batch", "--topic", "Batches", "--batch", "5", "--seconds", "0.2")
     assert done["messages"] == 5 * done["requests"] > 0

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cometmq.proto.command import Command
 
 PULLED_MAX: Final = 32
-DRAIN_SECONDS: Final = 1.0
+DRAIN_SECONDS: Final = 5.0
 PATIENCE_SECONDS: Final = 10.0
 
 

@@ -1,0 +1,215 @@
+"""`python -m bench.path`: what a send and a pull cost the broker's thread, with no socket.
+
+Frames go into connections whose transport drops what is written; all else is the real thing, the
+store on the disk too. Time is that of the thread, the least of many rounds, so that other programs
+on the machine disturb it little: this is what to compare before and after a change. The kernel's
+share of sockets, which is half of a lone send's cost, is not in it: `python -m bench.broker`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import tempfile
+import time
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from bench.measure import YARDSTICK
+from cometmq.admin.bench_frames import BatchForm, SendForm, pull_frame
+from cometmq.broker.broker import DAILY_BREAD, Broker
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.daemon import elapsed_ms, now_ms
+from cometmq.net import LoopPeer, Peers
+from cometmq.proto.host import Host
+from cometmq.store.config import Flush, StoreConfig
+from cometmq.store.filesystem import RealFileSystem
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Sequence
+
+ROUNDS: Final = 15
+MESSAGES: Final = 4096
+"""Of a round."""
+QUEUES: Final = 4
+BODY_SIZE: Final = 1024
+COUNT: Final = 32
+"""Messages of a batch, and of a pull."""
+SEGMENT_SIZE: Final = 1 << 28
+
+
+class _Transport:
+    """Takes what is written, and drops it."""
+
+    def get_extra_info(self, _name: str) -> tuple[str, int]:
+        return "127.0.0.1", 40_000
+
+    def write(self, data: object) -> None: ...
+
+    writelines = write
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+
+    def abort(self) -> None: ...
+
+    close = abort
+
+
+class Wired:
+    """A broker, its connections, and the turns of a loop by hand."""
+
+    def __init__(self, folder: str) -> None:
+        self._soon: list[Callable[[], None]] = []
+        store = StoreConfig(flush=Flush.ASYNC, segment_size=SEGMENT_SIZE)
+        config = BrokerConfig(store_path=f"{folder}/store", store=store)
+        self.broker = Broker(
+            config,
+            RealFileSystem(),
+            address=Host("127.0.0.1", config.listen_port),
+            call_soon_threadsafe=self._soon.append,
+            topic_changed=lambda _: None,
+            unsaved=lambda: None,
+            store_changed=lambda: None,
+            now_ms=now_ms,
+            elapsed_ms=elapsed_ms,
+        )
+        self._peers = Peers(self.broker, call_soon=self._soon.append, request_reader=DAILY_BREAD)
+
+    def connect(self, count: int) -> list[LoopPeer]:
+        """Open connections."""
+        peers = [LoopPeer(self._peers) for _ in range(count)]
+        for peer in peers:
+            peer.connection_made(cast("asyncio.Transport", _Transport()))
+        return peers
+
+    def turn(self) -> None:
+        """End the turn of the loop."""
+        for call in self._soon:
+            call()
+        self._soon.clear()
+
+    def save(self) -> None:
+        """Save what waits to be saved, so that sends to a new topic are answered."""
+        for table in self.broker.tables:
+            if table.is_changed:
+                version, snapshot = table.begin_save()
+                table.write(snapshot)
+                self.broker.saved(table, version)
+
+    def keep(self) -> None:
+        """Do the store's upkeep to its end."""
+        while self.broker.store.tick(now_ms()):
+            pass
+
+
+def least_us(once: Callable[[], int], after: Callable[[], None]) -> tuple[float, float]:
+    """Time what handles some messages and says how many: a message alone, and with upkeep."""
+    alone = together = float("inf")
+    for _ in range(ROUNDS):
+        done = 0
+        begun = time.thread_time_ns()
+        while done < MESSAGES:
+            done += once()
+        between = time.thread_time_ns()
+        after()
+        ended = time.thread_time_ns()
+        alone = min(alone, (between - begun) / done / 1000)
+        together = min(together, (ended - begun) / done / 1000)
+    return alone, together
+
+
+def sends(wired: Wired, connections: int, in_flight: int, *, batch: bool = False) -> Any:
+    """Measure sends: `connections` reads of `in_flight` requests in each turn."""
+    peers = wired.connect(connections)
+    form: list[SendForm] | list[BatchForm] = (
+        [BatchForm("Path", queue, QUEUES, BODY_SIZE, COUNT) for queue in range(QUEUES)]
+        if batch
+        else [SendForm("Path", queue, QUEUES, BODY_SIZE) for queue in range(QUEUES)]
+    )
+    frames = [form[number % QUEUES].frame(1_000_000 + number, 0, 0) for number in range(in_flight)]
+    read = b"".join(frames)
+    messages = connections * in_flight * form[0].count
+
+    def once() -> int:
+        for peer in peers:
+            peer.data_received(read)
+        wired.turn()
+        return messages
+
+    for _ in range(3):
+        once()
+        wired.save()
+    return least_us(once, wired.keep)
+
+
+def pulls(wired: Wired, topic: str) -> float:
+    """Measure pulls of 32, one a turn, of what was put last."""
+    peer = wired.connect(1)[0]
+    frames = [pull_frame(topic, 0, COUNT * number, COUNT, 1_000_000) for number in range(12)]
+
+    def once() -> int:
+        for frame in frames:
+            peer.data_received(frame)
+            wired.turn()
+        return len(frames) * COUNT
+
+    once()
+    wired.save()
+    return least_us(once, lambda: None)[0] * COUNT
+
+
+def fill(wired: Wired) -> None:
+    """Put into two topics: one whose queues take turns in the log, and one of a queue alone."""
+    peer = wired.connect(1)[0]
+    apart = [SendForm("Apart", queue, QUEUES, BODY_SIZE) for queue in range(QUEUES)]
+    alone = SendForm("Neighbours", 0, 1, BODY_SIZE)
+    for topic in ([alone], apart):
+        for number in range(12 * COUNT):
+            peer.data_received(b"".join([form.frame(1_000_000, number, 0) for form in topic]))
+            wired.turn()
+            wired.save()
+    wired.keep()
+
+
+def yardstick_us() -> float:
+    """Time one `json.loads` of a send's header, in the same moment."""
+
+    def once() -> int:
+        for _ in range(500):
+            json.loads(YARDSTICK)
+        return 500
+
+    return least_us(once, lambda: None)[0]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and print the table."""
+    argparse.ArgumentParser(prog="python -m bench.path", description=__doc__).parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="cometmq-bench-", dir=".") as folder:
+        wired = Wired(folder)
+        fill(wired)
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 50)
+        print("| what | µs | with the store's upkeep | times `json.loads` of a send header |")
+        print("|---|---|---|---|")
+        _row("a pull of 32 that stand one behind the other", pulls(wired, "Neighbours"), "")
+        _row("a pull of 32 between those of three other queues", pulls(wired, "Apart"), "")
+        for name, load, is_batch in (
+            ("a send, 8 connections x 32 a turn", (8, 32), False),
+            ("a send, 64 connections x 1 a turn", (64, 1), False),
+            ("a send, alone in its turn", (1, 1), False),
+            ("a message of a batch of 32, 8 x 4 a turn", (8, 4), True),
+        ):
+            alone, together = sends(wired, *load, batch=is_batch)
+            _row(name, alone, f"{together:.2f}")
+        wired.broker.close(now_ms())
+
+
+def _row(name: str, each_us: float, kept: str) -> None:
+    print(f"| {name} | {each_us:.2f} | {kept} | {each_us / yardstick_us():.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
