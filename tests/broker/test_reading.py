@@ -1,0 +1,138 @@
+"""Administrative requests for what is only on the disk: they wait for it, and nobody else does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.broker.captured import STORED_MS, fill
+from tests.broker.running import PATIENCE_SECONDS, config_of
+from tests.broker.wired import Wired
+from tests.crash.disk import SimulatedFileSystem
+
+from cometmq.proto.bodies import ConsumeStats, KVTable, TopicConfig, TopicStats
+from cometmq.proto.codes import RequestCode as Code
+from cometmq.proto.command import Command
+from cometmq.proto.commands import (
+    GetEarliestMsgStoretime,
+    GetEarliestMsgStoretimeResponse,
+    GetTopicStatsInfo,
+)
+from cometmq.proto.commands.consumer import ResetOffset
+from cometmq.proto.commands.group import GetConsumeStats
+from cometmq.proto.commands.send import ConsumerSendMsgBack
+from cometmq.store.commit_log import Cold
+
+
+@pytest.fixture
+def disk() -> SimulatedFileSystem:
+    return SimulatedFileSystem()
+
+
+@pytest.fixture
+def wired(tmp_path: Path, disk: SimulatedFileSystem) -> Iterator[Wired]:
+    config = config_of(tmp_path, listen_port=21911)
+    wired = Wired(replace(config, store=replace(config.store, hot_size=0)), disk)
+    wired.broker.state.topics.put(TopicConfig(topic_name="T"), 0)
+    wired.broker.state.groups.find_or_make("g", 0)
+    fill(wired, "T", 0, 10)
+    fill(wired, "T", 1, 3)
+    wired.broker.state.offsets.commit("g", "T", 0, 4)
+    wired.close()
+    wired = Wired(replace(config, store=replace(config.store, hot_size=0)), disk)
+    disk.is_cold = True
+    assert isinstance(wired.broker.store.find_record(0), Cold)
+    assert wired.broker.store.read("T", 0, 0, 1).cold
+    yield wired
+    disk.is_cold = False
+    wired.close()
+
+
+def ask_patiently(wired: Wired, request: Command) -> Command:
+    """Ask, and run what the reading threads hand to the loop; the answer comes later."""
+    peer = wired.connect()
+    wired.give(peer, wired.frame(peer, request))
+    wired.save()
+    answers = wired.answers(peer)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not answers and time.monotonic() < deadline:
+        wired.turn()
+        wired.save()
+        answers = wired.answers(peer)
+    (answer,) = answers
+    return answer
+
+
+def check_stats(answer: Command) -> None:
+    table = TopicStats.decode(answer.body).offset_table
+    times = {queue.queue_id: each.last_update_timestamp for queue, each in table.items()}
+    assert (times[0], times[1], times[2]) == (STORED_MS + 9_000, STORED_MS + 2_000, 0)
+
+
+def check_progress(answer: Command) -> None:
+    table = ConsumeStats.decode(answer.body).offset_table
+    assert {each.last_timestamp for each in table.values()} == {STORED_MS + 3_000, 0}
+
+
+def check_earliest(answer: Command) -> None:
+    assert answer.read(GetEarliestMsgStoretimeResponse).timestamp == STORED_MS
+
+
+def check_runtime(answer: Command) -> None:
+    assert KVTable.decode(answer.body).table["earliestMessageTimeStamp"] == str(STORED_MS)
+
+
+def check_reset(answer: Command) -> None:
+    assert b'"queueId":0,"topic":"T"}:3' in bytes(answer.body or b"")
+
+
+def check_empty(answer: Command) -> None:
+    assert answer.body is None
+
+
+REQUESTS: dict[str, tuple[Command, Callable[[Command], None]]] = {
+    "stats": (Command.request(Code.GET_TOPIC_STATS_INFO, GetTopicStatsInfo("T")), check_stats),
+    "progress": (Command.request(Code.GET_CONSUME_STATS, GetConsumeStats("g")), check_progress),
+    "earliest": (
+        Command.request(Code.GET_EARLIEST_MSG_STORETIME, GetEarliestMsgStoretime("T", 0)),
+        check_earliest,
+    ),
+    "runtime": (Command.request(Code.GET_BROKER_RUNTIME_INFO), check_runtime),
+    "reset": (
+        Command.request(
+            Code.INVOKE_BROKER_TO_RESET_OFFSET,
+            ResetOffset(topic="T", group="g", timestamp=STORED_MS + 2_500, is_force=True),
+        ),
+        check_reset,
+    ),
+    "sent back": (
+        Command.request(
+            Code.CONSUMER_SEND_MSG_BACK,
+            ConsumerSendMsgBack(offset=0, group="g", delay_level=1, origin_topic="T"),
+        ),
+        check_empty,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_what_is_cold_is_fetched_before_the_answer(wired: Wired, name: str) -> None:
+    request, check = REQUESTS[name]
+    answer = ask_patiently(wired, request)
+    assert answer.code == 0, answer.remark
+    check(answer)
+
+
+def test_what_is_sent_back_from_the_disk_is_put_without_another_request(wired: Wired) -> None:
+    ask_patiently(wired, REQUESTS["sent back"][0])
+    assert wired.broker.store.max_offset("SCHEDULE_TOPIC_XXXX", 0) == 1
+
+
+def test_a_disk_that_fails_the_read_is_told_of(wired: Wired, disk: SimulatedFileSystem) -> None:
+    disk.make_unreadable(f"{wired.broker.store.root}/commitlog/{0:020d}", 0, 1 << 20)
+    answer = ask_patiently(wired, REQUESTS["earliest"][0])
+    assert answer.code == 1
+    assert (answer.remark or "").startswith("a read failed: ")
