@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.broker.test_up import up
 
-from cometmq.admin.bench_frames import BatchForm, SendForm, body_of, pull_frame
+from cometmq.admin.bench_frames import BatchForm, PullForm, SendForm, body_of, pull_frame
 from cometmq.admin.program import program
 from cometmq.proto import decode_frame
 from cometmq.proto.batch import decode_batch
@@ -127,6 +127,8 @@ def test_each_message_of_a_batch_has_an_id_of_its_own() -> None:
 
 
 def test_a_pull_names_its_place() -> None:
-    header = decode_frame(pull_frame("T", 2, 40, 16, 1_000_000)).read(PullMessage)
+    form = PullForm("T", 2, 16)
+    assert form.frame(40, 1_000_000) == pull_frame("T", 2, 40, 16, 1_000_000)
+    header = decode_frame(form.frame(40, 1_000_000)).read(PullMessage)
     assert (header.queue_id, header.queue_offset, header.max_msg_nums) == (2, 40, 16)
     assert not header.may_suspend

@@ -16,6 +16,8 @@ from cometmq.proto.command import Command
 from cometmq.proto.commands.pull import PullMessage, PullSysFlag
 from cometmq.proto.commands.send import SendMessageV2
 from cometmq.proto.connection import Connection
+from cometmq.proto.frame import HEAD_SIZE, frame_head
+from cometmq.proto.header_json import JSON
 
 if TYPE_CHECKING:
     from cometmq.proto.header import Header
@@ -29,6 +31,7 @@ TIME_SIZE: Final = 19
 """Digits of a time in nanoseconds, with which each body begins."""
 
 _OPAQUE_MARK: Final = 1_234_567
+_OFFSET_MARK: Final = 9_876_543_210
 _MESSAGE_MARK: Final = "_MESSAGE_NO_"
 _TIME_MARK: Final = b"_NANOSECONDS_SENT__"
 assert len(_MESSAGE_MARK) == 12
@@ -103,6 +106,23 @@ def pull_frame(topic: str, queue_id: int, queue_offset: int, count: int, opaque:
     """Make a pull that does not wait."""
     header = pull_header(topic, queue_id, queue_offset, count, waits=False)
     return _frame(RequestCode.PULL_MESSAGE, header, None, opaque)
+
+
+class PullForm:
+    """Pulls from one queue that do not wait; their offsets make them of different lengths."""
+
+    def __init__(self, topic: str, queue_id: int, count: int) -> None:
+        form = pull_frame(topic, queue_id, _OFFSET_MARK, count, _OPAQUE_MARK)[HEAD_SIZE:]
+        form = form.replace(b"%", b"%%")
+        for mark in (b"%d" % _OFFSET_MARK, b"%d" % _OPAQUE_MARK):
+            assert form.count(mark) == 1, mark
+            form = form.replace(mark, b"%d")
+        self._form = form
+
+    def frame(self, queue_offset: int, opaque: int) -> bytes:
+        """Make one."""
+        header = self._form % (queue_offset, opaque)
+        return frame_head(JSON.serialize_type, len(header), 0) + header
 
 
 def _send_header(

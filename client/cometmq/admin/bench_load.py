@@ -18,7 +18,7 @@ from itertools import count
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from cometmq.admin.bench_frames import OPAQUE_MAX, OPAQUE_MIN, BatchForm, SendForm, pull_frame
+from cometmq.admin.bench_frames import OPAQUE_MAX, OPAQUE_MIN, BatchForm, PullForm, SendForm
 from cometmq.proto.capture import decode_frame
 from cometmq.proto.codes import ResponseCode
 
@@ -142,18 +142,16 @@ class _Pulls:
     in_flight = 1
 
     def __init__(self, load: Load, number: int) -> None:
-        self._load = load
-        self._queues = range(number, load.queues, load.connections)
+        queues = range(number, load.queues, load.connections)
+        self._forms = [PullForm(load.topic, queue, load.batch) for queue in queues]
         self._place = 0
         self._offset = 0
         self._empty = 0
 
     def request(self, opaque: int, now_ns: int) -> bytes | None:  # noqa: ARG002  # See _Work.
-        load = self._load
-        if self._empty >= len(self._queues):  # It may have none.
+        if self._empty >= len(self._forms):  # It may have none.
             return None
-        queue = self._queues[self._place]
-        return pull_frame(load.topic, queue, self._offset, load.batch, opaque)
+        return self._forms[self._place].frame(self._offset, opaque)
 
     def take(self, buffer: bytes, at: int, end: int) -> int:
         found = buffer.index(_NEXT, at, end) + len(_NEXT)
@@ -168,7 +166,7 @@ class _Pulls:
         elif answer.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED):
             self._empty += not self._offset
             self._offset = 0
-            self._place = (self._place + 1) % len(self._queues)
+            self._place = (self._place + 1) % len(self._forms)
         else:
             return answer.code
         return None
