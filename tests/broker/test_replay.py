@@ -40,7 +40,8 @@ RESET = {"11-26": 0, "11-27": 0, "11-39": 1, "15-7": 1}
 # Apache's text names a Java exception.
 OTHER_REMARKS = {"310-13", "310-15", "310-16", "10-3", "320-4", "11-45", "30-4", "30-5", "33-2",
                  "34-8", "38-4", "46-2", "46-3", "46-5"}  # fmt: skip
-TOPICS = {"T_norm": 2, "T_delay": 1, "T_order": 4, "T_trans": 1, "T_rr": 1, "T_bcq": 1, "T_sql": 1}
+TOPICS = {"T_norm": 2, "T_delay": 1, "T_order": 4, "T_trans": 1, "T_rr": 1, "T_bcq": 1, "T_sql": 1,
+          "T_pop": 1}  # fmt: skip
 EXCHANGES = [
     exchange
     for exchange, vector in ASKED.items()
@@ -95,8 +96,9 @@ def prepare(wired: Wired, vector: Vector, wanted: Vector) -> None:
         join(wired, vector, "*")
     if code in (10, 310, 320) and "queueOffset" in answer:
         fill_to(wired, vector, int(answer["queueOffset"]))
-    if code == RequestCode.GET_MAX_OFFSET and "offset" in answer:
-        fill(wired, fields["topic"], queue_id, int(answer["offset"]))
+    count = answer.get({RequestCode.GET_MAX_OFFSET: "offset", 200052: "restNum"}.get(code, ""))
+    if count is not None:
+        fill(wired, fields["topic"], queue_id, int(count))
     if code == RequestCode.QUERY_CONSUMER_OFFSET and "offset" in answer:
         fill(wired, fields["topic"], queue_id, 1)
     if code == RequestCode.VIEW_MESSAGE_BY_ID or vector.said["exchange"] in {"12-1", "12-4"}:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from cometmq.proto.command import Command
     from cometmq.proto.connection import Event
     from cometmq.store.filesystem import FileSystem
+
+
+PATIENCE_SECONDS: Final = 20
 
 
 class WiredPeer(Peer):
@@ -61,13 +65,14 @@ class Wired:
         self, config: BrokerConfig, filesystem: FileSystem | None = None, *, threads: bool = True
     ) -> None:
         self.soon: list[Callable[[], None]] = []
+        self._told = threading.Event()
         self.now_ms = 1_700_000_000_000
         self.changed: list[str] = []
         self.broker = Broker(
             config,
             RealFileSystem() if filesystem is None else filesystem,
             address=Host("127.0.0.1", config.listen_port),
-            call_soon_threadsafe=self.soon.append,
+            call_soon_threadsafe=self._soon_from_thread,
             topic_changed=self.changed.append,
             unsaved=lambda: None,
             store_changed=lambda: None,
@@ -79,6 +84,10 @@ class Wired:
         self.peers = Peers(self.broker, call_soon=self.soon.append, request_reader=DAILY_BREAD)
         self._ports = 0
         self.save()
+
+    def _soon_from_thread(self, function: Callable[[], None]) -> None:
+        self.soon.append(function)
+        self._told.set()
 
     def connect(self, *, vip: bool = False, from_port: int | None = None) -> WiredPeer:
         """Open a connection."""
@@ -127,6 +136,14 @@ class Wired:
     def answers(self, peer: WiredPeer) -> list[Command]:
         """Take the answers that the broker has sent."""
         return [event.response for event in self.events(peer) if isinstance(event, Answer)]
+
+    def answers_of_threads(self, peer: WiredPeer) -> list[Command]:
+        """Take the answers once there are any, while threads fetch what they are made of."""
+        while not peer.written:
+            assert self._told.wait(PATIENCE_SECONDS), "no thread has anything to tell"
+            self._told.clear()
+            self.turn()
+        return self.answers(peer)
 
     def frame(self, peer: WiredPeer, request: Command) -> bytes:
         """Encode a request with a number of its own."""

@@ -19,6 +19,7 @@ from cometmq.broker.handlers import (
     lock,
     offset,
     offset_admin,
+    peek,
     pull,
     query,
     queue_entries,
@@ -67,6 +68,7 @@ TABLE: Mapping[int, Row] = {
     Code.SEND_MESSAGE_V2: Row(send.send_message_v2),
     Code.SEND_BATCH_MESSAGE: Row(send.send_message_v2),
     Code.LITE_PULL_MESSAGE: Row(pull.pull_message, on_vip=False),
+    Code.PEEK_MESSAGE: Row(peek.peek_message, on_vip=False),
     # Offsets of queues and groups.
     Code.QUERY_CONSUMER_OFFSET: Row(offset.query_consumer_offset),
     Code.UPDATE_CONSUMER_OFFSET: Row(offset.update_consumer_offset),

@@ -1,0 +1,205 @@
+"""Peeking (200052): what a group would get next, without moving or hiding anything."""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import TYPE_CHECKING, Final
+
+from cometmq.broker.errors import RequestError
+from cometmq.broker.refusals import FAQ, no_topic
+from cometmq.broker.topic_names import pop_retry_topics
+from cometmq.broker.topics import READ
+from cometmq.net import LATER
+from cometmq.proto.codes import ResponseCode
+from cometmq.proto.commands.pop import PeekMessage, PopMessageResponse
+from cometmq.store.errors import CorruptionError
+from cometmq.store.reading import ReadStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cometmq.broker.cold_reads import Fetched
+    from cometmq.broker.session import Session, State
+    from cometmq.broker.topics import Topic
+    from cometmq.net import Later
+    from cometmq.proto.command import Command
+    from cometmq.store.filesystem import Buffer
+    from cometmq.store.reading import ReadResult
+
+log = logging.getLogger(__name__)
+
+_RETRIES_FIRST: Final = 5
+"""One peek in so many looks at the group's retries first, so that they are seen at all."""
+
+_ELSEWHERE: Final = frozenset({ReadStatus.OFFSET_TOO_SMALL, ReadStatus.OFFSET_OVERFLOW_BADLY})
+
+
+def peek_message(request: Command, session: Session) -> Command | Later:
+    """200052: messages of one queue or of all, from the group's offsets on."""
+    header = request.read(PeekMessage)
+    topic = session.state.topics.find(header.topic)
+    if topic is None:
+        raise no_topic(header.topic)
+    _check(header, topic, session)
+    return _Peek(request, header, topic, session).run()
+
+
+def _check(header: PeekMessage, topic: Topic, session: Session) -> None:
+    if not topic.config.perm & READ:
+        raise RequestError(
+            ResponseCode.NO_PERMISSION, f"the topic[{header.topic}] peeking message is forbidden"
+        )
+    if header.queue_id >= topic.read_queue_count:
+        raise RequestError(
+            ResponseCode.INVALID_PARAMETER,
+            f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}]"
+            f" topicConfig.readQueueNums:[{topic.read_queue_count}]"
+            f" consumer:[{session.peer.host}]",
+        )
+    state = session.state
+    group = state.groups.find_or_make(header.consumer_group, state.now_ms())
+    if group is None:
+        raise RequestError(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"subscription group [{header.consumer_group}] does not exist, {FAQ}",
+        )
+    if not group.consume_enable:
+        raise RequestError(
+            ResponseCode.NO_PERMISSION,
+            f"subscription group no permission, {header.consumer_group}",
+        )
+
+
+class _Peek:
+    """One peek past its checks: goes from queue to queue, also when one has to come from disk."""
+
+    __slots__ = (
+        "_count",
+        "_header",
+        "_places",
+        "_request",
+        "_rest",
+        "_session",
+        "_size",
+        "_slices",
+    )
+
+    def __init__(
+        self, request: Command, header: PeekMessage, topic: Topic, session: Session
+    ) -> None:
+        self._request = request
+        self._header = header
+        self._session = session
+        self._places = _places(header, topic, session.state)
+        self._slices: list[Buffer] = []
+        self._count = 0
+        self._size = 0
+        self._rest = 0
+
+    def run(self) -> Command | Later:
+        """Look at the queues that are left."""
+        for topic, queue_id in self._places:
+            offset = self._offset(topic, queue_id)
+            self._rest += max(0, self._session.state.store.max_offset(topic, queue_id) - offset)
+            result = self._read(topic, queue_id, offset, None)
+            if result is not None and result.cold:
+                self._fetch(topic, queue_id, offset, result, [])
+                return LATER
+            self._take(topic, result)
+        return self._answer()
+
+    def _offset(self, topic: str, queue_id: int) -> int:
+        """Where the group goes on, or where the queue begins if that is elsewhere."""
+        state = self._session.state
+        found = state.offsets.find(self._header.consumer_group, topic, queue_id)
+        return state.store.min_offset(topic, queue_id) if found is None else found
+
+    def _read(
+        self, topic: str, queue_id: int, offset: int, fetched: Fetched | None
+    ) -> ReadResult | None:
+        """Read from one queue; None when enough was found in others."""
+        state = self._session.state
+        limits = state.config.store
+        wanted = min(self._header.max_msg_nums, limits.read_count_max) - self._count
+        if wanted <= 0 or self._size >= limits.read_size_max:
+            return None
+        try:
+            result = state.store.read(topic, queue_id, offset, wanted, fetched=fetched)
+            if result.status in _ELSEWHERE:
+                return state.store.read(
+                    topic, queue_id, result.next_begin_offset, wanted, fetched=fetched
+                )
+        except CorruptionError as error:
+            log.error("a peek at %r from %s: %s", topic, self._session.peer.host, error)
+            raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        return result
+
+    def _take(self, topic: str, result: ReadResult | None) -> None:
+        if result is None or not result.record_count:
+            return
+        self._slices += result.slices
+        self._count += result.record_count
+        self._size += result.size
+        flow = self._session.state.traffic.got_flow(topic, self._header.consumer_group)
+        flow.take(result.record_count, result.size)
+
+    def _fetch(
+        self, topic: str, queue_id: int, offset: int, result: ReadResult, earlier: Fetched
+    ) -> None:
+        def fetched(found: Fetched) -> None:
+            response = self._go_on(topic, queue_id, offset, [*earlier, *found])
+            if response is not LATER:
+                self._session.peer.answer(self._request, response)
+
+        self._session.state.cold_reads.fetch(result.cold, fetched, self._failed)
+
+    def _go_on(self, topic: str, queue_id: int, offset: int, fetched: Fetched) -> Command | Later:
+        try:
+            result = self._read(topic, queue_id, offset, fetched)
+            if result is not None and result.cold:
+                self._fetch(topic, queue_id, offset, result, fetched)
+                return LATER
+            self._take(topic, result)
+            return self.run()
+        except RequestError as error:
+            return self._request.answer(error.code, error.fields, remark=error.remark)
+
+    def _failed(self, error: OSError) -> None:
+        log.error("a peek at %r: the disk failed a read: %s", self._header.topic, error)
+        response = self._request.answer(ResponseCode.SYSTEM_ERROR, remark=f"a read failed: {error}")
+        self._session.peer.answer(self._request, response)
+
+    def _answer(self) -> Command:
+        found = ReadStatus.FOUND if self._slices else ReadStatus.NO_MESSAGE_IN_QUEUE
+        return self._request.answer(
+            ResponseCode.SUCCESS if self._slices else ResponseCode.PULL_NOT_FOUND,
+            PopMessageResponse(0, 0, 0, self._rest),
+            remark=found.name,
+            parts=self._slices,
+        )
+
+
+def _places(header: PeekMessage, topic: Topic, state: State) -> Iterator[tuple[str, int]]:
+    """Give the queues to look at: each time from another on, so that none is always the last."""
+    chance = random.randrange(100)
+    retries = _retry_places(header, chance, state)
+    if chance % _RETRIES_FIRST == 0:
+        yield from retries
+    if header.queue_id >= 0:
+        yield header.topic, header.queue_id
+    else:
+        yield from _turned(header.topic, topic.read_queue_count, chance)
+    yield from retries
+
+
+def _retry_places(header: PeekMessage, chance: int, state: State) -> Iterator[tuple[str, int]]:
+    for name in pop_retry_topics(header.topic, header.consumer_group):
+        topic = state.topics.find(name)
+        if topic is not None:
+            yield from _turned(name, topic.read_queue_count, chance)
+
+
+def _turned(topic: str, queues: int, first: int) -> Iterator[tuple[str, int]]:
+    for number in range(queues):
+        yield topic, (first + number) % queues
