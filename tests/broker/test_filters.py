@@ -164,6 +164,8 @@ def test_the_limits_are_settings(tmp_path: Path) -> None:
     config = config_of(tmp_path, filter_expression_length_max=20, filter_depth_max=3)
     wired = Wired(config, SimulatedFileSystem())
     send(wired, "7")
+    answer = wired.ask(wired.connect(), pull_request("T", subscription="TagA || " * 3))
+    assert answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
     for expression, setting in [
         ("a = 1" + " " * 20, "filter_expression_length_max"),
         ("NOT NOT NOT a", "filter_depth_max"),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from cometmq.broker.acknowledgements import Acknowledgements
 from cometmq.broker.changes import Changes
 from cometmq.broker.cold_reads import ColdReads
-from cometmq.broker.consumers import Consumers, Producers
+from cometmq.broker.consumers import Consumers, Memberships, Producers
 from cometmq.broker.delays import Delays
 from cometmq.broker.dispatch import HANDLERS, VIP_HANDLERS, dispatch
 from cometmq.broker.groups import Groups
@@ -97,6 +97,7 @@ class Broker:
         topics.load(now_ms())
         groups.load(now_ms())
         offsets.load()
+        memberships = Memberships(config)
         self.long_polling = LongPolling(config.held_pulls_max)
         clocks = {"now_ms": now_ms, "elapsed_ms": elapsed_ms}
         self.acknowledgements = Acknowledgements(
@@ -111,8 +112,8 @@ class Broker:
             topics=topics,
             groups=groups,
             offsets=offsets,
-            consumers=Consumers(config.clients_max),
-            producers=Producers(config.clients_max),
+            consumers=Consumers(memberships),
+            producers=Producers(memberships),
             locks=Locks(config),
             acknowledgements=self.acknowledgements,
             delays=self.delays,

@@ -60,6 +60,8 @@ class BrokerConfig:
     """Subscription groups: beyond it none is created by itself."""
     clients_max: int = 100_000
     """Memberships of clients in producer and consumer groups."""
+    heartbeat_bytes_max: int = 256 << 20
+    """Bytes of the newest heartbeats, over all memberships: what they say is kept."""
     offsets_max: int = 2_000_000
     """Offsets of groups in queues."""
     locks_max: int = 200_000
@@ -87,7 +89,8 @@ class BrokerConfig:
     """Whether consumers may filter by properties, with SQL92 expressions; Apache's do not unless
     told, for what it costs their store. Here it costs nothing until one does."""
     filter_expression_length_max: int = 8_192
-    """Characters of such an expression: to read 8,192 takes 50 ms, to look at a message 0.4 ms."""
+    """Characters of an expression, by tag or by property: of SQL92, to read as many takes 50 ms and
+    to keep them 0.5 MB."""
     filter_depth_max: int = 100
     """Levels of such an expression: how deep it stands in the interpreter's stack."""
     client_timeout_ms: int = 120_000

@@ -6,9 +6,10 @@ it has been silent for too long. Time comes in as `now_ms`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from cometmq.broker.errors import LimitError
 from cometmq.net import Peer
 from cometmq.proto.bodies import SubscriptionData
 from cometmq.proto.bodies.enums import MessageModel
@@ -16,6 +17,7 @@ from cometmq.proto.bodies.enums import MessageModel
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from cometmq.broker.config import BrokerConfig
     from cometmq.broker.filter.errors import FilterError
     from cometmq.proto.bodies import ConsumerData
     from cometmq.store.reading import Filter
@@ -30,6 +32,8 @@ class Member:
     language: int
     version: int
     fingerprint: int = 0
+    size: int = 0
+    """Its part of the bytes of the heartbeat."""
 
 
 @dataclass(slots=True)
@@ -75,12 +79,36 @@ class ConsumerGroup:
         return changed
 
 
+class Memberships:
+    """How many memberships there are, and how large the heartbeats that made them."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._count = 0
+        self._size = 0
+
+    def put(self, old: Member | None, new: Member) -> None:
+        """Count one that is new, or new instead of an old one; `LimitError` beyond the limits."""
+        config = self._config
+        size = self._size + new.size - (0 if old is None else old.size)
+        if old is None and self._count >= config.clients_max:
+            raise LimitError("clients_max", config.clients_max, "memberships of clients")
+        if new.size and size > config.heartbeat_bytes_max:
+            raise LimitError("heartbeat_bytes_max", self._size, "bytes of heartbeats")
+        self._count += old is None
+        self._size = size
+
+    def remove(self, old: Member) -> None:
+        """Count one less."""
+        self._count -= 1
+        self._size -= old.size
+
+
 class Consumers:
     """The consumer groups that have members, by name."""
 
-    def __init__(self, members_max: int) -> None:
-        self._members_max = members_max
-        self._count = 0
+    def __init__(self, memberships: Memberships) -> None:
+        self._memberships = memberships
         self._groups: dict[str, ConsumerGroup] = {}
         self._of_peer: dict[Peer, set[str]] = {}
         self.find = self._groups.get
@@ -88,15 +116,19 @@ class Consumers:
     def beat(
         self, peer: Peer, data: ConsumerData, member: Member, *, without_subscriptions: bool
     ) -> bool:
-        """Take a heartbeat; whether the group's members should hear of a change."""
+        """Take a heartbeat; whether the group's members should hear of a change.
+
+        `LimitError` when there are too many.
+        """
         group = self._groups.get(data.group_name)
-        known = group is not None and peer in group.members
-        if not known and self._count >= self._members_max:
-            return False
+        old = None if group is None else group.members.get(peer)
+        known = old is not None
+        if without_subscriptions and old is not None:  # What the whole one said is still kept.
+            member = replace(member, size=max(old.size, member.size))
+        self._memberships.put(old, member)
         if group is None:
             group = self._groups[data.group_name] = ConsumerGroup(data.group_name)
         if not known:
-            self._count += 1
             self._of_peer.setdefault(peer, set()).add(group.name)
         group.members[peer] = member
         group.data = data
@@ -132,9 +164,10 @@ class Consumers:
     def leave(self, peer: Peer, name: str) -> ConsumerGroup | None:
         """Take a peer out of a group; returns the group where it was a member."""
         group = self._groups.get(name)
-        if group is None or group.members.pop(peer, None) is None:
+        member = None if group is None else group.members.pop(peer, None)
+        if group is None or member is None:
             return None
-        self._count -= 1
+        self._memberships.remove(member)
         names = self._of_peer[peer]
         names.discard(name)
         if not names:
@@ -161,9 +194,8 @@ class Consumers:
 class Producers:
     """The producer groups that have members: who can be asked about a transaction."""
 
-    def __init__(self, members_max: int) -> None:
-        self._members_max = members_max
-        self._count = 0
+    def __init__(self, memberships: Memberships) -> None:
+        self._memberships = memberships
         self._groups: dict[str, dict[Peer, Member]] = {}
         self._of_peer: dict[Peer, set[str]] = {}
 
@@ -176,27 +208,26 @@ class Producers:
         return self._groups.items()
 
     def beat(self, peer: Peer, group: str, member: Member) -> None:
-        """Take a heartbeat."""
+        """Take a heartbeat; `LimitError` when there are too many."""
         members = self._groups.get(group, {})
-        if peer not in members:
-            if self._count >= self._members_max:
-                return
-            self._count += 1
-            self._groups[group] = members
-            self._of_peer.setdefault(peer, set()).add(group)
+        self._memberships.put(members.get(peer), member)
         members[peer] = member
+        self._groups[group] = members
+        self._of_peer.setdefault(peer, set()).add(group)
 
     def leave(self, peer: Peer, group: str) -> None:
         """Take a peer out of a group, if it is in it."""
         members = self._groups.get(group)
-        if members is not None and members.pop(peer, None) is not None:
-            self._count -= 1
-            if not members:
-                del self._groups[group]
-            names = self._of_peer[peer]
-            names.discard(group)
-            if not names:
-                del self._of_peer[peer]
+        member = None if members is None else members.pop(peer, None)
+        if member is None:
+            return
+        self._memberships.remove(member)
+        if not members:
+            del self._groups[group]
+        names = self._of_peer[peer]
+        names.discard(group)
+        if not names:
+            del self._of_peer[peer]
 
     def leave_all(self, peer: Peer) -> None:
         """Take a peer that is gone out of its groups."""

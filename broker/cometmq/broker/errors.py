@@ -5,6 +5,7 @@
     BrokerError
     ├── ConfigError     theirs, the operator's: no such setting, or not with this value
     └── RequestError    theirs, the peer's: a request that is refused
+        └── LimitError  ... because it is one too many; it names the setting
 
 What the store refuses is a `PutRefusedError` or a `StoreFilesError`; what the network refuses, a
 `NetError`.
@@ -13,6 +14,8 @@ What the store refuses is a `PutRefusedError` or a `StoreFilesError`; what the n
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from cometmq.proto.codes import ResponseCode
 
 if TYPE_CHECKING:
     from cometmq.proto.header import Header
@@ -35,3 +38,11 @@ class RequestError(BrokerError):
         self.code = int(code)
         self.remark = remark
         self.fields = fields
+
+
+class LimitError(RequestError):
+    """A request for more than a setting allows; the remark names it, for who can change it."""
+
+    def __init__(self, setting: str, limit: int, what: str) -> None:
+        """Say which limit, and of what."""
+        super().__init__(ResponseCode.SYSTEM_ERROR, f"{setting}: there are {limit} {what} already")

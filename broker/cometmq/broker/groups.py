@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from cometmq.broker.errors import LimitError
 from cometmq.broker.saved_table import SavedTable
 from cometmq.broker.topic_names import group_problem
 from cometmq.proto.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
@@ -79,16 +80,19 @@ class Groups:
         return self._groups
 
     def find_or_make(self, name: str, now_ms: int) -> SubscriptionGroupConfig | None:
-        """Find a group, or make it where that is allowed; None otherwise."""
+        """Find a group, or make it where that is allowed; None otherwise.
+
+        `LimitError` beyond `groups_max`.
+        """
         group = self._groups.get(name)
         if group is not None:
             return group
         config = self._config
         is_allowed = config.auto_create_subscription_group or name.startswith(SYSTEM_PREFIX)
-        if not is_allowed or len(self._groups) >= config.groups_max:
+        if not is_allowed or group_problem(name) is not None:
             return None
-        if group_problem(name) is not None:
-            return None
+        if len(self._groups) >= config.groups_max:
+            raise LimitError("groups_max", config.groups_max, "subscription groups")
         return self.put(SubscriptionGroupConfig(group_name=name), now_ms)
 
     def put(self, group: SubscriptionGroupConfig, now_ms: int) -> SubscriptionGroupConfig:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from cometmq.broker.errors import LimitError
 from cometmq.broker.saved_table import SavedTable
 from cometmq.proto.bodies import DataVersion
 from cometmq.store.errors import StoreFormatError
@@ -74,7 +75,7 @@ class ConsumerOffsets:
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
         """Note where a group goes on; False, and nothing done, while a reset is pending.
 
-        Beyond `offsets_max` a new queue is not noted.
+        `LimitError` for a new queue beyond `offsets_max`.
         """
         if self.resets and (group, topic, queue_id) in self.resets:
             return False
@@ -82,7 +83,7 @@ class ConsumerOffsets:
         queues = self._offsets.get(key)
         if queues is None or queue_id not in queues:
             if self._count >= self._offsets_max:
-                return True
+                raise LimitError("offsets_max", self._offsets_max, "consumer offsets")
             if queues is None:
                 queues = self._add(group, topic, {})
             self._count += 1

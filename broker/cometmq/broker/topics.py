@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from cometmq.broker.errors import LimitError
 from cometmq.broker.saved_table import SavedTable
 from cometmq.broker.topic_names import (
     CLOSED_TOPICS,
@@ -195,12 +196,14 @@ class Topics:
     def make_like(
         self, template_name: str, name: str, queue_nums: int, *, is_unit: bool, now_ms: int
     ) -> Topic | None:
-        """Make the topic of a send after a template; None when the template allows none."""
+        """Make the topic of a send after a template; None when the template allows none.
+
+        `LimitError` beyond `topics_max`.
+        """
         template = self._topics.get(template_name)
-        if template is None or not template.config.perm & INHERIT:
+        if template is None or not template.config.perm & INHERIT or topic_problem(name):
             return None
-        if not self.has_room or topic_problem(name) is not None:
-            return None
+        self._check_room()
         like = template.config
         queues = max(0, min(queue_nums, like.write_queue_nums))
         config = TopicConfig(
@@ -222,17 +225,19 @@ class Topics:
         is_order: bool | None = None,
         topic_sys_flag: int = 0,
     ) -> Topic | None:
-        """Find or make the retry or dead-letter topic of a group; None when there is no room.
+        """Find or make the retry or dead-letter topic of a group; None when none may have its name.
 
-        `is_order` is set of one that is there, too, unless it is None.
+        `is_order` is set of one that is there, too, unless it is None. `LimitError` beyond
+        `topics_max`.
         """
         topic = self._topics.get(name)
         if topic is not None:
             if is_order is None or topic.config.order == is_order:
                 return topic
             return self.put(msgspec.structs.replace(topic.config, order=is_order), now_ms)
-        if not self.has_room or topic_problem(name) is not None:
+        if topic_problem(name) is not None:
             return None
+        self._check_room()
         config = msgspec.structs.replace(
             _topic(name, queue_nums), order=bool(is_order), topic_sys_flag=topic_sys_flag
         )
@@ -242,6 +247,10 @@ class Topics:
     def has_room(self) -> bool:
         """Whether one more can be made."""
         return len(self._topics) < self._config.topics_max
+
+    def _check_room(self) -> None:
+        if not self.has_room:
+            raise LimitError("topics_max", self._config.topics_max, "topics")
 
 
 def _topic(name: str, queues: int, perm: int = READ | WRITE) -> TopicConfig:

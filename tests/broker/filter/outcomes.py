@@ -53,7 +53,7 @@ LETTERS = {"True": "T", "False": "F", "None": "N"}
 def outcomes(expression: str, maps: Sequence[dict[str, str]]) -> str:
     """`!` where it is refused; or of each map T, F, N for unknown, E for values that do not fit."""
     try:
-        found = compile_sql(expression, length_max=1 << 20, depth_max=1 << 20)
+        found = compile_sql(expression, 1 << 20)
     except FilterSyntaxError:
         return "!"
     letters: list[str] = []

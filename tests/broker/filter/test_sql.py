@@ -16,13 +16,13 @@ from cometmq.proto.properties import encode_properties
 from cometmq.proto.record import encode_record
 
 
-def compiled(expression: str, length_max: int = 8192, depth_max: int = 100) -> SqlFilter:
-    return compile_sql(expression, length_max=length_max, depth_max=depth_max)
+def compiled(expression: str, depth_max: int = 100) -> SqlFilter:
+    return compile_sql(expression, depth_max)
 
 
-def refusal(expression: str, length_max: int = 8192, depth_max: int = 100) -> str:
+def refusal(expression: str, depth_max: int = 100) -> str:
     with pytest.raises(FilterSyntaxError) as refused:
-        compiled(expression, length_max, depth_max)
+        compiled(expression, depth_max)
     return str(refused.value)
 
 
@@ -57,11 +57,6 @@ def test_expressions_are_refused_and_find_what_apaches_classes_do() -> None:
 def test_a_refusal_says_what_is_wrong_and_where(expression: str, problem: str) -> None:
     assert problem in refusal(expression)
     assert problem in refusal(expression), "also when it is remembered"
-
-
-def test_an_expression_over_its_length_is_refused_by_the_setting() -> None:
-    compiled("a = 'xy'", length_max=8)
-    assert "filter_expression_length_max allows 7" in refusal("a = 'xy'", length_max=7)
 
 
 def test_an_expression_over_its_depth_is_refused_by_the_setting() -> None:

@@ -68,13 +68,8 @@ class SqlFilter:
             return False
 
 
-def compile_sql(expression: str, *, length_max: int, depth_max: int) -> SqlFilter:
+def compile_sql(expression: str, depth_max: int) -> SqlFilter:
     """Compile an expression; a `FilterSyntaxError` says what is wrong with it, and where."""
-    if len(expression) > length_max:
-        raise FilterSyntaxError(
-            f"the expression has {len(expression)} characters, filter_expression_length_max allows"
-            f" {length_max}"
-        )
     found = (_cached if len(expression) <= LENGTH_CACHED_MAX else _compiled)(expression)
     if isinstance(found, str):
         raise FilterSyntaxError(found)

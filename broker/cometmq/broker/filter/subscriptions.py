@@ -24,6 +24,12 @@ def filter_of(
     expression_type: str | None, expression: str | None, config: BrokerConfig
 ) -> Filter | None:
     """Compile a subscription; None takes everything. A `FilterError` says what is wrong with it."""
+    length_max = config.filter_expression_length_max
+    if expression is not None and len(expression) > length_max:
+        raise FilterSyntaxError(
+            f"the expression has {len(expression)} characters, filter_expression_length_max allows"
+            f" {length_max}"
+        )
     if is_tag_type(expression_type):
         return tag_filter(expression)
     if expression_type != "SQL92" or not config.enable_property_filter:
@@ -33,11 +39,7 @@ def filter_of(
     # lark takes a tenth of a second and 10 MiB, and few brokers need it.
     from cometmq.broker.filter.sql import compile_sql  # on first use
 
-    found = compile_sql(
-        expression,
-        length_max=config.filter_expression_length_max,
-        depth_max=config.filter_depth_max,
-    )
+    found = compile_sql(expression, config.filter_depth_max)
     # One read may hold up the loop for a millisecond or two, whatever it looks for.
     entries_max = max(_ENTRIES_MIN, _TERMS_MAX // max(found.terms, 4))
     return Filter(matches=found.matches, entries_max=entries_max)

@@ -38,12 +38,14 @@ def heart_beat(request: Command, session: Session) -> Command:
     # A short one of a stranger leaves nothing known: it is asked for again, until it is whole.
     is_lacking = data.without_sub and not known
     changed = fingerprint == 0 or is_lacking or (bool(known) and known != fingerprint)
+    memberships = len(data.consumer_data_set) + len(data.producer_data_set)
     member = Member(
         data.client_id,
         state.elapsed_ms(),
         request.language,
         request.version,
         0 if is_lacking else fingerprint,
+        len(request.body or b"") // max(memberships, 1),
     )
     for consumer in data.consumer_data_set:
         _consumer_beat(consumer, member, session, without_subscriptions=data.without_sub)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from cometmq.broker.errors import RequestError
 from cometmq.broker.filter.errors import FilterError, FilterTypeError
 from cometmq.broker.filter.subscriptions import filter_of, is_tag_type
@@ -13,6 +15,7 @@ from cometmq.broker.refusals import FAQ, no_topic
 from cometmq.broker.topics import READ
 from cometmq.net import LATER
 from cometmq.proto.codes import ResponseCode
+from cometmq.proto.command import Command
 from cometmq.proto.commands.pull import (
     ForbiddenType,
     PullMessage,
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
     from cometmq.broker.topics import Topic
     from cometmq.net import Later
     from cometmq.proto.bodies import SubscriptionData, SubscriptionGroupConfig
-    from cometmq.proto.command import Command
     from cometmq.store.reading import Filter, ReadResult
 
 log = logging.getLogger(__name__)
@@ -154,6 +156,7 @@ class _Pull:
         if timeout_ms <= 0:
             return False
         self._since_ns = 0
+        self._keep_little()
         return state.long_polling.hold(
             HeldPull(
                 self._session.peer,
@@ -164,6 +167,17 @@ class _Pull:
                 self.again,
             )
         )
+
+    def _keep_little(self) -> None:
+        """Let go what no answer needs: a peer may hold many requests, of 16 MiB each."""
+        request, header = self._request, self._header
+        self._request = Command(
+            request.code, None, request.flag, request.opaque, codec=request.codec
+        )
+        if header.subscription or header.lite_topic or header.proxy_forward_client_id:
+            self._header = replace(
+                header, subscription=None, lite_topic=None, proxy_forward_client_id=None
+            )
 
     def again(self, is_last: bool) -> Command | Later | None:
         """Look again; None while there is nothing and it is not the last time."""
