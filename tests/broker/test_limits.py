@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from cometmq.proto.commands import UnregisterClient, UpdateConsumerOffset
 
 
 @contextmanager
-def limited(folder: Path, **limits: int) -> Iterator[Wired]:
+def limited(folder: Path, **limits: int) -> Generator[Wired]:
     wired = Wired(config_of(folder, **limits), SimulatedFileSystem())
     yield wired
     wired.close()
