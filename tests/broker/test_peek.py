@@ -86,7 +86,7 @@ def test_an_offset_outside_the_queue_is_mended(wired: Wired) -> None:
 
 def test_messages_to_consume_again_are_seen(wired: Wired) -> None:
     send(wired, "T", 0)
-    retries = pop_retry_topics("T", "g")[0]
+    retries = pop_retry_topics("T", "g")[1]
     wired.broker.state.topics.put(
         TopicConfig(topic_name=retries, read_queue_nums=1, write_queue_nums=1), 0
     )

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncGenerator, Coroutine, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -35,17 +36,19 @@ def up(folder: Path, *options: str) -> Generator[tuple[subprocess.Popen[str], Ho
     """Run `cometmq up` on free ports, and kill it in the end if nothing else has."""
     command = [sys.executable, "-m", "cometmq.admin", "up", "--dir", str(folder)]
     ports = ["--broker-port", "0", "--nameserver-port", "0"]
-    process = subprocess.Popen(
-        [*command, *ports, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    try:
-        found = READY.fullmatch(process.stdout.readline())
-        assert found, process.communicate()
-        yield process, Host("127.0.0.1", int(found[2]))
-    finally:
-        process.kill()
-        process.communicate()
+    # A file, as a full pipe would hold up a process that logs.
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(
+            [*command, *ports, *options], stdout=subprocess.PIPE, stderr=log, text=True
+        )
+        assert process.stdout is not None
+        try:
+            found = READY.fullmatch(process.stdout.readline())
+            assert found, (log.seek(0), log.read())
+            yield process, Host("127.0.0.1", int(found[2]))
+        finally:
+            process.kill()
+            process.communicate()
 
 
 def play(scenario: Coroutine[Any, Any, T]) -> T:

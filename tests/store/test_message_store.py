@@ -399,6 +399,8 @@ def test_an_inner_batch_stays_one_record_of_a_batch_topic(opened: Opened) -> Non
         (BATCHES, inner, 0),
         (BATCHES, b"INNER_NUM\x010\x02", 0xC0),
         (BATCHES, b"INNER_NUM\x01x\x02", 0xC0),
+        (BATCHES, inner, 0xC4),
+        (BATCHES, b"", 0xC),
     ):
         with pytest.raises(MessageIllegalError):
             opened.put(topic=topic, properties=properties, sys_flag=sys_flag)

@@ -324,6 +324,8 @@ class Appender(Committer):
         flag: int,
     ) -> Appended:
         """Add one record of a batch topic: an inner batch, or a single message."""
+        if origin.sys_flag & _WITHOUT_ENTRY:
+            raise MessageIllegalError(f"{topic}: a batch topic takes no half of a transaction")
         known = self._topics[topic]
         number = find_property(properties, b"INNER_NUM")
         is_inner = bool(origin.sys_flag & _INNER_BATCH)
