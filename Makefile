@@ -98,9 +98,11 @@ fuzz: install ## Fuzz every decoder for a minute each (SECONDS_EACH=60).
 crash: install ## End the store at random 2,000 times and more, and make mistakes that must be noticed.
 	$(BIN)/python -m tests.crash --images 2500
 	$(BIN)/python -m tests.crash.kills
+	$(BIN)/python -m tests.crash.broker_kills
 
 .PHONY: crash-full
-crash-full: install ## The same for many seeds (SEEDS=a..b); says where to go on when stopped.
+crash-full: install ## 50 kills of a broker, then many seeds (SEEDS=a..b); says where to go on when stopped.
+	$(BIN)/python -m tests.crash.broker_kills --kills 50
 	$(BIN)/python -m tests.crash --seeds $(SEEDS)
 
 .PHONY: interop

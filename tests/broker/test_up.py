@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import re
 import signal
@@ -17,13 +16,11 @@ from typing import Any, TypeVar
 
 import pytest
 import uvloop
-from tests.broker.running import pull_request, send_request
+from tests.broker.running import send_request
 
-from cometmq.net import LATER, Later, LoopPeer, NetError, Peer, Peers, connect
+from cometmq.net import LATER, Later, LoopPeer, Peer, Peers, connect
 from cometmq.proto.command import Command
-from cometmq.proto.commands import SendMessageResponse
 from cometmq.proto.host import Host
-from cometmq.proto.message_list import MessageList
 
 READY = re.compile(r"cometmq ready nameserver=127\.0\.0\.1:(\d+) broker=127\.0\.0\.1:(\d+)\n")
 PATIENCE_SECONDS = 30
@@ -83,65 +80,6 @@ async def connected(address: Host) -> AsyncGenerator[LoopPeer]:
     finally:
         peer.drop("the test is done with it")
         await asker.is_closed.wait()
-
-
-async def send_until_the_end(
-    address: Host, acknowledged: dict[tuple[int, int], bytes], name: str, enough: asyncio.Event
-) -> None:
-    """Send one after the other until the connection breaks, noting what was acknowledged."""
-    async with connected(address) as peer:
-        for number in itertools.count():
-            body = f"{name}-{number}".encode()
-            request = send_request("T", body, queue_id=number % QUEUES)
-            try:
-                response = await peer.call(request, timeout_ms=PATIENCE_SECONDS * 1000)
-            except NetError:
-                return
-            assert response.code == 0, response.remark
-            said = response.read(SendMessageResponse)
-            acknowledged[said.queue_id, said.queue_offset] = body
-            if number == 100:
-                enough.set()
-
-
-async def read_all(address: Host) -> dict[tuple[int, int], bytes]:
-    found: dict[tuple[int, int], bytes] = {}
-    async with connected(address) as peer:
-        for queue_id in range(QUEUES):
-            offset = 0
-            while True:
-                request = pull_request("T", offset, queue_id=queue_id)
-                response = await peer.call(request, timeout_ms=PATIENCE_SECONDS * 1000)
-                if response.code != 0:
-                    break
-                for message in MessageList(bytes(response.body or b"")):
-                    assert message.queue_offset == offset
-                    found[queue_id, offset] = message.body
-                    offset += 1
-    return found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("flush", ["sync", "async"])
-def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path: Path, flush: str) -> None:
-    acknowledged: dict[tuple[int, int], bytes] = {}
-
-    async def load(process: subprocess.Popen[str], address: Host, life: int) -> None:
-        enough = asyncio.Event()
-        async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as tasks:
-            for sender in range(8):
-                name = f"{life}-{sender}"
-                tasks.create_task(send_until_the_end(address, acknowledged, name, enough))
-            await enough.wait()
-            process.send_signal(signal.SIGKILL)
-
-    for life in range(3):
-        with up(tmp_path, "--flush", flush) as (process, address):
-            play(load(process, address, life))
-    with up(tmp_path, "--flush", flush) as (_, address):
-        found = play(read_all(address))
-    assert len(acknowledged) > 300
-    assert {place: found.get(place) for place in acknowledged} == acknowledged
 
 
 @pytest.mark.slow
