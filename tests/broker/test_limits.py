@@ -13,6 +13,7 @@ from tests.broker.running import config_of, pull_request, send_request
 from tests.broker.wired import Wired
 from tests.crash.disk import SimulatedFileSystem
 
+from cometmq.broker.groups import OWN_GROUPS
 from cometmq.proto.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from cometmq.proto.codes import RequestCode
 from cometmq.proto.command import Command
@@ -60,7 +61,7 @@ def test_no_topic_is_made_beyond_the_limit(tmp_path: Path) -> None:
 
 
 def test_no_group_is_made_beyond_the_limit(tmp_path: Path) -> None:
-    with limited(tmp_path, groups_max=2) as wired:
+    with limited(tmp_path, groups_max=len(OWN_GROUPS) + 2) as wired:
         peer = wired.connect()
         assert wired.ask(peer, send_request("T", b"x")).code == 0
         assert wired.ask(peer, heartbeat("a", "b")).code == 0
