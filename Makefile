@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 SECONDS_EACH ?= 60
 SEEDS ?= 0..20000
-INTEROP_SHORT := tests/interop/test_store_clean.py tests/interop/test_store_killed.py
+INTEROP_LONG := tests/interop/test_store_extensions.py tests/interop/test_store_files.py
 
 # A clear word before a long traceback: the interpreter is the one thing that make cannot install.
 define PYTHON_CHECK
@@ -70,7 +70,7 @@ test: install ## Run the fast tests.
 
 .PHONY: test-slow
 test-slow: install ## Run the tests that take longer: wheels per extra, long properties.
-	$(BIN)/pytest -q -m slow -rs --durations=10 --ignore-glob='tests/interop/test_store_*'
+	$(BIN)/pytest -q -m slow -rs --durations=10 --ignore=tests/interop
 
 .PHONY: test-pythons
 test-pythons: install ## Run the fast tests on the other Pythons, 3.11 to 3.13, that are installed here.
@@ -106,8 +106,16 @@ crash-full: install ## 50 kills of a broker, then many seeds (SEEDS=a..b); says 
 	$(BIN)/python -m tests.crash --seeds $(SEEDS)
 
 .PHONY: interop
-interop: install ## Pass a store to a live Apache RocketMQ and back; needs Java 17 and Maven (3 minutes).
-	$(BIN)/pytest -q -rs --durations=10 $(INTEROP_SHORT)
+interop: install ## The official Java and Go clients and mqadmin, and a store passed to a live Apache RocketMQ and back; needs Java 17, Maven and Go.
+	$(BIN)/pytest -q -rs --durations=10 tests/interop $(INTEROP_LONG:%=--ignore=%)
+
+.PHONY: interop-clients
+interop-clients: install ## Of these, only the official clients and mqadmin, against ours.
+	$(BIN)/pytest -q -rs --durations=10 tests/interop/test_clients.py tests/interop/test_mqadmin.py
+
+.PHONY: interop-apache
+interop-apache: install ## The same programs against a live Apache RocketMQ: proves the programs themselves.
+	COMETMQ_INTEROP=apache $(BIN)/pytest -q -rs --durations=10 tests/interop/test_clients.py tests/interop/test_mqadmin.py
 
 .PHONY: interop-full
 interop-full: install ## All that is tested against Apache's own programs and classes.

@@ -70,7 +70,7 @@ class ApacheBroker:
     """One broker on `folder`/store, with a name server of its own; leaves no process behind."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str], release: str = "5.5.0") -> None:
-        self.port, self._name_server_port = free_ports()
+        self.port, self.name_server_port = free_ports()
         self._folder = folder
         self._settings = settings
         self._release = release
@@ -81,7 +81,7 @@ class ApacheBroker:
         required("java")
         required("mvn")
         command = ["bash", str(START), str(self._folder), str(self.port)]
-        command += [str(self._name_server_port), "ASYNC_FLUSH", HEAP]
+        command += [str(self.name_server_port), "ASYNC_FLUSH", HEAP]
         settings = "\n".join(f"{name}={value}" for name, value in self._settings.items())
         starter = subprocess.Popen(
             command,

@@ -21,14 +21,14 @@ def required(program: str) -> str:
     return found
 
 
-def class_path(release: str, folder: Path) -> str:
+def class_path(release: str, folder: Path, pom: Path = POM) -> str:
     output = folder / "class-path"
     subprocess.run(
         [
             required("mvn"),
             "--batch-mode",
             "--quiet",
-            f"--file={POM}",
+            f"--file={pom}",
             f"-Drocketmq.version={release}",
             f"-Dmdep.outputFile={output}",
             "dependency:build-classpath",

@@ -1,0 +1,69 @@
+"""The servers that a program written for RocketMQ talks to: ours, or Apache's to prove the program.
+
+With COMETMQ_INTEROP=apache in the environment (`make interop-apache`) they are Apache's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.interop.apache_broker import ApacheBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
+START_SECONDS = 60
+STOP_SECONDS = 60
+ON_APACHE = os.environ.get("COMETMQ_INTEROP") == "apache"
+REPEAT = "COMETMQ_INTEROP=apache " if ON_APACHE else ""
+
+
+class Target(NamedTuple):
+    """Where clients find them, as `host:port`."""
+
+    nameserver: str
+    broker: str
+
+
+@contextmanager
+def running_target(folder: Path) -> Generator[Target]:
+    if ON_APACHE:
+        with ApacheBroker(folder, {}) as apache:
+            yield Target(f"127.0.0.1:{apache.name_server_port}", f"127.0.0.1:{apache.port}")
+    else:
+        with running_up(folder) as target:
+            yield target
+
+
+@contextmanager
+def running_up(folder: Path) -> Generator[Target]:
+    """`cometmq up` on free ports; it must shut down cleanly and have logged no traceback."""
+    log = folder / "up.log"
+    command = [sys.executable, "-m", "cometmq.admin", "up", "--dir", str(folder / "data")]
+    command += ["--broker-port", "0", "--nameserver-port", "0"]
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
+    assert process.stdout is not None
+    try:
+        readable, _, _ = select.select([process.stdout], [], [], START_SECONDS)
+        line = process.stdout.readline() if readable else ""
+        assert line.startswith("cometmq ready "), f"not ready: {line!r}\n{log.read_text()}"
+        found = re.search(r"nameserver=(\S+) broker=(\S+)", line)
+        assert found is not None, line
+        yield Target(found[1], found[2])
+        process.send_signal(signal.SIGTERM)
+        status = process.wait(STOP_SECONDS)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    assert status == 0, log.read_text()
+    assert "Traceback" not in log.read_text(), log.read_text()

@@ -1,0 +1,102 @@
+"""The commands of Apache's `mqadmin` work, and print what they print of an Apache cluster."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from tests.interop.apache_java import ask, class_path
+from tests.interop.target import Target, running_target
+from tests.interop.test_clients import JAVA, RELEASE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.slow
+
+TOPIC = "MadeByMqadmin"
+GROUP = "GroupOfMqadmin"
+
+
+class Case(NamedTuple):
+    """A command, in which NS and BROKER stand for their addresses, and what it must print."""
+
+    command: str
+    wanted: str
+
+
+CASES = (
+    Case("clusterList -n NS", r"DefaultCluster +broker-a +0 +BROKER"),
+    Case(f"updateTopic -n NS -b BROKER -t {TOPIC} -r 3 -w 3", r"create topic to BROKER success"),
+    Case("topicList -n NS", rf"(?m)^{TOPIC}$"),
+    Case("topicList -n NS -c", rf"DefaultCluster +{TOPIC}"),
+    Case(f"topicRoute -n NS -t {TOPIC}", r'"writeQueueNums": ?3'),
+    Case(f"topicClusterList -n NS -t {TOPIC}", r"DefaultCluster"),
+    Case(f"topicStatus -n NS -t {TOPIC}", r"(?s)broker-a +0 +0 +0.*broker-a +2 +0 +0"),
+    Case(f"updateTopicPerm -n NS -b BROKER -t {TOPIC} -p 4", r"success"),
+    Case(f"updateTopicPerm -n NS -b BROKER -t {TOPIC} -p 6", r"success"),
+    Case(f"updateOrderConf -n NS -t {TOPIC} -m put -v broker-a:3", r"success"),
+    Case(f"updateOrderConf -n NS -t {TOPIC} -m get", r"broker-a:3"),
+    Case(f"updateOrderConf -n NS -t {TOPIC} -m delete", r"success"),
+    Case(f"sendMessage -n NS -t {TOPIC} -p hello -k thekey -c red -b broker-a -i 0", r"SEND_OK"),
+    Case(f"topicStatus -n NS -t {TOPIC}", r"broker-a +0 +0 +1 "),
+    Case(f"consumeMessage -n NS -t {TOPIC} -b broker-a -i 0 -o 0 -c 1", r"BODY: hello"),
+    Case(f"printMsg -n NS -t {TOPIC}", r"BODY: hello"),
+    Case(f"queryMsgByKey -n NS -t {TOPIC} -k thekey", r"(?m)^[0-9A-F]{32,} +0 +0"),
+    Case(f"queryMsgByOffset -n NS -t {TOPIC} -b broker-a -i 0 -o 0", r"Keys: +\[thekey\]"),
+    Case(
+        f"updateSubGroup -n NS -b BROKER -g {GROUP} -r 5",
+        r"create subscription group to BROKER success",
+    ),
+    Case(f"getConsumerConfig -n NS -g {GROUP}", r"retryMaxTimes += +5"),
+    Case("brokerStatus -n NS -b BROKER", r"(?s)brokerVersionDesc.*putMessageTimesTotal"),
+    Case("getBrokerConfig -n NS -b BROKER", r"brokerName +=  broker-a"),
+    Case("updateBrokerConfig -n NS -b BROKER -k noSuchKey -v 1", r"success"),
+    Case("getNamesrvConfig -n NS", r"listenPort"),
+    Case("updateKvConfig -n NS -s space -k key -v value", r"success"),
+    Case("deleteKvConfig -n NS -s space -k key", r"success"),
+    Case("wipeWritePerm -n NS -b broker-a", r"wipe write perm of broker\[broker-a\].*OK, [1-9]"),
+    Case("addWritePerm -n NS -b broker-a", r"add write perm of broker\[broker-a\].*OK, [1-9]"),
+    Case("brokerConsumeStats -n NS -b BROKER", r"#Diff|#Topic|Diff Total"),
+    Case("consumerProgress -n NS", r"#Group"),
+    Case("statsAll -n NS", rf"{TOPIC}"),
+    Case("cleanUnusedTopic -n NS -b BROKER", r"success"),
+    Case("cleanExpiredCQ -n NS -b BROKER", r"success"),
+    Case("deleteExpiredCommitLog -n NS -b BROKER", r"success"),
+    Case(
+        f"deleteSubGroup -n NS -b BROKER -g {GROUP}",
+        r"delete subscription group \[" + GROUP + r"\] from broker \[BROKER\] success",
+    ),
+    Case(
+        f"deleteTopic -n NS -c DefaultCluster -t {TOPIC}",
+        r"delete topic \[" + TOPIC + r"\] from NameServer success",
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    with running_target(tmp_path_factory.mktemp("servers")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory, target: Target) -> list[str]:
+    """What each of the commands printed, in their order."""
+    folder = tmp_path_factory.mktemp("java")
+    path = class_path(RELEASE, folder, JAVA / "pom.xml")
+    answers = ask(path, JAVA / "MqAdmin.java", [placed(case.command, target) for case in CASES])
+    return [base64.b64decode(answer).decode() for answer in answers]
+
+
+def placed(text: str, target: Target) -> str:
+    return text.replace("NS", target.nameserver).replace("BROKER", target.broker)
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[case.command for case in CASES])
+def test_a_command_of_mqadmin_works(number: int, printed: list[str], target: Target) -> None:
+    output = printed[number]
+    assert "Exception" not in output
+    assert re.search(placed(CASES[number].wanted, target), output)
