@@ -192,6 +192,9 @@ def test_what_a_command_shows_is_bounded_and_no_secret() -> None:
     assert len(repr(Command.request(30, fields, body=bytes(10_000)))) < 4000
     signed = Command.request(30, ASKED, extras={"AccessKey": "k", "Signature": "s3cret"})
     assert "AccessKey='k' Signature=…" in repr(signed)
+    forging = repr(Command.request(30, {"a\nERROR forged": "1", "\x1b[2J": "2"}))
+    assert "\n" not in forging
+    assert "\x1b" not in forging
     broken = JSON.decode(b'{"code":30,"extFields":[1]}', None, 9)
     assert "fields unreadable" in repr(broken)
     nested = MESSAGEPACK.decode(packed(30, 0, 7, 3, 513, None, [["x"] * 9999, "y" * 9999]), None, 9)

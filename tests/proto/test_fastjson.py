@@ -356,3 +356,19 @@ def with_text_keys(tree: Any) -> Any:
             return [with_text_keys(item) for item in tree]  # pyright: ignore[reportUnknownVariableType]  # Any tree.
         case _:
             return tree
+
+
+def test_objects_as_keys_have_hashes_that_no_sender_can_make_equal() -> None:
+    names = "abcdefghij"
+    keys = [
+        ObjectKey({name: -1 - (number >> at & 1) for at, name in enumerate(names)})
+        for number in range(1 << len(names))
+    ]
+    assert len({hash(key) for key in keys}) == len(keys)  # hash(-1) is hash(-2).
+
+
+def test_objects_as_keys_are_equal_as_their_members_are() -> None:
+    one = ObjectKey({"a": 1, "b": None})
+    for other in (ObjectKey({"b": None, "a": 1.0}), ObjectKey({"a": True, "b": None})):
+        assert (one, hash(one)) == (other, hash(other))
+    assert one != ObjectKey({"a": "1", "b": None})

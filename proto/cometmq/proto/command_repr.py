@@ -49,10 +49,15 @@ def _fields(command: Command) -> str:
     count = len(items) + len(texts)
     for name, text in list(texts.items())[: FIELDS_SHOWN_MAX - len(shown)]:
         value = "…" if name in _SECRET else _short(text)
-        shown.append(f"{name[:TEXT_SHOWN_MAX]}={value}")
+        # A peer chose the name, too: nothing that would look like another line of a log.
+        shown.append(f"{name if _is_plain(name) else _short(name)}={value}")
     if count > len(shown):
         shown.append(f"… {count} in all")
     return " ".join(shown)
+
+
+def _is_plain(name: str) -> bool:
+    return len(name) <= TEXT_SHOWN_MAX and name.isascii() and name.isidentifier()
 
 
 def _short(value: object) -> str:

@@ -49,6 +49,7 @@ __all__ = [
     "RECURSION_MAX",
     "SIZE_MAX",
     "ObjectKey",
+    "check_members",
     "check_size",
     "dumps",
     "escape_beyond_bmp",
@@ -86,8 +87,7 @@ def loads(
     if depth_max > RECURSION_MAX:
         raise ValueError(f"depth_max {depth_max} is over {RECURSION_MAX}: the parser recurses")
     text = bytes(check_size(data, size_max))
-    # Each member has a comma before it or a bracket: where these are few, so are members.
-    if text.count(b",") + text.count(b"{") + text.count(b"[") <= members_max:
+    if _members_at_most(text) <= members_max:
         try:
             value = msgspec.json.decode(text)
             if _depth_is_at_most(depth_max, text):
@@ -122,6 +122,22 @@ def check_size(data: Buffer | None, size_max: int = SIZE_MAX) -> Buffer:
     if size > size_max:
         raise BodyError(f"body has {size} bytes, the limit is {size_max}")
     return data
+
+
+def check_members(data: Buffer) -> bytes:
+    """Refuse a body that may have too many members for the memory that they would take.
+
+    A member of a typed body takes up to 32 bytes for each of its own.
+    """
+    text = bytes(data)
+    if (count := _members_at_most(text)) > MEMBERS_MAX:
+        raise BodyError(f"body has up to {count} members, the limit is {MEMBERS_MAX}")
+    return text
+
+
+def _members_at_most(text: bytes) -> int:
+    # Each member has a comma before it or a bracket: where these are few, so are members.
+    return text.count(b",") + text.count(b"{") + text.count(b"[")
 
 
 def _decoded(data: bytes) -> str:

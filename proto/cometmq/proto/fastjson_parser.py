@@ -31,7 +31,9 @@ class ObjectKey(Mapping[str, Any]):
 
     def __init__(self, members: Mapping[str, Any]) -> None:
         self._members = dict(members)
-        self._hash = hash(frozenset(self._members.items()))
+        # Of a text, because those hashes are seeded. Numbers have few hashes, that anybody knows,
+        # and a map of a thousand keys with one hash takes a million comparisons.
+        self._hash = hash("\n".join(sorted(map(_hashable, self._members.items()))))
 
     def __getitem__(self, name: str) -> Any:
         return self._members[name]
@@ -52,6 +54,14 @@ class ObjectKey(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"ObjectKey({self._members!r})"
+
+
+def _hashable(member: tuple[str, Any]) -> str:
+    """Return a text that is equal for equal members, of which 1, 1.0 and True are some."""
+    name, value = member
+    if isinstance(value, bool | float) and value == int(value):
+        value = int(value)
+    return f"{name}={value!r}"
 
 
 def _no_constant(name: str) -> Never:

@@ -3,6 +3,9 @@
 Not in the tables, since these bodies are no JSON: messages, settings (`decode_settings`),
 the timer check point (`TimerCheckPoint`), and those that need a look at the header first:
 `decode_registration` for 103 and `decode_reset_offsets` for 220 of an unknown form.
+
+Not modelled, since nothing here serves or asks for them: the set of replicas in sync (1001, 1008),
+the epochs of a log (1007), cold data (2003), users and access lists (3001 to 3010).
 """
 
 from __future__ import annotations

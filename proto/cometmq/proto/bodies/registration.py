@@ -22,8 +22,13 @@ from typing import TYPE_CHECKING, Any, Final, Never
 import msgspec
 
 from cometmq.proto.bodies.data_version import DataVersion
-from cometmq.proto.bodies.topics import TopicConfig, TopicConfigTable, TopicQueueMappingInfo
-from cometmq.proto.body import Body, preset
+from cometmq.proto.bodies.enums import TopicFilterType
+from cometmq.proto.bodies.topics import (
+    TopicConfig,
+    TopicConfigTable,
+    TopicQueueMappingInfo,
+)
+from cometmq.proto.body import BY_HAND_SIZE_MAX, Body, preset
 from cometmq.proto.errors import BodyError
 from cometmq.proto.fastjson import SIZE_MAX, dumps, loads
 
@@ -36,8 +41,23 @@ VERSION_WITH_WRAPPER: Final = 37
 VERSION_WITH_MAPPINGS: Final = 413
 """Brokers from 5.0.0 on compress attributes and mappings too."""
 
+TOPICS_MAX: Final = 100_000
+"""Topics of a compressed registration: as many as a broker makes by itself."""
+
+MAPPINGS_MAX: Final = 10_000
+"""Static topics of a compressed registration."""
+
 _I32 = struct.Struct(">i")
 assert _I32.size == 4
+_I32_END: Final = 1 << 31
+_DIGITS_MAX: Final = 11
+NAME_SHOWN_MAX: Final = 64
+"""Characters of a peer's text that an error repeats."""
+_ATTRIBUTES: Final = msgspec.json.Decoder(dict[str, str])
+_FILTER_TYPES: Final = {
+    word: kind for number, kind in enumerate(TopicFilterType) for word in (kind.value, str(number))
+}
+"""By name, and by ordinal."""
 
 
 class RegisterBrokerBody(Body):
@@ -52,9 +72,10 @@ def decode_registration(
 ) -> RegisterBrokerBody:
     """Read the body of 103 as the sender's version and the header field `compressed` say.
 
-    No body is an empty table. `size_max` bounds the inflated size. A body that only the parser by
-    hand takes (no broker writes such) costs 0.2 s a MB: who must not be held up by one, as a name
-    server is by 1.1 s for 6 MB, sets its limit on the body's size by that.
+    No body is an empty table. `size_max` bounds the inflated size, and `TOPICS_MAX` how many topics
+    a few compressed bytes may stand for: any takes less than a second. Who must not be held up for
+    as long as a body of `size_max` takes that is no compressed one, sets its limit by that of
+    `Body.decode`.
     """
     if data is None or len(data) == 0:
         return RegisterBrokerBody()
@@ -118,8 +139,12 @@ class _Inflated:
 
     def registration(self, mappings: bool) -> RegisterBrokerBody:
         data_version = DataVersion.decode(self._block("data version"))
-        topics = [self._topic(mappings) for _ in range(self._count("topics"))]
-        filter_servers = _strings(loads(self._block("filter servers")))
+        count = self._count("topics")
+        if count > TOPICS_MAX:
+            self._fail(f"{count} topics, the limit is {TOPICS_MAX}", self._at - _I32.size)
+        topics = [self._topic(mappings) for _ in range(count)]
+        servers = self._block("filter servers")
+        filter_servers = _strings(loads(servers, by_hand_size_max=BY_HAND_SIZE_MAX))
         infos = self._infos() if mappings else []
         return RegisterBrokerBody(
             filter_server_list=filter_servers,
@@ -132,16 +157,29 @@ class _Inflated:
 
     def _infos(self) -> list[TopicQueueMappingInfo]:
         count = self._count("queue mappings")
+        if count > MAPPINGS_MAX:
+            self._fail(f"{count} queue mappings, the limit is {MAPPINGS_MAX}", self._at - _I32.size)
         return [TopicQueueMappingInfo.decode(self._block("queue mapping")) for _ in range(count)]
 
     def _topic(self, attributes: bool) -> TopicConfig:
+        """Read one topic; words that are missing at the end have Apache's defaults."""
+        start = self._at
         name, *words = self._text("topic").split(" ", 5)
-        tree: dict[str, Any] = {"topicName": name}
-        keys = ("readQueueNums", "writeQueueNums", "perm", "topicFilterType")
-        tree |= dict(zip(keys, words, strict=False))
-        if attributes and len(words) > 4:
-            tree["attributes"] = loads(words[4].encode())
-        return TopicConfig.from_tree(tree)
+        if not name:
+            self._fail("a topic without a name", start)
+        known: dict[str, Any] = {}
+        try:
+            for key, word in zip(
+                ("read_queue_nums", "write_queue_nums", "perm"), words, strict=False
+            ):
+                known[key] = _i32(word)
+            if len(words) > 3:
+                known["topic_filter_type"] = _FILTER_TYPES[words[3]]
+            if attributes and len(words) > 4:
+                known["attributes"] = _ATTRIBUTES.decode(words[4])
+        except (KeyError, ValueError, msgspec.MsgspecError) as error:
+            self._fail(f"topic {name[:NAME_SHOWN_MAX]!r}: {error}", start)
+        return TopicConfig(topic_name=name, **known)
 
     def _text(self, what: str) -> str:
         start = self._at
@@ -175,6 +213,13 @@ class _Inflated:
 
     def _fail(self, problem: str, at: int) -> Never:
         raise BodyError(f"RegisterBrokerBody: {problem}, at byte {at} of the inflated stream")
+
+
+def _i32(word: str) -> int:
+    number = int(word) if len(word) <= _DIGITS_MAX else _I32_END
+    if not -_I32_END <= number < _I32_END:
+        raise ValueError(f"{word[:NAME_SHOWN_MAX]!r} is no 32-bit number")
+    return number
 
 
 def _strings(tree: Any) -> tuple[str, ...]:
