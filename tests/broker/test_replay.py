@@ -172,8 +172,8 @@ def replayed(wired: Wired, exchange: str) -> Command:
     return answer
 
 
-# Where in the log it lies, how far the index is, when, and what the broker makes up.
-PLACES = {"msgId", "indexLastUpdatePhyoffset", "indexLastUpdateTimestamp"}
+# Where in the log it lies, how far the index is, when, how often, and what the broker makes up.
+PLACES = {"version", "msgId", "indexLastUpdatePhyoffset", "indexLastUpdateTimestamp"}
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES)

@@ -19,8 +19,8 @@ from tests.broker.wired import Wired
 from cometmq.proto.codes import RequestCode
 from cometmq.proto.command import Command
 
-DATA_CODES = {10, 11, 12, 14, 15, 29, 30, 31, 33, 34, 35, 38, 46, 310, 320, 361, 200052}
-"""Sending, pulling, querying and heartbeats: test_replay has those."""
+DATA_CODES = {10, 11, 12, 14, 15, 25, 26, 29, 30, 31, 33, 34, 35, 38, 46, 310, 320, 361, 200052}
+"""Sending, pulling, querying, heartbeats and settings: test_replay has those."""
 
 OFFLINE = {"300-2"}
 """Captured when no consumer was online, or where it makes no difference."""

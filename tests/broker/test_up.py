@@ -22,7 +22,10 @@ from cometmq.net import LATER, Later, LoopPeer, Peer, Peers, connect
 from cometmq.proto.command import Command
 from cometmq.proto.host import Host
 
-READY = re.compile(r"cometmq ready nameserver=127\.0\.0\.1:(\d+) broker=127\.0\.0\.1:(\d+)\n")
+READY = re.compile(
+    r"cometmq ready nameserver=127\.0\.0\.1:(\d+) broker=127\.0\.0\.1:(\d+)"
+    r" metrics=(http://127\.0\.0\.1:\d+/metrics)\n"
+)
 PATIENCE_SECONDS = 30
 QUEUES = 4
 T = TypeVar("T")
@@ -32,7 +35,7 @@ T = TypeVar("T")
 def up(folder: Path, *options: str) -> Generator[tuple[subprocess.Popen[str], Host]]:
     """Run `cometmq up` on free ports, and kill it in the end if nothing else has."""
     command = [sys.executable, "-m", "cometmq.admin", "up", "--dir", str(folder)]
-    ports = ["--broker-port", "0", "--nameserver-port", "0"]
+    ports = ["--broker-port", "0", "--nameserver-port", "0", "--metrics-port", "0"]
     # A file, as a full pipe would hold up a process that logs.
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
@@ -40,8 +43,11 @@ def up(folder: Path, *options: str) -> Generator[tuple[subprocess.Popen[str], Ho
         )
         assert process.stdout is not None
         try:
-            found = READY.fullmatch(process.stdout.readline())
-            assert found, (log.seek(0), log.read())
+            found = READY.fullmatch(line := process.stdout.readline())
+            if not found:
+                process.kill()
+                process.wait()
+            assert found, (line, log.seek(0), log.read())
             yield process, Host("127.0.0.1", int(found[2]))
         finally:
             process.kill()

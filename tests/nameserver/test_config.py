@@ -35,9 +35,9 @@ def test_a_whole_namesrv_conf_of_apache_is_understood() -> None:
     text = (
         b"listenPort=9877\nbindAddress=10.0.0.1\nserverWorkerThreads=8\nkvConfigPath=/a/kv.json\n"
     )
-    config, warnings = configured(BASE, decode_settings(text))
+    config, warnings = configured(replace(BASE, insecure=True), decode_settings(text))
     assert config == replace(
-        BASE, listen_port=9877, bind_address="10.0.0.1", kv_config_path="/a/kv.json"
+        BASE, insecure=True, listen_port=9877, bind_address="10.0.0.1", kv_config_path="/a/kv.json"
     )
     assert warnings == ["serverWorkerThreads: a setting of Apache's that has no meaning here"]
 
@@ -104,7 +104,7 @@ def test_a_running_server_ignores_keys_that_nobody_knows_with_a_warning() -> Non
     config, warnings = reconfigured(BASE, {"enableTopicLst": "false", "serverWorkerThreads": "9"})
     assert config == BASE
     assert warnings == [
-        "'enableTopicLst': no such setting; did you mean enableTopicList?; ignored",
+        "enableTopicLst: no such setting; did you mean enableTopicList?; ignored",
         "serverWorkerThreads: a setting of Apache's that has no meaning here",
     ]
 
@@ -133,3 +133,9 @@ def test_the_operator_may_make_the_black_list_longer() -> None:
 def test_a_running_server_changes_all_or_nothing() -> None:
     with pytest.raises(ConfigError, match="waitSecondsForService"):
         reconfigured(BASE, {"enableTopicList": "false", "waitSecondsForService": "soon"})
+
+
+def test_an_address_that_others_reach_must_be_wanted() -> None:
+    with pytest.raises(ConfigError, match="--insecure"):
+        NameServerConfig(bind_address="0.0.0.0")
+    assert NameServerConfig(bind_address="0.0.0.0", insecure=True).insecure

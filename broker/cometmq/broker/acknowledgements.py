@@ -72,9 +72,9 @@ class Acknowledgements:
         self._long_polling = long_polling
         self._now_ms = now_ms
         self._elapsed_ms = elapsed_ms
-        self._config = config
+        self.config = config
+        """The settings in force: `Broker.configure` replaces them."""
         self._is_sync = config.store.flush is Flush.SYNC
-        self._timeout_ms = config.sync_flush_timeout_ms
         self._turn: list[Sent] = []
         self._hasty: list[tuple[Peer, Command, Command | bytes]] = []
         self._groups: deque[_Group] = deque()
@@ -161,7 +161,7 @@ class Acknowledgements:
         """Tell those that have waited too long that they are stored, and no more."""
         while self._late < len(self._groups):
             group = self._groups[self._late]
-            if elapsed_ms - group.since_ms < self._timeout_ms:
+            if elapsed_ms - group.since_ms < self.config.sync_flush_timeout_ms:
                 return
             self._late += 1
             for index, (peer, request, response, topic, queue_id) in enumerate(group.sends):
@@ -189,7 +189,7 @@ class Acknowledgements:
             if topic:
                 self._traffic.refused[request.code, int(error.code)] += 1
             if response is not None:
-                refusal = put_refusal(error, self._config)
+                refusal = put_refusal(error, self.config)
                 peer.answer(
                     request,
                     request.answer(refusal.code, refusal.fields, remark=refusal.remark),

@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from cometmq.broker.acknowledgements import Acknowledgements
 from cometmq.broker.changes import Changes
 from cometmq.broker.cold_reads import ColdReads
@@ -29,6 +31,7 @@ from cometmq.broker.recent_rates import RecentRates
 from cometmq.broker.session import Session, State
 from cometmq.broker.topics import Topics
 from cometmq.broker.traffic import Traffic
+from cometmq.proto.bodies import DataVersion
 from cometmq.proto.codes import RequestCode as Code
 from cometmq.proto.commands.pull import PullMessage
 from cometmq.proto.commands.send import SendMessage, SendMessageV2
@@ -108,6 +111,7 @@ class Broker:
         self.delays.load()
         self.state = State(
             config=config,
+            config_version=DataVersion(timestamp=now_ms()),
             store=self.store,
             topics=topics,
             groups=groups,
@@ -122,6 +126,7 @@ class Broker:
             sent_properties=SentProperties(),
             long_polling=self.long_polling,
             cold_reads=ColdReads(self.store, call_soon_threadsafe),
+            configure=self.configure,
             traffic=traffic,
             recent=RecentRates(traffic, now_ms=now_ms(), elapsed_ms=elapsed_ms()),
             unique_ids=UniqueIds(host[:-4], os.getpid(), now_ms() & 0x7FFFFFFF),
@@ -185,6 +190,19 @@ class Broker:
         state.recent.tick(state.now_ms(), elapsed_ms)
         for group in state.consumers.expire(before_ms):
             notify_members(group, state)
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Work with these settings from now on; only `CHANGEABLE` ones may differ."""
+        state = self.state
+        state.config = config
+        version = state.config_version
+        state.config_version = msgspec.structs.replace(
+            version, counter=version.counter + 1, timestamp=state.now_ms()
+        )
+        state.topics.config = config
+        state.groups.config = config
+        self.acknowledgements.config = config
+        self.store.configure(replace(config.store, store_host=state.store_host))
 
     def close(self, now_ms: int) -> bool:
         """Close the store; whether the next start finds a clean shutdown. Waits for the disk."""

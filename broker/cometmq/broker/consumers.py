@@ -199,6 +199,9 @@ class Producers:
         self._groups: dict[str, dict[Peer, Member]] = {}
         self._of_peer: dict[Peer, set[str]] = {}
 
+    def __len__(self) -> int:
+        return self._count
+
     def members(self, group: str) -> dict[Peer, Member]:
         """The members of a group."""
         return self._groups.get(group, {})

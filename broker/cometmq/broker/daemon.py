@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from cometmq.broker.cold_reads import Fetched
     from cometmq.broker.config import BrokerConfig
     from cometmq.broker.saved_table import SavedTable
+    from cometmq.net.exposition import Exposition, Source
 
 log = logging.getLogger(__name__)
 
@@ -82,10 +83,13 @@ def elapsed_ms() -> int:
 
 async def serve(
     config: BrokerConfig,
+    exposition: Exposition | None = None,
     *,
     task_status: trio.TaskStatus[Host] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a broker until cancelled; `task_status` gets its address once sends are accepted.
+
+    Its metrics are on the pages of `exposition`, whose life is the caller's.
 
     Raises a `NetError`, a `StoreFilesError` or an `OSError` when it cannot start, and a
     `StoreFailedError` when the disk fails it.
@@ -109,6 +113,8 @@ async def serve(
             nursery.start_soon(repeat_on_loop, daemon.deliver_delayed)
             nursery.start_soon(_every, SLOW_TICK_SECONDS, daemon.slow_tick)
             await daemon.start_registering(nursery)
+            if exposition is not None:
+                exposition.add(_metrics(daemon))
             task_status.started(daemon.address)
             try:
                 await trio.sleep_forever()
@@ -118,6 +124,12 @@ async def serve(
                     await daemon.drain()
     finally:
         daemon.close()
+
+
+def _metrics(daemon: Daemon) -> Source:
+    from cometmq.broker.metrics import BrokerMetrics  # With a library that not all have to load.
+
+    return BrokerMetrics(daemon)
 
 
 def _listen(config: BrokerConfig) -> list[socket.socket]:
@@ -182,7 +194,6 @@ class Daemon:
         )
         self._name_servers = self.registration.servers
         self.broker.told(self.registration.told_version)
-        self._config = config
         self._saving = trio.Lock()
         self._is_closed = False
         self._is_fetching = False
@@ -225,7 +236,7 @@ class Daemon:
     async def save_offsets(self, unsaved: Bell) -> None:
         """Save consumer offsets now and then."""
         while True:
-            await trio.sleep(self._config.save_interval_ms / 1000)
+            await trio.sleep(self.broker.state.config.save_interval_ms / 1000)
             self.broker.flush_offsets()
             unsaved.ring()
 
@@ -262,7 +273,7 @@ class Daemon:
         while True:
             if trio.current_time() >= renewal:
                 server.renew()
-                renewal = trio.current_time() + self._config.register_interval_ms / 1000
+                renewal = trio.current_time() + self.broker.state.config.register_interval_ms / 1000
             await on_loop(server.tell())
             told.ring()
             if server.has_failed:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from cometmq.broker.errors import RequestError
 from cometmq.broker.handlers import (
     client_admin,
+    config,
     connections,
     consume_stats,
     consumer,
@@ -117,6 +118,8 @@ TABLE: Mapping[int, Row] = {
     Code.GET_SUBSCRIPTIONGROUP_CONFIG: Row(group_admin.get_group_config),
     Code.UPDATE_AND_GET_GROUP_FORBIDDEN: Row(group_admin.update_and_get_group_forbidden),
     # The broker itself.
+    Code.UPDATE_BROKER_CONFIG: Row(config.update_broker_config),
+    Code.GET_BROKER_CONFIG: Row(config.get_broker_config),
     Code.GET_BROKER_RUNTIME_INFO: Row(runtime_info.get_broker_runtime_info),
     Code.CLEAN_EXPIRED_CONSUMEQUEUE: Row(upkeep.clean_expired_consume_queue),
     Code.VIEW_BROKER_STATS_DATA: Row(statistics.view_broker_stats_data),

@@ -3,9 +3,10 @@
 ::
 
     BrokerError
-    ├── ConfigError     theirs, the operator's: no such setting, or not with this value
-    └── RequestError    theirs, the peer's: a request that is refused
-        └── LimitError  ... because it is one too many; it names the setting
+    ├── ConfigError              theirs, the operator's: no such setting, or not with this value
+    │   └── SettingFixedError    it exists, but a running broker does not change it
+    └── RequestError             theirs, the peer's: a request that is refused
+        └── LimitError           ... because it is one too many; it names the setting
 
 What the store refuses is a `PutRefusedError` or a `StoreFilesError`; what the network refuses, a
 `NetError`.
@@ -27,6 +28,10 @@ class BrokerError(Exception):
 
 class ConfigError(BrokerError):
     """A setting that does not exist or cannot have this value; the text names it."""
+
+
+class SettingFixedError(ConfigError):
+    """A setting that is fixed while the broker runs."""
 
 
 class RequestError(BrokerError):

@@ -48,7 +48,8 @@ class Groups:
         folder = f"{config.store_path}/config"
         self.file = SavedTable(filesystem, folder, SUBSCRIPTION_GROUPS, on_change=on_unsaved)
         self.data_version = DataVersion()
-        self._config = config
+        self.config = config
+        """The settings in force: `Broker.configure` replaces them."""
         self._groups: dict[str, SubscriptionGroupConfig] = {}
         self._forbidden: dict[str, dict[str, int]] = {}
         self.find = self._groups.get
@@ -72,12 +73,12 @@ class Groups:
             if name not in self._groups:
                 self.put(SubscriptionGroupConfig(group_name=name), now_ms)
 
-    def __len__(self) -> int:
-        return len(self._groups)
-
     def configs(self) -> Mapping[str, SubscriptionGroupConfig]:
         """All configurations by name."""
         return self._groups
+
+    def __len__(self) -> int:
+        return len(self._groups)
 
     def find_or_make(self, name: str, now_ms: int) -> SubscriptionGroupConfig | None:
         """Find a group, or make it where that is allowed; None otherwise.
@@ -87,7 +88,7 @@ class Groups:
         group = self._groups.get(name)
         if group is not None:
             return group
-        config = self._config
+        config = self.config
         is_allowed = config.auto_create_subscription_group or name.startswith(SYSTEM_PREFIX)
         if not is_allowed or group_problem(name) is not None:
             return None

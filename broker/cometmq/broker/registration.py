@@ -163,6 +163,11 @@ class Registration:
         self._whole: tuple[DataVersion, bytes] | None = None
 
     @property
+    def registered_count(self) -> int:
+        """Servers that know of this broker."""
+        return sum(server.told_version >= 0 and not server.has_failed for server in self.servers)
+
+    @property
     def told_version(self) -> int:
         """The version of the table of topics that all servers know which are there."""
         there = (server.told_version for server in self.servers if not server.has_failed)

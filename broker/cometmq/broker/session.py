@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cometmq.broker.topics import Topics
     from cometmq.broker.traffic import Traffic
     from cometmq.net import Later, Peer
+    from cometmq.proto.bodies import DataVersion
     from cometmq.proto.command import Command
     from cometmq.proto.host import Host
     from cometmq.proto.message_id import UniqueIds
@@ -36,11 +37,14 @@ Handlers: TypeAlias = "Mapping[int, Callable[[Command, Session], Command | Later
 """What serves which request code."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class State:
-    """All that one broker holds."""
+    """All that one broker holds. Only `Broker.configure` replaces any of it."""
 
     config: BrokerConfig
+    """The settings in force."""
+    config_version: DataVersion
+    """Counts how often they were changed since the start."""
     store: MessageStore
     topics: Topics
     groups: Groups
@@ -55,6 +59,8 @@ class State:
     sent_properties: SentProperties
     long_polling: LongPolling
     cold_reads: ColdReads
+    configure: Callable[[BrokerConfig], None]
+    """Has the broker work with other settings."""
     traffic: Traffic
     recent: RecentRates
     unique_ids: UniqueIds

@@ -102,7 +102,8 @@ class Topics:
         folder = f"{config.store_path}/config"
         self.file = SavedTable(filesystem, folder, TOPICS, on_change=on_unsaved)
         self.data_version = DataVersion()
-        self._config = config
+        self.config = config
+        """The settings in force: `Broker.configure` replaces them."""
         self._traffic = traffic
         self._on_change = on_change
         self._topics: dict[str, Topic] = {}
@@ -131,7 +132,7 @@ class Topics:
         return name in self.system_names or name.startswith(SYSTEM_PREFIX)
 
     def _own(self) -> Iterator[TopicConfig]:
-        config = self._config
+        config = self.config
         cluster, name = config.cluster_name, config.broker_name
         yield _topic("SELF_TEST_TOPIC", 1)
         if config.auto_create_topic_enable:
@@ -201,6 +202,9 @@ class Topics:
         `LimitError` beyond `topics_max`.
         """
         template = self._topics.get(template_name)
+        # It may be there from a time when the setting was another.
+        if template_name == TEMPLATE and not self.config.auto_create_topic_enable:
+            return None
         if template is None or not template.config.perm & INHERIT or topic_problem(name):
             return None
         self._check_room()
@@ -246,11 +250,11 @@ class Topics:
     @property
     def has_room(self) -> bool:
         """Whether one more can be made."""
-        return len(self._topics) < self._config.topics_max
+        return len(self._topics) < self.config.topics_max
 
     def _check_room(self) -> None:
         if not self.has_room:
-            raise LimitError("topics_max", self._config.topics_max, "topics")
+            raise LimitError("topics_max", self.config.topics_max, "topics")
 
 
 def _topic(name: str, queues: int, perm: int = READ | WRITE) -> TopicConfig:

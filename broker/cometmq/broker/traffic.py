@@ -17,7 +17,7 @@ from collections import Counter
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from cometmq.store.durations import Durations
+from cometmq.proto.durations import Durations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

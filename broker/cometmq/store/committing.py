@@ -64,6 +64,11 @@ class Committer:
         return self._turn.end - self._turn.start
 
     @property
+    def refusal(self) -> PutRefusedError | None:
+        """Why all puts are refused; None while they are taken."""
+        return self._refusal
+
+    @property
     def end_offset(self) -> int:
         """The end of the log, what waits for its commit left out."""
         return self._log.end_offset

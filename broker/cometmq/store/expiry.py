@@ -54,7 +54,8 @@ class Expiry:
         self._index = index
         self._sealing = sealing
         self._jobs = jobs
-        self._config = config
+        self.config = config
+        """The settings in force: `MessageStore.configure` replaces them."""
         self._plan: deque[Removal] = deque()
         self._following: Iterator[int] | None = None
         self._must_follow = segments.first_offset > 0
@@ -68,12 +69,22 @@ class Expiry:
         retention = self._retention
         if not retention.is_full:
             return None
-        config = self._config
+        config = self.config
         return (
             f"the disk is {retention.used_percent}% full, and {config.disk_used_percent_max}% is"
             f" the most; puts are taken again at {config.disk_used_percent_force}%: make room, or"
             " keep less (retention_size_max, retention_hours)"
         )
+
+    @property
+    def disk_used_percent(self) -> int:
+        """How full the fullest partition was at the last look."""
+        return self._retention.used_percent
+
+    def configure(self, config: StoreConfig) -> None:
+        """Keep messages by these settings from now on."""
+        self.config = config
+        self._retention.config = config
 
     def ask(self) -> None:
         """Let old segments go at any hour for a while, beginning now: an operator wants room."""
@@ -102,12 +113,12 @@ class Expiry:
         return False
 
     def _look(self, now_ms: int) -> None:
-        if not _has_passed(self._looked_ms, now_ms, self._config.disk_check_interval_ms):
+        if not _has_passed(self._looked_ms, now_ms, self.config.disk_check_interval_ms):
             return
         self._looked_ms = now_ms
         was_full = self._retention.is_full
         self._retention.look()
-        is_due = _has_passed(self._round_ms, now_ms, self._config.retention_interval_ms)
+        is_due = _has_passed(self._round_ms, now_ms, self.config.retention_interval_ms)
         if is_due or (self._retention.is_full and not was_full):
             self._round_ms = now_ms
             self.error = None

@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import struct
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cometmq.proto.errors import MessageError
@@ -27,6 +28,7 @@ from cometmq.proto.record import MAGIC_V1, MAGIC_V2
 from cometmq.store.commit_log import Cold, fetch
 from cometmq.store.config import Flush
 from cometmq.store.errors import StoreNotWriteableError, SyncFailedError
+from cometmq.store.figures import figures_of
 from cometmq.store.filesystem import RealFileSystem
 from cometmq.store.lock import mark_shut_down
 from cometmq.store.opening import Opening
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     from cometmq.store.batch_consume_queue import BatchConsumeQueue
     from cometmq.store.config import StoreConfig
     from cometmq.store.consume_queue import Boundary, ConsumeQueue
-    from cometmq.store.durations import Durations
     from cometmq.store.filesystem import Buffer, FileSystem
     from cometmq.store.opening import Opened
     from cometmq.store.reading import Fetched
@@ -80,6 +81,8 @@ class MessageStore:
         self.put = parts.appender.put
         self.put_batch = parts.appender.put_batch
         self.read = parts.reader.read
+        self.configure = parts.expiry.configure
+        self.figures = partial(figures_of, parts)
 
     @classmethod
     def open(
@@ -166,11 +169,6 @@ class MessageStore:
     def failure(self) -> OSError | None:
         """The sync that failed, if one did: the process has to stop."""
         return self._parts.syncer.failure
-
-    @property
-    def sync_durations(self) -> Durations:
-        """How long the syncs of the log took."""
-        return self._parts.syncer.durations
 
     def _prepare_next(self, end: int) -> None:
         """Have the next segment made once the one that is written to is half full."""

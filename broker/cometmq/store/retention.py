@@ -164,7 +164,8 @@ class Retention:
         self._held: deque[Mapping] = deque()  # From the thread that settles to the store's own.
         self._filesystem = filesystem
         self._segments = segments
-        self._config = config
+        self.config = config
+        """The settings in force: `MessageStore.configure` replaces them."""
         self._paths = paths
         self._follow = follow
         self._settled_offset = settled_offset
@@ -193,7 +194,7 @@ class Retention:
             is_asked=self._rounds_asked > 0,
         )
         self._rounds_asked = max(0, self._rounds_asked - 1)
-        return decide(self._files(), situation, self._config)
+        return decide(self._files(), situation, self.config)
 
     @property
     def is_leaving(self) -> bool:
@@ -232,9 +233,9 @@ class Retention:
         """Look how full the disk is, and judge from it whether it is full; returns the spaces."""
         spaces = self._spaces()
         self.used_percent = percent = used_percent(spaces)
-        if percent > self._config.disk_used_percent_max:
+        if percent > self.config.disk_used_percent_max:
             self.is_full = True
-        elif percent <= self._config.disk_used_percent_force:
+        elif percent <= self.config.disk_used_percent_force:
             self.is_full = False
         return spaces
 

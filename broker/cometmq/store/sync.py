@@ -17,7 +17,7 @@ from contextlib import suppress
 from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
-from cometmq.store.durations import Durations
+from cometmq.proto.durations import Durations
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,6 +10,8 @@ import click
 
 _ELSEWHERE: Final = {
     "bench": "cometmq.admin.commands.bench",
+    "broker": "cometmq.admin.commands.broker",
+    "nameserver": "cometmq.admin.commands.nameserver",
     "store": "cometmq.admin.commands.store_commands",
     "up": "cometmq.admin.commands.up",
 }

@@ -12,12 +12,17 @@ A key that nobody knows is a `ConfigError` with a suggestion. Apache's keys that
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cometmq.nameserver.errors import ConfigError, SettingFixedError
+from cometmq.net import exposure
+from cometmq.proto.settings import (
+    SettingError,
+    format_setting,
+    parse_setting,
+    unknown_setting,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,6 +42,8 @@ class NameServerConfig:
     """Apache's port; 0 is any free one."""
     insecure: bool = False
     """Whether an address that others reach may be bound without authentication."""
+    metrics_port: int | None = None
+    """Where the metrics page is, on the same address; 0 is any free one, None is nowhere."""
     connection_idle_seconds_max: int = 120
     """A connection without a byte in either direction for so long is closed."""
 
@@ -103,8 +110,11 @@ class NameServerConfig:
 
     def __post_init__(self) -> None:
         """Refuse settings that no name server could work with."""
-        if not 0 <= self.listen_port <= 65535:
-            raise ConfigError(f"listen_port: {self.listen_port} is no port")
+        for name, port in (("listen_port", self.listen_port), ("metrics_port", self.metrics_port)):
+            if port is not None and not 0 <= port <= 65535:
+                raise ConfigError(f"{name}: {port} is no port")
+        if problem := exposure(self.bind_address, insecure=self.insecure):
+            raise ConfigError(f"bind_address: {problem}")
         for field in fields(self):
             value: object = getattr(self, field.name)
             if type(value) is int and value < 1 and field.name.endswith(("_max", "_ms")):
@@ -185,12 +195,11 @@ CHANGEABLE = frozenset(
 """The settings that a running name server changes on request: no address, no path, no limit."""
 
 _FIXED_KEYS = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
-_KINDS: dict[str, type] = {
-    field.name: type(field.default)  # Each has one, of the type that it is declared with.
-    for field in fields(NameServerConfig)
-}
+_DEFAULTS = {field.name: field.default for field in fields(NameServerConfig)}
+SETTINGS = frozenset(_DEFAULTS)
+"""All settings by name."""
+
 _OWN_KEYS = {name: key for key, name in APACHE_KEYS.items()}
-_INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
 
 def configured(base: NameServerConfig, settings: Mapping[str, object]) -> Configured:
@@ -199,12 +208,12 @@ def configured(base: NameServerConfig, settings: Mapping[str, object]) -> Config
     warnings: list[str] = []
     for key, value in settings.items():
         name = APACHE_KEYS.get(key, key)
-        if name in _KINDS:
+        if name in _DEFAULTS:
             found[name] = _typed(key, name, value)
         elif key in APACHE_KEYS_IGNORED:
             warnings.append(_meaningless(key))
         else:
-            raise ConfigError(f"{key}: no such setting{_suggestion(key)}")
+            raise ConfigError(unknown_setting(key, _known()))
     return Configured(replace(base, **found), warnings)
 
 
@@ -218,45 +227,33 @@ def reconfigured(config: NameServerConfig, settings: Mapping[str, str]) -> Confi
     warnings: list[str] = []
     for key, value in settings.items():
         name = APACHE_KEYS.get(key, key)
-        if key in fixed or (name in _KINDS and name not in CHANGEABLE):
+        if key in fixed or (name in _DEFAULTS and name not in CHANGEABLE):
             raise SettingFixedError(f"{key}: fixed while the name server runs")
-        if name in _KINDS:
+        if name in _DEFAULTS:
             found[name] = _typed(key, name, value)
         elif key in APACHE_KEYS_IGNORED:
             warnings.append(_meaningless(key))
         else:
-            warnings.append(f"{key[:80]!r}: no such setting{_suggestion(key)}; ignored")
+            warnings.append(f"{unknown_setting(key, _known())}; ignored")
     return Configured(replace(config, **found), warnings)
 
 
 def as_texts(config: NameServerConfig) -> dict[str, str]:
     """Give the settings as texts, sorted, under Apache's keys where it has them."""
-    texts = {_OWN_KEYS.get(name, name): _text(getattr(config, name)) for name in _KINDS}
+    texts = {_OWN_KEYS.get(name, name): format_setting(getattr(config, name)) for name in _DEFAULTS}
     return dict(sorted(texts.items()))
 
 
 def _typed(key: str, name: str, value: object) -> Any:
-    kind = _KINDS[name]
-    if type(value) is kind:
-        return value.strip() if isinstance(value, str) else value
-    text = value.strip() if isinstance(value, str) else ""
-    if kind is bool and text.lower() in {"true", "false"}:
-        return text.lower() == "true"
-    if kind is int and _INTEGER.fullmatch(text):
-        return int(text)
-    wanted = {bool: "true or false", int: "an integer", str: "a text"}[kind]
-    raise ConfigError(f"{key}: {str(value)[:40]!r} is not {wanted}")
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    try:
+        return parse_setting(name, _DEFAULTS[name], value)
+    except SettingError as error:
+        raise ConfigError(f"{key}: {error}") from None
 
 
 def _meaningless(key: str) -> str:
     return f"{key}: a setting of Apache's that has no meaning here"
 
 
-def _suggestion(key: str) -> str:
-    known = [*_KINDS, *APACHE_KEYS, *APACHE_KEYS_IGNORED]
-    close = get_close_matches(key[:80], known, n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+def _known() -> list[str]:
+    return [*_DEFAULTS, *APACHE_KEYS, *sorted(APACHE_KEYS_IGNORED)]

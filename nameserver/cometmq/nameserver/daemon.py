@@ -1,7 +1,7 @@
-"""A name server with its sockets and its clock, on the loop that it shares with a broker.
+"""A name server with its sockets and its clock: beside a broker on its loop, or alone in trio.
 
 `serve` is one trio task, with the connections on the asyncio or uvloop loop that trio is a guest
-of. It ends when it is cancelled.
+of; `serve_alone` needs no other loop than trio's. Both end when they are cancelled.
 """
 
 from __future__ import annotations
@@ -9,28 +9,37 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from cometmq.nameserver.nameserver import NameServer
-from cometmq.net import LATER, Limits, Peers, listen_on, loop as loop_driver
+from cometmq.net import LATER, Limits, Peers, listen_on, loop as loop_driver, trio_streams
 from cometmq.net.guest import on_loop
 from cometmq.proto.host import Host
 from cometmq.store.filesystem import RealFileSystem
 
 if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
     from cometmq.nameserver.config import NameServerConfig
     from cometmq.net import Later, Peer
+    from cometmq.net.exposition import Exposition, Source
     from cometmq.proto.command import Command
 
 TICK_SECONDS: Final = 1.0
+DRAIN_SECONDS: Final = 1.0
+"""How long a shutdown waits for answers to leave."""
 
 
 class Connections:
     """The owner of a name server's connections."""
 
     def __init__(self, server: NameServer) -> None:
+        self.requests: Counter[int] = Counter()
+        """By request code, of those that are served."""
         self._server = server
         self._ids = itertools.count(1)
         self._peers: dict[int, Peer] = {}
@@ -40,6 +49,7 @@ class Connections:
         response = self._server.handle(
             request, connection_id=peer.context, peer=str(peer.host), now_ms=_now_ms()
         )
+        self.requests[request.code if self._server.serves(request.code) else -1] += 1
         return LATER if response is None else response  # None only for what wants no answer.
 
     def end_turn(self) -> None:
@@ -66,36 +76,99 @@ def _now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
+class Daemon:
+    """A name server, its sockets, and what it does by the clock."""
+
+    def __init__(
+        self, config: NameServerConfig, call_soon: Callable[[Callable[[], None]], object]
+    ) -> None:
+        """Listen, and open the KV table: a `NetError` or a `StoreFormatError` when it cannot."""
+        self.sockets: list[socket.socket] = listen_on(
+            [Host(config.bind_address, config.listen_port)]
+        )
+        try:
+            self.server = NameServer.open(config, RealFileSystem(), now_ms=_now_ms())
+        except BaseException:
+            for each in self.sockets:
+                each.close()
+            raise
+        self.connections = Connections(self.server)
+        limits = Limits(idle_timeout_ms=config.connection_idle_seconds_max * 1000)
+        self.peers = Peers(self.connections, limits, call_soon=call_soon, now_ms=_now_ms())
+
+    async def keep(self) -> None:
+        """Look for what is overdue, until cancelled."""
+        last_ms = _now_ms()
+        while True:
+            await trio.sleep(TICK_SECONDS)
+            self.peers.tick(_now_ms())
+            if _now_ms() - last_ms >= self.server.config.scan_interval_ms:
+                last_ms = _now_ms()
+                self.connections.tick()
+
+    def close(self) -> None:
+        """Close all connections, each when its answers have left."""
+        self.peers.close("the name server stops")
+
+    def problems(self) -> list[str]:
+        """Say why routes are refused; nothing when they are given."""
+        return self.server.problems(_now_ms())
+
+    def metrics(self) -> Source:
+        """Give what an exposition shows of it."""
+        # With a library that not all have to load.
+        from cometmq.nameserver.metrics import NameServerMetrics
+
+        return NameServerMetrics(self)
+
+
 async def serve(
     config: NameServerConfig,
+    exposition: Exposition | None = None,
     *,
     task_status: trio.TaskStatus[Host] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a name server until cancelled; `task_status` gets its address once it listens.
 
-    Raises a `NetError` or a `StoreFormatError` when it cannot start.
+    Its metrics are on the pages of `exposition`, whose life is the caller's. Raises a `NetError` or
+    a `StoreFormatError` when it cannot start.
     """
-    sockets = listen_on([Host(config.bind_address, config.listen_port)])
-    try:
-        server = NameServer.open(config, RealFileSystem(), now_ms=_now_ms())
-    except BaseException:
-        for each in sockets:
-            each.close()
-        raise
-    connections = Connections(server)
-    limits = Limits(idle_timeout_ms=config.connection_idle_seconds_max * 1000)
-    call_soon = asyncio.get_running_loop().call_soon
-    peers = Peers(connections, limits, call_soon=call_soon, now_ms=_now_ms())
-    listening = await on_loop(loop_driver.serve(peers, sockets))
+    daemon = Daemon(config, asyncio.get_running_loop().call_soon)
+    listening = await on_loop(loop_driver.serve(daemon.peers, daemon.sockets))
+    if exposition is not None:
+        exposition.add(daemon.metrics())
     task_status.started(listening.addresses[0])
-    last_ms = _now_ms()
     try:
-        while True:
-            await trio.sleep(TICK_SECONDS)
-            peers.tick(_now_ms())
-            if _now_ms() - last_ms >= server.config.scan_interval_ms:
-                last_ms = _now_ms()
-                connections.tick()
+        await daemon.keep()
     finally:
         listening.close()
-        peers.close("the name server stops")
+        daemon.close()
+
+
+async def serve_alone(
+    config: NameServerConfig,
+    exposition: Exposition | None = None,
+    *,
+    task_status: trio.TaskStatus[Host] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run a name server as `serve` does, with no other loop than trio's."""
+    daemon = Daemon(config, trio.lowlevel.current_trio_token().run_sync_soon)
+    scope = trio.CancelScope(shield=True)  # It ends after the last answer, not with the rest.
+
+    async def carry(*, task_status: trio.TaskStatus[list[Host]]) -> None:
+        with scope:
+            await trio_streams.serve(daemon.peers, daemon.sockets, task_status=task_status)
+
+    async with trio.open_nursery() as nursery:
+        addresses = await nursery.start(carry)
+        if exposition is not None:
+            exposition.add(daemon.metrics())
+        task_status.started(addresses[0])
+        try:
+            await daemon.keep()
+        finally:
+            daemon.close()
+            with trio.move_on_after(DRAIN_SECONDS, shield=True):
+                while len(daemon.peers):  # noqa: ASYNC110  # Nothing tells when the last has left.
+                    await trio.sleep(0.001)
+            scope.cancel()

@@ -81,6 +81,10 @@ class Dispatcher:
         self._table = {int(code): row for code, row in table.items()}
         self._reported: set[tuple[int, str]] = set()
 
+    def serves(self, code: int) -> bool:
+        """Whether there is a handler for a request code."""
+        return code in self._table
+
     def answer(self, request: Command, context: Context) -> Command:
         """Make the answer to any request."""
         row = self._table.get(request.code)

@@ -173,10 +173,8 @@ def get_route(request: Command, context: Context) -> Command:
     header = request.read(route.GetRouteInfoByTopic)
     state = context.state
     config = state.config
-    if config.need_wait_for_service:
-        waited_ms = context.now_ms - state.started_ms
-        if waited_ms < config.wait_seconds_for_service * 1000:
-            raise RequestError(ResponseCode.SYSTEM_ERROR, "name server not ready")
+    if config.need_wait_for_service and state.wait_ms(context.now_ms):
+        raise RequestError(ResponseCode.SYSTEM_ERROR, "name server not ready")
     is_standard = (
         request.version >= STANDARD_JSON_ROUTE_VERSION or header.accept_standard_json_only is True
     )

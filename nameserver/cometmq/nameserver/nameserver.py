@@ -47,6 +47,25 @@ class NameServer:
         """The settings in force: requests change some."""
         return self._state.config
 
+    @property
+    def broker_count(self) -> int:
+        """Registered broker processes."""
+        return self._state.routes.member_count
+
+    @property
+    def topic_count(self) -> int:
+        """Topics that have a route."""
+        return len(self._state.routes.topics)
+
+    def problems(self, now_ms: int) -> list[str]:
+        """Say why routes are refused; nothing when they are given."""
+        wait_ms = self._state.wait_ms(now_ms)
+        return [f"brokers have {wait_ms} ms more to register"] if wait_ms > 0 else []
+
+    def serves(self, code: int) -> bool:
+        """Whether there is a handler for a request code."""
+        return self._dispatcher.serves(code)
+
     def handle(
         self, request: Command, *, connection_id: int, peer: str, now_ms: int
     ) -> Command | None:

@@ -155,6 +155,11 @@ class RouteTable:
         return self._members.brokers
 
     @property
+    def member_count(self) -> int:
+        """Registered broker processes, masters and slaves."""
+        return self._members.member_count
+
+    @property
     def clusters(self) -> Mapping[str, Iterable[str]]:
         """The names of each cluster's brokers."""
         return self._members.clusters

@@ -22,6 +22,12 @@ class State:
         self.routes = RouteTable(config)
         self.answers = Answers(self.routes, config)
 
+    def wait_ms(self, now_ms: int) -> int:
+        """How long routes are still refused, so that every broker has the time to register."""
+        if not self.config.need_wait_for_service:
+            return 0
+        return max(0, self.started_ms + self.config.wait_seconds_for_service * 1000 - now_ms)
+
     def configure(self, config: NameServerConfig) -> None:
         """Go on with other settings, at once."""
         self.config = config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 
 from cometmq.net.errors import AddressError
@@ -54,6 +55,23 @@ def parse_addresses(text: str, *, default_port: int | None = None) -> list[Host]
 def format_addresses(addresses: list[Host]) -> str:
     """Write a list as `parse_addresses` reads it."""
     return ";".join(map(str, addresses))
+
+
+def exposure(address: str, *, insecure: bool) -> str | None:
+    """Say why an address must not be listened on, or None when it may.
+
+    As long as nobody is asked who he is, only this machine may connect, unless `insecure`.
+    """
+    try:
+        found = ipaddress.ip_address("127.0.0.1" if address == "localhost" else address)
+    except ValueError:
+        return f"{address!r} is not a numeric address"
+    if found.is_loopback or insecure:
+        return None
+    return (
+        f"others could reach {address}, and there is no authentication yet: use 127.0.0.1, or say"
+        " --insecure (insecure = true) when all who reach it may read and write everything"
+    )
 
 
 def _port(text: str, port: str | None, default: int | None) -> int:

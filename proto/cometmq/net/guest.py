@@ -11,14 +11,14 @@
 
     run(main)
 
-The first SIGTERM or SIGINT sets `stop`, and `main` ends when it has cleaned up; the second one
-kills the process at once, by the signal's own default, so that its status says what happened.
+The first SIGTERM or SIGINT sets `stop`, and `main` ends when it has cleaned up; from then on both
+signals have their own default, so that a second one kills the process at once, whatever it is
+doing, and its status says what happened.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from typing import TYPE_CHECKING, TypeVar
 
@@ -104,13 +104,11 @@ async def _host(main: Callable[[trio.Event], Awaitable[T]]) -> T:
     loop = asyncio.get_running_loop()
     done: asyncio.Future[outcome.Outcome[T]] = loop.create_future()
     stop = trio.Event()
-    told: list[int] = []
 
-    def signalled(number: int) -> None:
-        if told:
+    def signalled() -> None:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-        told.append(number)
         stop.set()
 
     trio.lowlevel.start_guest_run(
@@ -122,7 +120,7 @@ async def _host(main: Callable[[trio.Event], Awaitable[T]]) -> T:
         host_uses_signal_set_wakeup_fd=True,
     )
     for number in SIGNALS:
-        loop.add_signal_handler(number, signalled, number)
+        loop.add_signal_handler(number, signalled)
     try:
         return (await done).unwrap()
     finally:

@@ -2,93 +2,113 @@
 
 from __future__ import annotations
 
-import gc
 import logging
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from cometmq.admin.daemons import (
+    METRICS_PORT,
+    MIB,
+    PORT,
+    begin_logs,
+    broker_config,
+    failures_told,
+    gathered,
+    metrics_url,
+    nameserver_config,
+    new_exposition,
+    open_metrics,
+    say_ready,
+    shared_options,
+    store_options,
+)
+from cometmq.admin.sources import BROKER, NAMESERVER
+
 if TYPE_CHECKING:
+    import socket
+
     import trio
 
     from cometmq.broker.config import BrokerConfig
     from cometmq.nameserver import NameServerConfig
 
-_MIB = 1 << 20
+log = logging.getLogger("cometmq")
+
+SEGMENT_SIZE = 64 * MIB
+"""Smaller than a broker's: on a developer's disk, many stores come and go."""
 
 
-@click.command()
-@click.option("--dir", "folder", default="cometmq-data", show_default=True, help="The store.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--broker-port", default=10911, show_default=True, help="0 for any free one.")
-@click.option("--nameserver-port", default=9876, show_default=True, help="0 for any free one.")
-@click.option(
-    "--flush",
-    type=click.Choice(["sync", "async"]),
-    default="sync",
-    show_default=True,
-    help="Whether a send is answered when it would survive a power cut, or when it is written.",
+@click.command(
+    epilog="""\b
+Examples:
+  cometmq up                                 everything on 127.0.0.1, store in ./cometmq-data
+  cometmq up --dir /tmp/t --broker-port 0 --nameserver-port 0 --metrics-port 0
+  cometmq up --flush async --set auto_create_topic_enable=false
+  cometmq up --config broker.conf            settings of ours (TOML), or Apache's
+
+Settings are looked for in flags and --set, then in the environment (COMETMQ_FLUSH=async,
+COMETMQ_NAMESERVER_SCAN_INTERVAL_MS=1000), then in the file. docs/operations.md lists them.
+"""
 )
-@click.option(
-    "--segment-size",
-    default=64 * _MIB,
-    show_default=True,
-    help="Bytes of a file of the log, of a new store.",
-)
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-)
+@click.option("--dir", "folder", metavar="DIR", help="The store.  [default: cometmq-data]")
+@click.option("--host", metavar="ADDRESS", help="Where to listen.  [default: 127.0.0.1]")
+@click.option("--broker-port", type=PORT, help="0 for any free one.  [default: 10911]")
+@click.option("--nameserver-port", type=PORT, help="0 for any free one.  [default: 9876]")
+@store_options
+@shared_options
 def up(
-    folder: str,
-    host: str,
-    broker_port: int,
-    nameserver_port: int,
-    flush: str,
-    segment_size: int,
+    folder: str | None,
+    host: str | None,
+    broker_port: int | None,
+    nameserver_port: int | None,
+    flush: str | None,
+    segment_size: str | None,
+    advertise: str | None,
+    metrics_port: int | None,
+    insecure: bool,
+    tls: str,
+    file: str | None,
+    pairs: tuple[str, ...],
     log_level: str,
+    log_format: str,
 ) -> None:
-    """Start a name server and a broker on an embedded store."""
+    """Start a name server and a broker in one process, on 127.0.0.1.
+
+    Any RocketMQ client finds it with the name server 127.0.0.1:9876. When sends are accepted, a
+    line that begins with `cometmq ready` goes to stdout. Ctrl-C stops it; what was acknowledged
+    stays in the store.
+    """
     from cometmq.broker.config import BrokerConfig
-    from cometmq.broker.errors import BrokerError
-    from cometmq.nameserver import NameServerConfig, NameServerError
-    from cometmq.net import NetError
-    from cometmq.store.config import Flush, StoreConfig
-    from cometmq.store.errors import StoreFilesError
+    from cometmq.nameserver import NameServerConfig
+    from cometmq.store.config import StoreConfig
 
-    _check_host(host)
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    path = str(Path(folder).absolute())
-    try:
-        nameserver = NameServerConfig(
-            bind_address=host,
-            listen_port=nameserver_port,
-            kv_config_path=f"{path}/nameserver/kvConfig.json",
-        )
-        broker = BrokerConfig(
-            bind_address=host,
-            advertise_address=host,
-            listen_port=broker_port,
-            store_path=path,
-            store=StoreConfig(flush=Flush(flush), segment_size=segment_size),
-        )
-    except (BrokerError, NameServerError, StoreFilesError) as error:
-        raise click.UsageError(str(error)) from error
-    try:
-        run(nameserver, broker)
-    except* (BrokerError, NetError, StoreFilesError, OSError) as group:
-        raise click.ClickException(_first_of(group)) from group
+    flags: dict[str, dict[str, object]] = {
+        BROKER: {
+            "store_path": folder,
+            "bind_address": host,
+            "listen_port": broker_port,
+            "flush": flush,
+            "segment_size": segment_size,
+            "advertise_address": advertise,
+            "metrics_port": metrics_port,
+            "insecure": insecure,
+        },
+        NAMESERVER: {"bind_address": host, "listen_port": nameserver_port, "insecure": insecure},
+    }
+    settings = gathered(BROKER, flags, file=file, pairs=pairs, tls=tls)
+    base = BrokerConfig(store=StoreConfig(segment_size=SEGMENT_SIZE), metrics_port=METRICS_PORT)
+    broker = broker_config(base, settings)
+    kv_config_path = f"{Path(broker.store_path).absolute()}/nameserver/kvConfig.json"
+    nameserver = nameserver_config(NameServerConfig(kv_config_path=kv_config_path), settings)
+    begin_logs(settings, level=log_level, form=log_format)
+    may_differ = "metrics_port" not in settings.of[BROKER]
+    with failures_told():
+        run(nameserver, broker, open_metrics(broker, may_differ=may_differ))
 
 
-def run(nameserver: NameServerConfig, broker: BrokerConfig) -> None:
+def run(nameserver: NameServerConfig, broker: BrokerConfig, metrics: socket.socket | None) -> None:
     """Run both until a signal ends it."""
     from dataclasses import replace
 
@@ -99,19 +119,18 @@ def run(nameserver: NameServerConfig, broker: BrokerConfig) -> None:
     from cometmq.net import guest
 
     async def main(stop: trio.Event) -> None:
+        exposition = new_exposition(metrics, guest.repeat_on_loop)
         # The broker takes leave of the name server, so it ends first.
         async with trio.open_nursery() as outer:
-            names = await outer.start(nameserver_daemon.serve, nameserver)
+            if exposition is not None:
+                await outer.start(exposition.serve, metrics)
+            names = await outer.start(nameserver_daemon.serve, nameserver, exposition)
+            known = ";".join(filter(None, (str(names), broker.nameservers)))
             async with trio.open_nursery() as inner:
-                config = replace(broker, nameservers=str(names))
-                address = await inner.start(broker_daemon.serve, config)
-                _settle_memory()
-                print(f"cometmq ready nameserver={names} broker={address}", flush=True)
-                click.echo(
-                    f"RocketMQ clients find it with the name server {names}"
-                    f" (NAMESRV_ADDR={names}). Ctrl-C stops it; what was acknowledged stays.",
-                    err=True,
-                )
+                config = replace(broker, nameservers=known)
+                address = await inner.start(broker_daemon.serve, config, exposition)
+                say_ready(nameserver=names, broker=address, metrics=metrics_url(metrics))
+                click.echo(_what_next(str(names)), err=True)
                 await stop.wait()
                 inner.cancel_scope.cancel()
             outer.cancel_scope.cancel()
@@ -119,29 +138,10 @@ def run(nameserver: NameServerConfig, broker: BrokerConfig) -> None:
     guest.run(main)
 
 
-def _settle_memory() -> None:
-    """Have the collector leave alone what lives as long as the process, and look rarely."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
-
-
-def _check_host(host: str) -> None:
-    import ipaddress
-
-    try:
-        address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
-    except ValueError:
-        raise click.UsageError(f"--host {host}: not a numeric address") from None
-    if not address.is_loopback:
-        raise click.UsageError(
-            f"--host {host}: others could reach it, and there is no authentication yet;"
-            " use an address of the loopback, 127.0.0.1"
-        )
-
-
-def _first_of(group: BaseExceptionGroup[Exception]) -> str:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return str(error)
+def _what_next(names: str) -> str:
+    return (
+        f"Clients of RocketMQ, in any language, find it with the name server {names}.\n"
+        f"In another terminal:  cometmq send greetings hello -n {names}\n"
+        f"                      cometmq consume greetings -n {names}\n"
+        "Ctrl-C stops it; what was acknowledged stays in the store."
+    )

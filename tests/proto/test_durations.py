@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.store.durations import BUCKETS, Durations
+from cometmq.proto.durations import BUCKETS, Durations
 
 
 def test_a_bucket_takes_what_is_below_its_power_of_two() -> None:

@@ -1,0 +1,307 @@
+"""Settings of a broker by name, as files, the environment, flags and peers give them.
+
+A setting may be given under its own name, whether it is the broker's, the store's or a limit, or
+under the key of Apache's `broker.conf` where that has it, as text or typed::
+
+    configured(BrokerConfig(), {"listenPort": "10911", "flush": "async"})
+
+A key that nobody knows is a `ConfigError` with a suggestion, and so is a key of Apache's with a
+value that asks for what is not here and that somebody relies on: replicas, access control. Apache's
+other keys are a warning. A running broker changes the few settings in `CHANGEABLE`, and ignores
+unknown keys as Apache does: `reconfigured`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from cometmq.broker.apache_keys import APACHE_KEYS
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.errors import ConfigError, SettingFixedError
+from cometmq.net import Limits
+from cometmq.proto.settings import (
+    SHOWN_MAX,
+    SettingError,
+    format_setting,
+    parse_setting,
+    unknown_setting,
+)
+from cometmq.store.config import Flush, StoreConfig
+from cometmq.store.errors import StoreFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_PARTS: Final[dict[str, type[BrokerConfig | StoreConfig | Limits]]] = {
+    "": BrokerConfig,
+    "store": StoreConfig,
+    "limits": Limits,
+}
+_HIDDEN: Final = frozenset({"store", "limits", "store_host"})
+"""Fields that are no settings: the parts, and what is worked out of other settings."""
+
+PART_OF: Final = {
+    field.name: part
+    for part, kind in _PARTS.items()
+    for field in fields(kind)
+    if field.name not in _HIDDEN
+}
+"""All settings by name, and the part of the config that each belongs to."""
+
+_DEFAULTS: Final = {field.name: field.default for kind in _PARTS.values() for field in fields(kind)}
+
+
+class Configured(NamedTuple):
+    """A config, and what the operator should hear about the keys that it was made of."""
+
+    config: BrokerConfig
+    warnings: list[str]
+
+
+class _Same(NamedTuple):
+    """A setting that both have, and how its value is written in Apache's way, if another."""
+
+    name: str
+    read: Callable[[str], object] | None = None
+    write: Callable[[Any], str] | None = None
+
+
+def _read_flush(text: str) -> Flush:
+    for flush in Flush:
+        if text.strip() == f"{flush.name}_FLUSH":
+            return flush
+    raise SettingError(f"{text[:SHOWN_MAX]!r} is not SYNC_FLUSH or ASYNC_FLUSH")
+
+
+def _write_flush(flush: Flush) -> str:
+    return f"{flush.name}_FLUSH"
+
+
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def _read_levels(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(word[:-1]) * _SECONDS[word[-1]] * 1000 for word in text.split())
+    except (KeyError, ValueError):
+        raise SettingError(f"{text[:SHOWN_MAX]!r} is not a list like 1s 5s 10m 2h") from None
+
+
+def _write_levels(levels_ms: tuple[int, ...]) -> str:
+    return " ".join(f"{level // 1000}s" for level in levels_ms)
+
+
+def _read_seconds(text: str) -> int:
+    return int(parse_setting("", 0, text)) * 1000
+
+
+def _write_seconds(duration_ms: int) -> str:
+    return str(duration_ms // 1000)
+
+
+def _read_hours(text: str) -> object:
+    return parse_setting("", (), text.replace(";", ","))
+
+
+def _write_hours(hours: tuple[int, ...]) -> str:
+    return ";".join(f"{hour:02}" for hour in hours)
+
+
+MAPPED: Final = {
+    "autoCreateSubscriptionGroup": _Same("auto_create_subscription_group"),
+    "autoCreateTopicEnable": _Same("auto_create_topic_enable"),
+    "bindAddress": _Same("bind_address"),
+    "brokerClusterName": _Same("cluster_name"),
+    "brokerIP1": _Same("advertise_address"),
+    "brokerId": _Same("broker_id"),
+    "brokerName": _Same("broker_name"),
+    "channelExpiredTimeout": _Same("client_timeout_ms"),
+    "cleanResourceInterval": _Same("retention_interval_ms"),
+    "configBlackList": _Same("config_black_list"),
+    "defaultTopicQueueNums": _Same("default_topic_queue_nums"),
+    "deleteFileBatchMax": _Same("retention_files_max"),
+    "deleteWhen": _Same(
+        "retention_hours_of_day",
+        _read_hours,
+        _write_hours,
+    ),
+    "diskMaxUsedSpaceRatio": _Same("disk_used_percent_expire"),
+    "diskSpaceCleanForciblyRatio": _Same("disk_used_percent_force"),
+    "diskSpaceWarningLevelRatio": _Same("disk_used_percent_max"),
+    "enablePropertyFilter": _Same("enable_property_filter"),
+    "enabledAppendPropCRC": _Same("record_crc"),
+    "fileReservedTime": _Same("retention_hours"),
+    "flushCommitLogLeastPages": _Same("flush_least_pages"),
+    "flushCommitLogThoroughInterval": _Same("flush_thorough_interval_ms"),
+    "flushConsumerOffsetInterval": _Same("save_interval_ms"),
+    "flushDiskType": _Same("flush", _read_flush, _write_flush),
+    "flushIntervalCommitLog": _Same("flush_interval_ms"),
+    "listenPort": _Same("listen_port"),
+    "longPollingEnable": _Same("long_polling_enable"),
+    "mappedFileSizeCommitLog": _Same("segment_size"),
+    "mappedFileSizeConsumeQueue": _Same("consume_queue_file_size"),
+    "mapperFileSizeBatchConsumeQueue": _Same("batch_consume_queue_file_size"),
+    "maxFilterMessageSize": _Same("read_scan_size_max"),
+    "maxHashSlotNum": _Same("index_slots"),
+    "maxIndexNum": _Same("index_items"),
+    "maxMessageSize": _Same("message_size_max"),
+    "maxTransferBytesOnMessageInDisk": _Same("read_cold_size_max"),
+    "maxTransferBytesOnMessageInMemory": _Same("read_size_max"),
+    "maxTransferCountOnMessageInDisk": _Same("read_cold_count_max"),
+    "maxTransferCountOnMessageInMemory": _Same("read_count_max"),
+    "messageDelayLevel": _Same("delay_levels_ms", _read_levels, _write_levels),
+    "messageIndexEnable": _Same("index"),
+    "metricsPromExporterPort": _Same("metrics_port"),
+    "namesrvAddr": _Same("nameservers"),
+    "regionId": _Same("region_id"),
+    "registerNameServerPeriod": _Same("register_interval_ms"),
+    "serverChannelMaxIdleTimeSeconds": _Same("idle_timeout_ms", _read_seconds, _write_seconds),
+    "shortPollingTimeMills": _Same("short_polling_ms"),
+    "storePathRootDir": _Same("store_path"),
+    "syncFlushTimeout": _Same("sync_flush_timeout_ms"),
+    "traceOn": _Same("trace_on"),
+}
+"""Apache's keys of the settings that both have."""
+
+PROMISED: Final = {
+    "aclEnable": ("false", "there is no access control yet"),
+    "authenticationEnabled": ("false", "there is no authentication yet"),
+    "authorizationEnabled": ("false", "there is no access control yet"),
+    "brokerPermission": ("6", "a broker that only reads, or only writes, is not there yet"),
+    "brokerRole": ("ASYNC_MASTER", "there are no replicas yet"),
+    "enableControllerMode": ("false", "there are no replicas yet"),
+    "enableDLegerCommitLog": ("false", "there are no replicas yet"),
+    "storeType": ("default", "there is only the store of plain files"),
+}
+"""Apache's keys that must not be passed over: the one value that holds here, and why no other."""
+
+CHANGEABLE: Final = frozenset(
+    {
+        "auto_create_subscription_group",
+        "auto_create_topic_enable",
+        "client_timeout_ms",
+        "disk_used_percent_expire",
+        "disk_used_percent_force",
+        "disk_used_percent_max",
+        "enable_property_filter",
+        "long_polling_enable",
+        "offset_from_zero_enable",
+        "register_interval_ms",
+        "retention_hours",
+        "retention_hours_of_day",
+        "save_interval_ms",
+        "short_polling_ms",
+        "suspend_timeout_max_ms",
+        "sync_flush_timeout_ms",
+    }
+)
+"""The settings that a running broker changes on request: no address, no path, no limit."""
+
+_FIXED_KEYS: Final = frozenset({"brokerConfigPath", "configBlackList", "rocketmqHome"})
+_KEY_OF: Final = {same.name: key for key, same in MAPPED.items()}
+
+
+def configured(base: BrokerConfig, settings: Mapping[str, object]) -> Configured:
+    """Apply settings of a file, the environment or the command line."""
+    found: dict[str, Any] = {}
+    meaningless: list[str] = []
+    for key, value in settings.items():
+        if key in MAPPED or key in PART_OF:
+            name, read = _parsed(key, value)
+            found[name] = read
+        elif key in PROMISED:
+            _check_promise(key, value)
+        elif key in APACHE_KEYS:
+            meaningless.append(key)
+        else:
+            raise ConfigError(unknown_setting(key, [*PART_OF, *sorted(APACHE_KEYS)]))
+    config = _applied(base, found)
+    _check_commit_log(config, settings)
+    if "storePathCommitLog" in meaningless:
+        meaningless.remove("storePathCommitLog")
+    warnings: list[str] = []
+    if meaningless:
+        warnings.append(f"settings of Apache's that have no meaning here: {', '.join(meaningless)}")
+    return Configured(config, warnings)
+
+
+def reconfigured(config: BrokerConfig, settings: Mapping[str, str]) -> Configured:
+    """Apply what a peer asks a running broker to change: all of it, or nothing.
+
+    `SettingFixedError` for a key of the black list and for a setting that is not `CHANGEABLE`.
+    """
+    fixed = _FIXED_KEYS.union(config.config_black_list.split(";"))
+    found: dict[str, Any] = {}
+    warnings: list[str] = []
+    for key, value in settings.items():
+        shown = key[:SHOWN_MAX]
+        known = key in MAPPED or key in PART_OF
+        if key in fixed:
+            raise SettingFixedError("Can not update config in black list.")  # Apache's words.
+        if known and _name_of(key) not in CHANGEABLE:
+            raise SettingFixedError(
+                f"Can not update config in black list. {shown}: fixed while the broker runs"
+            )
+        if known:
+            name, read = _parsed(key, value)
+            found[name] = read
+        elif key in APACHE_KEYS:
+            warnings.append(f"{shown}: a setting of Apache's that has no meaning here; ignored")
+        else:
+            warnings.append(f"{unknown_setting(key, PART_OF)}; ignored")
+    return Configured(_applied(config, found), warnings)
+
+
+def as_texts(config: BrokerConfig) -> dict[str, str]:
+    """Give the settings as texts, sorted, under Apache's keys where it has them."""
+    texts = {key: held for key, (held, _) in PROMISED.items()}
+    for name, part in PART_OF.items():
+        value: object = getattr(getattr(config, part) if part else config, name)
+        key = _KEY_OF.get(name)
+        write = MAPPED[key].write if key is not None else None
+        texts[key or name] = format_setting(value) if write is None else write(value)
+    return dict(sorted(texts.items()))
+
+
+def _name_of(key: str) -> str:
+    return MAPPED[key].name if key in MAPPED else key
+
+
+def _parsed(key: str, value: object) -> tuple[str, object]:
+    same = MAPPED.get(key)
+    name = _name_of(key)
+    try:
+        if same is not None and same.read is not None:
+            return name, same.read(str(value))
+        return name, parse_setting(name, _DEFAULTS[name], value)
+    except SettingError as error:
+        raise ConfigError(f"{key}: {error}") from None
+
+
+def _applied(base: BrokerConfig, found: Mapping[str, Any]) -> BrokerConfig:
+    """Set what was found, each in the part that it belongs to."""
+    of_part: dict[str, dict[str, Any]] = {part: {} for part in _PARTS}
+    for name, value in found.items():
+        of_part[PART_OF[name]][name] = value
+    try:
+        store = replace(base.store, **of_part["store"])
+        limits = replace(base.limits, **of_part["limits"])
+    except StoreFormatError as error:
+        raise ConfigError(str(error)) from None
+    return replace(base, store=store, limits=limits, **of_part[""])
+
+
+def _check_promise(key: str, value: object) -> None:
+    held, why = PROMISED[key]
+    if str(value).strip().lower() != held.lower():
+        raise ConfigError(f"{key}: only {held} holds here: {why}")
+
+
+def _check_commit_log(config: BrokerConfig, settings: Mapping[str, object]) -> None:
+    path = settings.get("storePathCommitLog")
+    if path is not None and str(path).strip() != f"{config.store_path}/commitlog":
+        raise ConfigError(
+            f"storePathCommitLog: {str(path)[:SHOWN_MAX]!r} is not the folder commitlog of"
+            f" storePathRootDir, {config.store_path!r}, where the log is"
+        )

@@ -1,0 +1,216 @@
+"""What the metrics page is going to say of topics and groups: the busiest of each, and the rest.
+
+A broker may have more topics than a page should have lines. The `metrics_labels_max` busiest get
+lines of their own, and all others share one, `(other)`, which is no name that a topic can have.
+Which these are changes from survey to survey, so the shared counters do not add the others up:
+they grow by what each of the others has counted since the last survey. So they never fall, and a
+rate made of them is right.
+
+A survey looks at every queue of every group. It is taken a slice at a time, and what is not in
+memory is read in a thread.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+import trio
+
+from cometmq.broker.traffic import Flow
+from cometmq.net.pages import Breather
+from cometmq.proto.errors import MessageError
+from cometmq.proto.message import read_message
+from cometmq.store.commit_log import Cold
+from cometmq.store.errors import CorruptionError
+from cometmq.store.reading import ReadStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from cometmq.broker.session import State
+    from cometmq.store.message_store import MessageStore
+
+OTHER: Final = "(other)"
+
+K = TypeVar("K")
+
+
+class Lag(NamedTuple):
+    """How far a group is behind in a topic."""
+
+    messages: int
+    latency_ms: int
+    """How old the oldest message is that it has not consumed; 0 when there is none."""
+
+
+class _Shown:
+    """The flows of one kind: which have lines, and what the others have in common."""
+
+    def __init__(self) -> None:
+        self.other = Flow()
+        """What flows without a line counted while they had none."""
+        self._told: dict[object, tuple[int, int]] = {}
+
+    async def choose(
+        self, flows: Mapping[K, Flow], labels_max: int, breather: Breather
+    ) -> list[tuple[K, Flow]]:
+        """Choose the busiest, and add what the others have counted since the last time."""
+        items = list(flows.items())
+        if len(items) <= labels_max:
+            chosen = [key for key, _ in items]
+        else:
+            weights = ((flow.messages, key) for key, flow in items)
+            chosen = await _largest(weights, labels_max, breather)
+        kept = set(chosen)
+        told: dict[object, tuple[int, int]] = {}
+        for key, flow in items:
+            if not flow.messages:
+                continue
+            if key not in kept:
+                messages, size = self._told.get(key, (0, 0))
+                self.other.messages += flow.messages - messages
+                self.other.size += flow.size - size
+            told[key] = flow.messages, flow.size
+            await breather.breathe()
+        self._told = told
+        return [(key, flows[key]) for key in chosen if key in flows]
+
+
+class Survey:
+    """The last survey; `take` takes the next."""
+
+    def __init__(self, state: State, labels_max: int) -> None:
+        self.put: list[tuple[str, Flow]] = []
+        self.got: list[tuple[tuple[str, str], Flow]] = []
+        self.lags: list[tuple[tuple[str, str], Lag]] = []
+        """By group and topic: those with the longest lag."""
+        self.other_lag = 0
+        """Messages that all others are behind."""
+        self.earliest_ms: int | None = None
+        """When the first message of the log was stored; None while there is none."""
+        self._state = state
+        self._labels_max = labels_max
+        self._put, self._got = _Shown(), _Shown()
+        self._times: dict[tuple[str, int], tuple[int, int]] = {}  # Looked up last time.
+        self._earliest = (-1, 0)
+        self._busy = trio.Lock()
+
+    @property
+    def other_put(self) -> Flow:
+        """What was put into topics without a line."""
+        return self._put.other
+
+    @property
+    def other_got(self) -> Flow:
+        """What was got by groups without a line."""
+        return self._got.other
+
+    async def take(self) -> None:
+        """Look at all flows and groups; one survey at a time."""
+        async with self._busy:
+            breather = Breather()
+            traffic, labels_max = self._state.traffic, self._labels_max
+            self.put = await self._put.choose(traffic.put, labels_max, breather)
+            self.got = await self._got.choose(traffic.got, labels_max, breather)
+            await self._look_for_lags(breather)
+            await self._find_earliest()
+
+    async def _look_for_lags(self, breather: Breather) -> None:
+        """Find who is behind most, and how long each of these is."""
+        behind: list[tuple[int, tuple[str, str]]] = []
+        for group, topic, queues in tuple(self._state.offsets):
+            key = (group, topic)
+            behind.append((await self._behind(key[1], queues, breather), key))
+        chosen = [key for _, key in behind]
+        if len(behind) > self._labels_max:
+            chosen = await _largest(behind, self._labels_max, breather)
+        messages_of = {key: messages for messages, key in behind}
+        lags: list[tuple[tuple[str, str], Lag]] = []
+        times: dict[tuple[str, int], tuple[int, int]] = {}
+        for key in chosen:
+            messages = messages_of.pop(key)
+            latency_ms = await self._latency(key, times, breather) if messages else 0
+            lags.append((key, Lag(messages, latency_ms)))
+        self.lags, self._times = lags, times
+        self.other_lag = sum(messages_of.values())
+
+    async def _behind(self, topic: str, queues: Mapping[int, int], breather: Breather) -> int:
+        """Count the messages that a group has not consumed."""
+        behind = 0
+        store = self._state.store
+        for queue_id, offset in tuple(queues.items()):
+            end = store.max_offset(topic, queue_id)
+            behind += max(0, end - max(offset, store.min_offset(topic, queue_id)))
+            await breather.breathe()
+        return behind
+
+    async def _latency(
+        self,
+        key: tuple[str, str],
+        times: dict[tuple[str, int], tuple[int, int]],
+        breather: Breather,
+    ) -> int:
+        """Find how old the oldest message is that a group has not consumed."""
+        _, topic = key
+        store = self._state.store
+        now_ms = oldest_ms = self._state.now_ms()
+        for queue_id, offset in tuple(self._state.offsets.of(*key).items()):
+            start = max(offset, store.min_offset(topic, queue_id))
+            if start < store.max_offset(topic, queue_id):
+                place = (topic, queue_id)
+                known = self._times.get(place)
+                if known is None or known[0] != start:
+                    known = (start, await self._stored_ms(topic, queue_id, start) or now_ms)
+                times[place] = known
+                oldest_ms = min(oldest_ms, known[1])
+            await breather.breathe()
+        return now_ms - oldest_ms
+
+    async def _stored_ms(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
+        """Find when a message was stored; None when it has just expired."""
+        store = self._state.store
+        fetched: list[tuple[Cold, bytes]] = []
+        try:
+            while True:
+                result = store.read(topic, queue_id, queue_offset, 1, fetched=fetched or None)
+                if not result.cold:
+                    break
+                fetched += await trio.to_thread.run_sync(_fetch, store, result.cold)
+            if result.status is not ReadStatus.FOUND:
+                return None
+            return read_message(bytes(result.slices[0])).store_timestamp
+        except (CorruptionError, MessageError, OSError):
+            return None  # Whoever pulls it is told.
+
+    async def _find_earliest(self) -> None:
+        """Find when the first message of the log was stored."""
+        store = self._state.store
+        offset = store.first_offset
+        if offset == self._earliest[0]:
+            return
+        fetched: list[tuple[Cold, bytes]] = []
+        try:
+            while isinstance(record := store.find_record(offset, fetched), Cold):
+                fetched += await trio.to_thread.run_sync(_fetch, store, (record,))
+            if record is not None:
+                self._earliest = (offset, read_message(bytes(record)).store_timestamp)
+                self.earliest_ms = self._earliest[1]
+        except (MessageError, OSError):
+            self.earliest_ms = None
+
+
+def _fetch(store: MessageStore, cold: Sequence[Cold]) -> list[tuple[Cold, bytes]]:
+    return [store.fetch(each) for each in cold]
+
+
+async def _largest(weighed: Iterable[tuple[int, K]], count: int, breather: Breather) -> list[K]:
+    """Choose the heaviest."""
+    heap: list[tuple[int, int, K]] = []
+    for number, (weight, key) in enumerate(weighed):
+        if len(heap) < count:
+            heapq.heappush(heap, (weight, number, key))
+        elif weight > heap[0][0]:
+            heapq.heapreplace(heap, (weight, number, key))
+        await breather.breathe()
+    return [key for _, _, key in heap]

@@ -1,0 +1,237 @@
+"""`cometmq up`, `cometmq broker` and `cometmq nameserver`: the daemons.
+
+What they share is here: options, where settings come from, the ready line, and how they end. What
+each of them runs is imported when it runs: a daemon is ready in half a second.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from cometmq.admin.logs import FORMATS, LEVELS, set_up_logs
+from cometmq.admin.sources import BROKER, NAMESERVER, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator, Mapping
+
+    from cometmq.broker.config import BrokerConfig
+    from cometmq.nameserver import NameServerConfig
+    from cometmq.net.exposition import Exposition
+
+MIB: Final = 1 << 20
+METRICS_PORT: Final = 5557
+NAMESERVER_METRICS_PORT: Final = 5558
+_WILDCARDS: Final = ("0.0.0.0", "::")  # Compared with, not bound to.
+
+
+def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def decorate(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+PORT: Final = click.IntRange(0, 65535)
+
+shared_options = _options(
+    click.option("--metrics-port", type=PORT, help="Port of the metrics page; 0 for any free one."),
+    click.option(
+        "--insecure",
+        is_flag=True,
+        help="Let the address be one that others reach, though anybody may read and write.",
+    ),
+    click.option(
+        "--tls",
+        type=click.Choice(["off", "permissive", "enforcing"]),
+        default="off",
+        show_default=True,
+        help="Only off works yet.",
+    ),
+    click.option("--config", "file", metavar="FILE", help="A file of settings; see below."),
+    click.option(
+        "--set",
+        "pairs",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Any setting; as often as needed.",
+    ),
+    click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True),
+    click.option("--log-format", type=click.Choice(FORMATS), default="text", show_default=True),
+)
+"""Options of all three."""
+
+store_options = _options(
+    click.option(
+        "--flush",
+        type=click.Choice(["sync", "async"]),
+        help="Whether a send is answered when it would survive a power cut, the default, or when"
+        " it is written.",
+    ),
+    click.option(
+        "--segment-size", metavar="BYTES", help="Length of a file of the log, of a new store."
+    ),
+    click.option(
+        "--advertise",
+        metavar="ADDRESS",
+        help="The address, or name of a host, that clients are told to connect to.",
+    ),
+)
+"""Options of what runs a broker."""
+
+
+def gathered(
+    main: str,
+    flags: Mapping[str, Mapping[str, object]],
+    *,
+    file: str | None,
+    pairs: tuple[str, ...],
+    tls: str,
+) -> Settings:
+    """Gather settings of all sources: flags over environment over file."""
+    from cometmq.broker.settings import PART_OF
+    from cometmq.nameserver.config import SETTINGS
+
+    if tls != "off":
+        raise click.UsageError(f"--tls {tls}: TLS is not there yet; only --tls off works")
+    settings = Settings(main)
+    if file is not None:
+        settings.add_file(file)
+    settings.add_environment(os.environ, {BROKER: PART_OF, NAMESERVER: SETTINGS})
+    settings.add_pairs(pairs)
+    for daemon, given in flags.items():
+        settings.add(daemon, {k: v for k, v in given.items() if v is not None and v is not False})
+    return settings
+
+
+def broker_config(base: BrokerConfig, settings: Settings) -> BrokerConfig:
+    """Make a broker's config of its settings; a `UsageError` says what is wrong with them."""
+    from cometmq.broker.errors import ConfigError
+    from cometmq.broker.settings import configured
+
+    given = settings.of[BROKER]
+    _advertise(given)
+    try:
+        config, warnings = configured(base, given)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
+    settings.warnings += warnings
+    return config
+
+
+def nameserver_config(base: NameServerConfig, settings: Settings) -> NameServerConfig:
+    """Make a name server's config of its settings, likewise."""
+    from cometmq.nameserver import ConfigError, configured
+
+    try:
+        config, warnings = configured(base, settings.of[NAMESERVER])
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
+    settings.warnings += warnings
+    return config
+
+
+def _advertise(given: dict[str, object]) -> None:
+    """Advertise the address that is bound unless told otherwise, and names as what they are."""
+    for key in ("brokerIP1", "advertise_address"):
+        if isinstance(name := given.get(key), str):
+            given[key] = _resolved(name.strip())
+            return
+    bound = given.get("bindAddress", given.get("bind_address"))
+    if isinstance(bound, str):
+        given["advertise_address"] = "127.0.0.1" if bound == "localhost" else bound.strip()
+
+
+def _resolved(name: str) -> str:
+    """Look a host's name up; clients are told an address in four or sixteen bytes."""
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise click.UsageError(f"--advertise {name}: {error}") from error
+    found.sort(key=lambda each: each[0] != socket.AF_INET)
+    return str(found[0][4][0])
+
+
+def begin_logs(settings: Settings, *, level: str, form: str) -> None:
+    """Begin to log, with what there is to say about the settings."""
+    set_up_logs(level, form)
+    for warning in settings.warnings:
+        logging.getLogger("cometmq").warning("%s", warning)
+
+
+@contextmanager
+def failures_told() -> Generator[None, None, None]:
+    """Turn what a daemon cannot start, or go on, with into one clear line and exit status 1."""
+    from cometmq.broker.errors import BrokerError
+    from cometmq.nameserver import NameServerError
+    from cometmq.net import NetError
+    from cometmq.store.errors import StoreFilesError
+
+    try:
+        yield
+    except* (BrokerError, NameServerError, NetError, StoreFilesError, OSError) as group:
+        raise click.ClickException(str(_first_of(group))) from group
+
+
+def _first_of(group: BaseExceptionGroup[Exception]) -> BaseException:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def open_metrics(
+    config: BrokerConfig | NameServerConfig, *, may_differ: bool = False
+) -> socket.socket | None:
+    """Open the socket of the metrics page, None when there is to be none.
+
+    When it `may_differ`, and its port is in use, it is any free one.
+    """
+    from cometmq.net import ListenError, listen_on
+    from cometmq.proto.host import Host
+
+    if config.metrics_port is None:
+        return None
+    try:
+        (listening,) = listen_on([Host(config.bind_address, config.metrics_port)])
+    except ListenError as error:
+        if not may_differ:
+            raise
+        logging.getLogger("cometmq").warning("metrics: %s; another port is taken", error)
+        (listening,) = listen_on([Host(config.bind_address, 0)])
+    return listening
+
+
+def metrics_url(listening: socket.socket | None) -> str | None:
+    """Give the address of the metrics page."""
+    from cometmq.net import address_of
+
+    return None if listening is None else f"http://{address_of(listening)}/metrics"
+
+
+def new_exposition(
+    listening: socket.socket | None, repeat: Callable[[Callable[[], float]], Awaitable[None]]
+) -> Exposition | None:
+    """Make what is shown on the metrics page, where there is one."""
+    if listening is None:
+        return None
+    # It takes a third of a start, so only who has a page loads it.
+    from cometmq.net.exposition import Exposition
+
+    return Exposition(repeat)
+
+
+def say_ready(**addresses: object) -> None:
+    """Print the ready line: what this process runs, and where."""
+    from cometmq.net.pulse import settle_memory
+
+    settle_memory()
+    parts = [f"{name}={address}" for name, address in addresses.items() if address is not None]
+    print(" ".join(["cometmq ready", *parts]), flush=True)

@@ -1,0 +1,54 @@
+"""What a daemon logs, to stderr: lines for people, or one JSON document a line for programs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Final
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+FORMATS: Final = ("text", "json")
+
+_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127)} | {
+    9: "\t",
+    10: "\\n",
+    13: "\\r",
+}
+
+
+class TextFormatter(logging.Formatter):
+    """A line an event. What peers sent may be in it, so control characters are escaped."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
+        """Make the line; a traceback comes below it."""
+        record.message = record.message.translate(_CONTROLS)
+        return super().formatMessage(record)
+
+
+class JsonFormatter(logging.Formatter):
+    """A JSON document an event: `time` in UTC, `level`, `logger`, `message`, perhaps `error`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Make the document."""
+        at = datetime.fromtimestamp(record.created, UTC)
+        document = {
+            "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            document["error"] = self.formatException(record.exc_info)
+        return json.dumps(document, ensure_ascii=False)
+
+
+def set_up_logs(level: str, form: str) -> None:
+    """Log to stderr from this level on, in one of `FORMATS`."""
+    handler = logging.StreamHandler(sys.stderr)
+    if form == "json":
+        handler.setFormatter(JsonFormatter())
+    else:
+        handler.setFormatter(TextFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler])

@@ -1,0 +1,48 @@
+"""trio alone in its thread: `guest.run` for a process that needs no other loop.
+
+The first SIGTERM or SIGINT sets `stop`, and `main` ends when it has cleaned up; from then on both
+signals have their own default, so that a second one kills the process at once.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+from cometmq.net.guest import SIGNALS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+T = TypeVar("T")
+
+
+def run(main: Callable[[trio.Event], Awaitable[T]]) -> T:
+    """Run `main` in trio, and give what it returns. For the main thread."""
+    return trio.run(_watched, main)
+
+
+async def repeat(function: Callable[[], float]) -> None:
+    """Call a function now and then again, each time after the seconds that it returned."""
+    while True:
+        seconds = function()
+        await trio.sleep(seconds)
+
+
+async def _watched(main: Callable[[trio.Event], Awaitable[T]]) -> T:
+    stop = trio.Event()
+    with trio.open_signal_receiver(*SIGNALS) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_watch, signals, stop)
+            result = await main(stop)
+            nursery.cancel_scope.cancel()
+    return result
+
+
+async def _watch(signals: AsyncIterator[int], stop: trio.Event) -> None:
+    async for _ in signals:
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        stop.set()
