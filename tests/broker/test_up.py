@@ -33,6 +33,13 @@ T = TypeVar("T")
 
 @contextmanager
 def up(folder: Path, *options: str) -> Generator[tuple[subprocess.Popen[str], Host]]:
+    """Run `cometmq up`; gives the process and the broker's address."""
+    with running(folder, *options) as (process, found):
+        yield process, Host("127.0.0.1", int(found[2]))
+
+
+@contextmanager
+def running(folder: Path, *options: str) -> Generator[tuple[subprocess.Popen[str], re.Match[str]]]:
     """Run `cometmq up` on free ports, and kill it in the end if nothing else has."""
     command = [sys.executable, "-m", "cometmq.admin", "up", "--dir", str(folder)]
     ports = ["--broker-port", "0", "--nameserver-port", "0", "--metrics-port", "0"]
@@ -48,10 +55,17 @@ def up(folder: Path, *options: str) -> Generator[tuple[subprocess.Popen[str], Ho
                 process.kill()
                 process.wait()
             assert found, (line, log.seek(0), log.read())
-            yield process, Host("127.0.0.1", int(found[2]))
+            yield process, found
         finally:
             process.kill()
             process.communicate()
+
+
+@contextmanager
+def up_pages(folder: Path) -> Generator[str]:
+    """Run `cometmq up`; gives the address of its metrics page."""
+    with running(folder) as (_, found):
+        yield found[3]
 
 
 def play(scenario: Coroutine[Any, Any, T]) -> T:

@@ -1,0 +1,215 @@
+"""`cometmq broker` and `cometmq nameserver` as processes: ready lines, refusals, signals, logs."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pytest
+from tests.broker.running import send_request
+from tests.broker.scraped import scrape
+from tests.broker.test_up import connected, play
+
+from cometmq.proto.bodies import TopicRouteData
+from cometmq.proto.codes import RequestCode
+from cometmq.proto.command import Command
+from cometmq.proto.commands.route import GetRouteInfoByTopic
+from cometmq.proto.host import Host
+
+PATIENCE_SECONDS = 30
+COMETMQ = [sys.executable, "-m", "cometmq.admin"]
+NAMESERVER_READY = re.compile(
+    r"cometmq ready nameserver=127\.0\.0\.1:(\d+) metrics=(http://127\.0\.0\.1:\d+)/metrics\n"
+)
+BROKER_READY = re.compile(
+    r"cometmq ready broker=127\.0\.0\.1:(\d+) metrics=(http://127\.0\.0\.1:\d+)/metrics\n"
+)
+
+pytestmark = pytest.mark.slow
+
+
+@contextmanager
+def daemon(
+    *words: str, ready: re.Pattern[str]
+) -> Generator[tuple[subprocess.Popen[str], re.Match[str]]]:
+    """Run a daemon on free ports."""
+    command = [*COMETMQ, *words, "--metrics-port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        found = ready.fullmatch(line := output(process).readline())
+        if not found:
+            process.kill()
+        assert found, (line, process.communicate())
+        yield process, found
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def output(process: subprocess.Popen[str]) -> IO[str]:
+    assert process.stdout is not None
+    return process.stdout
+
+
+def refused(*words: str) -> tuple[int, str]:
+    """Run what should not start; its status, and what it says."""
+    done = subprocess.run(
+        [*COMETMQ, *words], capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+    )
+    assert done.stdout == ""
+    return done.returncode, done.stderr
+
+
+def test_a_broker_and_a_name_server_find_each_other(tmp_path: Path) -> None:
+    async def talk(names: Host, broker: Host) -> None:
+        async with connected(broker) as peer:
+            response = await peer.call(send_request("fresh", b"x"), timeout_ms=10_000)
+            assert response.code == 0
+        request = Command.request(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoByTopic(topic="fresh")
+        )
+        async with connected(names) as peer:
+            while (response := await peer.call(request, timeout_ms=10_000)).code != 0:
+                pass  # The name server is told beside the answer of the send.
+        route = TopicRouteData.decode(response.body or b"")
+        assert route.broker_datas[0].broker_name == "east-1"
+        assert route.broker_datas[0].broker_addrs == {0: str(broker)}
+
+    names_folder, folder = str(tmp_path / "names"), str(tmp_path / "store")
+    with daemon("nameserver", "--port", "0", "--dir", names_folder, ready=NAMESERVER_READY) as (
+        name_server,
+        names,
+    ):
+        port = int(names[1])
+        words = ["-n", f"127.0.0.1:{port}", "--dir", folder, "--port", "0", "--name", "east-1"]
+        with daemon("broker", *words, ready=BROKER_READY) as (broker, found):
+            play(talk(Host("127.0.0.1", port), Host("127.0.0.1", int(found[1]))))
+            assert "cometmq_registered_nameservers" in scrape(f"{found[2]}/metrics")
+            assert 'cometmq_nameserver_brokers{node_type="nameserver"} 1.0' in scrape(
+                f"{names[2]}/metrics"
+            )
+            broker.send_signal(signal.SIGTERM)
+            assert broker.wait(PATIENCE_SECONDS) == 0
+        assert 'cometmq_nameserver_brokers{node_type="nameserver"} 0.0' in scrape(
+            f"{names[2]}/metrics"
+        )
+        name_server.send_signal(signal.SIGINT)
+        assert name_server.wait(PATIENCE_SECONDS) == 0
+
+
+def test_a_name_server_alone_needs_no_other_loop(tmp_path: Path) -> None:
+    with daemon("nameserver", "--port", "0", "--dir", str(tmp_path), ready=NAMESERVER_READY) as (
+        process,
+        _,
+    ):
+        maps = Path(f"/proc/{process.pid}/maps").read_text()
+    assert "uvloop" not in maps
+
+
+def test_flags_go_over_the_environment_and_that_over_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text(
+        f"brokerName=of-the-file\nbrokerClusterName=of-the-file\nregionId=of-the-file\n"
+        f"storePathRootDir={tmp_path / 'store'}\nsendMessageThreadPoolNums=4\n"
+    )
+    monkeypatch.setenv("COMETMQ_BROKER_NAME", "of-the-environment")
+    monkeypatch.setenv("COMETMQ_CLUSTER_NAME", "of-the-environment")
+    words = ["--config", str(file), "--port", "0", "--name", "of-the-flag", "--log-format", "json"]
+
+    async def settings(broker: Host) -> str:
+        async with connected(broker) as peer:
+            request = Command.request(RequestCode.GET_BROKER_CONFIG)
+            return bytes((await peer.call(request, timeout_ms=10_000)).body or b"").decode()
+
+    with daemon("broker", *words, ready=BROKER_READY) as (process, found):
+        told = play(settings(Host("127.0.0.1", int(found[1])))).splitlines()
+        process.terminate()
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert "brokerName=of-the-flag" in told
+    assert "brokerClusterName=of-the-environment" in told
+    assert "regionId=of-the-file" in told
+    assert "flushDiskType=ASYNC_FLUSH" in told
+    logged = [json.loads(line)["message"] for line in errors.splitlines()]
+    assert "settings of Apache's that have no meaning here: sendMessageThreadPoolNums" in logged
+
+
+@pytest.mark.parametrize("command", ["up", "broker", "nameserver"])
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--host", "0.0.0.0"], "--insecure"),
+        (["--host", "nowhere"], "'nowhere' is not a numeric address"),
+        (["--tls", "enforcing"], "--tls enforcing: TLS is not there yet"),
+        (["--set", "listen_prt=1"], "did you mean listen_port?"),
+        (["--set", "listen_port"], "must be key=value"),
+        (["--config", "/nonexistent.toml"], "No such file"),
+        (["--metrics-port", "70000"], "70000"),
+        (["--log-level", "loud"], "loud"),
+        (["--nonsense"], "--nonsense"),
+    ],
+)  # fmt: skip
+def test_wrong_usage_is_status_2_and_says_what_is_wrong(
+    command: str, words: list[str], problem: str
+) -> None:
+    status, said = refused(command, *words)
+    assert status == 2
+    assert problem in re.sub(r"\s+", " ", said)
+
+
+def test_an_address_to_advertise_must_be_one(tmp_path: Path) -> None:
+    words = ["broker", "--dir", str(tmp_path), "--host", "0.0.0.0", "--insecure"]
+    status, said = refused(*words)
+    assert status == 2
+    assert "say which it is" in said
+    status, said = refused(*words, "--advertise", "no.such.host.invalid")
+    assert status == 2
+    assert "--advertise no.such.host.invalid" in said
+
+
+def test_a_store_that_is_open_is_status_1_and_names_who_has_it(tmp_path: Path) -> None:
+    words = ["broker", "--dir", str(tmp_path), "--port", "0"]
+    with daemon(*words, ready=BROKER_READY) as (process, _):
+        status, said = refused(*words, "--metrics-port", "0")
+    assert status == 1
+    assert f"(pid {process.pid})" in said
+
+
+def test_a_metrics_port_in_use_is_refused_where_it_was_asked_for(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        words = ["broker", "--dir", str(tmp_path), "--port", "0", "--metrics-port", port]
+        status, said = refused(*words)
+    assert status == 1
+    assert f"cannot listen on 127.0.0.1:{port}: the port is in use" in said
+
+
+def test_a_tls_hello_is_logged_and_closed(tmp_path: Path) -> None:
+    words = ["broker", "--dir", str(tmp_path), "--port", "0"]
+    with daemon(*words, ready=BROKER_READY) as (process, found):
+        with socket.create_connection(("127.0.0.1", int(found[1])), PATIENCE_SECONDS) as client:
+            client.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+            assert client.recv(1) == b""
+        process.terminate()
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert "begins with a TLS handshake, and TLS is not set up here" in errors
+    assert "Traceback" not in errors
+
+
+def test_a_broker_without_name_servers_is_warned_of(tmp_path: Path) -> None:
+    words = ["broker", "--dir", str(tmp_path), "--port", "0"]
+    with daemon(*words, ready=BROKER_READY) as (process, _):
+        process.terminate()
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+    assert "no name server (-n): clients will not find this broker" in errors

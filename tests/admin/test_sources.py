@@ -1,0 +1,113 @@
+"""Where a daemon's settings come from, and which source counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+
+from cometmq.admin.sources import BROKER, NAMESERVER, Settings
+
+KNOWN = {BROKER: {"flush", "listen_port", "broker_name"}, NAMESERVER: {"listen_port"}}
+
+
+def from_file(folder: Path, name: str, text: str, main: str = BROKER) -> Settings:
+    path = folder / name
+    path.write_text(text)
+    settings = Settings(main)
+    settings.add_file(str(path))
+    return settings
+
+
+def test_a_toml_file_has_a_table_for_each_daemon(tmp_path: Path) -> None:
+    text = 'flush = "async"\n[broker]\nlisten_port = 1\n[nameserver]\nlisten_port = 2\n'
+    settings = from_file(tmp_path, "a.toml", text)
+    assert settings.of == {
+        BROKER: {"flush": "async", "listen_port": 1},
+        NAMESERVER: {"listen_port": 2},
+    }
+
+
+def test_keys_without_a_table_are_for_the_daemon_that_reads_them(tmp_path: Path) -> None:
+    settings = from_file(tmp_path, "a.toml", "listen_port = 3\n", NAMESERVER)
+    assert settings.of == {BROKER: {}, NAMESERVER: {"listen_port": 3}}
+
+
+def test_a_misspelt_table_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(click.UsageError, match=r"table brokr: no such.*did you mean broker\?"):
+        from_file(tmp_path, "a.toml", "[brokr]\n")
+
+
+def test_a_broker_conf_flushes_asynchronously_unless_it_says_else(tmp_path: Path) -> None:
+    settings = from_file(tmp_path, "broker.conf", "listenPort=5\n# no more\n")
+    assert settings.of[BROKER] == {"flushDiskType": "ASYNC_FLUSH", "listenPort": "5"}
+    settings = from_file(tmp_path, "broker.conf", "flushDiskType=SYNC_FLUSH\n")
+    assert settings.of[BROKER] == {"flushDiskType": "SYNC_FLUSH"}
+    settings = from_file(tmp_path, "namesrv.conf", "listenPort=5\n", NAMESERVER)
+    assert settings.of[NAMESERVER] == {"listenPort": "5"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("a.toml", "flush = ", "Invalid value"),
+        ("a.toml", "\udcff", "codec can't decode"),
+        ("a.conf", "a=\\u12", "malformed"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_a_clear_error(
+    tmp_path: Path, name: str, text: str, problem: str
+) -> None:
+    (tmp_path / name).write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(click.UsageError, match=rf"--config .*{name}: .*{problem}"):
+        Settings(BROKER).add_file(str(tmp_path / name))
+    with pytest.raises(click.UsageError, match="No such file"):
+        Settings(BROKER).add_file(str(tmp_path / "missing"))
+
+
+def test_the_environment_has_a_name_for_each_setting() -> None:
+    settings = Settings(BROKER)
+    environ = {
+        "COMETMQ_FLUSH": "async",
+        "COMETMQ_BROKER_NAME": "b",
+        "COMETMQ_NAMESERVER_LISTEN_PORT": "7",
+        "HOME": "/",
+    }
+    settings.add_environment(environ, KNOWN)
+    assert settings.of == {
+        BROKER: {"flush": "async", "broker_name": "b"},
+        NAMESERVER: {"listen_port": "7"},
+    }
+    assert settings.warnings == []
+
+
+def test_a_name_that_means_nothing_is_told_and_passed_over() -> None:
+    """Platforms set some that begin like ours: COMETMQ_SERVICE_HOST."""
+    settings = Settings(BROKER)
+    settings.add_environment({"COMETMQ_FLSH": "async", "COMETMQ_SERVICE_HOST": "x"}, KNOWN)
+    assert settings.of[BROKER] == {}
+    assert settings.warnings == [
+        "environment: COMETMQ_FLSH: flsh: no such setting; did you mean flush?",
+        "environment: COMETMQ_SERVICE_HOST: service_host: no such setting",
+    ]
+
+
+def test_pairs_are_for_the_main_daemon_unless_they_say_else() -> None:
+    settings = Settings(BROKER)
+    settings.add_pairs(["flush=async", "nameserver.listen_port=1", "broker.region_id=a=b"])
+    assert settings.of == {
+        BROKER: {"flush": "async", "region_id": "a=b"},
+        NAMESERVER: {"listen_port": "1"},
+    }
+    with pytest.raises(click.UsageError, match="--set flush: must be key=value"):
+        settings.add_pairs(["flush"])
+
+
+def test_what_is_added_later_comes_later_by_whatever_name() -> None:
+    """The later of two names of one setting counts, so a repeated key must move to the end."""
+    settings = Settings(BROKER)
+    settings.add(BROKER, {"listen_port": 1})
+    settings.add(BROKER, {"listenPort": 2})
+    settings.add(BROKER, {"listen_port": 3})
+    assert list(settings.of[BROKER].items()) == [("listenPort", 2), ("listen_port", 3)]
