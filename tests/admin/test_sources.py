@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
 import pytest
 
 from cometmq.admin.sources import BROKER, NAMESERVER, Settings
+from cometmq.broker.config import BrokerConfig
+from cometmq.broker.settings import configured
+from cometmq.nameserver import NameServerConfig, configured as nameserver_configured
 
 KNOWN = {BROKER: {"flush", "listen_port", "broker_name"}, NAMESERVER: {"listen_port"}}
 
@@ -111,3 +115,12 @@ def test_what_is_added_later_comes_later_by_whatever_name() -> None:
     settings.add(BROKER, {"listenPort": 2})
     settings.add(BROKER, {"listen_port": 3})
     assert list(settings.of[BROKER].items()) == [("listenPort", 2), ("listen_port", 3)]
+
+
+def test_the_example_of_the_documentation_is_accepted(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    (example,) = re.findall(r"^```toml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    settings = from_file(tmp_path, "broker.toml", example)
+    broker = configured(BrokerConfig(), settings.of[BROKER]).config
+    assert (broker.broker_name, broker.store.segment_size) == ("broker-b", 256 << 20)
+    assert nameserver_configured(NameServerConfig(), settings.of[NAMESERVER]).warnings == []

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from cometmq.broker.survey import OTHER, Survey
+from cometmq.broker.survey import OTHER, Lag, Survey
 from cometmq.broker.topic_names import RETRY_PREFIX
 from cometmq.net.exposition import Family, Scribe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from prometheus_client import Metric
 
@@ -148,15 +148,14 @@ class BrokerMetrics:
         yield from single(NAMESERVERS_ALL, len(self._daemon.registration.servers))
 
     def _flows(self) -> Iterator[Metric]:
-        survey, family = self._survey, self._scribe.family
-        put = [(self._topic(topic), flow) for topic, flow in survey.put]
-        put.append((self._topic(OTHER), survey.other_put))
-        yield from family(MESSAGES_IN, ((labels, flow.messages) for labels, flow in put))
-        yield from family(BYTES_IN, ((labels, flow.size) for labels, flow in put))
-        got = [(self._topic_and_group(topic, group), flow) for (topic, group), flow in survey.got]
-        got.append((self._topic_and_group(OTHER, OTHER), survey.other_got))
-        yield from family(MESSAGES_OUT, ((labels, flow.messages) for labels, flow in got))
-        yield from family(BYTES_OUT, ((labels, flow.size) for labels, flow in got))
+        # Labels are made as they are rendered: those of all topics would take milliseconds.
+        survey, family, labels = self._survey, self._scribe.family, self._topic_and_group
+        put = [*survey.put, (OTHER, survey.other_put)]
+        yield from family(MESSAGES_IN, ((self._topic(name), flow.messages) for name, flow in put))
+        yield from family(BYTES_IN, ((self._topic(name), flow.size) for name, flow in put))
+        got = [*survey.got, ((OTHER, OTHER), survey.other_got)]
+        yield from family(MESSAGES_OUT, ((labels(*key), flow.messages) for key, flow in got))
+        yield from family(BYTES_OUT, ((labels(*key), flow.size) for key, flow in got))
 
     def _topic(self, name: str) -> dict[str, str]:
         return {"topic": name, "is_system": _text(self._state.topics.is_system(name))}
@@ -166,12 +165,15 @@ class BrokerMetrics:
         return {**self._topic(topic), "consumer_group": group, "is_retry": retry}
 
     def _lags(self) -> Iterator[Metric]:
-        survey, family = self._survey, self._scribe.family
-        lags = [(self._topic_and_group(topic, group), lag) for (group, topic), lag in survey.lags]
-        messages: list[tuple[Mapping[str, str], float]] = [(o, lag.messages) for o, lag in lags]
-        messages.append((self._topic_and_group(OTHER, OTHER), survey.other_lag))
-        yield from family(LAG_MESSAGES, messages)
-        yield from family(LAG_LATENCY, ((labels, lag.latency_ms) for labels, lag in lags))
+        survey, family, labels = self._survey, self._scribe.family, self._topic_and_group
+        lags = [*survey.lags, ((OTHER, OTHER), Lag(survey.other_lag, 0))]
+        yield from family(
+            LAG_MESSAGES, ((labels(topic, group), lag.messages) for (group, topic), lag in lags)
+        )
+        yield from family(
+            LAG_LATENCY,
+            ((labels(topic, group), lag.latency_ms) for (group, topic), lag in survey.lags),
+        )
 
     def _durations(self) -> Iterator[Metric]:
         durations, traffic = self._scribe.durations, self._state.traffic

@@ -113,6 +113,10 @@ class ConsumerOffsets:
         """Return where a group goes on, by queue."""
         return self._offsets.get((group, topic), {})
 
+    def pairs(self) -> list[tuple[str, str]]:
+        """Return each pair of a group and a topic that it has offsets in: quickly."""
+        return list(self._offsets)
+
     def topics_of(self, group: str) -> tuple[str, ...]:
         """Return the topics of which a group has offsets."""
         return tuple(self._topics.get(group, ()))

@@ -118,28 +118,28 @@ class Survey:
 
     async def _look_for_lags(self, breather: Breather) -> None:
         """Find who is behind most, and how long each of these is."""
-        behind: list[tuple[int, tuple[str, str]]] = []
-        for group, topic, queues in tuple(self._state.offsets):
-            key = (group, topic)
-            behind.append((await self._behind(key[1], queues, breather), key))
-        chosen = [key for _, key in behind]
+        behind: dict[tuple[str, str], int] = {}
+        for key in self._state.offsets.pairs():
+            behind[key] = await self._behind(key, breather)
+        chosen = list(behind)
         if len(behind) > self._labels_max:
-            chosen = await _largest(behind, self._labels_max, breather)
-        messages_of = {key: messages for messages, key in behind}
+            weights = ((messages, key) for key, messages in behind.items())
+            chosen = await _largest(weights, self._labels_max, breather)
         lags: list[tuple[tuple[str, str], Lag]] = []
         times: dict[tuple[str, int], tuple[int, int]] = {}
         for key in chosen:
-            messages = messages_of.pop(key)
+            messages = behind.pop(key)
             latency_ms = await self._latency(key, times, breather) if messages else 0
             lags.append((key, Lag(messages, latency_ms)))
         self.lags, self._times = lags, times
-        self.other_lag = sum(messages_of.values())
+        self.other_lag = sum(behind.values())
 
-    async def _behind(self, topic: str, queues: Mapping[int, int], breather: Breather) -> int:
+    async def _behind(self, key: tuple[str, str], breather: Breather) -> int:
         """Count the messages that a group has not consumed."""
         behind = 0
+        _, topic = key
         store = self._state.store
-        for queue_id, offset in tuple(queues.items()):
+        for queue_id, offset in tuple(self._state.offsets.of(*key).items()):
             end = store.max_offset(topic, queue_id)
             behind += max(0, end - max(offset, store.min_offset(topic, queue_id)))
             await breather.breathe()
