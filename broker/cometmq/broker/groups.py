@@ -132,10 +132,10 @@ class Groups:
         """Let a group not read a topic; False when there are `groups_max` groups with such."""
         topics = self._forbidden.get(group)
         if topics is None:
-            if len(self._forbidden) >= self._config.groups_max:
+            if len(self._forbidden) >= self.config.groups_max:
                 return False
             topics = self._forbidden[group] = {}
-        elif topic not in topics and len(topics) >= self._config.topics_max:
+        elif topic not in topics and len(topics) >= self.config.topics_max:
             return False
         topics[topic] = topics.get(topic, 0) | _READ
         self._save_forbidden(group, now_ms)

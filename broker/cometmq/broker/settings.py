@@ -161,6 +161,7 @@ MAPPED: Final = {
     "storePathRootDir": _Same("store_path"),
     "syncFlushTimeout": _Same("sync_flush_timeout_ms"),
     "traceOn": _Same("trace_on"),
+    "useServerSideResetOffset": _Same("server_side_reset_enable"),
 }
 """Apache's keys of the settings that both have."""
 
@@ -191,6 +192,7 @@ CHANGEABLE: Final = frozenset(
         "retention_hours",
         "retention_hours_of_day",
         "save_interval_ms",
+        "server_side_reset_enable",
         "short_polling_ms",
         "suspend_timeout_max_ms",
         "sync_flush_timeout_ms",

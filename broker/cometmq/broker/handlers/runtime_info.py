@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cometmq.broker.session import Session, State
     from cometmq.net import Later
     from cometmq.proto.command import Command
-    from cometmq.store.durations import Durations
+    from cometmq.proto.durations import Durations
 
 _TIMES: Final = (
     ("<=0ms", 1),
