@@ -39,6 +39,10 @@ class _Program(click.Group):
 def program() -> None:
     """CometMQ: a message broker in Python that speaks Apache RocketMQ's protocol.
 
-    This is a young checkout: the daemons and the tools arrive one by one, and docs/roadmap.md says
-    which are there.
+    \b
+    cometmq up            a broker and a name server in one process, to try it
+    cometmq broker        a broker daemon
+    cometmq nameserver    a name server daemon
+
+    Each command explains itself: cometmq broker --help.
     """

@@ -37,7 +37,7 @@ log = logging.getLogger("cometmq")
     epilog="""\b
 Examples:
   cometmq broker -n 127.0.0.1:9876 --dir /var/lib/cometmq
-  cometmq broker -n ns1:9876;ns2:9876 --host 0.0.0.0 --advertise 10.0.0.5 --insecure
+  cometmq broker -n 'ns1:9876;ns2:9876' --host 0.0.0.0 --advertise 10.0.0.5 --insecure
   cometmq broker --config /opt/rocketmq/conf/broker.conf --set flush=sync
 
 A file is TOML when its name ends with .toml, and a broker.conf of Apache's otherwise; that one
