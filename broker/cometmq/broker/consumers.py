@@ -200,7 +200,7 @@ class Producers:
         self._of_peer: dict[Peer, set[str]] = {}
 
     def __len__(self) -> int:
-        return self._count
+        return sum(len(members) for members in self._groups.values())
 
     def members(self, group: str) -> dict[Peer, Member]:
         """The members of a group."""
