@@ -9,9 +9,10 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.parse
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -177,9 +178,10 @@ def _until(look: Any) -> Any:
     """Look again and again until something is there: Prometheus tells nobody."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
-        found = look()
-        if found:
-            return found
+        with suppress(urllib.error.HTTPError):  # 503 while it starts.
+            found = look()
+            if found:
+                return found
         os.sched_yield()
     raise AssertionError("it did not come")
 
