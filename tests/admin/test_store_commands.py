@@ -317,6 +317,23 @@ def test_a_store_of_a_newer_format_is_refused(
     assert disk.operations == operations
 
 
+def test_repair_takes_a_sealed_block_as_it_is_only_when_asked() -> None:
+    disk = small_store()
+    flip(disk, f"{ROOT}/commitlog/{0:020d}", 44)
+    before = contents(disk)
+    result = run("repair", "--yes", ROOT, disk=disk)
+    assert (result.exit_code, contents(disk)) == (1, before)
+    assert "not accepted: block of 4096 bytes at physical offset 0" in result.stdout
+    assert "--accept-blocks" in result.stderr
+    assert run("repair", "--accept-blocks", ROOT, disk=disk).exit_code == 1
+    assert contents(disk) == before
+    result = run("repair", "--accept-blocks", "--yes", "--json", ROOT, disk=disk)
+    document = json.loads(result.stdout)
+    assert (result.exit_code, document["blocks_accepted"]) == (0, True)
+    assert document["wrong_blocks"] == [{"physical_offset": 0, "size": 4096}]
+    assert run("verify", ROOT, disk=disk).exit_code == 0
+
+
 @pytest.mark.parametrize("command", [("rebuild",), ("repair", "--yes")])
 def test_writing_to_a_read_only_disk_is_refused(command: tuple[str, ...]) -> None:
     disk = small_store()

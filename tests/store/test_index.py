@@ -17,6 +17,7 @@ from cometmq.store.index_format import (
     SLOT,
     IndexHeader,
     IndexShape,
+    last_before,
     positive_hash,
 )
 
@@ -145,6 +146,21 @@ def test_the_newest_file_of_the_checkpoint_is_doubted_though_it_is_full_and_anot
     assert again.recover(15_000, synced=True) == 15_000
     for n in range(149):
         assert again.query("t", f"{n * 7919**5:032d}", 9) == [n * 100]
+
+
+def test_a_torn_header_does_not_hide_the_newest_file_of_the_checkpoint() -> None:
+    """It was never synced; with a begin of 0 it looks as if it were the last before the offset."""
+    whole = IndexHeader(1, 2, 1000, 1900, 3, 20)
+    newest = IndexHeader(2, 3, 2000, 2900, 3, 20)
+    behind = IndexHeader(3, 4, 3000, 3900, 3, 20)
+    torn = IndexHeader(0, 0, 0, 0, 0, 20)
+    assert last_before([whole, newest, behind], 3000) == 1
+    assert last_before([whole, newest, torn, behind], 3000) == 1
+    assert last_before([whole, newest, behind, torn], 3000) == 1
+    assert last_before([whole, newest, IndexHeader()], 3000) == 1
+    assert last_before([behind, torn], 3000) == 1
+    assert last_before([behind], 3000) == 1
+    assert last_before([], 3000) == 0
 
 
 def test_what_is_waiting_bounds_the_settled_offset() -> None:

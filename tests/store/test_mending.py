@@ -151,6 +151,27 @@ def test_a_torn_tail_is_cut_and_nothing_else_is_touched() -> None:
     assert after == before
 
 
+def test_a_block_whose_checksum_alone_is_wrong_is_taken_as_it_is_when_asked() -> None:
+    disk = small_store()
+    victim = messages(disk)[4]
+    flip(disk, f"{ROOT}/commitlog/{0:020d}", victim.physical_offset + 44)  # Its born time.
+    with pytest.raises(CorruptionError, match=r"byte 0: the 4096 bytes .* not what was sealed"):
+        opened(disk)
+    plan = planned(disk)
+    assert plan.is_empty
+    assert [(block.physical_offset, block.size) for block in plan.blocks] == [(0, 4096)]
+    before = contents(disk)
+    assert carry_out(inspect(disk, ROOT, SMALL), plan, 1) == []
+    assert contents(disk) == before, "not unless it is asked for"
+    plan.accepts_blocks = True
+    assert carry_out(inspect(disk, ROOT, SMALL), plan, 1) == []
+    changed = [path for path, data in contents(disk).items() if data != before[path]]
+    assert changed == [f"{ROOT}/integrity/{0:020d}"]
+    assert verified(disk).findings == []
+    assert opened(disk).close(1)
+    assert planned(disk).blocks == []
+
+
 def test_damage_over_the_end_of_a_segment_is_stepped_over() -> None:
     disk = small_store()
     before = messages(disk)

@@ -26,6 +26,7 @@ from cometmq.store.index_format import (
     IndexHeader,
     IndexShape,
     index_name,
+    last_before,
     positive_hash,
     walk_chain,
 )
@@ -357,9 +358,8 @@ class Index:
         any case: it was the newest when the checkpoint was taken, and its slots in memory.
         """
         predecessor = IndexHeader()
-        filled = [known for known in self._files if known.header.next_item > 1]
-        before = [known for known in filled if known.header.begin_offset < below]
-        doubted = self._files[-2:] if chains else [*before[-1:], *self._files[-1:]]
+        last = last_before([known.header for known in self._files], below)
+        doubted = self._files[-2:] if chains else [*self._files[last:][:1], *self._files[-1:]]
         for number, known in enumerate(self._files):
             header = known.header
             full = header.next_item >= self._shape.items and known not in doubted

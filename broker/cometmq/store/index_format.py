@@ -36,7 +36,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from cometmq.store.filesystem import File
 
@@ -100,6 +100,18 @@ class IndexHeader:
     def successor(self) -> IndexHeader:
         """Return what the header of the file behind this one starts as."""
         return IndexHeader(self.end_time, self.end_time, self.end_offset, self.end_offset)
+
+
+def last_before(headers: Sequence[IndexHeader], physical_offset: int) -> int:
+    """Return the number of the last file that begins before an offset; how many, if none does.
+
+    A torn header behind it may say anything, but not that its file follows the one before.
+    """
+    found, end = len(headers), 0
+    for number, header in enumerate(headers):
+        if header.next_item > 1 and end <= header.begin_offset < physical_offset:
+            found, end = number, header.end_offset
+    return found
 
 
 def positive_hash(java_hash: int) -> int:

@@ -174,6 +174,20 @@ class Integrity:
         self._file = None
         self._file_start = -1
 
+    def reseal(self, physical_offset: int, read: Read) -> None:
+        """Vouch for a sealed block as it stands now; the disk knows it on return.
+
+        For an operator who has looked at it: nothing else may make damage look sound.
+        """
+        start, position = self._split(physical_offset)
+        crc = crc32c(read(physical_offset, self._size_of_block(physical_offset)))
+        file = self._filesystem.open(self._path(start))
+        try:
+            file.write(_entry(physical_offset, crc), _position(position // BLOCK_SIZE))
+            file.sync()
+        finally:
+            file.close()
+
     # Checking.
 
     def blocks(self, start: int, end: int, read: Read) -> Iterator[Block]:

@@ -6,7 +6,8 @@ Each message that is known to have been there, by a gap in the numbers of its qu
 queue's own entry, becomes a message without a body and with the property `COMETMQ_LOST`, so that
 no queue has a gap; the rest becomes a record that no consumer ever sees, a rolled back half of a
 transaction, which Apache's brokers pass over, too. *Cutting* ends the log in front of the damage,
-and all that stands behind is lost.
+and all that stands behind is lost. Sealed blocks of which only the checksum is wrong can be
+*accepted*: see `block_check`.
 
 Either way the bytes that are replaced are kept in `cut/` first, then the store is marked as not
 shut down, with a checkpoint in front of the damage: the next start makes the ConsumeQueues and the
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.proto.sysflag import TRANSACTION_MASK
 from cometmq.store.batch_consume_queue import BATCH_ENTRY, BATCH_ENTRY_SIZE
+from cometmq.store.block_check import BLOCKS_A_STEP, accept_blocks, sealed_blocks
 from cometmq.store.checkpoint import CheckpointFile, Claims, Longs
 from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
@@ -28,7 +30,7 @@ from cometmq.store.dispatch import RECORDS_WITHOUT_ENTRY
 from cometmq.store.findings import Progress
 from cometmq.store.folder import load_segments
 from cometmq.store.inspection import queue_folders
-from cometmq.store.integrity import Integrity
+from cometmq.store.integrity import Block, Integrity
 from cometmq.store.lock import mark_running
 from cometmq.store.log_check import Damage, LogCheck
 from cometmq.store.log_scan import NEVER
@@ -72,10 +74,19 @@ class Plan:
     records_cut: int = 0
     """Sound records behind the cut."""
     end_offset: int = 0
+    blocks: list[Block] = field(default_factory=list[Block])
+    """Sealed blocks whose checksum alone is wrong: every record in them is sound by its own."""
+    accepts_blocks: bool = False
+    """Whether their checksums are made anew from what stands there."""
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
+        return self.is_log_kept and not (self.blocks and self.accepts_blocks)
+
+    @property
+    def is_log_kept(self) -> bool:
+        """Whether no byte of the log changes."""
         return not self.steps and self.cut_at is None
 
 
@@ -107,6 +118,14 @@ def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
     _note_ends(store, tracks, damages, lost)
     plan.end_offset = log.end_offset
     _decide(plan, log, lost, times, cut=cut)
+    changed_from = min([step.damage.start for step in plan.steps], default=plan.cut_at)
+    for number, block in enumerate(sealed_blocks(store, plan.end_offset)):
+        # Behind the first damage that is mended no checksum stays.
+        is_kept = changed_from is None or block.physical_offset + block.size <= changed_from
+        if block.is_sound is False and is_kept:
+            plan.blocks.append(block)
+        if number % BLOCKS_A_STEP == 0:
+            yield Progress("blocks", block.physical_offset - first, total - first)
 
 
 def _count_of(message: StoredMessage) -> int:
@@ -188,8 +207,12 @@ def _decide(
 
 def carry_out(store: Inspected, plan: Plan, process_id: int) -> list[str]:
     """Do what was planned; the caller holds the store's lock. Returns where bytes were kept."""
-    if plan.is_empty:
-        return []
+    if plan.blocks and plan.accepts_blocks:
+        accept_blocks(store, plan.blocks)
+    return [] if plan.is_log_kept else _mend_log(store, plan, process_id)
+
+
+def _mend_log(store: Inspected, plan: Plan, process_id: int) -> list[str]:
     filesystem, root = store.filesystem, store.root
     segments = load_segments(filesystem, root, store.config, store.checkpoint)
     cut = None

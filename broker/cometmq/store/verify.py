@@ -14,14 +14,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.batch_queue_check import BatchQueueCheck
+from cometmq.store.block_check import BLOCKS_A_STEP, sealed_blocks
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.findings import Finding, Kind, Progress, Report
 from cometmq.store.index_check import IndexCheck
 from cometmq.store.inspection import queue_folders
-from cometmq.store.integrity import Integrity
 from cometmq.store.log_check import LogCheck
 from cometmq.store.queue_check import QueueCheck
-from cometmq.store.sealing import INTEGRITY_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -159,26 +158,12 @@ def _log_finding(store: Inspected, offset: int, problem: str, kind: Kind = Kind.
 
 def _verify_blocks(store: Inspected, report: Report) -> Iterator[Progress]:
     """Compare the sealed blocks with their checksums, where there are any."""
-    folder = f"{store.root}/{INTEGRITY_FOLDER}"
-    if not store.filesystem.exists(folder):
-        return
-    segments = store.segments
-    integrity = Integrity(store.filesystem, folder, segments.size)
-
-    def read(physical_offset: int, size: int) -> bytes:
-        segment = segments.at(physical_offset)
-        if segment is None:
-            return b""
-        return segments.file(segment).read(size, physical_offset - segment.start)
-
-    start, end = segments.first_offset, segments.end_offset
-    if store.checkpoint.claims is None:
-        end = integrity.last_untouched(start, max(report.end_offset, start), read)
-    for number, block in enumerate(integrity.blocks(start, end, read)):
+    start, end = store.segments.first_offset, store.segments.end_offset
+    for number, block in enumerate(sealed_blocks(store, report.end_offset)):
         if block.is_sound is not None:
             report.blocks += 1
         if block.is_sound is False:
             problem = f"{block.size} bytes differ from their checksum"
             report.add(_log_finding(store, block.physical_offset, problem, Kind.BLOCK))
-        if number % 64 == 0:
+        if number % BLOCKS_A_STEP == 0:
             yield Progress("blocks", block.physical_offset - start, end - start)

@@ -108,6 +108,11 @@ def _rebuilt_facts(root: str, rebuilt: Rebuilt, seconds: float) -> Iterator[tupl
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option("--yes", is_flag=True, help="Do it.")
 @click.option("--cut", is_flag=True, help="End the log at the first damage; loses all behind.")
+@click.option(
+    "--accept-blocks",
+    is_flag=True,
+    help="Take sealed blocks as they are whose checksum alone is wrong.",
+)
 @click.pass_context
 def repair(
     context: click.Context,
@@ -118,12 +123,17 @@ def repair(
     dry_run: bool,
     yes: bool,
     cut: bool,
+    accept_blocks: bool,
 ) -> None:
     """Mend a log that a start refuses. Restoring it from a replica is better where there is one.
 
     A torn tail is cut off. Damage in the middle is stepped over: the messages that were there
     become ones without a body and with the property COMETMQ_LOST, everything else stays. With --cut
     the log ends in front of the first damage instead.
+
+    A sealed block whose checksum alone is wrong, while every record in it is sound by its own, is
+    left as it is, and a start refuses it: look at its records (`cometmq store dump`), then take it
+    as it is with --accept-blocks.
 
     Without --yes nothing is changed. What is replaced or cut is kept in DIR/cut/. The next start
     then brings the ConsumeQueues and the index in line. No broker may run.
@@ -133,10 +143,11 @@ def repair(
       cometmq store repair --dry-run ./cometmq-data
       cometmq store repair --yes ./cometmq-data
       cometmq store repair --cut --yes ./cometmq-data
+      cometmq store repair --accept-blocks --yes ./cometmq-data
     """
     if dry_run and yes:
         raise click.UsageError("--dry-run and --yes contradict each other")
-    filesystem, plan, kept = filesystem_of(context), Plan(), list[str]()
+    filesystem, plan, kept = filesystem_of(context), Plan(accepts_blocks=accept_blocks), list[str]()
     root = clean_root(root)
     config = config_of(index_slots, index_items)
     lock = None
@@ -157,6 +168,10 @@ def repair(
     if not (plan.is_empty or yes or dry_run):
         warn("Nothing was changed. To do this, run it again with --yes.")
         raise click.exceptions.Exit(1)
+    if plan.blocks and not accept_blocks:
+        warn("Sealed blocks are not what was sealed: restore them from a replica, or take them as")
+        warn("they are with --accept-blocks. Until then a start refuses the store.")
+        raise click.exceptions.Exit(1)
 
 
 def _show_plan(
@@ -165,10 +180,16 @@ def _show_plan(
     if as_json:
         show_json(_plan_document(inspected, plan, kept, is_done=is_done))
         return
-    if plan.is_empty:
+    if plan.is_empty and not plan.blocks:
         click.echo(f"{inspected.root}: the log is sound; there is nothing to repair")
         return
     will = "" if is_done else "would be "
+    for block in plan.blocks:
+        what = f"{will}accepted" if plan.accepts_blocks else "not accepted"
+        click.echo(
+            f"{what}: block of {block.size} bytes at physical offset {block.physical_offset}, which"
+            " differs from its checksum"
+        )
     for step in plan.steps:
         damage = step.damage
         click.echo(
@@ -187,7 +208,7 @@ def _show_plan(
         )
     for path in kept:
         click.echo(f"kept: {path}")
-    if is_done and not plan.is_tail_only:
+    if is_done and not (plan.is_tail_only or plan.is_log_kept):
         click.echo("The next start brings the ConsumeQueues and the index in line.")
 
 
@@ -210,5 +231,9 @@ def _plan_document(
         "cut_size": 0 if plan.cut_at is None else plan.cut_end - plan.cut_at,
         "records_cut": plan.records_cut,
         "torn_tail_only": plan.is_tail_only,
+        "wrong_blocks": [
+            {"physical_offset": block.physical_offset, "size": block.size} for block in plan.blocks
+        ],
+        "blocks_accepted": is_done and plan.accepts_blocks,
         "kept": kept,
     }
