@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from tests.crash.content import BLOCK, Content, Luck
 from tests.crash.names import Change, Folder, Names, Node, folder_of
 
-from cometmq.store.filesystem import Buffer, Entry, Space
+from cometmq.proto.buffer import Buffer
+from cometmq.store.filesystem import Entry, Space
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

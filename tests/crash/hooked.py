@@ -13,7 +13,8 @@ from tests.crash.disk import Hook, Moment, Operation
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from cometmq.store.filesystem import Buffer, Entry, File, FileSystem, Mapping, Partition, Space
+    from cometmq.proto.buffer import Buffer
+    from cometmq.store.filesystem import Entry, File, FileSystem, Mapping, Partition, Space
 
 
 def failpoint_of(operation: Operation, root: str) -> str:

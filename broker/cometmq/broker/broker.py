@@ -97,9 +97,13 @@ class Broker:
         open_store = partial(MessageStore.open, on_change=store_changed, threads=threads)
         self.store = _opened(open_store, config, filesystem, topics, host, now_ms())
         # Behind the store's lock: two brokers must not write one table.
-        topics.load(now_ms())
-        groups.load(now_ms())
-        offsets.load()
+        try:
+            topics.load(now_ms())
+            groups.load(now_ms())
+            offsets.load()
+        except BaseException:
+            self.store.close(now_ms())
+            raise
         memberships = Memberships(config)
         self.long_polling = LongPolling(config.held_pulls_max)
         clocks = {"now_ms": now_ms, "elapsed_ms": elapsed_ms}

@@ -43,11 +43,11 @@ from cometmq.store.turn import Appended
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from cometmq.proto.buffer import Buffer
     from cometmq.store.admission import Topic
     from cometmq.store.commit_log import CommitLog
     from cometmq.store.config import StoreConfig
     from cometmq.store.consume_queues import ConsumeQueues
-    from cometmq.store.filesystem import Buffer
     from cometmq.store.index_keys import Noted
     from cometmq.store.sync import Syncer
     from cometmq.store.turn import Origin

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from cometmq.store.appending import Appender
-    from cometmq.store.checkpoint import CheckpointFile, Claims
+    from cometmq.store.checkpoint import Checkpoint, CheckpointFile, Claims
     from cometmq.store.config import StoreConfig
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.index import Index
@@ -64,6 +64,21 @@ def longs_for(
         master_flushed_offset=master_flushed_offset,
         confirm_offset=recover_from,
         queues_offset=max(1, min(recover_from, unsealed)),  # To Apache, 0 is none.
+    )
+
+
+def first_longs(checkpoint: Checkpoint, claims: Claims, index: Index | None) -> Longs:
+    """Apache's numbers while the store is being opened: none claims more than `claims` does."""
+    before = checkpoint.longs
+    ours = checkpoint.claims
+    is_as_before = ours is not None and ours.recover_from == claims.recover_from
+    # Without timestamps an Apache that knows no offset here begins with the first segment.
+    timestamp = before.log_timestamp if is_as_before else 0
+    longs = longs_for(claims.recover_from, timestamp, index, before.master_flushed_offset)
+    if is_as_before:
+        return longs
+    return replace(
+        longs, confirm_offset=0, queues_offset=min(before.queues_offset, longs.queues_offset)
     )
 
 

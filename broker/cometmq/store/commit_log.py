@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from cometmq.store.errors import StoreNotWriteableError, SyncFailedError
 
 if TYPE_CHECKING:
-    from cometmq.store.filesystem import Buffer, File, FileSystem
+    from cometmq.proto.buffer import Buffer
+    from cometmq.store.filesystem import File, FileSystem
     from cometmq.store.segments import Segments
     from cometmq.store.sync import Syncer
     from cometmq.store.turn import Turn

@@ -23,7 +23,8 @@ A `StoreFilesError` is raised before a byte is changed. An `OSError` that none o
 
 from __future__ import annotations
 
-from typing import ClassVar
+import errno
+from typing import ClassVar, Final
 
 from cometmq.proto.codes import ResponseCode
 
@@ -130,3 +131,21 @@ class CorruptionError(StoreFilesError):
         self.path = path
         self.position = position
         self.problem = problem
+
+
+_WHAT_TO_DO: Final = {
+    errno.EACCES: "run it as the user that the store belongs to",
+    errno.EPERM: "run it as the user that the store belongs to, and look for `chattr +i`",
+    errno.EROFS: "mount it for writing, or copy the store elsewhere",
+    errno.ENOSPC: "make room on the disk and run it again",
+    errno.ENOENT: "it vanished meanwhile: is a broker at work here? Run it again",
+    errno.EIO: "the disk fails: copy what can be read, and restore the rest from a replica",
+}
+
+
+def disk_error_text(error: OSError) -> str:
+    """Say in one line what the disk refused, and what to do about it."""
+    path = f"{error.filename}: " if error.filename else ""
+    text = f"{path}{error.strerror or error}"
+    what_to_do = _WHAT_TO_DO.get(error.errno or 0)
+    return f"{text}; {what_to_do}" if what_to_do else text

@@ -18,14 +18,14 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from cometmq.store.linux_calls import exchange_names, first_byte_locked_by, sync_partition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
+    from cometmq.proto.buffer import Buffer
 
 BUFFERS_MAX = os.sysconf("SC_IOV_MAX")
 

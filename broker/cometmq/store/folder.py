@@ -26,7 +26,12 @@ _KNOWN_NAMES: Final = frozenset(
 
 def check_root(filesystem: FileSystem, root: str) -> None:
     """Refuse a folder that holds something, but nothing of a store."""
-    names = {entry.name for entry in filesystem.list(root)}
+    try:
+        names = {entry.name for entry in filesystem.list(root)}
+    except NotADirectoryError:
+        raise NotAStoreError(
+            f"{root}: a file; name the folder of a store, which has {LOG_FOLDER}/ in it"
+        ) from None
     if names and not names & _KNOWN_NAMES:
         some = ", ".join(sorted(names)[:3])
         raise NotAStoreError(

@@ -144,12 +144,7 @@ def check_store(filesystem: FileSystem, root: str) -> None:
     """Refuse a folder that holds no store; an empty one, which could become one, too."""
     if not filesystem.exists(root):
         raise NotAStoreError(f"{root}: no such folder; name the folder of a store")
-    try:
-        check_root(filesystem, root)
-    except NotADirectoryError:
-        raise NotAStoreError(
-            f"{root}: a file; name the folder of a store, which has {LOG_FOLDER}/ in it"
-        ) from None
+    check_root(filesystem, root)
     if not filesystem.exists(f"{root}/{LOG_FOLDER}"):
         raise NotAStoreError(
             f"{root}: holds no {LOG_FOLDER}/; name the folder of a store, which has one"

@@ -40,7 +40,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from crc32c import crc32c
 
 if TYPE_CHECKING:
-    from cometmq.store.filesystem import Buffer, File, FileSystem
+    from cometmq.proto.buffer import Buffer
+    from cometmq.store.filesystem import File, FileSystem
 
 BLOCK_SIZE = 65_536
 VERSION = 1

@@ -36,10 +36,11 @@ from cometmq.store.opening import Opening
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from cometmq.proto.buffer import Buffer
     from cometmq.store.batch_consume_queue import BatchConsumeQueue
     from cometmq.store.config import StoreConfig
     from cometmq.store.consume_queue import Boundary, ConsumeQueue
-    from cometmq.store.filesystem import Buffer, FileSystem
+    from cometmq.store.filesystem import FileSystem
     from cometmq.store.opening import Opened
     from cometmq.store.reading import Fetched
 

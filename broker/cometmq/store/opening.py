@@ -7,13 +7,13 @@ then is anything cut, erased or written again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
 from cometmq.store.appending import Appender
 from cometmq.store.checkpoint import CheckpointFile, Claims, Longs, load_checkpoint
-from cometmq.store.checkpointing import Checkpointer, longs_for
+from cometmq.store.checkpointing import Checkpointer, first_longs
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.consume_queues import SIMPLE_FOLDER
 from cometmq.store.deletions import Deletions
@@ -76,6 +76,11 @@ class _Found(NamedTuple):
     sealed: SealedTail
     deletions: Deletions
 
+    def close(self) -> None:
+        """Close what was only looked at."""
+        self.queues.close()
+        self.segments.close()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
@@ -126,7 +131,9 @@ class Opening:
     def run(self) -> Opened:
         """Open the store, or leave it as it was found."""
         check_root(self._filesystem, self._root)
-        self._filesystem.make_directories(f"{self._root}/{LOG_FOLDER}")
+        if not self._filesystem.exists(f"{self._root}/lock"):
+            self._inspect().close()  # A store that is refused does not even get a lock.
+        self._filesystem.make_directories(self._root)
         lock = acquire_lock(self._filesystem, self._root)
         try:
             finish_swap(self._filesystem, self._root)
@@ -154,16 +161,16 @@ class Opening:
             queue_file_size=found.queues.simple.file_size,
             batch_queue_file_size=found.queues.batch.file_size,
         )
-        longs = _longs(found.checkpoint, claims, self._index)
+        longs = first_longs(found.checkpoint, claims, self._index)
         file = CheckpointFile(self._filesystem, f"{self._root}/checkpoint")
         file.write(longs, claims)
         clean = found.history is not History.BROKEN_OFF
+        self._make_folders()
         # The last process may have made or removed segments without coming to sync that.
         found.segments.sync_names()
         if found.history is not History.COMPLETE:
             found.integrity.drop(found.sealed.end)
         found.sealed.resume(found.start)
-        self._make_folders()
         at = self._catch_up(found, replay_from, self._promised_end(found))
         found = found._replace(end=self._checked_end(found, at))
         kept = repair(
@@ -374,18 +381,3 @@ class Opening:
         return Expiry(
             filesystem, retention, segments, found.queues, self._index, sealing, jobs, config
         )
-
-
-def _longs(checkpoint: Checkpoint, claims: Claims, index: Index | None) -> Longs:
-    """Apache's numbers while the store is being opened: none claims more than `claims` does."""
-    before = checkpoint.longs
-    ours = checkpoint.claims
-    is_as_before = ours is not None and ours.recover_from == claims.recover_from
-    # Without timestamps an Apache that knows no offset here begins with the first segment.
-    timestamp = before.log_timestamp if is_as_before else 0
-    longs = longs_for(claims.recover_from, timestamp, index, before.master_flushed_offset)
-    if is_as_before:
-        return longs
-    return replace(
-        longs, confirm_offset=0, queues_offset=min(before.queues_offset, longs.queues_offset)
-    )

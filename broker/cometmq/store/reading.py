@@ -24,12 +24,12 @@ from cometmq.store.picking import Selection, check_head, picked
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from cometmq.proto.buffer import Buffer
     from cometmq.proto.message import StoredMessage
     from cometmq.store.batch_consume_queue import BatchConsumeQueue
     from cometmq.store.commit_log import CommitLog
     from cometmq.store.config import StoreConfig
     from cometmq.store.consume_queues import ConsumeQueues
-    from cometmq.store.filesystem import Buffer
 
 SPAN_MAX: Final = 8
 """How many times what is wanted is read to get it in one go, where reading is copying."""

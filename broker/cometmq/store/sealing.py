@@ -20,9 +20,10 @@ from cometmq.store.errors import CorruptionError
 from cometmq.store.integrity import BLOCK_SIZE, Integrity
 
 if TYPE_CHECKING:
+    from cometmq.proto.buffer import Buffer
     from cometmq.store.commit_log import CommitLog
     from cometmq.store.config import StoreConfig
-    from cometmq.store.filesystem import Buffer, FileSystem
+    from cometmq.store.filesystem import FileSystem
     from cometmq.store.recovery import Start
     from cometmq.store.segments import Segments
     from cometmq.store.sync import Jobs, Syncer

@@ -26,9 +26,9 @@ from cometmq.proto.record import MAGIC_BLANK, record_parts, with_crc, with_room_
 from cometmq.store.errors import MessageIllegalError
 
 if TYPE_CHECKING:
+    from cometmq.proto.buffer import Buffer
     from cometmq.store.batch_consume_queue import BatchConsumeQueue
     from cometmq.store.consume_queue import ConsumeQueue
-    from cometmq.store.filesystem import Buffer
     from cometmq.store.index_keys import Noted
 
 _BLANK = struct.Struct(">iI")

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from cometmq.broker.cold_reads import Fetched
     from cometmq.broker.session import Session
     from cometmq.net import Later
+    from cometmq.proto.buffer import Buffer
     from cometmq.proto.command import Command
-    from cometmq.store.filesystem import Buffer
 
 QUERY_COUNT_MAX: Final = 64
 UNIQUE_QUERY_COUNT: Final = 32

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import wraps
@@ -12,7 +11,7 @@ import click
 
 from cometmq.admin.render import show_facts, show_json, show_table, size_text, time_text
 from cometmq.store.config import StoreConfig
-from cometmq.store.errors import StoreError
+from cometmq.store.errors import StoreError, disk_error_text
 from cometmq.store.filesystem import RealFileSystem
 from cometmq.store.inspection import inspect
 from cometmq.store.summary import summarize
@@ -25,15 +24,6 @@ if TYPE_CHECKING:
     from cometmq.store.summary import Summary
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
-
-_WHAT_TO_DO = {
-    errno.EACCES: "run it as the user that the store belongs to",
-    errno.EPERM: "run it as the user that the store belongs to, and look for `chattr +i`",
-    errno.EROFS: "mount it for writing, or copy the store elsewhere",
-    errno.ENOSPC: "make room on the disk and run it again",
-    errno.ENOENT: "it vanished meanwhile: is a broker at work here? Run it again",
-    errno.EIO: "the disk fails: copy what can be read, and restore the rest from a replica",
-}
 
 
 @click.group()
@@ -60,10 +50,7 @@ def errors_told() -> Generator[None, None, None]:
     except StoreError as error:
         raise click.ClickException(str(error)) from error
     except OSError as error:
-        path = f"{error.filename}: " if error.filename else ""
-        what_to_do = _WHAT_TO_DO.get(error.errno or 0)
-        text = f"{path}{error.strerror or error}"
-        raise click.ClickException(f"{text}; {what_to_do}" if what_to_do else text) from error
+        raise click.ClickException(disk_error_text(error)) from error
 
 
 def store_command(command: Command) -> Command:

@@ -1,0 +1,198 @@
+"""What a start refuses it leaves as it was, to the byte, and says in one line what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.crash.disk import SimulatedFileSystem
+from tests.store.damaged_stores import (
+    BATCHES,
+    ROOT,
+    SMALL,
+    contents,
+    flip,
+    small_store,
+    write_small_store,
+)
+from tests.store.records import HOST
+
+from cometmq.store import checkpoint
+from cometmq.store.errors import StoreError, disk_error_text
+from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.message_store import MessageStore
+from cometmq.store.turn import Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from pathlib import Path
+
+FIRST = f"{ROOT}/commitlog/{0:020d}"
+
+
+def make(disk: SimulatedFileSystem, path: str, content: bytes, size: int = 0) -> None:
+    disk.make_directories(path.rpartition("/")[0])
+    file = disk.open(path, create=True)
+    file.write(content, 0)
+    file.resize(max(len(content), size))
+    file.close()
+
+
+def no_store(disk: SimulatedFileSystem) -> None:
+    for path in list(contents(disk)):
+        disk.remove(path)
+    for folder in sorted(disk._disk.names.below(ROOT), key=len, reverse=True):  # pyright: ignore[reportPrivateUsage]  # To empty the disk.
+        disk.remove_directory(folder)
+    make(disk, f"{ROOT}/letter.txt", b"Dear Sir")
+
+
+def newer_checkpoint(disk: SimulatedFileSystem) -> None:
+    file = disk.open(f"{ROOT}/checkpoint")
+    data = bytearray(file.read(4096, 0))
+    at = data.index(checkpoint._MAGIC) + len(checkpoint._MAGIC)  # pyright: ignore[reportPrivateUsage]  # The version is behind it.
+    data[at : at + 4] = (9).to_bytes(4, "big")
+    crc = checkpoint.crc32(bytes(data[checkpoint._OURS_AT : checkpoint._CRC_AT]))  # pyright: ignore[reportPrivateUsage]  # As the file has it.
+    data[checkpoint._CRC_AT : checkpoint._CRC_AT + 4] = crc.to_bytes(4, "big")  # pyright: ignore[reportPrivateUsage]  # As the file has it.
+    file.write(data, 0)
+
+
+BAD: dict[str, tuple[Callable[[SimulatedFileSystem], None], str]] = {
+    "something else": (no_store, "name an empty folder"),
+    "a file of a wrong size": (
+        lambda disk: make(disk, f"{ROOT}/commitlog/{4096:020d}", b"", 8192),
+        "restore it from a copy",
+    ),
+    "a segment is missing": (
+        lambda disk: disk.remove(f"{ROOT}/commitlog/{4096:020d}"),
+        "restore it from a copy",
+    ),
+    "a foreign file among segments": (
+        lambda disk: make(disk, f"{ROOT}/commitlog/notes.txt", b"hello"),
+        "move it elsewhere",
+    ),
+    "a newer format": (newer_checkpoint, "use a newer one"),
+    "newer deletions": (
+        lambda disk: make(disk, f"{ROOT}/deleted_topics.json", b'{"version":2,"crc32":1}'),
+        "restore it from a copy",
+    ),
+    "a damaged record": (lambda disk: flip(disk, FIRST, 31), "cometmq store"),
+    "a damaged block": (lambda disk: flip(disk, FIRST, 44), "cometmq store"),
+    "an index of another size": (
+        lambda disk: make(disk, f"{ROOT}/index/99990101000000000", bytes(100), 1 << 20),
+        "slots and",
+    ),
+}
+
+
+@pytest.mark.parametrize("is_locked_before", [True, False])
+@pytest.mark.parametrize("what", BAD)
+def test_what_is_refused_is_not_changed(what: str, is_locked_before: bool) -> None:
+    spoil, advice = BAD[what]
+    disk = small_store()
+    if not is_locked_before:
+        disk.remove(f"{ROOT}/lock")  # As in a copy.
+    spoil(disk)
+    before, operations = contents(disk), disk.operations
+    with pytest.raises(StoreError, match=ROOT) as refused:
+        opened(disk)
+    assert advice in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert (contents(disk), disk.operations) == (before, operations)
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused() -> None:
+    disk = SimulatedFileSystem()
+    make(disk, ROOT, b"text")
+    with pytest.raises(StoreError, match="a file; name the folder of a store"):
+        opened(disk)
+    assert disk.open(ROOT, read_only=True).read(9, 0) == b"text"
+
+
+def test_a_read_only_disk_is_refused_with_what_to_do() -> None:
+    disk = small_store()
+    disk.read_only = True
+    operations = disk.operations
+    with pytest.raises(OSError, match="Read-only") as refused:
+        opened(disk)
+    assert disk_error_text(refused.value) == (
+        f"{ROOT}/lock: Read-only file system; mount it for writing, or copy the store elsewhere"
+    )
+    assert disk.operations == operations
+
+
+def test_the_lock_of_another_process_is_respected_and_it_is_named() -> None:
+    disk = SimulatedFileSystem()
+    write_small_store(disk, ROOT, close=False)
+    other = disk.other_process()  # The owner would lose its lock by looking at the file.
+    before, operations = contents(other), disk.operations
+    with pytest.raises(StoreError, match=r"open in another process \(pid \d+\); stop it first"):
+        opened(other)
+    assert (contents(other), disk.operations) == (before, operations)
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.EACCES, "run it as the user that the store belongs to"),
+        (errno.EPERM, "chattr"),
+        (errno.ENOSPC, "make room"),
+        (errno.EIO, "replica"),
+    ],
+)
+def test_what_the_disk_refuses_is_told_in_one_line(number: int, advice: str) -> None:
+    text = disk_error_text(OSError(number, os.strerror(number), "/s/lock"))
+    assert text.startswith(f"/s/lock: {os.strerror(number)}; ")
+    assert advice in text
+    assert disk_error_text(OSError(errno.ENXIO, "No such device", "/s")) == "/s: No such device"
+    assert disk_error_text(OSError("something")) == "something"
+
+
+@pytest.mark.parametrize("what", [what for what in BAD if what != "an index of another size"])
+def test_up_exits_with_one_line_and_changes_no_byte(what: str, tmp_path: Path) -> None:
+    spoil, advice = BAD[what]
+    disk = SimulatedFileSystem()
+    with closing_store(disk) as store:
+        for number in range(60):
+            store.put("T", 0, bytes(150), b"", Origin(number, number, HOST))
+            store.commit()
+    spoil(disk)
+    root = tmp_path / "store"
+    for path, content in contents(disk).items():
+        target = root / path.removeprefix(f"{ROOT}/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+    before = contents(RealFileSystem(), str(root))
+    command = [sys.executable, "-m", "cometmq.admin", "up", "--dir", str(root)]
+    ports = ["--broker-port", "0", "--nameserver-port", "0", "--log-level", "error"]
+    done = subprocess.run([*command, *ports], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Error: ")
+    assert advice in line
+    assert contents(RealFileSystem(), str(root)) == before
+
+
+@contextmanager
+def closing_store(disk: SimulatedFileSystem) -> Generator[MessageStore]:
+    """A store without an index, whose shape `up` would not know, shut down in the end."""
+    config = replace(SMALL, index=False)
+    store = MessageStore.open(ROOT, config, now_ms=1, filesystem=disk, threads=False)
+    yield store
+    assert store.close(1)
+
+
+def opened(disk: SimulatedFileSystem) -> MessageStore:
+    return MessageStore.open(
+        ROOT,
+        SMALL,
+        now_ms=1,
+        filesystem=disk,
+        is_batch_topic=lambda topic: topic == BATCHES,
+        threads=False,
+    )
