@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.crash.oracle import BATCH_TOPIC, ROOT
+from tests.store.records import messages_in
 
-from cometmq.proto.message import read_message
 from cometmq.proto.sysflag import SysFlag
 from cometmq.store.message_store import MessageStore
 from cometmq.store.turn import Origin
@@ -106,12 +106,7 @@ class Subject:
             if result.cold:
                 fetched = [self._store.fetch(cold) for cold in result.cold]
                 continue
-            for piece in result.slices:
-                data, at = bytes(piece), 0
-                while at < len(data):
-                    message = read_message(data, at)
-                    bodies.append(bytes(message.body))
-                    at = message.end
+            bodies += [bytes(message.body) for message in messages_in(result.slices)]
             if result.next_begin_offset <= offset:
                 break
             offset = result.next_begin_offset

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 from tests.crash.disk import Moment, Partial
 
+from cometmq.proto.message import StoredMessage, read_message
 from cometmq.proto.record import encode_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from tests.crash.disk import Operation
+
+    from cometmq.proto.buffer import Buffer
 
 HOST = b"\x7f\0\0\x01\0\0\x2a\x9f"
 
@@ -41,6 +44,16 @@ def record(
         store_host=HOST,
         record_crc=record_crc,
     )
+
+
+def messages_in(slices: Iterable[Buffer]) -> Iterator[StoredMessage]:
+    """The messages of a read, whose slices may hold several each."""
+    for piece in slices:
+        data, at = bytes(piece), 0
+        while at < len(data):
+            message = read_message(data, at)
+            yield message
+            at = message.end
 
 
 def refuse(

@@ -6,9 +6,8 @@ from random import Random
 
 import pytest
 from tests.crash.disk import KillAt, Killed, Moment, SimulatedFileSystem
-from tests.store.records import HOST, refuse
+from tests.store.records import HOST, messages_in, refuse
 
-from cometmq.proto.message import read_message
 from cometmq.store.config import Flush, StoreConfig
 from cometmq.store.deletions import Deletions
 from cometmq.store.errors import StoreFormatError
@@ -46,12 +45,7 @@ def bodies(store: MessageStore, topic: str = "T") -> list[bytes]:
     offset = store.min_offset(topic, 0)
     while offset < store.max_offset(topic, 0):
         result = store.read(topic, 0, offset, 32)
-        for piece in result.slices:
-            data, at = bytes(piece), 0
-            while at < len(data):
-                message = read_message(data, at)
-                found.append(bytes(message.body))
-                at = message.end
+        found += [message.body for message in messages_in(result.slices)]
         offset = result.next_begin_offset
     return found
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.crash.disk import Killed, Moment, SimulatedFileSystem
-from tests.store.records import HOST
+from tests.store.records import HOST, messages_in
 
-from cometmq.proto.message import read_message
 from cometmq.store.config import Flush, StoreConfig
 from cometmq.store.errors import StoreNotWriteableError
 from cometmq.store.message_store import MessageStore
@@ -92,12 +91,7 @@ class Life:
         while offset < end:
             result = self.store.read(topic, 0, offset, 32, fetched=[])
             assert result.status is ReadStatus.FOUND
-            for piece in result.slices:
-                data, at = bytes(piece), 0
-                while at < len(data):
-                    message = read_message(data, at)
-                    found.append(int(bytes(message.body[:6])))
-                    at = message.end
+            found += [int(message.body[:6]) for message in messages_in(result.slices)]
             offset = result.next_begin_offset
         return found
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.crash.disk import SimulatedFileSystem
-from tests.store.records import HOST, refuse
+from tests.store.records import HOST, messages_in, refuse
 
 from cometmq.proto.message import read_message
 from cometmq.proto.sysflag import TransactionType
@@ -116,13 +116,7 @@ class Opened:
 
 
 def bodies_of(result: ReadResult) -> list[bytes]:
-    data = b"".join(bytes(piece) for piece in result.slices)
-    found: list[bytes] = []
-    place = 0
-    while place < len(data):
-        message = read_message(data, place)
-        found.append(message.body)
-        place += message.size
+    found = [message.body for message in messages_in(result.slices)]
     assert len(found) == result.record_count
     return found
 

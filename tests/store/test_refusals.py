@@ -23,6 +23,7 @@ from tests.store.damaged_stores import (
 )
 from tests.store.records import HOST
 
+from cometmq.proto.checksum import crc32
 from cometmq.store import checkpoint
 from cometmq.store.errors import StoreError, disk_error_text
 from cometmq.store.filesystem import RealFileSystem
@@ -57,7 +58,7 @@ def newer_checkpoint(disk: SimulatedFileSystem) -> None:
     data = bytearray(file.read(4096, 0))
     at = data.index(checkpoint._MAGIC) + len(checkpoint._MAGIC)  # pyright: ignore[reportPrivateUsage]  # The version is behind it.
     data[at : at + 4] = (9).to_bytes(4, "big")
-    crc = checkpoint.crc32(bytes(data[checkpoint._OURS_AT : checkpoint._CRC_AT]))  # pyright: ignore[reportPrivateUsage]  # As the file has it.
+    crc = crc32(bytes(data[checkpoint._OURS_AT : checkpoint._CRC_AT]))  # pyright: ignore[reportPrivateUsage]  # As the file has it.
     data[checkpoint._CRC_AT : checkpoint._CRC_AT + 4] = crc.to_bytes(4, "big")  # pyright: ignore[reportPrivateUsage]  # As the file has it.
     file.write(data, 0)
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.crash.disk import SimulatedFileSystem
-from tests.store.records import HOST
+from tests.store.records import HOST, messages_in
 
-from cometmq.proto.message import read_message
 from cometmq.proto.sysflag import SysFlag
 from cometmq.store.config import Flush, StoreConfig
 from cometmq.store.consume_queue import Boundary
@@ -85,12 +84,7 @@ def numbers(reader: StoreReader, topic: str, queue_id: int) -> list[int]:
     while offset < reader.max_offset(topic, queue_id):
         result = reader.read(topic, queue_id, offset, 8)
         assert result.status is ReadStatus.FOUND
-        for piece in result.slices:
-            data, at = bytes(piece), 0
-            while at < len(data):
-                message = read_message(data, at)
-                found.append(int(bytes(message.body[:6])))
-                at = message.end
+        found += [int(message.body[:6]) for message in messages_in(result.slices)]
         offset = result.next_begin_offset
     return found
 

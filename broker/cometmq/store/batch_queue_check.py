@@ -7,14 +7,14 @@ an entry covers a batch: 46 bytes for each record of theirs is what this costs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from cometmq.store.batch_consume_queue import BATCH_ENTRY, BATCH_ENTRY_SIZE, BatchEntry
 from cometmq.store.consume_queues import BATCH_FOLDER
 from cometmq.store.dispatch import batch_entry
 from cometmq.store.entry_search import BLANK_SIZE
-from cometmq.store.findings import Finding, Kind
-from cometmq.store.queue_files import QueueFiles
+from cometmq.store.findings import Kind
+from cometmq.store.queue_files import AboutQueue, QueueFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,18 +53,18 @@ class BatchQueueCheck:
                 self._store.config.batch_consume_queue_file_size,
                 BATCH_ENTRY_SIZE,
             )
-            about = _About(topic, queue_id, files, damages)
+            about = AboutQueue(topic, queue_id, files)
             for path, problem in files.problems:
-                self._add(about, Kind.QUEUE_FILE, 0, problem, path=path)
-            self._check(about, self._expected.pop((topic, queue_id), {}))
+                self._report.add(about.file_finding(path, problem))
+            self._check(about, damages, self._expected.pop((topic, queue_id), {}))
             files.close()
             yield
         for (topic, queue_id), expected in self._expected.items():
             folder = f"{self._store.root}/{BATCH_FOLDER}/{topic}/{queue_id}"
             files = QueueFiles(self._store.filesystem, folder, 46, BATCH_ENTRY_SIZE)
-            self._check(_About(topic, queue_id, files, damages), expected)
+            self._check(AboutQueue(topic, queue_id, files), damages, expected)
 
-    def _check(self, about: _About, expected: dict[int, bytes]) -> None:
+    def _check(self, about: AboutQueue, damages: list[Damage], expected: dict[int, bytes]) -> None:
         self._report.entries += len(expected)
         first_offset = self._store.segments.first_offset
         unexplained: list[tuple[int, bytes]] = []
@@ -78,14 +78,23 @@ class BatchQueueCheck:
                 unexplained.append((index, entry))
         missing = dict(expected)
         for index, entry in unexplained:
-            self._explain(about, index, entry, missing)
+            self._explain(about, damages, index, entry, missing)
         for offset, wanted in missing.items():
             if offset >= self._settled:
                 self._report.unsettled_entries += 1
             else:
-                self._add(about, Kind.MISSING_ENTRY, last + 1, "there is none", _text(wanted))
+                self._report.add(
+                    about.finding(Kind.MISSING_ENTRY, last + 1, "there is none", _text(wanted))
+                )
 
-    def _explain(self, about: _About, index: int, entry: bytes, missing: dict[int, bytes]) -> None:
+    def _explain(
+        self,
+        about: AboutQueue,
+        damages: list[Damage],
+        index: int,
+        entry: bytes,
+        missing: dict[int, bytes],
+    ) -> None:
         """Report an entry that no record calls for: a damaged one, if one is missing."""
         found = BatchEntry._make(BATCH_ENTRY.unpack(entry))
         if found.size == BLANK_SIZE:
@@ -93,47 +102,17 @@ class BatchQueueCheck:
         if found.physical_offset >= self._settled:
             self._report.unsettled_entries += 1
             return
-        if any(d.start <= found.physical_offset < d.end for d in about.damages):
+        if any(d.start <= found.physical_offset < d.end for d in damages):
             problem = "the record that it leads to is damaged"
-            self._add(about, Kind.LOST_MESSAGE, index, problem)
+            self._report.add(about.finding(Kind.LOST_MESSAGE, index, problem))
             return
         likely = min(missing, key=lambda offset: _distance(missing[offset], entry), default=None)
         if likely is not None and _distance(missing[likely], entry) <= 8:
-            self._add(about, Kind.WRONG_ENTRY, index, _text(entry), _text(missing.pop(likely)))
+            wanted = _text(missing.pop(likely))
+            self._report.add(about.finding(Kind.WRONG_ENTRY, index, _text(entry), wanted))
         else:
-            self._add(about, Kind.EXTRA_ENTRY, index, f"{_text(entry)}: no record calls for it")
-
-    def _add(
-        self,
-        about: _About,
-        kind: Kind,
-        index: int,
-        problem: str,
-        expected: str = "",
-        path: str | None = None,
-    ) -> None:
-        place, position = about.files.place(index)
-        self._report.add(
-            Finding(
-                kind=kind,
-                path=path or place,
-                position=position,
-                problem=problem,
-                expected=expected,
-                topic=about.topic,
-                queue_id=about.queue_id,
-                queue_offset=index,
-            )
-        )
-
-
-class _About(NamedTuple):
-    """What the findings of one queue are about."""
-
-    topic: str
-    queue_id: int
-    files: QueueFiles
-    damages: list[Damage]
+            problem = f"{_text(entry)}: no record calls for it"
+            self._report.add(about.finding(Kind.EXTRA_ENTRY, index, problem))
 
 
 def _distance(left: bytes, right: bytes) -> int:

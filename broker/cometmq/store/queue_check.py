@@ -24,7 +24,7 @@ from cometmq.store.consume_queues import SIMPLE_FOLDER
 from cometmq.store.dispatch import RECORDS_WITHOUT_ENTRY, tags_code_of
 from cometmq.store.entry_search import BLANK_SIZE
 from cometmq.store.findings import Finding, Kind
-from cometmq.store.queue_files import QueueFiles
+from cometmq.store.queue_files import AboutQueue, QueueFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -206,7 +206,7 @@ class QueueCheck:
             tracks[track.files.folder] = track
         for topic, queue_id, folder in queues:
             track = tracks[folder] if folder in tracks else self._track(topic, queue_id)
-            about = _About(topic, queue_id, track, damages, end_offset)
+            about = _About(AboutQueue(topic, queue_id, track.files), track, damages, end_offset)
             self._check_files(about)
             self._report_missed(about)
             self._report_extra(about)
@@ -218,17 +218,7 @@ class QueueCheck:
         for path, problem in about.track.files.problems:
             is_half_made = not self._store.is_clean and problem.startswith("has ")
             if not is_half_made:
-                self._report.add(
-                    Finding(
-                        kind=Kind.QUEUE_FILE,
-                        path=path,
-                        position=0,
-                        problem=problem,
-                        topic=about.topic,
-                        queue_id=about.queue_id,
-                        queue_offset=0,
-                    )
-                )
+                self._report.add(about.queue.file_finding(path, problem))
 
     def _report_missed(self, about: _About) -> None:
         track = about.track
@@ -238,14 +228,14 @@ class QueueCheck:
             physical_offset, size, code = ENTRY.unpack(missed.expected)
             is_missing = missed.found == _NOTHING
             found = "there is none" if is_missing else _differences(missed.found, missed.expected)
-            self._add(
-                about,
+            finding = about.queue.finding(
                 Kind.MISSING_ENTRY if is_missing else Kind.WRONG_ENTRY,
                 missed.index,
                 found,
                 f"physical offset {physical_offset}, size {size}, tags code {code}",
                 physical_offset,
             )
+            self._report.add(finding)
 
     def _report_extra(self, about: _About) -> None:
         track = about.track
@@ -265,7 +255,9 @@ class QueueCheck:
     def _report_one_extra(self, about: _About, index: int, physical_offset: int, size: int) -> None:
         if any(damage.start <= physical_offset < damage.end for damage in about.damages):
             problem = f"the record of {size} bytes that it leads to is damaged"
-            self._add(about, Kind.LOST_MESSAGE, index, problem, "", physical_offset)
+            self._report.add(
+                about.queue.finding(Kind.LOST_MESSAGE, index, problem, "", physical_offset)
+            )
             return
         record = self._record(physical_offset, size)
         if physical_offset >= about.end_offset:
@@ -278,38 +270,13 @@ class QueueCheck:
                 f" queue {record.queue_id}"
                 f" offset {record.queue_offset}"
             )
-        self._add(about, Kind.EXTRA_ENTRY, index, problem, "", physical_offset)
-
-    def _add(
-        self,
-        about: _About,
-        kind: Kind,
-        index: int,
-        problem: str,
-        expected: str,
-        physical_offset: int,
-    ) -> None:
-        path, position = about.track.files.place(index)
-        self._report.add(
-            Finding(
-                kind=kind,
-                path=path,
-                position=position,
-                problem=problem,
-                expected=expected,
-                physical_offset=physical_offset,
-                topic=about.topic,
-                queue_id=about.queue_id,
-                queue_offset=index,
-            )
-        )
+        self._report.add(about.queue.finding(Kind.EXTRA_ENTRY, index, problem, "", physical_offset))
 
 
 class _About(NamedTuple):
     """What the findings of one queue are about."""
 
-    topic: str
-    queue_id: int
+    queue: AboutQueue
     track: QueueTrack
     damages: list[Damage]
     end_offset: int

@@ -5,9 +5,10 @@ For the offline tools: unlike `EntryFiles` it takes any file for what it is and 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.store.entry_files import NAME_LENGTH
+from cometmq.store.findings import Finding, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -96,3 +97,45 @@ class QueueFiles:
         if self._open is not None:
             self._open[1].close()
             self._open = None
+
+
+class AboutQueue(NamedTuple):
+    """The queue that findings are about."""
+
+    topic: str
+    queue_id: int
+    files: QueueFiles
+
+    def finding(
+        self,
+        kind: Kind,
+        index: int,
+        problem: str,
+        expected: str = "",
+        physical_offset: int | None = None,
+    ) -> Finding:
+        """Return what is wrong with one entry, and where it lies."""
+        path, position = self.files.place(index)
+        return Finding(
+            kind=kind,
+            path=path,
+            position=position,
+            problem=problem,
+            expected=expected,
+            physical_offset=physical_offset,
+            topic=self.topic,
+            queue_id=self.queue_id,
+            queue_offset=index,
+        )
+
+    def file_finding(self, path: str, problem: str) -> Finding:
+        """Return what is odd about one of its files."""
+        return Finding(
+            kind=Kind.QUEUE_FILE,
+            path=path,
+            position=0,
+            problem=problem,
+            topic=self.topic,
+            queue_id=self.queue_id,
+            queue_offset=0,
+        )
