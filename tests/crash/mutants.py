@@ -14,6 +14,8 @@ from cometmq.store import (
     checkpointing,
     commit_log,
     consume_queues,
+    deletions,
+    entry_files,
     log_scan,
     opening,
     recovery,
@@ -156,5 +158,24 @@ MUTANTS = (
         consume_queues.ConsumeQueues,
         "settled_offset",
         property(_nothing),
+    ),
+    Mutant("a topic is deleted without a mark", deletions.Deletions, "add", _nothing),
+    Mutant(
+        "marks of deleted topics reach behind the end of the log",
+        deletions.Deletions,
+        "settle",
+        _nothing,
+    ),
+    Mutant(
+        "nobody looks whether what was not promised follows in its queue",
+        opening,
+        "first_contradiction",
+        _nothing,
+    ),
+    Mutant(
+        "a queue begins where its first file does, though nothing in it was synced",
+        entry_files.EntryFiles,
+        "_forget",
+        _nothing,
     ),
 )

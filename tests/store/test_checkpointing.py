@@ -12,8 +12,8 @@ from tests.crash.subject import Subject
 from tests.store.records import refuse
 
 from cometmq.store.checkpoint import load_checkpoint
-from cometmq.store.checkpointing import QUEUE_WRITES_A_TICK
 from cometmq.store.config import StoreConfig
+from cometmq.store.write_behind import WRITES_A_TICK
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +47,7 @@ def test_after_a_failed_sync_no_checkpoint_is_written_any_more() -> None:
 def test_entries_that_are_old_enough_are_written_however_many_queues_they_are_of() -> None:
     disk = SimulatedFileSystem()
     subject = Subject(disk, CONFIG, NOW_MS)
-    count = QUEUE_WRITES_A_TICK * 2 + 1
+    count = WRITES_A_TICK * 2 + 1
     for queue_id in range(count):
         subject.put("T", queue_id, b"", {}, NOW_MS)
         subject.commit()

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.checkpoint import Longs
+from cometmq.store.write_behind import WriteBehind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,9 +30,8 @@ if TYPE_CHECKING:
     from cometmq.store.index import Index
     from cometmq.store.sync import Jobs, Syncer
     from cometmq.store.unsynced import Unsynced
+    from cometmq.store.write_behind import Moment
 
-QUEUE_WRITES_A_TICK: Final = 32
-"""Of some 5 µs each."""
 INDEXED_A_TICK: Final = 512
 """Records, of some 1 µs each, half of it the price of numpy's calls, whatever their size."""
 PREPARED_AFTER_MS: Final = 500
@@ -107,10 +107,10 @@ class Checkpointer:
         self._config = config
         self._jobs = jobs
         self._settling: Iterator[None] = queues.settle()
-        self._ages: deque[tuple[int, int]] = deque()  # When the log had which readable end.
-        self._aged = 0  # Its end as it was one interval ago.
+        self.write_behind = WriteBehind(appender, queues, config)
+        """Brings the entries of the queues to their files."""
         self._last_ms: int | None = None
-        self._mark: tuple[int, int] | None = None  # Readable end, and its last store timestamp.
+        self._mark: tuple[Moment, int] | None = None  # With the last store timestamp then.
         self._is_syncing = False
         self._is_preparing = False
         self._opened_ms: int | None = None
@@ -132,15 +132,16 @@ class Checkpointer:
             self._begin(now_ms)
             return True  # What waits below the mark is only looked for from now on.
         if self._mark is not None and not more:
-            self._sync(self._mark)
+            moment, timestamp = self._mark
+            self._sync((moment.end_offset, timestamp))
         return more
 
     def _write_behind(self, now_ms: int) -> bool:
         for _ in range(SETTLED_A_TICK):
             next(self._settling, None)
         more = self._index_some(now_ms)
-        up_to = self._age(now_ms) if self._mark is None else self._mark[0]
-        return not self._queues.write_behind(up_to, QUEUE_WRITES_A_TICK) or more
+        mark = None if self._mark is None else self._mark[0]
+        return not self.write_behind.step(now_ms, mark) or more
 
     def _index_some(self, now_ms: int) -> bool:
         """Index a slice; whether more waits. Not before a thread has prepared what that needs.
@@ -165,18 +166,6 @@ class Checkpointer:
         self._index.prepare()
         self._is_preparing = False
 
-    def _age(self, now_ms: int) -> int:
-        """Return the end of the log as it was one interval ago."""
-        ages = self._ages
-        end = self._appender.published_offset
-        if ages and now_ms < ages[-1][0]:  # The clock was set back.
-            ages.clear()
-        if not ages or ages[-1][1] != end:
-            ages.append((now_ms, end))
-        while ages and ages[0][0] <= now_ms - self._config.consume_queue_write_interval_ms:
-            self._aged = ages.popleft()[1]
-        return self._aged
-
     def _is_due(self, now_ms: int) -> bool:
         unclaimed = self._appender.published_offset - self._claims.recover_from
         if self._last_ms is None or now_ms < self._last_ms:
@@ -186,7 +175,7 @@ class Checkpointer:
 
     def _begin(self, now_ms: int) -> None:
         self._last_ms = now_ms
-        self._mark = (self._appender.published_offset, self._appender.published_timestamp)
+        self._mark = (self.write_behind.now, self._appender.published_timestamp)
         self._syncer.request(self._appender.end_offset)
 
     def _sync(self, mark: tuple[int, int]) -> None:

@@ -43,6 +43,8 @@ class Committer:
         """`on_published` gets the records of each turn once they can be read, for the index."""
         self.published_offset = log.end_offset
         """The end of what can be read."""
+        self.published_count = 0
+        """How many records could be read so far, since the start."""
         self.published_timestamp = 0
         """The store timestamp of the last record that can be read; 0 before the first."""
         self._log = log
@@ -131,6 +133,7 @@ class Committer:
         for queue, _, entries in runs:
             queue.extend(b"".join(entries), len(entries))
         self.published_offset = end
+        self.published_count += len(records)
         self.published_timestamp = records[-1][3]
         self._on_published(records)
 

@@ -111,7 +111,8 @@ class StoreConfig:
     consume_queue_files_max: int = 512
     """ConsumeQueue files open at a time; opening one again costs 5 µs."""
     consume_queue_unwritten_size_max: int = 32 * MIB
-    """ConsumeQueue entries that wait in memory to be written to their files."""
+    """ConsumeQueue entries, at 20 bytes each, that wait in memory to be written to their files:
+    from half of it on they are written at once, and beyond it puts are refused until some are."""
     consume_queue_write_interval_ms: int = 1000
     """Age at which a waiting ConsumeQueue entry is written to its file."""
 

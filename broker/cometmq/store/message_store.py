@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from cometmq.store.batch_consume_queue import BatchConsumeQueue
     from cometmq.store.config import StoreConfig
     from cometmq.store.consume_queue import Boundary, ConsumeQueue
+    from cometmq.store.errors import PutRefusedError
     from cometmq.store.filesystem import FileSystem
     from cometmq.store.opening import Opened
     from cometmq.store.reading import Fetched
@@ -191,7 +192,8 @@ class MessageStore:
         """Take no puts while the disk refuses what earlier ones left in memory."""
         parts = self._parts
         error = parts.queues.write_error or (parts.index.write_error if parts.index else None)
-        refusal = self._refusal
+        refusal: PutRefusedError | None = parts.checkpointer.write_behind.refusal
+        refusal = self._refusal or refusal
         if (lack := parts.expiry.refusal) is not None:
             refusal = StoreNotWriteableError(lack)
         if error is not None:
