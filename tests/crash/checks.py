@@ -18,6 +18,11 @@ from tests.crash.oracle import (
     read_log,
 )
 
+from cometmq.store.findings import Report
+from cometmq.store.inspection import inspect
+from cometmq.store.store_reader import StoreReader
+from cometmq.store.verify import verify
+
 if TYPE_CHECKING:
     from tests.crash.history import History, Sent
     from tests.crash.subject import Subject
@@ -114,6 +119,22 @@ def check_files(
             if entry_size == 20 and first != min(entries):
                 raise BrokenPromise(f"{path}: entry {min(entries)} stands at {first}")
     _check_index_files(disk, log, history, f"{root}/index", config)
+
+
+def check_tools(disk: FileSystem, history: History, config: StoreConfig, root: str = ROOT) -> None:
+    """The offline tools find nothing wrong in a store that was shut down, and every message."""
+    report = Report(findings_max=5)
+    for _ in verify(inspect(disk, root, config), report):
+        pass
+    if not report.is_sound:
+        raise BrokenPromise(f"verify: {'; '.join(map(str, report.findings))}")
+    reader = StoreReader(root, config, filesystem=disk)
+    for sent in history.committed:
+        if sent.physical_offset >= history.first_offset:
+            found = reader.query(sent.topic, sent.properties["UNIQ_KEY"], 9)
+            if found != [sent.physical_offset]:
+                raise BrokenPromise(f"{sent.topic}: found by its key at {found}, not where it is")
+    reader.close()
 
 
 def _check_queue_files(

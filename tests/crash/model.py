@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
-from tests.crash.checks import check_files, check_promised, check_queues, log_of
+from tests.crash.checks import check_files, check_promised, check_queues, check_tools, log_of
 from tests.crash.disk import Killed, Moment, Operation, Partial, SimulatedFileSystem
 from tests.crash.history import BrokenPromise, Ending, History, Sent, Uncovered
 from tests.crash.oracle import BATCH_TOPIC
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 LIVES_MAX = 4
 STEPS_MAX = 30
 IMAGES_PER_CUT = 3
+TOOLS_RATE = 0.05
+"""Of the stores that were shut down, how many the offline tools look at, too."""
 DISK_SIZE = 4 << 20
 QUEUES = range(2)
 TOPICS = ("A", "B", "%RETRY%g", BATCH_TOPIC)
@@ -214,6 +216,8 @@ class Run:
         self.history.check_synced(log.end)
         self.history.note_first(max(log.start, self.history.first_offset))
         check_files(self.disk, log, self.history, self.config)
+        if self.rng.random() < TOOLS_RATE:
+            check_tools(self.disk, self.history, self.config)
         return True
 
     def last_life(self) -> None:

@@ -8,6 +8,7 @@ import pytest
 from tests.crash.disk import SimulatedFileSystem
 from tests.store.test_deletions import bodies, opened, put
 
+from cometmq.store.consume_queue import ENTRY
 from cometmq.store.errors import CorruptionError
 from cometmq.store.filesystem import File
 from cometmq.store.log_scan import LogScan
@@ -88,3 +89,20 @@ def test_an_undamaged_tail_stays_whole() -> None:
     store = opened(disk)
     assert bodies(store)[3:] == [b"late 0", b"late 1"]
     assert store.kept is None
+
+
+def test_a_torn_entry_of_a_queue_ends_no_sound_tail() -> None:
+    """It may look as if it stood below any cut, and as if its queue went on behind it."""
+    disk, _, _ = with_unsynced(b"late 0", b"late 1")
+    for topic, index in (("T", 3), ("Lost", 0)):
+        path = f"/s/consumequeue/{topic}/0/{0:020d}"
+        disk.make_directories(path.rpartition("/")[0])
+        file = disk.open(path, create=True)
+        file.resize(200)
+        for number in range(index):
+            file.write(ENTRY.pack(97 * number, 97, 0), number * 20)
+        file.write(ENTRY.pack(19, 97, 0), index * 20)
+    store = opened(disk)
+    assert bodies(store)[3:] == [b"late 0", b"late 1"]
+    assert store.kept is None
+    assert store.max_offset("Lost", 0) == 0

@@ -23,6 +23,7 @@ from cometmq.store.entry_disk import EntryDisk
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.open_files import OpenFiles
 from cometmq.store.queue_table import QueueTable, Shape
+from cometmq.store.record_check import RecordCheck
 from cometmq.store.unsynced import Unsynced
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from cometmq.store.deletions import Deletions
     from cometmq.store.entry_files import EntryFiles
     from cometmq.store.filesystem import FileSystem
+    from cometmq.store.segments import Segments
 
 SIMPLE_FOLDER: Final = "consumequeue"
 BATCH_FOLDER: Final = "batchconsumequeue"
@@ -84,6 +86,10 @@ class ConsumeQueues:
                         f"topic {topic} is {kind}, but its queues lie in"
                         f" {BATCH_FOLDER if batch else SIMPLE_FOLDER}/"
                     )
+
+    def expect_records(self, segments: Segments) -> None:
+        """Take no last entry of a queue, when it is loaded, that is of no record in the log."""
+        self._disk.backs = RecordCheck(segments)
 
     def expect_whole(self) -> None:
         """Take the entries for complete: this store shut down cleanly and nobody wrote since."""

@@ -7,6 +7,8 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cometmq.store.entry_files import EntryFiles
     from cometmq.store.filesystem import FileSystem, Partition
     from cometmq.store.open_files import OpenFiles
@@ -17,6 +19,7 @@ class EntryDisk:
 
     __slots__ = (
         "_half_written",
+        "backs",
         "clean",
         "filesystem",
         "forgotten",
@@ -46,6 +49,8 @@ class EntryDisk:
         """Whether this store wrote and synced every entry: nothing may stand behind the last."""
         self.may_restart = False
         """Whether the log is replayed from its first record, so that no entry can be missing."""
+        self.backs: Callable[[str, int, int, int], bool] | None = None
+        """Whether a record of a topic and queue stands at a physical offset, with that size."""
         self.forgotten: set[EntryFiles] = set()
         """Queues that had files, of which nothing was taken."""
         self._half_written: int | None = None

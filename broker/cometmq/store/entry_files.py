@@ -207,8 +207,7 @@ class EntryFiles:
     def _check_no_gap(self, end: int, index: int, physical_offset: int) -> None:
         """Refuse a record that does not follow the last message of its queue.
 
-        Where the log is read from its first record on, what has expired may be missing: nothing
-        but a message that is still in the log must stand in front of the gap.
+        Where the log is read from its first record on, messages that have expired may be missing.
         """
         if index <= end:
             return
@@ -239,13 +238,25 @@ class EntryFiles:
             if count:
                 break
             self._shelf.disk.open_files.close(self, number)  # Opened to be written, it is grown.
-        if cut is not None and self.end and not self._holds_messages():
-            self._forget()
+        if cut is not None:
+            self._drop_unbacked()
+            if self.end and not self._holds_messages():
+                self._forget()
         if cut is not None and not self._shelf.disk.read_only:
             self._erase()
             self._note_names()  # Those that the stopped process made may not be on disk yet.
         elif self._shelf.disk.is_whole:
             self._check_end()
+
+    def _drop_unbacked(self) -> None:
+        """Leave out entries at the end that are of no record: torn ones may lie below any cut."""
+        while (backs := self._shelf.disk.backs) is not None and self._holds_messages():
+            offset, size = self.head(self.end - 1)
+            before, size_before = self.head(self.end - 2) if self.end - 1 > self.start else (0, 0)
+            is_next = size_before == BLANK_SIZE or before + size_before <= offset
+            if is_next and backs(self.topic, self.queue_id, offset, size):
+                return
+            self.end -= 1
 
     def _holds_messages(self) -> bool:
         return self.end > self.start and self.head(self.end - 1)[1] != BLANK_SIZE
@@ -253,8 +264,7 @@ class EntryFiles:
     def _forget(self) -> None:
         """Take nothing from files without an entry that was synced, not even where they begin.
 
-        A power cut may have lost those in front of them. Where the queue goes on, the log says:
-        all of its records are behind the cut, because `expire` leaves the last one that is not.
+        A power cut may have lost those in front of them. The log says where the queue goes on.
         """
         self._shelf.disk.forgotten.add(self)
         if self._shelf.disk.read_only:

@@ -262,7 +262,7 @@ class Opening:
             found.deletions,
             self._is_batch_topic,
             end=end.offset,
-            is_from_first=segments.first_offset == 0,
+            first_offset=segments.first_offset,
         )
         if torn is None:
             return end
@@ -281,6 +281,7 @@ class Opening:
             return until
         queues_from = found.start.replay_from
         if found.history is History.BROKEN_OFF:
+            queues.expect_records(segments)
             queues.truncate(queues_from)
             queues.destroy_deleted(found.deletions)
         try:

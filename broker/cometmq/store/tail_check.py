@@ -29,14 +29,14 @@ def first_contradiction(
     is_batch_topic: Callable[[str], bool],
     *,
     end: int,
-    is_from_first: bool,
+    first_offset: int,
 ) -> int | None:
     """Return the physical offset of the first record in front of `end` that is not the next one.
 
-    The queues hold all records in front of these. Where the log has lost its front, not
-    `is_from_first`, a queue without any may begin with any number.
+    The queues hold all records in front of these. Where the log has lost its front, up to
+    `first_offset`, a queue that has no record in it may go on with any number.
     """
-    check = _Check(queues, deletions, is_batch_topic, is_from_first=is_from_first)
+    check = _Check(queues, deletions, is_batch_topic, first_offset)
     for each in records:
         if isinstance(each, StoredMessage):
             if each.physical_offset >= end:
@@ -60,13 +60,12 @@ class _Check:
         queues: ConsumeQueues,
         deletions: Deletions,
         is_batch_topic: Callable[[str], bool],
-        *,
-        is_from_first: bool,
+        first_offset: int,
     ) -> None:
         self._queues = queues
         self._deletions = deletions
         self._is_batch_topic = is_batch_topic
-        self._is_from_first = is_from_first
+        self._first_offset = first_offset
         self._following: dict[tuple[bytes, int], int] = {}
 
     def look_at(self, message: StoredMessage) -> int | None:
@@ -113,6 +112,8 @@ class _Check:
             table = self._queues.batch if self._is_batch_topic(name) else self._queues.simple
             queue = table.find(name, queue_id)
             if queue is not None and queue.end > queue.start:
-                return queue.max_offset
-            return 0 if self._is_from_first else None
+                last_offset, _ = queue.head(queue.end - 1)
+                if last_offset >= self._first_offset:
+                    return queue.max_offset
+            return None if self._first_offset else 0
         return expected

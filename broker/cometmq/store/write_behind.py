@@ -31,8 +31,8 @@ class Moment(NamedTuple):
 
     end_offset: int = 0
     """Of the log, as far as it could be read."""
-    count: int = 0
-    """Records, since the start."""
+    records: int = 0
+    """How many, since the start."""
 
 
 class WriteBehind:
@@ -54,7 +54,7 @@ class WriteBehind:
     @property
     def waiting_size(self) -> int:
         """Bytes of entries that may be waiting in memory, at 20 bytes a record."""
-        return (self._committer.published_count - self._written.count) * ENTRY_SIZE
+        return (self._committer.published_count - self._written.records) * ENTRY_SIZE
 
     @property
     def refusal(self) -> StoreBusyError | None:
@@ -74,7 +74,7 @@ class WriteBehind:
         if self.waiting_size > self._config.consume_queue_unwritten_size_max // 2:
             up_to, writes = self.now, HURRIED_WRITES_A_TICK
         is_done = self._queues.write_behind(up_to.end_offset, writes)
-        if is_done and up_to.count > self._written.count:
+        if is_done and up_to.records > self._written.records:
             self._written = up_to
         return is_done
 

@@ -1,0 +1,37 @@
+"""Whether an entry of a queue leads to a record of that queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cometmq.proto.errors import MessageError
+from cometmq.proto.message import read_message
+
+if TYPE_CHECKING:
+    from cometmq.store.segments import Segments
+
+
+class RecordCheck:
+    """Looks records up in a log; blocking reads of one record each."""
+
+    def __init__(self, segments: Segments) -> None:
+        self._segments = segments
+
+    def __call__(self, topic: str, queue_id: int, physical_offset: int, size: int) -> bool:
+        """Whether such a record stands there; of what has expired nobody can say, so it may."""
+        segments = self._segments
+        if physical_offset < segments.first_offset:
+            return True
+        segment = segments.at(physical_offset)
+        if segment is None or not 0 < size <= segments.size:
+            return False
+        data = segments.file(segment).read(size, physical_offset - segment.start)
+        try:
+            message = read_message(data)
+        except MessageError:
+            return False
+        return (message.size, message.queue_id, message.topic_raw) == (
+            size,
+            queue_id,
+            topic.encode(),
+        ) and message.physical_offset == physical_offset
