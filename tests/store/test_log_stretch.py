@@ -272,7 +272,7 @@ def test_the_first_record_out_of_order_is_the_same_in_stretches(
             deletions,
             frozenset(["Batch"]).__contains__,
             end=end,
-            is_from_first=bool(seed % 2),
+            first_offset=seed % 2,
         )
         for scan in (LogScan(segments, 0), LogScan(segments, 0).stretches())
     ]

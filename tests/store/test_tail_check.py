@@ -106,3 +106,19 @@ def test_a_torn_entry_of_a_queue_ends_no_sound_tail() -> None:
     assert bodies(store)[3:] == [b"late 0", b"late 1"]
     assert store.kept is None
     assert store.max_offset("Lost", 0) == 0
+
+
+def test_entries_that_a_queue_lost_end_no_sound_tail_either() -> None:
+    """What the log says about the number of the next message counts, not what the queue does."""
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    put(store, b"old 0", b"old 1", b"old 2")
+    assert store.close(1)
+    store = opened(disk)
+    put(store, b"late 0", sync=False)
+    disk = disk.kill()
+    path = f"/s/consumequeue/T/0/{0:020d}"
+    disk.open(path).write(bytes(20), 40)  # The last entry, which was synced.
+    store = opened(disk)
+    assert bodies(store) == [b"old 0", b"old 1", b"old 2", b"late 0"]
+    assert store.kept is None

@@ -192,8 +192,7 @@ class MessageStore:
         """Take no puts while the disk refuses what earlier ones left in memory."""
         parts = self._parts
         error = parts.queues.write_error or (parts.index.write_error if parts.index else None)
-        refusal: PutRefusedError | None = parts.checkpointer.write_behind.refusal
-        refusal = self._refusal or refusal
+        refusal: PutRefusedError | None = self._refusal or parts.checkpointer.write_behind.refusal
         if (lack := parts.expiry.refusal) is not None:
             refusal = StoreNotWriteableError(lack)
         if error is not None:
@@ -378,11 +377,10 @@ class MessageStore:
         return index.query(topic, key, count, begin_ms=begin_ms, end_ms=end_ms, kind=kind)
 
     def delete_topics(self, topics: Sequence[str]) -> None:
-        """Delete topics with all their queues: no start brings their messages back.
+        """Delete topics with all their queues, for good; they can be put to again, from offset 0.
 
-        For between turns, which `commit` ends; waits for the disk. A topic can be put to again at
-        once, and begins at queue offset 0. Its records stay in the log, and are found by key, until
-        they expire. An `OSError` leaves it open which are gone: delete them again.
+        For between turns, which `commit` ends; waits for the disk. The records stay in the log, and
+        are found by key. An `OSError` leaves it open which are gone: delete them again.
         """
         assert not self.pending_size, "what was put is committed before a topic is deleted"
         if topics:

@@ -61,8 +61,7 @@ class History(Enum):
     FOREIGN = auto()
     """Cleanly, by Apache: their entries are right, as far as they go."""
     BROKEN_OFF = auto()
-    """Not cleanly, or another program appended: from the start of the replay on, entries may be
-    missing or torn."""
+    """Not cleanly, or another program appended: behind the replay's start entries may be torn."""
 
 
 class _Found(NamedTuple):
@@ -164,21 +163,23 @@ class Opening:
         longs = first_longs(found.checkpoint, claims, self._index)
         file = CheckpointFile(self._filesystem, f"{self._root}/checkpoint")
         file.write(longs, claims)
-        clean = found.history is not History.BROKEN_OFF
         self._make_folders()
         # The last process may have made or removed segments without coming to sync that.
         found.segments.sync_names()
         if found.history is not History.COMPLETE:
             found.integrity.drop(found.sealed.end)
         found.sealed.resume(found.start)
-        at = self._catch_up(found, replay_from, self._promised_end(found))
-        found = found._replace(end=self._checked_end(found, at))
-        kept = repair(
-            self._filesystem, self._root, found.segments, found.start, found.end, clean=clean
-        )
-        file.note_synced(found.end.offset)
-        self._replay(found, at, at, found.end.offset)
-        found.deletions.settle(found.segments.first_offset, found.end.offset)
+        promised = self._promised_end(found)
+        at = self._catch_up(found, replay_from, promised)
+        if self._contradiction(found, at) is not None:
+            # Entries may have been lost from a queue, too: what the log says counts.
+            at = self._replay_all(found, promised)
+            found = found._replace(end=self._checked_end(found, at))
+        clean, end = found.history is not History.BROKEN_OFF, found.end
+        kept = repair(self._filesystem, self._root, found.segments, found.start, end, clean=clean)
+        file.note_synced(end.offset)
+        self._replay(found, at, at, end.offset)
+        found.deletions.settle(found.segments.first_offset, end.offset)
         return self._assemble(lock, found, kept, file, claims, longs)
 
     def _inspect(self) -> _Found:
@@ -246,28 +247,30 @@ class Opening:
         return min(max(synced, start.replay_from), end)
 
     def _checked_end(self, found: _Found, at: int) -> LogEnd:
-        """Return the end of the log, in front of what does not follow in its queue.
-
-        Looks at what stands behind the promised part; the queues hold all that is in front.
-        """
-        end = found.end
-        if at >= end.offset:
+        """Return the end of the log, in front of what does not follow in its queue."""
+        end, size_max = found.end, self._config.unsynced_size_max
+        torn = self._contradiction(found, at)
+        if torn is None:
             return end
-        segments, start = found.segments, found.start
+        return end_at(found.segments, found.start, torn, end.data_end, unsynced_size_max=size_max)
+
+    def _contradiction(self, found: _Found, at: int) -> int | None:
+        """Return where the first record stands that does not follow in its queue.
+
+        Looks at what is behind the promised part; the queues hold all that is in front.
+        """
+        segments, end = found.segments, found.end.offset
+        if at >= end:
+            return None
         assert self._is_batch_topic is not None
-        records = records_up_to(segments, at, start, end.offset)
-        torn = first_contradiction(
-            records,
+        return first_contradiction(
+            records_up_to(segments, at, found.start, end),
             found.queues,
             found.deletions,
             self._is_batch_topic,
-            end=end.offset,
+            end=end,
             first_offset=segments.first_offset,
         )
-        if torn is None:
-            return end
-        size_max = self._config.unsynced_size_max
-        return end_at(segments, start, torn, end.data_end, unsynced_size_max=size_max)
 
     def _catch_up(self, found: _Found, replay_from: int, until: int) -> int:
         """Bring the ConsumeQueues and the index up to an offset; returns where the next record is.
@@ -287,11 +290,16 @@ class Opening:
         try:
             return self._replay(found, replay_from, queues_from, until)
         except MissingEntriesError:
-            queues.expect_all(segments.first_offset)
+            return self._replay_all(found, until)
+
+    def _replay_all(self, found: _Found, until: int) -> int:
+        """Make the entries of all records in front of an offset anew."""
+        first_offset = found.segments.first_offset
+        found.queues.expect_all(first_offset)
         try:
-            return self._replay(found, segments.first_offset, segments.first_offset, until)
+            return self._replay(found, first_offset, first_offset, until)
         except MissingEntriesError as gap:
-            raise gap_in_log(segments, gap) from gap
+            raise gap_in_log(found.segments, gap) from gap
 
     def _replay(self, found: _Found, replay_from: int, queues_from: int, until: int) -> int:
         """Read the log back; returns where the first record at or behind an offset begins."""
