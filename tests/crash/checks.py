@@ -59,7 +59,9 @@ def check_queues(
         (sent.topic, sent.queue_id): [] for sent in history.committed
     }
     for record in log.records:
-        if record.physical_offset >= subject.first_offset and history.is_alive(record):
+        # Behind the end stands what the disk refused to erase of a turn that it refused.
+        is_in_log = subject.first_offset <= record.physical_offset < subject.end_offset
+        if is_in_log and history.is_alive(record):
             by_queue[record.topic, record.queue_id].append(record)
     for (topic, queue_id), records in by_queue.items():
         synced = subject.synced_offset if only_synced else log.end
