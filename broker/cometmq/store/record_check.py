@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cometmq.proto.errors import MessageError
 from cometmq.proto.message import read_message
 
 if TYPE_CHECKING:
     from cometmq.store.segments import Segments
+
+LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
+"""Of Apache's light queues: their entries lead to records of other topics."""
 
 
 class RecordCheck:
@@ -20,7 +23,7 @@ class RecordCheck:
     def __call__(self, topic: str, queue_id: int, physical_offset: int, size: int) -> bool:
         """Whether such a record stands there; of what has expired nobody can say, so it may."""
         segments = self._segments
-        if physical_offset < segments.first_offset:
+        if physical_offset < segments.first_offset or topic.startswith(LIGHT_QUEUE_PREFIX):
             return True
         segment = segments.at(physical_offset)
         if segment is None or not 0 < size <= segments.size:
