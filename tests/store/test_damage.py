@@ -268,6 +268,18 @@ def test_every_flipped_byte_of_the_checkpoint_loses_nothing(stopped: Image, kill
         assert flipped(image, "/s/checkpoint", 540) == []
 
 
+def test_every_flipped_byte_of_what_can_be_made_again_loses_no_record(
+    stopped: Image, killed: Image
+) -> None:
+    """All other files, but for the index: `verify` finds what is wrong there."""
+    known = {LOG, QUEUE, "/s/checkpoint"}
+    for image in (stopped, killed):
+        others = [path for path in image.files if path not in known and "/index/" not in path]
+        assert others
+        for path in others:
+            assert flipped(image, path, len(image.files[path])) == [], path
+
+
 @pytest.mark.parametrize(
     "missing", ["checkpoint", "abort", "lock", "consumequeue", "index", "commitlog"]
 )
