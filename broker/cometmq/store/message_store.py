@@ -370,8 +370,7 @@ class MessageStore:
         Only hashes are compared, as Apache's brokers do: whoever reads the records has to look at
         the key itself. Waits for the disk.
         """
-        index = self._parts.index
-        if index is None:
+        if (index := self._parts.index) is None:
             return []
         index.build(index.waiting, now_ms)
         return index.query(topic, key, count, begin_ms=begin_ms, end_ms=end_ms, kind=kind)
