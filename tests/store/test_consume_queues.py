@@ -92,6 +92,21 @@ def test_names_made_by_a_process_that_was_killed_are_synced_by_the_next(seed: in
     assert after.simple.get("t", 0).max_offset == 1
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_removals_of_a_process_that_was_killed_are_synced_by_the_next(seed: int) -> None:
+    """Else the files of a deleted queue may come back under the entries of a new one."""
+    disk = SimulatedFileSystem()
+    stored(disk)
+    disk.remove(f"/store/consumequeue/a/0/{0:020d}")
+    disk = disk.kill()
+    again = opened(disk, clean=False)
+    again.truncate(400)
+    assert again.simple.get("a", 0).max_offset == 0
+    again.take_unsynced().sync()
+    after = opened(disk.power_cut(Random(seed)), clean=False)
+    assert after.simple.get("a", 0).max_offset == 0
+
+
 def test_many_files_are_synced_with_their_partition() -> None:
     disk = SimulatedFileSystem()
     queues = opened(disk)

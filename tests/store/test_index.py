@@ -285,6 +285,26 @@ def test_an_item_of_an_older_record_is_where_an_index_ends() -> None:
     assert index.query("t", "all", 9) == [100, 0]
 
 
+def test_a_torn_item_that_names_no_record_is_where_an_index_ends() -> None:
+    """Half of its offset in a lost sector, it may look older than the checkpoint."""
+    disk = SimulatedFileSystem()
+    index = filled(disk, 3)
+    assert index.finish(NOW_MS)
+    index.close()
+    (path,) = files_below(disk, "/store/index")
+    file = disk.open(path)
+    header = IndexHeader.unpack(file.read(HEADER_SIZE, 0))
+    whole = header.pack()
+    file.write(ITEM.pack(7, 256, 0, 0), IndexShape(50, 10).items_at + header.next_item * ITEM_SIZE)
+    header.next_item, header.end_offset = header.next_item + 1, 256
+    file.write(header.pack(), 0)
+    again = opened(disk, clean=False)
+    assert again.recover(300, synced=True, is_record={0, 100, 200}.__contains__) == 300
+    recovered = IndexHeader.unpack(file.read(HEADER_SIZE, 0))
+    assert (recovered.next_item, recovered.end_offset) == (7, 200)
+    assert recovered.next_item == IndexHeader.unpack(whole).next_item
+
+
 def test_a_slot_that_leads_nowhere_is_taken_for_an_empty_one() -> None:
     disk = SimulatedFileSystem()
     filled(disk, 1).finish(NOW_MS)

@@ -54,3 +54,10 @@ def test_nothing_else_does(backs: RecordCheck, entry: tuple[str, int, int, int])
 def test_of_what_has_expired_and_of_light_queues_nobody_can_say(backs: RecordCheck) -> None:
     assert backs("T", 3, START - 1, SIZE)
     assert backs("%LMQ%T", 0, START, SIZE)
+
+
+def test_a_record_begins_where_it_says_and_nowhere_else(backs: RecordCheck) -> None:
+    assert backs.begins_at(START)
+    assert backs.begins_at(START - 1), "of what has expired nobody can say"
+    for offset in (START + 1, START + SIZE, 2 * START - 1, 2 * START, 1 << 60):
+        assert not backs.begins_at(offset)

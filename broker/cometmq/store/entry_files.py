@@ -228,6 +228,8 @@ class EntryFiles:
         behind the first such entry is trusted.
         """
         numbers = self._list()
+        if cut is not None and not self._shelf.disk.read_only:
+            self._note_names()  # What the stopped process made or removed may not be on disk yet.
         if not numbers:
             return
         per_file = self._shelf.file_entries
@@ -244,7 +246,6 @@ class EntryFiles:
                 self._forget()
         if cut is not None and not self._shelf.disk.read_only:
             self._erase()
-            self._note_names()  # Those that the stopped process made may not be on disk yet.
         elif self._shelf.disk.is_whole:
             self._check_end()
 

@@ -68,6 +68,7 @@ class Index:
         self._filesystem = filesystem
         self._root = f"{root}/{INDEX_FOLDER}"
         self._shape = IndexShape(config.index_slots, config.index_items)
+        self._is_record: Callable[[int], bool] = lambda _: True
         self._searched_files = 2 if read_only and not clean else 0  # See `index_search`.
         self._open_files = OpenFiles(OPEN_FILES_MAX)
         self._noted: list[Noted] = []
@@ -334,12 +335,16 @@ class Index:
 
     # Opening
 
-    def recover(self, start: int, *, synced: bool) -> int:
+    def recover(
+        self, start: int, *, synced: bool, is_record: Callable[[int], bool] = lambda _: True
+    ) -> int:
         """Repair the files after an unclean stop; returns from where on records must be added.
 
         `start` is where the store begins to read the log back. `synced` says that the index was
-        synced, too, up to there; without it the answer may be lower than `start`.
+        synced, too, up to there; without it the answer may be lower than `start`. `is_record` says
+        whether a record begins at a physical offset: a torn item may name any.
         """
+        self._is_record = is_record
         self._verify(start, chains=not synced)
         self._unsynced_directories |= {self._root, self._root.rpartition("/")[0]}
         if synced:
@@ -366,6 +371,8 @@ class Index:
             if not full or header.end_offset >= below:
                 file = self._opened(known)
                 whole = file.recover(below, predecessor, chains=chains)
+                while file.header.next_item > 1 and not self._is_record(file.header.end_offset):
+                    whole = file.recover(file.header.end_offset, predecessor, chains=chains)
                 known.header = file.header
                 file.write_slots(_EVERYTHING)
                 self._unsynced_files.add(self._path(known))

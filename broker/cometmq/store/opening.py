@@ -25,6 +25,7 @@ from cometmq.store.integrity import Integrity
 from cometmq.store.lock import acquire_lock, mark_running, was_shut_down
 from cometmq.store.log_scan import NEVER
 from cometmq.store.reading import QueueReader
+from cometmq.store.record_check import RecordCheck
 from cometmq.store.recovery import (
     LogEnd,
     Start,
@@ -235,7 +236,8 @@ class Opening:
             resume = index.resume_offset - 1  # The last record that is in it.
         else:
             is_ours = found.checkpoint.claims is not None
-            resume = index.recover(found.start.replay_from, synced=is_ours)
+            is_record = RecordCheck(found.segments).begins_at
+            resume = index.recover(found.start.replay_from, synced=is_ours, is_record=is_record)
         return max(resume, found.segments.first_offset)
 
     def _promised_end(self, found: _Found) -> int:

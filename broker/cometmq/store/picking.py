@@ -15,8 +15,8 @@ from cometmq.store.errors import CorruptionError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from cometmq.proto.buffer import Buffer
     from cometmq.proto.message import StoredMessage
-    from cometmq.store.filesystem import Buffer
     from cometmq.store.reading import Fetched, Filter, QueueReader
 
 _HEAD: Final = struct.Struct(">i24xq")  # Total size and physical offset, see `proto.record`.

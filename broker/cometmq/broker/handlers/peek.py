@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from cometmq.broker.session import Session, State
     from cometmq.broker.topics import Topic
     from cometmq.net import Later
+    from cometmq.proto.buffer import Buffer
     from cometmq.proto.command import Command
-    from cometmq.store.filesystem import Buffer
     from cometmq.store.reading import ReadResult
 
 log = logging.getLogger(__name__)
