@@ -8,6 +8,7 @@ sync flush, `synced` does when the disk has confirmed it.
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -42,7 +43,7 @@ from cometmq.proto.properties import encode_properties
 from cometmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from cometmq.broker.config import BrokerConfig
     from cometmq.broker.saved_table import SavedTable
@@ -97,13 +98,10 @@ class Broker:
         open_store = partial(MessageStore.open, on_change=store_changed, threads=threads)
         self.store = _opened(open_store, config, filesystem, topics, host, now_ms())
         # Behind the store's lock: two brokers must not write one table.
-        try:
+        with _closed_on_failure(self.store, now_ms):
             topics.load(now_ms())
             groups.load(now_ms())
             offsets.load()
-        except BaseException:
-            self.store.close(now_ms())
-            raise
         memberships = Memberships(config)
         self.long_polling = LongPolling(config.held_pulls_max)
         clocks = {"now_ms": now_ms, "elapsed_ms": elapsed_ms}
@@ -254,3 +252,13 @@ def _stored_properties(config: BrokerConfig) -> bytes:
             "CLUSTER": config.cluster_name,
         }
     )
+
+
+@contextmanager
+def _closed_on_failure(store: MessageStore, now_ms: Callable[[], int]) -> Generator[None]:
+    """Shut a store down when what comes behind its opening is refused."""
+    try:
+        yield
+    except BaseException:
+        store.close(now_ms())
+        raise

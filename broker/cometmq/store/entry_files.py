@@ -227,10 +227,9 @@ class EntryFiles:
         With a `cut`, entries of records at or behind that physical offset are erased, and nothing
         behind the first such entry is trusted.
         """
-        numbers = self._list()
         if cut is not None and not self._shelf.disk.read_only:
-            self._note_names()  # What the stopped process made or removed may not be on disk yet.
-        if not numbers:
+            self._note_names()  # The stopped process may not have come to sync them.
+        if not (numbers := self._list()):
             return
         per_file = self._shelf.file_entries
         self._first = self._min = numbers[0] * per_file
@@ -244,8 +243,8 @@ class EntryFiles:
             self._drop_unbacked()
             if self.end and not self._holds_messages():
                 self._forget()
-        if cut is not None and not self._shelf.disk.read_only:
-            self._erase()
+            if not self._shelf.disk.read_only:
+                self._erase()
         elif self._shelf.disk.is_whole:
             self._check_end()
 
