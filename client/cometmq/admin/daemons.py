@@ -177,14 +177,16 @@ def failures_told() -> Generator[None, None, None]:
     try:
         yield
     except* (BrokerError, NameServerError, NetError, StoreFilesError, OSError) as group:
-        raise click.ClickException(str(_first_of(group))) from group
+        raise click.ClickException(_first_of(group)) from group
 
 
-def _first_of(group: BaseExceptionGroup[Exception]) -> BaseException:
+def _first_of(group: BaseExceptionGroup[Exception]) -> str:
+    from cometmq.store.errors import disk_error_text
+
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return error
+    return disk_error_text(error) if isinstance(error, OSError) else str(error)
 
 
 def open_metrics(
