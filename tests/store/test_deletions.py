@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -92,6 +93,25 @@ def test_a_deletion_that_is_cut_off_is_done_or_was_not_begun(number: int, moment
         assert bodies(again) == [*left, b"new 0"]
         assert again.close(1)
         assert bodies(opened(after)) == [*left, b"new 0"]
+
+
+@pytest.mark.parametrize("number", range(1, 14))
+def test_a_deletion_that_a_kill_cut_off_is_not_undone_after_a_clean_stop(number: int) -> None:
+    """What the killed process removed and did not sync is synced by nobody, unless it is done."""
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    put(store, b"old 0", b"old 1")
+    assert store.close(1)
+    store = opened(disk)
+    disk.hook = KillAt(disk.operations + number)
+    with suppress(Killed):
+        store.delete_topics(["T"])
+    disk = disk.kill()
+    store = opened(disk)
+    left = bodies(store)
+    assert store.close(1)
+    for seed in range(12):
+        assert bodies(opened(disk.power_cut(Random(seed)))) == left
 
 
 def test_what_takes_the_place_of_a_lost_tail_is_not_taken_for_the_deleted_topic() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 from dataclasses import replace
+from random import Random
 from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.crash.disk import SimulatedFileSystem
+from tests.crash.disk import Moment, Operation, Partial, SimulatedFileSystem
 from tests.store.records import HOST, messages_in, refuse
 
 from cometmq.proto.message import read_message
@@ -206,6 +207,28 @@ def test_a_commit_that_is_refused_takes_every_offset_of_its_turn_back(opened: Op
     opened.sync()
     assert opened.bodies() == [b"kept", b"next"]
     assert opened.bodies(queue_id=1) == [b"next"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_refused_turn_that_is_erased_in_two_tries_is_erased_for_good(
+    opened: Opened, seed: int
+) -> None:
+    """The first try writes the zeros and fails; the second finds zeros, which no sync has seen."""
+    opened.put_all(b"kept")
+    left = [Partial(4000, OSError(errno.EIO, "refused")) for _ in range(2)]
+
+    def hook(operation: Operation) -> None:
+        if operation.verb == "write" and operation.moment is Moment.BEFORE and left:
+            raise left.pop()
+
+    opened.disk.hook = hook
+    opened.put(b"refused")
+    with pytest.raises(StoreNotWriteableError):
+        opened.store.commit()
+    opened.put_all(b"next")
+    opened.disk = opened.disk.power_cut(Random(seed))
+    opened.store = opened.open()
+    assert opened.bodies() == [b"kept", b"next"]
 
 
 def test_on_a_full_disk_puts_are_refused_until_there_is_room(opened: Opened) -> None:

@@ -139,15 +139,14 @@ class CommitLog:
         assert segment is not None, position
         file = self._segments.file(segment)
         try:
-            dirty = erase(file, position - segment.start, size)
+            erase(file, position - segment.start, size)
         except OSError as error:
             raise _not_writeable(error) from error
-        if dirty:
-            try:
-                file.sync()
-            except OSError as error:
-                self._syncer.fail(error)
-                raise SyncFailedError(f"{segment.path}: {error}") from error
+        try:
+            file.sync()  # An earlier try may have written the zeros without coming to this.
+        except OSError as error:
+            self._syncer.fail(error)
+            raise SyncFailedError(f"{segment.path}: {error}") from error
 
     # Reading
 

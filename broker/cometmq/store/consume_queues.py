@@ -200,6 +200,8 @@ class ConsumeQueues:
 
         One that goes on behind the mark is of a topic that Apache brought back.
         """
+        if deletions.offsets:
+            self._disk.unsynced_directories |= {self.simple.root, self.batch.root}
         for topic_raw, offset in deletions.offsets.items():
             topic = topic_raw.decode()
             for table in (self.simple, self.batch):

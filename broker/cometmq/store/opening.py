@@ -282,6 +282,7 @@ class Opening:
         queues, segments = found.queues, found.segments
         queues.correct_min(segments.first_offset)
         if found.history is History.COMPLETE:
+            queues.destroy_deleted(found.deletions)
             queues.expect_whole()
             return until
         queues_from = found.start.replay_from

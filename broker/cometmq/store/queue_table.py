@@ -48,6 +48,11 @@ class QueueTable(Generic[Queue]):
         )
 
     @property
+    def root(self) -> str:
+        """The folder of all its queues."""
+        return self._root
+
+    @property
     def file_size(self) -> int:
         """The length of each file: that of the files found in the store, else as configured."""
         return self._shelf.file_size
