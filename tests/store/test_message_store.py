@@ -209,7 +209,7 @@ def test_a_commit_that_is_refused_takes_every_offset_of_its_turn_back(opened: Op
     assert opened.bodies(queue_id=1) == [b"next"]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(30))
 def test_a_refused_turn_that_is_erased_in_two_tries_is_erased_for_good(
     opened: Opened, seed: int
 ) -> None:
@@ -223,12 +223,14 @@ def test_a_refused_turn_that_is_erased_in_two_tries_is_erased_for_good(
 
     opened.disk.hook = hook
     opened.put(b"refused")
+    opened.put(b"ghost")
     with pytest.raises(StoreNotWriteableError):
         opened.store.commit()
-    opened.put_all(b"next")
+    opened.put(b"instead")  # As long as what was refused, and not synced.
+    opened.store.commit()
     opened.disk = opened.disk.power_cut(Random(seed))
     opened.store = opened.open()
-    assert opened.bodies() == [b"kept", b"next"]
+    assert opened.bodies() in ([b"kept"], [b"kept", b"instead"])
 
 
 def test_on_a_full_disk_puts_are_refused_until_there_is_room(opened: Opened) -> None:
