@@ -76,6 +76,11 @@ class ApacheBroker:
         self._release = release
         self._processes: list[Process] = []
 
+    @property
+    def nameserver(self) -> str:
+        """The address of its name server."""
+        return f"127.0.0.1:{self.name_server_port}"
+
     def __enter__(self) -> Self:
         """Start it and wait until it serves."""
         required("java")

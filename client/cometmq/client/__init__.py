@@ -1,1 +1,74 @@
-"""The SDK: produce and consume, async and sync."""
+"""The SDK: produce and consume, async and sync, with CometMQ's servers and Apache RocketMQ's.
+
+::
+
+    from cometmq.client import Client
+
+    async with Client("127.0.0.1:9876") as mq:
+        await mq.send("orders", b"...", key="o-17", tag="paid")
+"""
+
+from __future__ import annotations
+
+from cometmq.client._core.filters import Sql
+from cometmq.client._core.outgoing import NewMessage
+from cometmq.client.admin import Admin, BrokerListed, BrokerRoute, QueueStatus, TopicListed
+from cometmq.client.client import Client
+from cometmq.client.config import ClientConfig
+from cometmq.client.consumer import Consumer, Message
+from cometmq.client.errors import (
+    BusyError,
+    ClientError,
+    ClosedError,
+    ConnectionEndedError,
+    DeadlineError,
+    ForbiddenError,
+    NetworkError,
+    NotFoundError,
+    ProtocolViolationError,
+    RefusedError,
+    SettledError,
+    UnreachableError,
+    UsageError,
+)
+from cometmq.client.messages import Pulled, Queue, Receipt, ReceivedMessage
+from cometmq.client.reader import Reader
+from cometmq.client.sync import SyncAdmin, SyncClient, SyncConsumer, SyncMessage
+from cometmq.client.transaction import Transaction
+
+__all__ = [
+    "Admin",
+    "BrokerListed",
+    "BrokerRoute",
+    "BusyError",
+    "Client",
+    "ClientConfig",
+    "ClientError",
+    "ClosedError",
+    "ConnectionEndedError",
+    "Consumer",
+    "DeadlineError",
+    "ForbiddenError",
+    "Message",
+    "NetworkError",
+    "NewMessage",
+    "NotFoundError",
+    "ProtocolViolationError",
+    "Pulled",
+    "Queue",
+    "QueueStatus",
+    "Reader",
+    "Receipt",
+    "ReceivedMessage",
+    "RefusedError",
+    "SettledError",
+    "Sql",
+    "SyncAdmin",
+    "SyncClient",
+    "SyncConsumer",
+    "SyncMessage",
+    "TopicListed",
+    "Transaction",
+    "UnreachableError",
+    "UsageError",
+]

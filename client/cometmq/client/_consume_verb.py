@@ -1,0 +1,96 @@
+"""The verb of a client that consumes as a member of a group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cometmq.client._consumption import Consumption
+from cometmq.client._core.filters import ALL, Sql
+from cometmq.client._core.options import ConsumeOptions, OnError, Start, read_topics
+from cometmq.client._life import Life
+from cometmq.client.consumer import Consumer, Message
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cometmq.client._core.process_queue import ProcessQueue
+    from cometmq.client._core.queues import Queue
+    from cometmq.client._core.rebalance import Strategy
+    from cometmq.proto.message import StoredMessage
+
+_MIB = 1 << 20
+
+
+class ConsumeVerb(Life):
+    """`consume` of a `Client`."""
+
+    def consume(
+        self,
+        topics: str | Mapping[str, str | Sql],
+        *,
+        group: str,
+        filter: str | Sql = ALL,
+        start: Start = "last",
+        broadcast: bool = False,
+        ordered: bool = False,
+        concurrency: int = 64,
+        prefetch: int = 1000,
+        prefetch_bytes: int = 100 * _MIB,
+        max_attempts: int = 16,
+        strategy: Strategy = "AVG",
+        on_error: OnError = "retry",
+    ) -> Consumer:
+        """Consume one topic, or several, as a member of a group.
+
+        ::
+
+            async for message in mq.consume("orders", group="billing", filter="paid || refunded"):
+                async with message:
+                    ...
+
+        The members of a group, in whatever language, share the topics' queues; with `broadcast`
+        each gets everything. Several topics have their filters in a mapping:
+        ``{"orders": "paid", "bills": Sql("amount > 100")}``. All members of a group ask for the
+        same, or brokers give each what another wants.
+
+        A group that has consumed goes on where it was. A new one begins at `start`: with what comes
+        from now on, with the "first" message there is, or with the first that was stored at a
+        `datetime` or later. (Brokers let a new group begin with the first message of a queue that
+        still has it in memory.)
+
+        With `ordered`, each queue's messages come one after the other, each when the one before it
+        is settled; a queue is locked for the member that has it, and one that fails is tried again
+        in its place, a second later. Send with a `sharding_key` what must stay in order.
+
+        At most `concurrency` messages are in hand, not acknowledged; up to `prefetch` of each queue
+        and `prefetch_bytes` of all are fetched ahead. A message that fails comes again up to
+        `max_attempts` times, and then goes to the dead letters. With ``on_error="raise"`` an
+        exception in `async with message` also goes on to the caller. `strategy` is how members
+        share queues, the same for all of them.
+        """
+        self._check_here()
+        options = ConsumeOptions(
+            group=group,
+            filters=read_topics(topics, filter),
+            start=start,
+            is_broadcast=broadcast,
+            is_ordered=ordered,
+            concurrency=concurrency,
+            prefetch=prefetch,
+            prefetch_bytes=prefetch_bytes,
+            max_attempts=max_attempts,
+            strategy=strategy,
+            on_error=on_error,
+        )
+        consumption = Consumption(self._parts, options, self._make_message, self._consumption_ended)
+        self._consumption_begins(consumption)
+        return Consumer(consumption)
+
+    def _make_message(
+        self,
+        consumption: Consumption,
+        stored: StoredMessage,
+        queue: Queue,
+        process_queue: ProcessQueue,
+    ) -> Message:
+        return Message(consumption, stored, queue, process_queue, self.config.inflated_size_max)

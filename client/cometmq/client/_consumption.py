@@ -1,0 +1,214 @@
+"""What goes on behind one consumer: its membership, its line of messages, and its end.
+
+A `Consumer` is a thin hand on this, so that the loop `async for message in mq.consume(...)` that is
+left by a `break` lets go of it, and the queues go to others.
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from cometmq.client._core.options import GIVE_UP_LEVEL
+from cometmq.client._core.queues import from_wire
+from cometmq.client._delivery import Delivery
+from cometmq.client._group import GroupMember
+from cometmq.client.errors import ClientError, UnreachableError, UsageError, refusal
+from cometmq.proto.codes import RequestCode, ResponseCode
+from cometmq.proto.command import Command
+from cometmq.proto.commands import ConsumerSendMsgBack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cometmq.client._core.options import ConsumeOptions
+    from cometmq.client._core.process_queue import ProcessQueue
+    from cometmq.client._core.queues import Queue
+    from cometmq.client._parts import Parts
+    from cometmq.client.consumer import Message
+    from cometmq.proto.bodies import ResetOffsets
+    from cometmq.proto.message import StoredMessage
+
+_log = logging.getLogger("cometmq.client")
+
+SUSPEND_SECONDS: Final = 1.0
+"""After how long an ordered queue goes on with a message that failed."""
+
+LEAVE_SECONDS: Final = 2.0
+"""How long the end of a client waits for its consumers' last commits."""
+
+
+class State(Enum):
+    """How far a consumer's life is."""
+
+    NEW = "new"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class Consumption:
+    """One consumer at work."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        options: ConsumeOptions,
+        make: Callable[[Consumption, StoredMessage, Queue, ProcessQueue], Message],
+        ended: Callable[[Consumption], None],
+    ) -> None:
+        self.options = options
+        self.state = State.NEW
+        self._parts = parts
+        self._ended = ended
+        self._starting: anyio.Event | None = None
+        self.delivery = Delivery(
+            options.concurrency, self._settled, self._may_deliver if options.is_ordered else None
+        )
+        self.member = GroupMember(
+            parts,
+            options,
+            self.delivery,
+            lambda stored, queue, process_queue: make(self, stored, queue, process_queue),
+        )
+
+    def is_here(self) -> bool:
+        """Whether the caller is on the client's loop."""
+        return self._parts.runtime.is_here()
+
+    async def next(self) -> Message:
+        """Return the next message, having begun if need be."""
+        if self.state is not State.RUNNING:
+            await self.start()
+        return await self.delivery.next()
+
+    async def start(self) -> None:
+        """Begin, once; who comes meanwhile waits."""
+        if not self.is_here():
+            raise UsageError("the consumer belongs to another event loop")
+        while self._starting is not None:
+            await self._starting.wait()
+        if self.state is not State.NEW:
+            return
+        self._starting = anyio.Event()
+        try:
+            await self.member.start()
+            if self.state is State.NEW:
+                self.state = State.RUNNING
+        finally:
+            self._starting.set()
+            self._starting = None
+
+    async def drain(self, timeout: float | None) -> bool:
+        """Finish what is in hand, commit and leave; whether it was finished in time."""
+        if self.state is State.ENDED:
+            return not self.delivery.in_hand
+        self.member.stop_fetching()
+        self.delivery.end()
+        finished = True
+        if timeout is None:
+            await self.delivery.empty_hands()
+        else:
+            with anyio.move_on_after(timeout) as scope:
+                await self.delivery.empty_hands()
+            finished = not scope.cancelled_caught
+        await self.stop()
+        return finished
+
+    async def stop(self) -> None:
+        """Commit what is settled, and leave at once."""
+        was, self.state = self.state, State.ENDED
+        self.delivery.end()
+        if was is State.RUNNING or self._starting is not None:
+            with anyio.move_on_after(LEAVE_SECONDS, shield=True):
+                await self.member.leave()
+        self._ended(self)
+
+    def abandon(self) -> None:
+        """Stop when nobody holds the consumer any more; on the loop's thread."""
+        if self.state is not State.ENDED:
+            self._parts.runtime.spawn(self.stop, f"leave {self.options.group}")
+
+    def abandon_soon(self) -> None:
+        """As `abandon`, from any thread: the collector runs where it likes."""
+        if self.state is not State.ENDED:
+            self._parts.runtime.call_soon_threadsafe(self.abandon)
+
+    def reset(self, body: ResetOffsets) -> None:
+        """Go on elsewhere, as an operator wants it."""
+        offsets = {from_wire(queue): offset for queue, offset in body.offset_table.items()}
+
+        async def reset() -> None:
+            await self.member.reset(offsets)
+
+        self._parts.runtime.spawn(reset, f"reset {self.options.group}")
+
+    async def send_back(self, message: Message, delay_level: int) -> None:
+        """Have a message delivered again later, to any member of the group.
+
+        What the broker does not take is delivered again here, after a while. A broadcast consumer
+        has nobody to send to: it gives the message up, as Apache's does.
+        """
+        if message.process_queue.is_dropped:
+            self.delivery.settle(message)  # Its new owner has it, and delivers it anyway.
+            return
+        if self.options.is_broadcast:
+            _log.warning("%r is given up: broadcast messages come once", message)
+            self.delivery.settle(message)
+            return
+        if self.options.is_ordered and delay_level >= 0:
+            if message.attempt <= self.options.max_attempts:
+                self.delivery.set_aside()
+                self._put_again_after(message, SUSPEND_SECONDS)
+                return
+            delay_level = GIVE_UP_LEVEL
+        try:
+            await self._ask_to_take_back(message, delay_level)
+        except ClientError as error:
+            _log.warning("%r cannot be sent back: %s; it comes again here", message, error)
+            self.delivery.set_aside()
+            self._put_again_after(message, self._parts.config.redelivery_delay)
+        except BaseException:
+            self.delivery.give_back(message)
+            raise
+        else:
+            self.delivery.settle(message)
+
+    def _put_again_after(self, message: Message, seconds: float) -> None:
+        async def put_again() -> None:
+            await anyio.sleep(seconds)
+            self.delivery.put_again(message)
+
+        self._parts.runtime.spawn(put_again, "put again")
+
+    async def _ask_to_take_back(self, message: Message, delay_level: int) -> None:
+        timeout = self._parts.config.timeout
+        route = await self._parts.routes.get(message.queue.topic, timeout=timeout)
+        address = route.master_of(message.queue.broker)
+        if address is None:
+            raise UnreachableError(f"broker {message.queue.broker!r} has no master at the moment")
+        header = ConsumerSendMsgBack(
+            message.physical_offset,
+            self.options.group,
+            delay_level,
+            origin_msg_id=message.id,
+            origin_topic=message.topic,
+            max_reconsume_times=self.options.max_attempts,
+        )
+        extras = {"bname": message.queue.broker}
+        request = Command.request(RequestCode.CONSUMER_SEND_MSG_BACK, header, extras=extras)
+        response = await self._parts.connections.call(address, request, timeout=timeout)
+        if response.code != ResponseCode.SUCCESS:
+            raise refusal(response.code, response.remark, address)
+
+    def _may_deliver(self, process_queue: ProcessQueue) -> bool:
+        locks = self.member.locks
+        if locks is None or locks.holds(process_queue.queue):
+            return True
+        self.member.lose(process_queue)
+        return False
+
+    def _settled(self, process_queue: ProcessQueue) -> None:
+        self.member.room_in(process_queue)

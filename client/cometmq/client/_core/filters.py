@@ -1,0 +1,74 @@
+"""What a subscription asks for: a tag expression, or SQL92; and the check of tags that is ours.
+
+Brokers compare hashes of tags only, so two tags of one hash look alike to them; the client looks at
+the text.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from cometmq.client.errors import UsageError
+from cometmq.proto.bodies import SubscriptionData
+from cometmq.proto.java import string_hash
+
+if TYPE_CHECKING:
+    from cometmq.proto.message import StoredMessage
+
+ALL: Final = "*"
+_LOOKS_LIKE_SQL: Final = re.compile(r"[=<>()']")
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """A filter in SQL92 over the properties of messages.
+
+    ::
+
+        mq.consume("orders", group="billing", filter=Sql("amount > 100 AND country IN ('AT')"))
+    """
+
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A filter as it is sent, and the tags that a message may have; none are any."""
+
+    expression: str
+    kind: str = "TAG"
+    tags: frozenset[str] = field(default_factory=frozenset[str])
+
+    def passes(self, message: StoredMessage) -> bool:
+        """Whether a message that the broker sent is really asked for."""
+        return not self.tags or message.tags in self.tags
+
+    def subscription(self, topic: str, version: int) -> SubscriptionData:
+        """Say it in a heartbeat."""
+        tags = tuple(sorted(self.tags))
+        return SubscriptionData(
+            topic=topic,
+            sub_string=self.expression,
+            expression_type=self.kind,
+            tags_set=tags,
+            code_set=tuple(map(string_hash, tags)),
+            sub_version=version,
+        )
+
+
+def parse_filter(given: str | Sql | None) -> Filter:
+    """Read what a caller asks for: `*`, `paid || refunded`, or `Sql(...)`."""
+    if isinstance(given, Sql):
+        if not given.expression.strip():
+            raise UsageError("filter: the SQL expression is empty")
+        return Filter(given.expression, "SQL92")
+    if given is None or given.strip() in ("", ALL):
+        return Filter(ALL)
+    tags = [tag.strip() for tag in given.split("||")]
+    if not all(tags):
+        raise UsageError(f'filter {given!r}: tags are joined by ||, like "paid || refunded"')
+    if _LOOKS_LIKE_SQL.search(given):
+        raise UsageError(f"filter {given!r}: if that is SQL92, say so: filter=Sql({given!r})")
+    return Filter(" || ".join(tags), tags=frozenset(tags))

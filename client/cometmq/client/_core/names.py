@@ -1,0 +1,90 @@
+"""Which names topics and groups may have, checked before anything is sent."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from cometmq.client.errors import UsageError
+
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+TEMPLATE: Final = "TBW102"
+"""The topic whose queues a topic gets that is made by a send."""
+
+TOPIC_LENGTH_MAX: Final = 127
+DERIVED_LENGTH_MAX: Final = 255
+GROUP_LENGTH_MAX: Final = 120
+
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
+_CLOSED: Final = frozenset(
+    {
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
+        "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+_NOT_FOR_USERS: Final = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER", "CLIENT_INNER_PRODUCER"})
+
+
+def check_topic(name: object) -> str:
+    """Return a topic's name, or say what is wrong with it."""
+    found = _legal(name, "topic")
+    derived = found.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    length_max = DERIVED_LENGTH_MAX if derived else TOPIC_LENGTH_MAX
+    if len(found) > length_max:
+        raise UsageError(f"topic {found[:40]!r}…: {len(found)} characters, at most {length_max}")
+    return found
+
+
+def check_topic_to_send(name: object) -> str:
+    """Return the name of a topic that clients may send to."""
+    return _check_topic_to_send(name) if isinstance(name, str) else check_topic(name)
+
+
+@lru_cache(maxsize=1024)
+def _check_topic_to_send(name: str) -> str:
+    found = check_topic(name)
+    if found in _CLOSED:
+        raise UsageError(f"topic {found!r}: only the broker itself writes there")
+    return found
+
+
+def check_group(name: object, what: str = "group") -> str:
+    """Return a group's name, or say what is wrong with it."""
+    found = _legal(name, what)
+    if len(found) > GROUP_LENGTH_MAX:
+        raise UsageError(
+            f"{what} {found[:40]!r}…: {len(found)} characters, at most {GROUP_LENGTH_MAX}"
+        )
+    if found in _NOT_FOR_USERS:
+        raise UsageError(f"{what} {found!r}: this name is Apache's clients' own; take another")
+    return found
+
+
+def _legal(name: object, what: str) -> str:
+    if not isinstance(name, str):
+        raise UsageError(f"{what}: a str, not {type(name).__name__}")
+    if not name:
+        raise UsageError(f"{what}: it is empty")
+    if _LEGAL.fullmatch(name) is None:
+        raise UsageError(
+            f"{what} {name[:80]!r}: letters, digits and the characters % | _ - are allowed"
+        )
+    return name
+
+
+def retry_topic(group: str) -> str:
+    """Return the topic through which a group gets again what it gave back."""
+    return RETRY_PREFIX + group
+
+
+def dead_letter_topic(group: str) -> str:
+    """Return the topic of what a group has given up."""
+    return DLQ_PREFIX + group

@@ -1,0 +1,80 @@
+"""What a consumer was told: whose messages, which, from where on, how many at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, Literal
+
+from cometmq.client._core.filters import ALL, Filter, Sql, parse_filter
+from cometmq.client._core.names import check_group, check_topic, retry_topic
+from cometmq.client.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cometmq.client._core.rebalance import Strategy
+
+GIVE_UP_LEVEL: Final = -1
+"""The delay level of a send-back that means the dead letters."""
+
+Start = Literal["last", "first"] | datetime
+OnError = Literal["retry", "raise"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeOptions:
+    """The settings of one consumer."""
+
+    group: str
+    filters: Mapping[str, Filter]
+    start: Start
+    is_broadcast: bool
+    is_ordered: bool
+    concurrency: int
+    prefetch: int
+    prefetch_bytes: int
+    max_attempts: int
+    strategy: Strategy
+    on_error: OnError
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        check_group(self.group)
+        for topic in self.filters:
+            check_topic(topic)
+        if not self.filters:
+            raise UsageError("topics: there are none")
+        for name in ("concurrency", "prefetch", "prefetch_bytes", "max_attempts"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name}={getattr(self, name)}: at least 1")
+        check_start(self.start)
+        if self.is_ordered and self.is_broadcast:
+            raise UsageError("ordered and broadcast: broadcast consumers have no locks")
+        if self.on_error not in ("retry", "raise"):
+            raise UsageError(f"on_error={self.on_error!r}: 'retry' or 'raise'")
+
+    @property
+    def all_filters(self) -> dict[str, Filter]:
+        """The filters of all topics, that of what comes again among them."""
+        if self.is_broadcast:
+            return dict(self.filters)
+        return {**self.filters, retry_topic(self.group): Filter(ALL)}
+
+
+def check_start(start: object) -> None:
+    """Refuse what is no place to begin."""
+    if isinstance(start, datetime):
+        if start.tzinfo is None:
+            raise UsageError("start: a datetime with a zone, such as datetime.now(UTC) - ...")
+    elif start not in ("last", "first"):
+        raise UsageError(f"start={start!r}: 'last', 'first' or a datetime")
+
+
+def read_topics(topics: str | Mapping[str, str | Sql], filter: str | Sql) -> dict[str, Filter]:
+    """Read which topics, each with its filter, a consumer is to have."""
+    if isinstance(topics, str):
+        return {topics: parse_filter(filter)}
+    if filter != ALL:
+        raise UsageError('filter: of several topics each has its own: {"orders": "paid"}')
+    return {topic: parse_filter(each) for topic, each in topics.items()}

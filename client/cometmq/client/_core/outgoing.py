@@ -1,0 +1,216 @@
+"""Messages on their way out: what a caller says, checked and turned into what is sent.
+
+All refusals that need no server are here, so that they come before anything is sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
+
+from cometmq.client.errors import UsageError
+from cometmq.proto import property_names as names
+from cometmq.proto.compression import Compression, compress
+from cometmq.proto.errors import LocalProtocolError
+from cometmq.proto.properties import encode_properties
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from cometmq.client._core.queues import Queue
+    from cometmq.proto.batch import BatchItem
+    from cometmq.proto.buffer import Buffer
+
+LEVEL_SECONDS: Final = (
+    1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200,
+)  # fmt: skip
+"""The delays of the levels 1 to 18, as every broker has them unless it was told otherwise."""
+
+LEVEL_MAX: Final = len(LEVEL_SECONDS)
+ITEM_OVERHEAD: Final = 22
+"""Bytes that a message of a batch has beside its body and its properties."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewMessage:
+    """One message to send, for `send_batch`; `send` takes the same as keyword arguments.
+
+    ::
+
+        await mq.send_batch("orders", [NewMessage(body=b"...", key="o-17"), b"just a body"])
+
+    `key` and `keys` are what it can be found by later, `tag` what consumers filter by,
+    `properties` whatever else travels with it.
+    """
+
+    body: Buffer
+    key: str | None = None
+    keys: Sequence[str] = ()
+    tag: str | None = None
+    properties: Mapping[str, str] | None = None
+    flag: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """When a message is to be delivered, if not at once. At most one of the three."""
+
+    delay: float | None = None
+    deliver_at_ms: int | None = None
+    delay_level: int | None = None
+
+
+AT_ONCE: Final = Timing()
+
+
+def check_body(body: object, size_max: int) -> bytes:
+    """Return a body as bytes, or say what is wrong with it."""
+    if type(body) is not bytes:
+        if isinstance(body, str):
+            raise UsageError('body: bytes, not str; encode it first: "…".encode()')
+        if not isinstance(body, bytes | bytearray | memoryview):
+            raise UsageError(f"body: bytes, not {type(body).__name__}")
+        body = bytes(cast("Buffer", body))
+    if not body:
+        raise UsageError("body: it is empty, which brokers refuse")
+    if len(body) > size_max:
+        raise UsageError(f"body: {len(body)} bytes, more than body_size_max {size_max}")
+    return body
+
+
+def shrink(body: bytes, compress_from: int) -> tuple[bytes, int]:
+    """Return a body as it is sent, and the flags that say how."""
+    if not compress_from or len(body) < compress_from:
+        return body, 0
+    return compress(body, Compression.ZLIB)
+
+
+def properties_of(
+    message: NewMessage, unique_id: str, more: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return all properties of a message: the user's, and those that its arguments stand for."""
+    found: dict[str, str] = {}
+    if message.properties:
+        for name, value in message.properties.items():
+            _check_property(name, value)
+        found.update(message.properties)
+    if message.key is not None or message.keys:
+        found[names.KEYS] = _joined_keys(message.key, message.keys)
+    if message.tag is not None:
+        found[names.TAGS] = _checked_tag(message.tag)
+    if more:
+        found.update(more)
+    found[names.UNIQ_KEY] = unique_id
+    found[names.WAIT] = "true"
+    return found
+
+
+def bare_properties(unique_id: str) -> bytes:
+    """Return the properties of a message that has nothing but a body."""
+    return f"{names.UNIQ_KEY}\x01{unique_id}\x02{names.WAIT}\x01true\x02".encode()
+
+
+def encoded(properties: Mapping[str, str]) -> bytes:
+    """Write properties, or say what is wrong with them."""
+    try:
+        return encode_properties(properties)
+    except LocalProtocolError as error:
+        raise UsageError(str(error)) from None
+
+
+def timing_properties(timing: Timing) -> dict[str, str]:
+    """Say in properties when a message is to be delivered."""
+    if timing is AT_ONCE:
+        return {}
+    given = {
+        "delay": timing.delay,
+        "deliver_at": timing.deliver_at_ms,
+        "delay_level": timing.delay_level,
+    }
+    said = [name for name, value in given.items() if value is not None]
+    if len(said) > 1:
+        raise UsageError(f"{' and '.join(said)}: give one of them")
+    if (level := timing.delay_level) is not None:
+        if not 1 <= level <= LEVEL_MAX:
+            raise UsageError(f"delay_level={level}: the levels are 1 to {LEVEL_MAX}")
+        return {names.DELAY: str(level)}
+    if timing.deliver_at_ms is not None:
+        return {names.TIMER_DELIVER_MS: str(timing.deliver_at_ms)}
+    if timing.delay is None:
+        return {}
+    if not timing.delay >= 0:
+        raise UsageError(f"delay={timing.delay}: seconds, 0 or more")
+    if timing.delay in LEVEL_SECONDS:  # Which brokers of any version know.
+        return {names.DELAY: str(LEVEL_SECONDS.index(int(timing.delay)) + 1)}
+    return {names.TIMER_DELAY_MS: str(round(timing.delay * 1000))} if timing.delay else {}
+
+
+def needs_timers(timing: Timing) -> bool:
+    """Whether only a broker of 5.0 or later can deliver at that time."""
+    if timing.deliver_at_ms is not None:
+        return True
+    return bool(timing.delay) and timing.delay not in LEVEL_SECONDS
+
+
+def split(items: Iterable[BatchItem], size_max: int) -> list[list[BatchItem]]:
+    """Divide a batch so that each part stays within the limit; the order stays."""
+    parts: list[list[BatchItem]] = []
+    room = 0
+    for item in items:
+        size = ITEM_OVERHEAD + len(item.body) + len(item.properties)
+        if size > size_max:
+            raise UsageError(
+                f"a message of {size} bytes with its properties is more than"
+                f" body_size_max {size_max}"
+            )
+        if size > room:
+            parts.append([])
+            room = size_max
+        parts[-1].append(item)
+        room -= size
+    return parts
+
+
+def check_queue(queue: Queue, topic: str) -> None:
+    """Refuse a queue of another topic."""
+    if queue.topic != topic:
+        raise UsageError(f"queue {queue}: of another topic than {topic!r}")
+
+
+def _check_property(name: object, value: object) -> None:
+    if not isinstance(name, str) or not isinstance(value, str):
+        raise UsageError(f"properties: {name!r}: {value!r} is not a pair of str")
+    if name in names.RESERVED:
+        raise UsageError(f"properties: {name!r} has a meaning of its own{_INSTEAD.get(name, '')}")
+    if not value:
+        raise UsageError(f"properties: {name!r} is empty, which readers take as absent")
+
+
+_INSTEAD: Final = {
+    names.KEYS: "; use the argument key or keys",
+    names.TAGS: "; use the argument tag",
+    names.DELAY: "; use the argument delay_level",
+    names.TIMER_DELAY_SEC: "; use the argument delay",
+    names.TIMER_DELAY_MS: "; use the argument delay",
+    names.TIMER_DELIVER_MS: "; use the argument deliver_at",
+}
+
+
+def _joined_keys(key: str | None, keys: Sequence[str]) -> str:
+    if isinstance(keys, str):
+        raise UsageError("keys: a list of str; for a single one there is key=")
+    found = [*([] if key is None else [key]), *keys]
+    for each in found:
+        if not _is_word(each):
+            raise UsageError(f"key {each!r}: a str that is not empty and has no blank in it")
+    return " ".join(found)
+
+
+def _is_word(text: object) -> bool:
+    return isinstance(text, str) and text != "" and " " not in text
+
+
+def _checked_tag(tag: object) -> str:
+    if not isinstance(tag, str) or not tag or tag != tag.strip() or "||" in tag or tag == "*":
+        raise UsageError(f"tag {tag!r}: one word, without ||, that is not empty and not *")
+    return tag

@@ -1,0 +1,40 @@
+"""A queue of a topic, and the order that all members of a group see queues in."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cometmq.proto.bodies import MessageQueue
+
+
+class Queue(NamedTuple):
+    """One queue of a topic on a broker.
+
+    ::
+
+        for queue in await mq.queues("orders"):
+            print(queue.broker, queue.id)
+    """
+
+    topic: str
+    broker: str
+    id: int
+
+    def __str__(self) -> str:
+        """Show it as people write it."""
+        return f"{self.topic}@{self.broker}:{self.id}"
+
+
+def share_order(queue: Queue) -> tuple[bytes, bytes, int]:
+    """Order queues as Java does, by UTF-16 units, so that all members share alike."""
+    return queue.topic.encode("utf-16-be"), queue.broker.encode("utf-16-be"), queue.id
+
+
+def to_wire(queue: Queue) -> MessageQueue:
+    """Write a queue as bodies have it."""
+    return MessageQueue(broker_name=queue.broker, queue_id=queue.id, topic=queue.topic)
+
+
+def from_wire(queue: MessageQueue) -> Queue:
+    """Read a queue as bodies have it."""
+    return Queue(queue.topic, queue.broker_name, queue.queue_id)

@@ -1,0 +1,73 @@
+"""How the members of a group share the queues of a topic: each computes it for itself, alike.
+
+All members see the queues and the members' ids in the same order, and take their share by the
+same rule. The rules are Apache's, to the letter: a Java member beside a Python member must come to
+the same result, or a queue has two readers, or none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Final, Literal
+
+from cometmq.client._core.queues import share_order
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from cometmq.client._core.queues import Queue
+
+Strategy = Literal["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"]
+
+_VIRTUAL_NODES: Final = 10
+
+
+def share(
+    own_id: str, members: Iterable[str], queues: Iterable[Queue], strategy: Strategy = "AVG"
+) -> list[Queue]:
+    """Return the queues that are this member's; none while it is not on the list of members."""
+    ids = sorted(set(members), key=lambda each: each.encode("utf-16-be"))
+    if own_id not in ids:
+        return []
+    return _RULES[strategy](ids.index(own_id), ids, sorted(queues, key=share_order))
+
+
+def _average(index: int, ids: Sequence[str], queues: Sequence[Queue]) -> list[Queue]:
+    """Give neighbouring queues to each; the first members take one more if it does not divide."""
+    each, more = divmod(len(queues), len(ids))
+    count = 1 if len(queues) <= len(ids) else each + (index < more)
+    start = index * count if more and index < more else index * count + more
+    return list(queues[start : start + count])
+
+
+def _circle(index: int, ids: Sequence[str], queues: Sequence[Queue]) -> list[Queue]:
+    """Deal the queues out like cards."""
+    return list(queues[index :: len(ids)])
+
+
+def _consistent_hash(index: int, ids: Sequence[str], queues: Sequence[Queue]) -> list[Queue]:
+    """Give each queue to the next member on a ring, so that few move when a member comes."""
+    ring = sorted(
+        (_ring_hash(f"{member}-{node}"), member) for member in ids for node in range(_VIRTUAL_NODES)
+    )
+    points = [point for point, _ in ring]
+    taken: list[Queue] = []
+    for queue in queues:
+        text = f"MessageQueue [topic={queue.topic}, brokerName={queue.broker}, queueId={queue.id}]"
+        place = bisect_left(points, _ring_hash(text)) % len(ring)
+        if ring[place][1] == ids[index]:
+            taken.append(queue)
+    return taken
+
+
+def _ring_hash(text: str) -> int:
+    digest = hashlib.md5(text.encode(), usedforsecurity=False).digest()
+    return int.from_bytes(digest[:4], "big")
+
+
+_RULES: Final[Mapping[str, Callable[[int, Sequence[str], Sequence[Queue]], list[Queue]]]] = {
+    "AVG": _average,
+    "AVG_BY_CIRCLE": _circle,
+    "CONSISTENT_HASH": _consistent_hash,
+}

@@ -1,0 +1,71 @@
+"""Whether a send is tried again, where, and after how long a wait."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cometmq.client.errors import (
+    BusyError,
+    ClientError,
+    NetworkError,
+    NotFoundError,
+    RefusedError,
+    UnreachableError,
+)
+from cometmq.proto.codes import ResponseCode
+
+ELSEWHERE: Final = frozenset(
+    int(code)
+    for code in (
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.FLOW_CONTROL,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+        ResponseCode.GO_AWAY,
+    )
+)
+"""Refusals after which another broker may take the message: Apache's list."""
+
+_WAIT_SECONDS: Final = 0.05
+_WAIT_SECONDS_MAX: Final = 1.0
+
+
+class Retrying:
+    """The attempts of one send.
+
+    What certainly was not sent is no attempt: connections that do not come about are tried until
+    the deadline, for a broker that is being restarted comes back within seconds.
+    """
+
+    def __init__(self, attempts: int) -> None:
+        self.failed: set[str] = set()
+        self._left = attempts
+        self._waits = 0
+
+    def after(
+        self, error: ClientError, broker: str, *, others: bool, reconnect: float
+    ) -> float | None:
+        """Tell how many seconds to wait before the next attempt; None is not to make one.
+
+        `others` tells whether there are brokers that have not failed, `reconnect` for how long
+        this one's address is left alone.
+        """
+        if isinstance(error, RefusedError) and error.code not in ELSEWHERE:
+            return None
+        if not isinstance(error, NetworkError | RefusedError):
+            return None
+        if not isinstance(error, UnreachableError):
+            self._left -= 1
+            if self._left <= 0:
+                return None
+        self.failed.add(broker)
+        if others:
+            return 0
+        if isinstance(error, RefusedError) and not isinstance(error, BusyError | NotFoundError):
+            return None
+        self._waits += 1
+        return max(reconnect, min(_WAIT_SECONDS * (1 << self._waits - 1), _WAIT_SECONDS_MAX))

@@ -1,0 +1,383 @@
+"""A consumer's share of its group: which queues it has, fetching from them, and committing.
+
+How it works. The member tells all brokers of its topics that it is there, asks who else is, and
+computes its share of the queues as all members do; again when brokers say that members changed,
+when a route changes, and at intervals. Each queue that it has is fetched from by a task of its own,
+one request at a time, which waits while enough messages are here. Offsets are committed at
+intervals, when a queue is given up, and at the end.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from cometmq.client._core.identity import now_ms
+from cometmq.client._core.names import RETRY_PREFIX
+from cometmq.client._core.process_queue import ProcessQueue
+from cometmq.client._core.rebalance import share
+from cometmq.client._locks import RENEW_SECONDS, LockedError, QueueLocks
+from cometmq.client._offset_store import BroadcastOffsets, GroupOffsets
+from cometmq.client.errors import BusyError, ClientError, NotFoundError, refusal
+from cometmq.proto.bodies import (
+    CheckClientConfig,
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumerList,
+    ConsumeType,
+    MessageModel,
+)
+from cometmq.proto.codes import RequestCode, ResponseCode
+from cometmq.proto.command import Command
+from cometmq.proto.commands import GetConsumerListByGroup
+from cometmq.proto.errors import BodyError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cometmq.client._core.options import ConsumeOptions
+    from cometmq.client._core.queues import Queue
+    from cometmq.client._core.routes import Route
+    from cometmq.client._delivery import Delivery
+    from cometmq.client._parts import Parts
+    from cometmq.client._runtime import BackgroundTask
+    from cometmq.client.consumer import Message
+    from cometmq.proto.message import StoredMessage
+
+_log = logging.getLogger("cometmq.client")
+
+REBALANCE_SECONDS: Final = 20.0
+RETRY_SECONDS: Final = 1.0
+"""After how long a share is computed again that could not be, and a fetch that failed is tried."""
+
+BUSY_SECONDS: Final = 0.05
+COMMIT_SECONDS: Final = 5.0
+FETCH_COUNT: Final = 32
+HOLD_SECONDS: Final = 15.0
+"""How long a broker holds a fetch that finds nothing."""
+
+
+class _Fetching:
+    """A queue that this member has, and the task that fetches from it."""
+
+    __slots__ = ("process_queue", "room", "task")
+
+    def __init__(self, process_queue: ProcessQueue) -> None:
+        self.process_queue = process_queue
+        self.room: anyio.Event | None = None
+        self.task: BackgroundTask | None = None
+
+
+class GroupMember:
+    """One consumer's membership of its group."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        options: ConsumeOptions,
+        delivery: Delivery,
+        make: Callable[[StoredMessage, Queue, ProcessQueue], Message],
+    ) -> None:
+        self._parts = parts
+        self._options = options
+        self._delivery = delivery
+        self._make = make
+        self._filters = options.all_filters
+        self._version = now_ms()
+        self._owned: dict[Queue, _Fetching] = {}
+        self._tasks: list[BackgroundTask] = []
+        self._is_wanted = anyio.Event()
+        self._going: anyio.Event = anyio.Event()  # set: not paused
+        self._going.set()
+        self._is_leaving = False
+        self.locks = QueueLocks(parts, options.group) if options.is_ordered else None
+        self._complaints: dict[str, str] = {}
+        self._offsets = (
+            BroadcastOffsets(parts, options)
+            if options.is_broadcast
+            else GroupOffsets(parts, options)
+        )
+
+    @property
+    def queues(self) -> list[Queue]:
+        """The queues that this member has at the moment."""
+        return list(self._owned)
+
+    async def start(self) -> None:
+        """Join the group; a ClientError when the brokers refuse what is wanted."""
+        await self._offsets.load()
+        await self._check_filters()
+        if self._is_leaving:
+            return  # Stopped before it had begun.
+        self._parts.membership.join(self._options.group, self._tell)
+        self._tasks = [
+            self._parts.runtime.spawn(self._keep_share, f"share of {self._options.group}"),
+            self._parts.runtime.spawn(self._keep_committing, f"commits of {self._options.group}"),
+        ]
+        if self.locks is not None:
+            self._tasks.append(self._parts.runtime.spawn(self._keep_locks, "locks"))
+
+    def stop_fetching(self) -> None:
+        """Take no more messages, and no other queues."""
+        self._is_leaving = True  # A task that is cancelled may have its next turn yet.
+        for task in self._tasks:
+            task.cancel()
+        for fetching in self._owned.values():
+            if fetching.task is not None:
+                fetching.task.cancel()
+
+    async def leave(self) -> None:
+        """Commit what is settled, and leave the group, so that others take the queues at once."""
+        self.stop_fetching()
+        owned, self._owned = self._owned, {}
+        for fetching in owned.values():
+            await self._offsets.commit(fetching.process_queue)
+            fetching.process_queue.is_dropped = True
+        await self._offsets.save()
+        if self.locks is not None:
+            await self.locks.release(owned)
+        await self._parts.membership.leave(self._options.group, self._parts.connections)
+
+    def share_soon(self) -> None:
+        """Compute the share anew: members or routes changed."""
+        self._is_wanted.set()
+
+    def pause(self) -> None:
+        """Fetch no more until `resume`."""
+        if self._going.is_set():
+            self._going = anyio.Event()
+
+    def resume(self) -> None:
+        """Fetch again."""
+        self._going.set()
+
+    def room_in(self, process_queue: ProcessQueue) -> None:
+        """Learn that a message of a queue is settled."""
+        fetching = self._owned.get(process_queue.queue)
+        if fetching is not None and fetching.room is not None and self._has_room(process_queue):
+            fetching.room.set()
+            fetching.room = None
+
+    def lose(self, process_queue: ProcessQueue) -> None:
+        """Give up a queue whose lock is lost; it is asked for anew with the next share."""
+        if (fetching := self._owned.pop(process_queue.queue, None)) is not None:
+            self._give_up(fetching)
+        self.share_soon()
+
+    async def reset(self, offsets: Mapping[Queue, int]) -> None:
+        """Go on elsewhere in these queues, as an operator wants it."""
+        for queue, offset in offsets.items():
+            fetching = self._owned.pop(queue, None)
+            if fetching is not None:
+                self._give_up(fetching)
+                fetching.process_queue.next_offset = offset
+                await self._offsets.commit(fetching.process_queue)
+        self.share_soon()
+
+    # Sharing.
+
+    def _tell(self) -> ConsumerData:
+        """Say in a heartbeat what this member wants."""
+        options = self._options
+        where = {
+            "last": ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+            "first": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+        }
+        return ConsumerData(
+            group_name=options.group,
+            consume_type=ConsumeType.CONSUME_PASSIVELY,
+            message_model=(
+                MessageModel.BROADCASTING if options.is_broadcast else MessageModel.CLUSTERING
+            ),
+            consume_from_where=where.get(
+                str(options.start), ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
+            ),
+            subscription_data_set=tuple(
+                each.subscription(topic, self._version) for topic, each in self._filters.items()
+            ),
+        )
+
+    async def _check_filters(self) -> None:
+        """Have a broker of each topic look at the SQL expressions."""
+        for topic, each in self._options.filters.items():
+            if each.kind == "TAG":
+                continue
+            body = CheckClientConfig(
+                client_id=self._parts.identity.client_id,
+                group=self._options.group,
+                subscription_data=each.subscription(topic, self._version),
+            ).encode()
+            route = await self._parts.routes.get(topic, timeout=self._parts.config.timeout)
+            for address in _addresses(route)[:1]:
+                request = Command.request(RequestCode.CHECK_CLIENT_CONFIG, body=body)
+                response = await self._ask(address, request)
+                if response.code != ResponseCode.SUCCESS:
+                    raise refusal(response.code, response.remark, address)
+
+    async def _keep_share(self) -> None:
+        while True:
+            self._is_wanted = anyio.Event()
+            is_whole = True
+            for topic in self._filters:
+                try:
+                    await self._share_topic(topic)
+                except ClientError as error:
+                    is_whole = is_whole and topic.startswith(RETRY_PREFIX)
+                    self._complain(topic, error)
+                else:
+                    self._complaints.pop(topic, None)
+            with anyio.move_on_after(REBALANCE_SECONDS if is_whole else RETRY_SECONDS):
+                await self._is_wanted.wait()
+
+    async def _share_topic(self, topic: str) -> None:
+        route = await self._parts.routes.get(topic, timeout=self._parts.config.timeout)
+        await self._show_up(route)
+        if self._options.is_broadcast:
+            mine = set(route.to_read)
+        else:
+            members = await self._members(route)
+            own_id = self._parts.identity.client_id
+            mine = set(share(own_id, members, route.to_read, self._options.strategy))
+        for queue in [each for each in self._owned if each.topic == topic and each not in mine]:
+            fetching = self._owned.pop(queue)
+            commit = fetching.process_queue.commit_offset
+            self._give_up(fetching)
+            fetching.process_queue.next_offset = commit
+            await self._offsets.commit(fetching.process_queue)
+            if self.locks is not None:
+                await self.locks.release([queue])
+        for queue in sorted(mine - self._owned.keys()):
+            if self.locks is not None and not await self.locks.acquire(queue):
+                raise LockedError(f"{queue} is locked by the member that had it")
+            offset = await self._offsets.first(queue)
+            if self._is_leaving:
+                return
+            self._begin(ProcessQueue(queue, offset))
+
+    async def _show_up(self, route: Route) -> None:
+        """See to it that each broker of a route knows of this member."""
+        connections = self._parts.connections
+        for address in _addresses(route):
+            link = connections.open_link(address)
+            if link is None:
+                await connections.to(address)  # Which greets it.
+            elif not self._parts.membership.has_told(link, self._options.group):
+                await self._parts.membership.greet(link, address)
+
+    async def _members(self, route: Route) -> tuple[str, ...]:
+        """Ask any broker of the topic who is in the group."""
+        problem: ClientError | None = None
+        for address in _addresses(route):
+            header = GetConsumerListByGroup(self._options.group)
+            request = Command.request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
+            try:
+                response = await self._ask(address, request)
+                if response.code != ResponseCode.SUCCESS:
+                    raise refusal(response.code, response.remark, address)
+                return ConsumerList.decode(response.body).consumer_id_list
+            except ClientError as error:
+                self._parts.membership.tell_again(address)
+                problem = error
+            except BodyError as error:
+                problem = refusal(ResponseCode.SYSTEM_ERROR, str(error), address)
+        raise problem or NotFoundError(
+            ResponseCode.TOPIC_NOT_EXIST, f"topic {route.topic!r} has no broker", "its route"
+        )
+
+    async def _ask(self, address: str, request: Command) -> Command:
+        timeout = self._parts.config.timeout
+        return await self._parts.connections.call(address, request, timeout=timeout)
+
+    def _give_up(self, fetching: _Fetching) -> None:
+        self._delivery.drop(fetching.process_queue)
+        if fetching.task is not None:
+            fetching.task.cancel()
+
+    async def _keep_locks(self) -> None:
+        assert self.locks is not None
+        while True:
+            await anyio.sleep(RENEW_SECONDS)
+            await self.locks.renew()
+            for fetching in tuple(self._owned.values()):
+                if not self.locks.holds(fetching.process_queue.queue):
+                    self.lose(fetching.process_queue)
+
+    # Fetching.
+
+    def _begin(self, process_queue: ProcessQueue) -> None:
+        fetching = self._owned[process_queue.queue] = _Fetching(process_queue)
+
+        async def fetch() -> None:
+            while not process_queue.is_dropped:
+                await self._wait_for_room(fetching)
+                try:
+                    await self._fetch(process_queue)
+                except BusyError:
+                    await anyio.sleep(BUSY_SECONDS)
+                except ClientError as error:
+                    self._complain(str(process_queue.queue), error)
+                    await anyio.sleep(RETRY_SECONDS)
+
+        fetching.task = self._parts.runtime.spawn(fetch, f"fetch {process_queue.queue}")
+
+    async def _wait_for_room(self, fetching: _Fetching) -> None:
+        while True:
+            await self._going.wait()
+            if self._has_room(fetching.process_queue):
+                return
+            fetching.room = fetching.room or anyio.Event()
+            await fetching.room.wait()
+
+    def _has_room(self, process_queue: ProcessQueue) -> bool:
+        # A queue of which nothing is here may always fetch: others must not starve it.
+        return process_queue.has_room(self._options.prefetch) and (
+            not process_queue or self._delivery.size < self._options.prefetch_bytes
+        )
+
+    async def _fetch(self, process_queue: ProcessQueue) -> None:
+        queue = process_queue.queue
+        make = self._make
+        found = await self._parts.reading.pull(
+            queue,
+            process_queue.next_offset,
+            group=self._options.group,
+            count=FETCH_COUNT,
+            filter=None,
+            check=self._filters[queue.topic],
+            wait=HOLD_SECONDS,
+            make=lambda stored, queue: make(stored, queue, process_queue),
+            version=self._version,
+        )
+        if process_queue.is_dropped:
+            return
+        process_queue.next_offset = found.next_offset
+        if self._complaints:
+            self._complaints.pop(str(queue), None)
+        if found.moved:
+            _log.warning("%s: goes on at %d, the nearest there is", queue, found.next_offset)
+        if found.messages:
+            self._delivery.add(found.messages)
+
+    # Committing.
+
+    async def _keep_committing(self) -> None:
+        while True:
+            await anyio.sleep(COMMIT_SECONDS)
+            for fetching in tuple(self._owned.values()):
+                await self._offsets.commit(fetching.process_queue)
+            await self._offsets.save()
+
+    def _complain(self, subject: str, error: ClientError) -> None:
+        """Log what is wrong with a topic or a queue, once as long as it is the same."""
+        if self._complaints.get(subject) != str(error):
+            self._complaints[subject] = str(error)
+            group = self._options.group
+            _log.warning("group %s: %s: %s; it is tried again", group, subject, error)
+
+
+def _addresses(route: Route) -> list[str]:
+    """Return an address of each broker of a route, the master's where there is one."""
+    found = (route.address_of(broker) for broker in route.addresses)
+    return [address for address in found if address is not None]

@@ -1,0 +1,201 @@
+"""A client's life: what it is made of, opening and closing, and what is done in the background."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Self
+
+import anyio
+
+from cometmq.client._connections import Connections
+from cometmq.client._core.identity import Identity
+from cometmq.client._membership import Membership
+from cometmq.client._nameservers import NameServers, parse_nameservers
+from cometmq.client._parts import Parts
+from cometmq.client._producer import Producer
+from cometmq.client._reading import Reading
+from cometmq.client._routes import Routes
+from cometmq.client._runtime import current_runtime
+from cometmq.client.config import ClientConfig, default_nameservers, local_address
+from cometmq.client.errors import ClientError, ClosedError, UsageError
+from cometmq.net import LATER
+from cometmq.proto.bodies import decode_reset_offsets
+from cometmq.proto.codes import RequestCode, ResponseCode, request_name
+from cometmq.proto.commands import NotifyConsumerIdsChanged, ResetOffset
+from cometmq.proto.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from types import TracebackType
+
+    from cometmq.client._consumption import Consumption
+    from cometmq.client._runtime import Runtime
+    from cometmq.client.messages import ReceivedMessage
+    from cometmq.client.transaction import Decision
+    from cometmq.net import Later, Peer
+    from cometmq.proto.command import Command
+
+_log = logging.getLogger("cometmq.client")
+
+
+class Life:
+    """The part of a client that its verbs stand on; see `Client`."""
+
+    def __init__(
+        self, nameservers: str | Sequence[str] | None = None, config: ClientConfig | None = None
+    ) -> None:
+        self.config = ClientConfig() if config is None else config
+        self._nameserver_list = parse_nameservers(nameservers or default_nameservers())
+        self._runtime: Runtime | None = None
+        self._parts: Parts
+        self._transaction_check: Callable[[ReceivedMessage], Awaitable[Decision]] | None = None
+        self._consumptions: dict[str, Consumption] = {}
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self._is_closed else "open" if self._runtime else "not open"
+        return f"<Client of {';'.join(self._nameserver_list)}, {state}>"
+
+    async def __aenter__(self) -> Self:
+        if self._runtime is not None or self._is_closed:
+            raise UsageError("a client is opened once: make another one")
+        runtime = current_runtime()
+        config = self.config
+        identity = Identity(local_address(), config)
+        membership = Membership(config, identity)
+        connections = Connections(runtime, config, greet=membership.greet, asked=self._asked)
+        nameservers = NameServers(connections, self._nameserver_list)
+        routes = Routes(nameservers, config.template_queue_count, self._route_changed)
+        self._parts = Parts(
+            runtime=runtime,
+            config=config,
+            identity=identity,
+            membership=membership,
+            connections=connections,
+            nameservers=nameservers,
+            routes=routes,
+            reading=Reading(config, connections, routes),
+            producer=Producer(config, identity, connections, routes, membership.broker_version),
+        )
+        await runtime.open()
+        self._runtime = runtime
+        runtime.spawn(self._tick, "tick")
+        runtime.spawn(self._look_for_routes, "routes")
+        runtime.spawn(self._send_heartbeats, "heartbeats")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections and end what goes on in the background; twice is fine.
+
+        ::
+
+            await mq.close()
+
+        `async with` calls it. Calls that wait get an error. Messages in hand that are not
+        acknowledged are delivered again: `consumer.drain()` before this finishes them.
+        """
+        runtime, self._runtime = self._runtime, None
+        self._is_closed = True
+        if runtime is not None:
+            for consumption in tuple(self._consumptions.values()):
+                await consumption.stop()
+            self._parts.connections.close("the client is closed")
+            await runtime.close()
+
+    # How it is kept going.
+
+    def _check_here(self) -> None:
+        runtime = self._runtime
+        if runtime is None:
+            raise ClosedError(
+                "the client is closed" if self._is_closed else "open it first: `async with client:`"
+            )
+        if not runtime.is_here():
+            raise UsageError(
+                "the client belongs to another event loop: make one for each, or use SyncClient"
+            )
+
+    def _open_parts(self) -> Parts:
+        self._check_here()
+        return self._parts
+
+    def _seconds(self, timeout: float | None) -> float:
+        if timeout is None:
+            return self.config.timeout
+        if not timeout > 0:
+            raise UsageError(f"timeout={timeout}: seconds, more than 0")
+        return timeout
+
+    def _consumption_begins(self, consumption: Consumption) -> None:
+        """Note a consumer; of one group there is one, for both would get the same queues."""
+        group = consumption.options.group
+        if group in self._consumptions:
+            raise UsageError(
+                f"group {group!r} is consumed by this client already: share that consumer among"
+                " tasks, or make another client"
+            )
+        self._consumptions[group] = consumption
+
+    def _consumption_ended(self, consumption: Consumption) -> None:
+        group = consumption.options.group
+        if self._consumptions.get(group) is consumption:
+            del self._consumptions[group]
+
+    def _asked(self, request: Command, peer: Peer) -> Command | Later:
+        """Answer what a server asks."""
+        try:
+            if request.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+                group = request.read(NotifyConsumerIdsChanged).consumer_group
+                if (consumption := self._consumptions.get(group)) is not None:
+                    consumption.member.share_soon()
+                return LATER
+            if request.code == RequestCode.CHECK_TRANSACTION_STATE:
+                self._asked_about_transaction(request, peer)
+                return LATER
+            if request.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
+                group = request.read(ResetOffset).group
+                if (consumption := self._consumptions.get(group)) is not None:
+                    consumption.reset(decode_reset_offsets(request.body))
+                return LATER
+        except RemoteProtocolError as error:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
+        _log.debug("%s asks %s, which is not served here", peer.host, request_name(request.code))
+        return request.answer(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+            remark=f" request type {request.code} not supported",
+        )
+
+    def _asked_about_transaction(self, request: Command, peer: Peer) -> None:
+        """Learn that a broker asks how a transaction ended; see `TransactionVerbs`."""
+
+    def _route_changed(self, topic: str) -> None:
+        """Have consumers of a topic share its queues anew."""
+        for consumption in self._consumptions.values():
+            if topic in consumption.options.all_filters:
+                consumption.member.share_soon()
+
+    async def _tick(self) -> None:
+        while True:
+            await anyio.sleep(1)
+            self._parts.connections.tick()
+
+    async def _look_for_routes(self) -> None:
+        while True:
+            await anyio.sleep(self.config.route_interval)
+            try:
+                await self._parts.routes.refresh(timeout=self.config.timeout)
+            except ClientError as error:
+                _log.warning("routes: %s", error)
+
+    async def _send_heartbeats(self) -> None:
+        while True:
+            await anyio.sleep(self.config.heartbeat_interval)
+            await self._parts.membership.beat(self._parts.connections)

@@ -1,0 +1,107 @@
+"""Locks of queues, for consumers that keep the order: a queue is read by who holds its lock.
+
+A broker keeps a lock for 60 s. It is renewed every 20 s, and counts here for 30 s since the broker
+last said that it is ours: so a member that is cut off stops before the broker lets another in.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from cometmq.client._connections import elapsed_ms
+from cometmq.client._core.queues import from_wire, to_wire
+from cometmq.client.errors import ClientError, ProtocolViolationError, UnreachableError, refusal
+from cometmq.proto.bodies import LockBatch, LockedQueues
+from cometmq.proto.codes import RequestCode, ResponseCode
+from cometmq.proto.command import Command
+from cometmq.proto.errors import BodyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cometmq.client._core.queues import Queue
+    from cometmq.client._parts import Parts
+
+_log = logging.getLogger("cometmq.client")
+
+RENEW_SECONDS: Final = 20.0
+VALID_MS: Final = 30_000
+
+
+class LockedError(ClientError):
+    """Another member has the lock of a queue that is ours by now; it is asked for again."""
+
+    whose = "theirs"
+    can_retry = True
+
+
+class QueueLocks:
+    """The locks of one member of a group."""
+
+    def __init__(self, parts: Parts, group: str) -> None:
+        self._parts = parts
+        self._group = group
+        self._since_ms: dict[Queue, int] = {}
+
+    def holds(self, queue: Queue) -> bool:
+        """Whether a queue is certainly ours at this moment."""
+        since_ms = self._since_ms.get(queue)
+        return since_ms is not None and elapsed_ms() - since_ms < VALID_MS
+
+    async def acquire(self, queue: Queue) -> bool:
+        """Ask for the lock of a queue; False while another has it."""
+        await self._ask_broker(queue.broker, [queue])
+        return self.holds(queue)
+
+    async def renew(self) -> None:
+        """Ask anew for the locks that are ours."""
+        for broker in {queue.broker for queue in self._since_ms}:
+            queues = [queue for queue in self._since_ms if queue.broker == broker]
+            try:
+                await self._ask_broker(broker, queues)
+            except ClientError as error:
+                _log.warning("locks of %s at %s: %s", self._group, broker, error)
+
+    async def release(self, queues: Iterable[Queue]) -> None:
+        """Give locks back, so that others need not wait for them to expire."""
+        for queue in queues:
+            if self._since_ms.pop(queue, None) is None:
+                continue
+            try:
+                await self._call(queue.broker, RequestCode.UNLOCK_BATCH_MQ, [queue])
+            except ClientError as error:
+                _log.info("lock of %s: %s; it expires by itself", queue, error)
+
+    async def _ask_broker(self, broker: str, queues: list[Queue]) -> None:
+        asked_ms = elapsed_ms()
+        address, response = await self._call(broker, RequestCode.LOCK_BATCH_MQ, queues)
+        try:
+            granted = LockedQueues.decode(response.body).lock_ok_mq_set
+        except BodyError as error:
+            raise ProtocolViolationError(response.code, str(error), address) from None
+        ours = set(map(from_wire, granted))
+        for queue in queues:
+            if queue in ours:
+                self._since_ms[queue] = asked_ms
+            else:
+                self._since_ms.pop(queue, None)
+
+    async def _call(
+        self, broker: str, code: RequestCode, queues: list[Queue]
+    ) -> tuple[str, Command]:
+        timeout = self._parts.config.timeout
+        route = await self._parts.routes.get(queues[0].topic, timeout=timeout)
+        address = route.master_of(broker)
+        if address is None:
+            raise UnreachableError(f"broker {broker!r} has no master at the moment")
+        body = LockBatch(
+            client_id=self._parts.identity.client_id,
+            consumer_group=self._group,
+            mq_set=tuple(map(to_wire, queues)),
+        ).encode()
+        request = Command.request(code, body=body)
+        response = await self._parts.connections.call(address, request, timeout=timeout)
+        if response.code != ResponseCode.SUCCESS:
+            raise refusal(response.code, response.remark, address)
+        return address, response

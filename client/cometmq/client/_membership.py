@@ -1,0 +1,97 @@
+"""What brokers know of a client: heartbeats, and the groups that it says it is in."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from cometmq.client.errors import ClientError, ConnectionEndedError, DeadlineError, refusal
+from cometmq.net import AnswerTimeoutError, ConnectionLostError
+from cometmq.proto.bodies import ConsumerData, HeartbeatData, ProducerData
+from cometmq.proto.codes import RequestCode, ResponseCode
+from cometmq.proto.command import Command
+from cometmq.proto.commands import UnregisterClient
+from cometmq.proto.errors import LocalProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cometmq.client._connections import Connections
+    from cometmq.client._core.identity import Identity
+    from cometmq.client._runtime import Link
+    from cometmq.client.config import ClientConfig
+
+_log = logging.getLogger("cometmq.client")
+
+
+class Membership:
+    """The groups of a client, told to each broker that it is connected to."""
+
+    def __init__(self, config: ClientConfig, identity: Identity) -> None:
+        self._config = config
+        self._identity = identity
+        self._groups: dict[str, Callable[[], ConsumerData]] = {}
+        self._told: dict[str, tuple[Link, frozenset[str]]] = {}
+        self.broker_version: dict[str, int] = {}
+
+    def join(self, group: str, tell: Callable[[], ConsumerData]) -> None:
+        """Be a member of a group from the next heartbeat on; `tell` says what it wants."""
+        self._groups[group] = tell
+
+    def has_told(self, link: Link, group: str) -> bool:
+        """Whether the broker at the other end of a connection knows of a membership."""
+        told = self._told.get(link.context)
+        return told is not None and told[0] is link and group in told[1]
+
+    def tell_again(self, address: str) -> None:
+        """Note that a broker does not know what it was told: it forgot, or it was told to."""
+        self._told.pop(address, None)
+
+    async def greet(self, link: Link, address: str) -> None:
+        """Tell the broker at the other end of a connection who is here."""
+        timeout = self._config.connect_timeout
+        groups = frozenset(self._groups)
+        request = Command.request(RequestCode.HEART_BEAT, body=self._heartbeat())
+        try:
+            response = await link.call(request, timeout_ms=int(timeout * 1000))
+        except AnswerTimeoutError:
+            link.drop("no answer to a heartbeat")
+            raise DeadlineError(f"{address}: no answer to a heartbeat in {timeout:.3g} s") from None
+        except (ConnectionLostError, LocalProtocolError) as error:
+            raise ConnectionEndedError(f"{address}: {error}") from None
+        if response.code != ResponseCode.SUCCESS:
+            raise refusal(response.code, response.remark, address)
+        self.broker_version[address] = response.version
+        self._told[address] = (link, groups)
+
+    async def beat(self, connections: Connections) -> None:
+        """Send a heartbeat over each connection to a broker."""
+        for address, link in connections:
+            if address not in self.broker_version:
+                continue
+            try:
+                await self.greet(link, address)
+            except ClientError as error:
+                _log.info("heartbeat: %s", error)
+
+    async def leave(self, group: str, connections: Connections) -> None:
+        """Leave a group, and tell the brokers, so that other members take over at once."""
+        self._groups.pop(group, None)
+        self._told = {
+            address: (link, groups - {group}) for address, (link, groups) in self._told.items()
+        }
+        header = UnregisterClient(self._identity.client_id, consumer_group=group)
+        request = Command.request(RequestCode.UNREGISTER_CLIENT, header)
+        for address, link in connections:
+            if address in self.broker_version:
+                try:
+                    await connections.ask(address, link, request, self._config.timeout)
+                except ClientError as error:
+                    _log.info("leaving group %s: %s", group, error)
+
+    def _heartbeat(self) -> bytes:
+        return HeartbeatData(
+            client_id=self._identity.client_id,
+            producer_data_set=(ProducerData(group_name=self._identity.producer_group),),
+            consumer_data_set=tuple(tell() for tell in self._groups.values()),
+        ).encode()

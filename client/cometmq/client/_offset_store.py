@@ -1,0 +1,136 @@
+"""Where a consumer begins in a queue, and where it notes how far it has come.
+
+A group that shares messages keeps that with the brokers; a broadcast consumer, which gets all, in a
+file of its own, in the place and the form of Apache's Java client.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+
+from cometmq.client._core.names import RETRY_PREFIX
+from cometmq.client._core.queues import from_wire, to_wire
+from cometmq.client.errors import ClientError
+from cometmq.proto.bodies import ResetOffsets
+from cometmq.proto.errors import BodyError
+
+if TYPE_CHECKING:
+    from cometmq.client._core.options import ConsumeOptions
+    from cometmq.client._core.process_queue import ProcessQueue
+    from cometmq.client._core.queues import Queue
+    from cometmq.client._parts import Parts
+
+_log = logging.getLogger("cometmq.client")
+
+
+class GroupOffsets:
+    """The offsets of a group, which the brokers keep."""
+
+    def __init__(self, parts: Parts, options: ConsumeOptions) -> None:
+        self._parts = parts
+        self._options = options
+
+    async def load(self) -> None:
+        """Begin: the brokers are asked for each queue."""
+
+    async def first(self, queue: Queue) -> int:
+        """Return where to begin in a queue that this member got.
+
+        Anything but "there is none" from the broker is an error: a guess would skip messages, or
+        repeat all.
+        """
+        timeout = self._parts.config.timeout
+        offset = await self._parts.reading.committed(queue, self._options.group, timeout)
+        return await start_offset(self._parts, self._options, queue) if offset is None else offset
+
+    async def commit(self, process_queue: ProcessQueue) -> None:
+        """Tell the broker how far the group is, if that changed; a failure leaves it for later."""
+        offset = process_queue.commit_offset
+        if offset == process_queue.committed:
+            return
+        timeout = self._parts.config.timeout
+        try:
+            await self._parts.reading.commit(
+                process_queue.queue, self._options.group, offset, timeout
+            )
+        except ClientError as error:
+            _log.info("commit of %s: %s", process_queue.queue, error)
+        else:
+            process_queue.committed = offset
+
+    async def save(self) -> None:
+        """End a round of commits."""
+
+
+class BroadcastOffsets:
+    """The offsets of a broadcast consumer, in a file."""
+
+    def __init__(self, parts: Parts, options: ConsumeOptions) -> None:
+        self._parts = parts
+        self._options = options
+        folder = parts.config.broadcast_folder or Path.home() / ".rocketmq_offsets"
+        self._path = Path(folder, parts.identity.broadcast_id, options.group, "offsets.json")
+        self._offsets: dict[Queue, int] = {}
+        self._is_changed = False
+
+    async def load(self) -> None:
+        """Read the file, if there is one."""
+        self._offsets = await anyio.to_thread.run_sync(self._read)
+
+    async def first(self, queue: Queue) -> int:
+        """Return where to begin in a queue."""
+        offset = self._offsets.get(queue)
+        return await start_offset(self._parts, self._options, queue) if offset is None else offset
+
+    async def commit(self, process_queue: ProcessQueue) -> None:
+        """Note how far this consumer is."""
+        offset = process_queue.commit_offset
+        if self._offsets.get(process_queue.queue) != offset:
+            self._offsets[process_queue.queue] = offset
+            self._is_changed = True
+
+    async def save(self) -> None:
+        """Write the file, if there is anything new."""
+        if self._is_changed:
+            self._is_changed = False
+            table = {to_wire(queue): offset for queue, offset in self._offsets.items()}
+            await anyio.to_thread.run_sync(self._write, ResetOffsets(offset_table=table).encode())
+
+    def _read(self) -> dict[Queue, int]:
+        for path in (self._path, self._path.with_suffix(".json.bak")):
+            try:
+                table = ResetOffsets.decode(path.read_bytes()).offset_table
+            except FileNotFoundError:
+                continue
+            except BodyError as error:
+                _log.warning("%s: %s; it is passed over", path, error)
+                continue
+            return {from_wire(queue): offset for queue, offset in table.items()}
+        return {}
+
+    def _write(self, data: bytes) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        new = self._path.with_suffix(".json.tmp")
+        with new.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self._path)
+
+
+async def start_offset(parts: Parts, options: ConsumeOptions, queue: Queue) -> int:
+    """Return where to begin in a queue of which nothing is noted."""
+    timeout = parts.config.timeout
+    if isinstance(options.start, datetime) and not queue.topic.startswith(RETRY_PREFIX):
+        time_ms = int(options.start.timestamp() * 1000)
+        return await parts.reading.offset_at(queue, time_ms, timeout)
+    if options.start == "first" or queue.topic.startswith(RETRY_PREFIX):
+        # What comes again was sent back by this group: it wants all of it.
+        return await parts.reading.first_offset(queue, timeout)
+    return await parts.reading.end_offset(queue, timeout)

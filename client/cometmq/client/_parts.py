@@ -1,0 +1,32 @@
+"""What an open client is made of, for those of its parts that need several of the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cometmq.client._connections import Connections
+    from cometmq.client._core.identity import Identity
+    from cometmq.client._membership import Membership
+    from cometmq.client._nameservers import NameServers
+    from cometmq.client._producer import Producer
+    from cometmq.client._reading import Reading
+    from cometmq.client._routes import Routes
+    from cometmq.client._runtime import Runtime
+    from cometmq.client.config import ClientConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of one client."""
+
+    runtime: Runtime
+    config: ClientConfig
+    identity: Identity
+    membership: Membership
+    connections: Connections
+    nameservers: NameServers
+    routes: Routes
+    reading: Reading
+    producer: Producer

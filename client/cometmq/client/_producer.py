@@ -1,0 +1,287 @@
+"""Sending: to which queue, how often it is tried, and what is made of the answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from cometmq.client._connections import elapsed_ms
+from cometmq.client._core.identity import now_ms
+from cometmq.client._core.names import TEMPLATE
+from cometmq.client._core.outgoing import (
+    check_queue,
+    encoded,
+    needs_timers,
+    properties_of,
+    shrink,
+    timing_properties,
+)
+from cometmq.client._core.queues import Queue
+from cometmq.client._core.retry import Retrying
+from cometmq.client._core.selection import Selection, queue_of_key
+from cometmq.client.errors import (
+    ClientError,
+    ForbiddenError,
+    ProtocolViolationError,
+    UnreachableError,
+    UsageError,
+    refusal,
+)
+from cometmq.client.messages import Receipt
+from cometmq.proto import property_names as names
+from cometmq.proto.batch import encode_batch
+from cometmq.proto.codes import RequestCode, ResponseCode
+from cometmq.proto.command import Command
+from cometmq.proto.commands import STORED_CODES, SendMessageResponse, SendMessageV2
+from cometmq.proto.errors import RemoteProtocolError
+from cometmq.proto.version import version_name, version_ordinal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from cometmq.client._connections import Connections
+    from cometmq.client._core.identity import Identity
+    from cometmq.client._core.outgoing import NewMessage, Timing
+    from cometmq.client._core.routes import Route
+    from cometmq.client._routes import Routes
+    from cometmq.client.config import ClientConfig
+    from cometmq.proto.batch import BatchItem
+
+_SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
+_SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
+_STORED: Final = frozenset(map(int, STORED_CODES))
+_TIMERS_VERSION: Final = version_ordinal(5, 0, 0)
+
+
+class Parcel:
+    """What one send carries, whichever queue it goes to."""
+
+    __slots__ = ("body", "code", "flag", "id", "is_batch", "needs_timers", "properties", "sys_flag")
+
+    def __init__(
+        self,
+        body: bytes,
+        properties: bytes,
+        message_id: str,
+        *,
+        sys_flag: int = 0,
+        flag: int = 0,
+        is_batch: bool = False,
+        needs_timers: bool = False,
+    ) -> None:
+        self.body = body
+        self.properties = properties.decode()
+        self.id = message_id
+        self.sys_flag = sys_flag
+        self.flag = flag
+        self.is_batch = is_batch
+        self.code = _SEND_BATCH if is_batch else _SEND
+        self.needs_timers = needs_timers
+
+
+class Producer:
+    """Sends for one client."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        identity: Identity,
+        connections: Connections,
+        routes: Routes,
+        broker_version: dict[str, int],
+    ) -> None:
+        self._config = config
+        self._identity = identity
+        self._connections = connections
+        self._routes = routes
+        self._broker_version = broker_version
+        self._selection = Selection(avoids=config.avoid_slow_brokers)
+
+    def pack(
+        self,
+        message: NewMessage,
+        body: bytes,
+        timing: Timing,
+        sharding_key: str | None,
+        more: Mapping[str, str] | None = None,
+    ) -> Parcel:
+        """Check a message and write its properties; a `UsageError` says what is wrong with it."""
+        more = {**timing_properties(timing), **(more or {})}
+        if sharding_key is not None:
+            if not sharding_key:
+                raise UsageError("sharding_key: it is empty")
+            more[names.SHARDING_KEY] = sharding_key
+        message_id = self._identity.new_message_id()
+        properties = encoded(properties_of(message, message_id, more))
+        body, sys_flag = shrink(body, self._config.compress_from)
+        return Parcel(
+            body,
+            properties,
+            message_id,
+            sys_flag=sys_flag,
+            flag=message.flag,
+            needs_timers=needs_timers(timing),
+        )
+
+    def pack_batch(self, topic: str, items: Sequence[BatchItem]) -> Parcel:
+        """Make one parcel of several messages, which are checked by now."""
+        message_id = self._identity.new_message_id()
+        properties = encoded({names.UNIQ_KEY: message_id, names.WAIT: "true"})
+        return Parcel(encode_batch(topic, items), properties, message_id, is_batch=True)
+
+    async def send(
+        self,
+        topic: str,
+        parcel: Parcel,
+        *,
+        queue: Queue | None,
+        sharding_key: str | None,
+        timeout: float,
+    ) -> tuple[Queue, SendMessageResponse, int]:
+        """Send until a broker has stored it, or the attempts or the time are used up.
+
+        To a chosen queue, or that of a sharding key, it is tried again as well: there is no other
+        place where it would be right.
+        """
+        deadline_ms = elapsed_ms() + int(timeout * 1000)
+        retrying = Retrying(self._config.send_attempts)
+        while True:
+            route = self._routes.known_to_send(topic)
+            if route is None:
+                remaining = (deadline_ms - elapsed_ms()) / 1000
+                route = await self._routes.get_to_send(topic, timeout=remaining)
+            target = self._target(topic, route, queue, sharding_key, retrying)
+            try:
+                return await self._attempt(route, target, parcel, deadline_ms)
+            except ClientError as error:
+                self._selection.note_failure(target.broker, elapsed_ms())
+                self._routes.doubt(topic)
+                is_free = queue is None and sharding_key is None
+                brokers = {each.broker for each in route.to_send} if is_free else set[str]()
+                delay = retrying.after(
+                    error,
+                    target.broker,
+                    others=bool(brokers - retrying.failed - {target.broker}),
+                    reconnect=self._connections.delay_of(route.master_of(target.broker) or ""),
+                )
+                if delay is None or delay * 1000 >= deadline_ms - elapsed_ms():
+                    raise
+                await anyio.sleep(delay)
+
+    async def send_oneway(
+        self, topic: str, parcel: Parcel, *, queue: Queue | None, sharding_key: str | None
+    ) -> None:
+        """Send once, and wait for no answer."""
+        route = await self._routes.get_to_send(topic, timeout=self._config.timeout)
+        target = self._target(topic, route, queue, sharding_key, None)
+        address = self._address(route, target)
+        link = await self._connections.to(address)
+        link.tell(self._request(target, parcel, address))
+
+    def _target(
+        self,
+        topic: str,
+        route: Route,
+        queue: Queue | None,
+        sharding_key: str | None,
+        retrying: Retrying | None,
+    ) -> Queue:
+        """Choose the queue: the caller's, the key's, or the next one."""
+        if queue is not None:
+            check_queue(queue, topic)
+            return queue
+        if not route.to_send:
+            raise ForbiddenError(
+                ResponseCode.NO_PERMISSION, f"topic {topic!r} has no queue to send to", "its route"
+            )
+        if sharding_key is not None:
+            return queue_of_key(route.to_send, sharding_key)
+        failed = retrying.failed if retrying is not None else ()
+        return self._selection.pick(route.to_send, failed, elapsed_ms())
+
+    def _address(self, route: Route, target: Queue) -> str:
+        address = route.master_of(target.broker)
+        if address is None:
+            raise UnreachableError(f"broker {target.broker!r} has no master at the moment")
+        return address
+
+    async def _attempt(
+        self, route: Route, target: Queue, parcel: Parcel, deadline_ms: int
+    ) -> tuple[Queue, SendMessageResponse, int]:
+        began_ms = elapsed_ms()
+        address = self._address(route, target)
+        # Half of the time at most: then there is time for another attempt, if it is a lost cause.
+        timeout = max(deadline_ms - began_ms, 1) / 1000
+        if timeout > 1:
+            timeout = max(timeout / 2, 1)
+        link = self._connections.open_link(address)
+        if link is None:
+            with anyio.move_on_after(timeout):
+                link = await self._connections.to(address)
+            if link is None:
+                raise UnreachableError(f"{address}: no connection within {timeout:.3g} s")
+        request = self._request(target, parcel, address)
+        response = await self._connections.ask(address, link, request, timeout)
+        now = elapsed_ms()
+        self._selection.note(target.broker, now - began_ms, now)
+        if response.code not in _STORED:
+            raise refusal(response.code, response.remark, address)
+        if route.is_guess:
+            self._routes.doubt(route.topic)
+        try:
+            return target, response.read(SendMessageResponse), response.code
+        except RemoteProtocolError as error:
+            raise ProtocolViolationError(response.code, str(error), address) from None
+
+    def _request(self, target: Queue, parcel: Parcel, address: str) -> Command:
+        if parcel.needs_timers:
+            self._check_version(address)
+        header = SendMessageV2(
+            self._identity.producer_group,
+            target.topic,
+            TEMPLATE,
+            self._config.template_queue_count,
+            target.id,
+            parcel.sys_flag,
+            now_ms(),
+            parcel.flag,
+            parcel.properties,
+            batch=parcel.is_batch,
+            broker_name=target.broker,
+        )
+        return Command(parcel.code, header, body=parcel.body)
+
+    def _check_version(self, address: str) -> None:
+        version = self._broker_version.get(address, _TIMERS_VERSION)
+        if version < _TIMERS_VERSION:
+            raise UsageError(
+                f"{address} is of version {version_name(version)}, which knows no delays but its"
+                " levels: give delay_level=1 to 18, or one of their delays, 1, 5, 10, 30, 60, … s"
+            )
+
+
+def receipt_of(message_id: str, queue: Queue, answer: SendMessageResponse, code: int) -> Receipt:
+    """Make the receipt of one message."""
+    if answer.queue_id != queue.id:
+        queue = Queue(queue.topic, queue.broker, answer.queue_id)
+    return Receipt(
+        message_id, queue, answer.queue_offset, answer.msg_id, code, answer.recall_handle
+    )
+
+
+def receipts_of(
+    ids: Sequence[str], queue: Queue, answer: SendMessageResponse, code: int
+) -> list[Receipt]:
+    """Make the receipts of a batch, whose messages lie one behind the other.
+
+    In a topic of batch queues the whole batch has one place in the log, so one offset id.
+    """
+    queue = Queue(queue.topic, queue.broker, answer.queue_id)
+    places = answer.msg_id.split(",")
+    if len(places) != len(ids):
+        places = places[:1] * len(ids)
+    return [
+        Receipt(message_id, queue, answer.queue_offset + index, place, code)
+        for index, (message_id, place) in enumerate(zip(ids, places, strict=True))
+    ]

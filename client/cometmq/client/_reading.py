@@ -1,0 +1,223 @@
+"""Reading without a group's members: queues, offsets, pulls, and messages by id and key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.client.errors import (
+    NotFoundError,
+    ProtocolViolationError,
+    UnreachableError,
+    refusal,
+)
+from cometmq.client.messages import M, Pulled
+from cometmq.proto.codes import RequestCode, ResponseCode
+from cometmq.proto.command import Command
+from cometmq.proto.commands import (
+    PULLED_CODES,
+    GetMaxOffset,
+    GetMinOffset,
+    OffsetResponse,
+    PullMessage,
+    PullMessageResponse,
+    PullSysFlag,
+    QueryConsumerOffset,
+    SearchOffsetByTimestamp,
+    UpdateConsumerOffset,
+)
+from cometmq.proto.errors import RemoteProtocolError
+from cometmq.proto.message_list import MessageList
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cometmq.client._connections import Connections
+    from cometmq.client._core.filters import Filter
+    from cometmq.client._core.queues import Queue
+    from cometmq.client._core.routes import Route
+    from cometmq.client._routes import Routes
+    from cometmq.client.config import ClientConfig
+    from cometmq.proto.header import H, Header
+    from cometmq.proto.message import StoredMessage
+
+PULL_COUNT: Final = 32
+WAIT_SECONDS_MAX: Final = 20.0
+"""How long a broker may hold a pull: all clients' own limits are beyond it."""
+
+_ANSWER_SECONDS: Final = 10.0
+"""What a pull's answer may take beside the time that the broker may hold it."""
+
+_PULLED: Final = frozenset(map(int, PULLED_CODES))
+_SUCCESS: Final = int(ResponseCode.SUCCESS)
+_MOVED: Final = int(ResponseCode.PULL_OFFSET_MOVED)
+_PULL: Final = int(RequestCode.PULL_MESSAGE)
+_SUSPEND: Final = int(PullSysFlag.SUSPEND)
+_SUBSCRIPTION: Final = int(PullSysFlag.SUBSCRIPTION)
+_BATCHED: Final = 0xC0
+
+
+class Reading:
+    """Asks brokers about queues, for one client."""
+
+    def __init__(self, config: ClientConfig, connections: Connections, routes: Routes) -> None:
+        self._config = config
+        self._connections = connections
+        self._routes = routes
+        self._suggested: dict[Queue, int] = {}
+
+    async def queues(self, topic: str, timeout: float) -> tuple[Queue, ...]:
+        """Return the queues that a topic can be read from."""
+        return (await self._routes.get(topic, timeout=timeout)).to_read
+
+    async def offset(self, queue: Queue, request: Command, timeout: float) -> int:
+        """Ask the master about an offset of a queue."""
+        return (await self.ask_master(queue, request, OffsetResponse, timeout)).offset
+
+    async def first_offset(self, queue: Queue, timeout: float) -> int:
+        """Return the first offset that can be read."""
+        fields = GetMinOffset(queue.topic, queue.id)
+        return await self.offset(queue, _about(queue, RequestCode.GET_MIN_OFFSET, fields), timeout)
+
+    async def end_offset(self, queue: Queue, timeout: float) -> int:
+        """Return the offset that the next message gets."""
+        fields = GetMaxOffset(queue.topic, queue.id)
+        return await self.offset(queue, _about(queue, RequestCode.GET_MAX_OFFSET, fields), timeout)
+
+    async def offset_at(self, queue: Queue, time_ms: int, timeout: float) -> int:
+        """Return the offset of the first message that was stored at that time or later."""
+        fields = SearchOffsetByTimestamp(queue.topic, queue.id, time_ms)
+        request = _about(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
+        return await self.offset(queue, request, timeout)
+
+    async def committed(self, queue: Queue, group: str, timeout: float) -> int | None:
+        """Return where a group goes on, or None when the broker has nothing to say."""
+        fields = QueryConsumerOffset(group, queue.topic, queue.id)
+        request = _about(queue, RequestCode.QUERY_CONSUMER_OFFSET, fields)
+        try:
+            return await self.offset(queue, request, timeout)
+        except NotFoundError as error:
+            if error.code == ResponseCode.QUERY_NOT_FOUND:
+                return None
+            raise
+
+    async def commit(self, queue: Queue, group: str, offset: int, timeout: float) -> None:
+        """Say where a group goes on, and wait until the broker has noted it."""
+        fields = UpdateConsumerOffset(group, queue.topic, queue.id, offset)
+        request = _about(queue, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        address, response = await self._call_master(queue, request, timeout)
+        if response.code != _SUCCESS:
+            raise refusal(response.code, response.remark, address)
+
+    async def pull(
+        self,
+        queue: Queue,
+        offset: int,
+        *,
+        group: str,
+        count: int,
+        filter: Filter | None,
+        wait: float,
+        make: Callable[[StoredMessage, Queue], M],
+        check: Filter | None = None,
+        version: int = 0,
+    ) -> Pulled[M]:
+        """Pull once; `filter` None leaves what is wanted to the group's heartbeat.
+
+        `check` is what the client itself looks at, if not `filter`.
+        """
+        flags = _SUSPEND if wait > 0 else 0
+        if filter is not None:
+            flags |= _SUBSCRIPTION
+        header = PullMessage(
+            group,
+            queue.topic,
+            queue.id,
+            offset,
+            count,
+            flags,
+            0,
+            int(wait * 1000),
+            version,
+            None if filter is None else filter.expression,
+            "TAG" if filter is None else filter.kind,
+        )
+        route = await self._route(queue)
+        address = route.address_of(queue.broker, self._suggested.get(queue, 0))
+        if address is None:
+            self._routes.doubt(queue.topic)
+            raise UnreachableError(f"broker {queue.broker!r} has no address at the moment")
+        request = Command(_PULL, header, extras={"bname": queue.broker})
+        timeout = wait + max(_ANSWER_SECONDS, self._config.timeout)
+        response = await self._connections.call(address, request, timeout=timeout)
+        if response.code not in _PULLED:
+            if response.code == ResponseCode.TOPIC_NOT_EXIST:
+                self._routes.doubt(queue.topic)
+            raise refusal(response.code, response.remark, address)
+        return self._pulled(queue, offset, address, response, check or filter, make)
+
+    def _pulled(
+        self,
+        queue: Queue,
+        offset: int,
+        address: str,
+        response: Command,
+        check: Filter | None,
+        make: Callable[[StoredMessage, Queue], M],
+    ) -> Pulled[M]:
+        try:
+            said = response.read(PullMessageResponse)
+            messages: list[M] = []
+            if response.code == _SUCCESS:
+                any_tag = check is None or not check.tags
+                for stored in MessageList(response.body):
+                    if any_tag or check is None or check.passes(stored):
+                        message = make(stored, queue)
+                        if stored.sys_flag & _BATCHED:
+                            messages += [m for m in message.unwrapped() if m.offset >= offset]
+                        else:
+                            messages.append(message)
+        except RemoteProtocolError as error:
+            raise ProtocolViolationError(response.code, str(error), address) from None
+        if said.suggest_which_broker_id:
+            self._suggested[queue] = said.suggest_which_broker_id
+        elif self._suggested:
+            self._suggested.pop(queue, None)
+        moved = response.code == _MOVED
+        return Pulled(messages, said.next_begin_offset, said.min_offset, said.max_offset, moved)
+
+    async def ask_master(
+        self, queue: Queue, request: Command, answer: type[H], timeout: float
+    ) -> H:
+        """Ask the master of a queue's broker, and read the fields of its answer."""
+        address, response = await self._call_master(queue, request, timeout)
+        if response.code != _SUCCESS:
+            raise refusal(response.code, response.remark, address)
+        try:
+            return response.read(answer)
+        except RemoteProtocolError as error:
+            raise ProtocolViolationError(response.code, str(error), address) from None
+
+    async def _call_master(
+        self, queue: Queue, request: Command, timeout: float
+    ) -> tuple[str, Command]:
+        route = await self._route(queue)
+        address = route.address_of(queue.broker)
+        if address is None:
+            self._routes.doubt(queue.topic)
+            raise UnreachableError(f"broker {queue.broker!r} has no address at the moment")
+        try:
+            return address, await self._connections.call(address, request, timeout=timeout)
+        except UnreachableError:
+            self._routes.doubt(queue.topic)
+            raise
+
+    async def _route(self, queue: Queue) -> Route:
+        route = self._routes.known(queue.topic)
+        if route is None:
+            route = await self._routes.get(queue.topic, timeout=self._config.timeout)
+        return route
+
+
+def _about(queue: Queue, code: int, fields: Header) -> Command:
+    """Make a request about a queue; clients of 5.x name the broker in each."""
+    return Command.request(code, fields, extras={"bname": queue.broker})

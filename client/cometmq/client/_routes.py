@@ -1,0 +1,196 @@
+"""The routes of topics, kept as long as they are good: asked for once, looked at again at times."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from cometmq.client._connections import elapsed_ms
+from cometmq.client._core.names import TEMPLATE
+from cometmq.client._core.routes import Route, guess_route, read_route
+from cometmq.client.errors import (
+    ClientError,
+    DeadlineError,
+    NotFoundError,
+    ProtocolViolationError,
+    refusal,
+)
+from cometmq.proto.bodies import TopicRouteData
+from cometmq.proto.codes import RequestCode, ResponseCode
+from cometmq.proto.command import Command
+from cometmq.proto.commands import GetRouteInfoByTopic
+from cometmq.proto.errors import BodyError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cometmq.client._nameservers import NameServers
+
+_log = logging.getLogger("cometmq.client")
+
+REFRESH_MS_MIN: Final = 200
+"""A route that failed is asked for again, but not more often than this."""
+
+
+class _Entry:
+    __slots__ = ("fetched_ms", "is_stale", "route")
+
+    def __init__(self, route: Route) -> None:
+        self.route = route
+        self.fetched_ms = elapsed_ms()
+        self.is_stale = False
+
+    def doubt(self) -> None:
+        """Have it looked at again, unless that was a moment ago."""
+        if elapsed_ms() - self.fetched_ms >= REFRESH_MS_MIN:
+            self.is_stale = True
+
+
+class Routes:
+    """The route cache of a client. `changed` is called with a topic whose queues changed."""
+
+    def __init__(
+        self, nameservers: NameServers, queue_count: int, changed: Callable[[str], None]
+    ) -> None:
+        self._nameservers = nameservers
+        self._queue_count = queue_count
+        self._changed = changed
+        self._entries: dict[str, _Entry] = {}
+        self._guesses: dict[str, _Entry] = {}
+        self._fetching: dict[str, anyio.Event] = {}
+
+    def known(self, topic: str) -> Route | None:
+        """Return a route that can be used as it is."""
+        entry = self._entries.get(topic)
+        return None if entry is None or entry.is_stale else entry.route
+
+    def known_to_send(self, topic: str) -> Route | None:
+        """Return a route to send by, be it a guess."""
+        entry = self._entries.get(topic) or self._guesses.get(topic)
+        return None if entry is None or entry.is_stale else entry.route
+
+    def topics(self) -> list[str]:
+        """Tell which topics' routes are kept."""
+        return list(self._entries)
+
+    def addresses(self) -> set[str]:
+        """Tell all addresses of brokers that the routes name."""
+        return {
+            address
+            for entry in self._entries.values()
+            for addresses in entry.route.addresses.values()
+            for address in addresses.values()
+        }
+
+    def doubt(self, topic: str) -> None:
+        """Note that a route led nowhere, or was a guess that has come true: it is asked for anew.
+
+        By the next to use it, and not more often than every so many milliseconds.
+        """
+        for table in (self._entries, self._guesses):
+            if (entry := table.get(topic)) is not None:
+                entry.doubt()
+
+    def forget(self, topic: str) -> None:
+        """Let go of a topic's route: the topic is made, changed or deleted."""
+        self._entries.pop(topic, None)
+        self._guesses.pop(topic, None)
+
+    async def get(self, topic: str, *, timeout: float) -> Route:
+        """Return a topic's route; a `NotFoundError` for a topic that does not exist.
+
+        An old one does when the name servers do not answer.
+        """
+        if (route := self.known(topic)) is not None:
+            return route
+        await self._load_once(topic, timeout, guesses=False)
+        return self._entries[topic].route
+
+    async def get_to_send(self, topic: str, *, timeout: float) -> Route:
+        """Return a topic's route, or, for one that a send would make, a guess at it."""
+        if (route := self.known_to_send(topic)) is not None:
+            return route
+        await self._load_once(topic, timeout, guesses=True)
+        return (self._entries.get(topic) or self._guesses[topic]).route
+
+    async def refresh(self, *, timeout: float) -> None:
+        """Look for changes of all routes that are kept."""
+        for topic in self.topics():
+            try:
+                self._keep(read_route(topic, await self.fetch(topic, timeout)))
+            except NotFoundError:
+                _log.debug("topic %s has no route at the moment", topic)
+
+    async def _load_once(self, topic: str, timeout: float, *, guesses: bool) -> None:
+        """Load a route into the tables, or wait for another who does."""
+        deadline_ms = elapsed_ms() + timeout * 1000
+        known = self.known_to_send if guesses else self.known
+        while (loading := self._fetching.get(topic)) is not None:
+            with anyio.move_on_after((deadline_ms - elapsed_ms()) / 1000):
+                await loading.wait()
+            if known(topic) is not None:
+                return
+            if elapsed_ms() >= deadline_ms:
+                raise DeadlineError(f"topic {topic!r}: no route within {timeout:.3g} s")
+        loading = self._fetching[topic] = anyio.Event()
+        try:
+            await self._load(topic, max(0.001, (deadline_ms - elapsed_ms()) / 1000), guesses)
+        finally:
+            del self._fetching[topic]
+            loading.set()
+
+    async def _load(self, topic: str, timeout: float, guesses: bool) -> None:
+        """Load a route. An old one does when there is none at the moment: brokers come back."""
+        old = self._entries.get(topic)
+        try:
+            self._keep(read_route(topic, await self.fetch(topic, timeout)))
+        except NotFoundError as missing:
+            if old is not None:
+                self._entries[topic] = _Entry(old.route)
+            elif guesses:
+                self._guesses[topic] = _Entry(await self._guess(topic, timeout, missing))
+            else:
+                raise
+        except ClientError:
+            if old is None:
+                raise
+            self._entries[topic] = _Entry(old.route)
+
+    async def _guess(self, topic: str, timeout: float, missing: NotFoundError) -> Route:
+        try:
+            template = await self.fetch(TEMPLATE, timeout)
+            route = guess_route(topic, template, self._queue_count)
+        except NotFoundError:
+            route = None
+        if route is not None and route.to_send:
+            return route
+        if (old := self._guesses.get(topic)) is not None:
+            return old.route
+        raise missing from None
+
+    def _keep(self, route: Route) -> None:
+        old = self._entries.get(route.topic)
+        self._entries[route.topic] = _Entry(route)
+        self._guesses.pop(route.topic, None)
+        if old is None or old.route != route:
+            self._changed(route.topic)
+
+    async def fetch(self, topic: str, timeout: float) -> TopicRouteData:
+        """Ask for a route, and leave those that are kept as they are."""
+        request = Command.request(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC,
+            GetRouteInfoByTopic(topic, accept_standard_json_only=True),
+        )
+        address, response = await self._nameservers.call(request, timeout=timeout)
+        if response.code == ResponseCode.TOPIC_NOT_EXIST:
+            raise NotFoundError(
+                response.code, f"no broker serves the topic {topic!r}; is it created?", address
+            )
+        if response.code != ResponseCode.SUCCESS:
+            raise refusal(response.code, response.remark, address)
+        try:
+            return TopicRouteData.decode(response.body)
+        except BodyError as error:
+            raise ProtocolViolationError(response.code, str(error), address) from None

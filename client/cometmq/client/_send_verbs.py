@@ -1,0 +1,177 @@
+"""The verbs of a client that send."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cometmq.client._core.names import check_topic_to_send
+from cometmq.client._core.outgoing import (
+    AT_ONCE,
+    NewMessage,
+    Timing,
+    bare_properties,
+    check_body,
+    encoded,
+    properties_of,
+    split,
+)
+from cometmq.client._life import Life
+from cometmq.client._producer import receipt_of, receipts_of
+from cometmq.client.errors import UsageError
+from cometmq.proto.batch import BatchItem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from cometmq.client._core.queues import Queue
+    from cometmq.client.messages import Receipt
+    from cometmq.proto.buffer import Buffer
+
+
+class SendVerbs(Life):
+    """`send`, `send_oneway` and `send_batch` of a `Client`."""
+
+    async def send(
+        self,
+        topic: str,
+        body: Buffer,
+        *,
+        key: str | None = None,
+        keys: Sequence[str] = (),
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
+        delay_level: int | None = None,
+        sharding_key: str | None = None,
+        queue: Queue | None = None,
+        flag: int = 0,
+        timeout: float | None = None,
+    ) -> Receipt:
+        """Send one message, and wait until a broker has stored it.
+
+        ::
+
+            receipt = await mq.send("orders", b"...", key="o-17", tag="paid", delay=5.0)
+
+        What it can be found by later: `key`, `keys`. What consumers filter by: `tag`, and with SQL
+        `properties`. When it is delivered: after `delay` seconds, at `deliver_at`, or after the
+        broker's `delay_level` (1 to 18: 1 s, 5 s, 10 s, 30 s, 1 min, ... 2 h). All brokers know
+        the levels, and a delay that is one of them; Apache's from 5.0 on know other times, too.
+        Messages of one `sharding_key` go to one queue, so they are consumed in their order;
+        `queue` names it outright.
+
+        It is tried again, on other brokers first, until `timeout` seconds have passed. A retry may
+        store a message twice; `id` is the same then. Cancelled, it may have been stored.
+        """
+        message = NewMessage(
+            body=body, key=key, keys=keys, tag=tag, properties=properties, flag=flag
+        )
+        self._check_here()
+        check_topic_to_send(topic)
+        parcel = self._parts.producer.pack(
+            message,
+            check_body(body, self.config.body_size_max),
+            _timing(delay, deliver_at, delay_level),
+            sharding_key,
+        )
+        return receipt_of(
+            parcel.id,
+            *await self._parts.producer.send(
+                topic,
+                parcel,
+                queue=queue,
+                sharding_key=sharding_key,
+                timeout=self._seconds(timeout),
+            ),
+        )
+
+    async def send_oneway(
+        self,
+        topic: str,
+        body: Buffer,
+        *,
+        key: str | None = None,
+        keys: Sequence[str] = (),
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        sharding_key: str | None = None,
+        queue: Queue | None = None,
+    ) -> None:
+        """Send one message and wait for nothing: fast, and nothing tells whether it arrived.
+
+        ::
+
+            await mq.send_oneway("metrics", b"...")
+
+        It still waits for the route and the connection, which only the first one has to.
+        """
+        message = NewMessage(body=body, key=key, keys=keys, tag=tag, properties=properties)
+        self._check_here()
+        check_topic_to_send(topic)
+        checked = check_body(body, self.config.body_size_max)
+        parcel = self._parts.producer.pack(message, checked, AT_ONCE, sharding_key)
+        await self._parts.producer.send_oneway(
+            topic, parcel, queue=queue, sharding_key=sharding_key
+        )
+
+    async def send_batch(
+        self,
+        topic: str,
+        messages: Sequence[NewMessage | Buffer],
+        *,
+        sharding_key: str | None = None,
+        queue: Queue | None = None,
+        timeout: float | None = None,
+    ) -> list[Receipt]:
+        """Send many messages at once, and wait until a broker has stored all of them.
+
+        ::
+
+            await mq.send_batch("orders", [b"one", NewMessage(body=b"two", tag="paid")])
+
+        They go to one queue, in their order, in as few requests as `body_size_max` allows. When a
+        request fails, those before it are stored. There are no delays in batches.
+        """
+        self._check_here()
+        check_topic_to_send(topic)
+        timeout = self._seconds(timeout)
+        ids, items = self._batch_items(messages)
+        receipts: list[Receipt] = []
+        for part in split(items, self.config.body_size_max):
+            parcel = self._parts.producer.pack_batch(topic, part)
+            target, answer, code = await self._parts.producer.send(
+                topic, parcel, queue=queue, sharding_key=sharding_key, timeout=timeout
+            )
+            queue = target if sharding_key is None else queue
+            part_ids = ids[len(receipts) : len(receipts) + len(part)]
+            receipts += receipts_of(part_ids, target, answer, code)
+        return receipts
+
+    def _batch_items(
+        self, messages: Sequence[NewMessage | Buffer]
+    ) -> tuple[list[str], list[BatchItem]]:
+        if isinstance(messages, bytes | bytearray | memoryview | str):
+            raise UsageError("messages: a list of them; for one there is `send`")
+        ids = self._parts.identity.new_message_ids(len(messages))
+        size_max = self.config.body_size_max
+        items: list[BatchItem] = []
+        for each, message_id in zip(messages, ids, strict=True):
+            if isinstance(each, NewMessage):
+                body = check_body(each.body, size_max)
+                items.append(BatchItem(body, encoded(properties_of(each, message_id)), each.flag))
+            else:
+                items.append(BatchItem(check_body(each, size_max), bare_properties(message_id)))
+        if not items:
+            raise UsageError("messages: there are none")
+        return ids, items
+
+
+def _timing(delay: float | None, deliver_at: datetime | None, delay_level: int | None) -> Timing:
+    if delay is None and deliver_at is None and delay_level is None:
+        return AT_ONCE
+    if deliver_at is not None and deliver_at.tzinfo is None:
+        raise UsageError("deliver_at: a datetime with a zone, such as datetime.now(UTC) + ...")
+    at_ms = None if deliver_at is None else int(deliver_at.timestamp() * 1000)
+    return Timing(delay=delay, deliver_at_ms=at_ms, delay_level=delay_level)

@@ -1,0 +1,105 @@
+"""The settings of a client: one frozen dataclass, each with its default, unit and reason."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from cometmq.client._core.names import check_group
+from cometmq.client.errors import UsageError
+
+_KIB = 1024
+_MIB = 1024 * _KIB
+
+
+def _setting(default: Any, unit: str, reason: str) -> Any:
+    return field(default=default, metadata={"unit": unit, "reason": reason})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientConfig:
+    """How a client behaves. The defaults are those of Apache's Java client where it has them.
+
+    ::
+
+        mq = Client("127.0.0.1:9876", ClientConfig(timeout=10, producer_group="billing"))
+
+    Times are seconds. A wrong value is a `UsageError` that names the setting.
+    """
+
+    timeout: float = _setting(
+        3.0, "seconds", "the deadline of a call with all its retries, unless the call says else"
+    )
+    connect_timeout: float = _setting(3.0, "seconds", "of one attempt to connect")
+    send_attempts: int = _setting(
+        3, "attempts", "of a send; connections that do not come about are not counted"
+    )
+    producer_group: str = _setting(
+        "cometmq-client", "name", "under which brokers list this producer"
+    )
+    instance: str = _setting(
+        "", "name", "a part of the client's id; empty is made up, unique for each client"
+    )
+    body_size_max: int = _setting(4 * _MIB, "bytes", "of a body, or a batch: Apache's default")
+    inflated_size_max: int = _setting(
+        64 * _MIB, "bytes", "of a received body after decompression: no bombs"
+    )
+    compress_from: int = _setting(
+        4 * _KIB, "bytes", "a larger body is compressed with zlib, if it gets smaller; 0 is never"
+    )
+    template_queue_count: int = _setting(
+        4, "queues", "of a topic that is made by the first send to it"
+    )
+    avoid_slow_brokers: bool = _setting(
+        True, "flag", "leave a broker alone for a while after it failed or was slow"
+    )
+    route_interval: float = _setting(30.0, "seconds", "between looks for changed routes")
+    heartbeat_interval: float = _setting(30.0, "seconds", "brokers forget a client after 120 s")
+    reconnect_delay: float = _setting(
+        0.1, "seconds", "before the second attempt to connect; doubled for each that follows"
+    )
+    reconnect_delay_max: float = _setting(5.0, "seconds", "as far as that is doubled")
+    offer_messagepack: bool = _setting(
+        True, "flag", "CometMQ's servers accept the shorter header; Apache's ignore the offer"
+    )
+    redelivery_delay: float = _setting(
+        5.0, "seconds", "until a message is delivered again that failed and cannot be sent back"
+    )
+    broadcast_folder: str = _setting(
+        "", "path", "where broadcast consumers keep their offsets; empty is ~/.rocketmq_offsets"
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        check_group(self.producer_group, "producer_group")
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.metadata["unit"] == "seconds" and not value > 0:
+                raise UsageError(f"{each.name}={value!r}: give seconds, more than 0")
+        if self.send_attempts < 1:
+            raise UsageError(f"send_attempts={self.send_attempts}: at least 1")
+
+
+def local_address() -> str:
+    """Find the address that others see this machine under, without sending anything."""
+    for family, target in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((target, 9))
+                address: str = probe.getsockname()[0]
+                return address
+        except OSError:
+            continue
+    return "127.0.0.1"
+
+
+def default_nameservers() -> str:
+    """Take the name servers of the environment, as Apache's clients do."""
+    found = os.environ.get("NAMESRV_ADDR", "")
+    if not found:
+        raise UsageError(
+            'no name server: give one, Client("127.0.0.1:9876"), or set NAMESRV_ADDR=host:port'
+        )
+    return found

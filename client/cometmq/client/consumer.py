@@ -1,0 +1,265 @@
+"""Consuming: messages one after the other, each acknowledged, or given back to come again."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Self
+
+import anyio
+
+from cometmq.client._core.options import GIVE_UP_LEVEL
+from cometmq.client._core.outgoing import LEVEL_MAX
+from cometmq.client.errors import SettledError, UsageError
+from cometmq.client.messages import ReceivedMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from types import TracebackType
+
+    from cometmq.client._consumption import Consumption
+    from cometmq.client._core.process_queue import ProcessQueue
+    from cometmq.client._core.queues import Queue
+    from cometmq.proto.message import StoredMessage
+
+_log = logging.getLogger("cometmq.client")
+
+
+class Message(ReceivedMessage):
+    """A message from `consume`, to be acknowledged when it is done with.
+
+    ::
+
+        async for message in mq.consume("orders", group="billing"):
+            async with message:
+                await bill(message.body)
+
+    Left well, the block acknowledges it; left by an exception, it gives it back, to be delivered
+    again later (to any member of the group, at the latest after 16 times to the dead letters), and
+    the exception is logged and goes no further, so that the loop goes on. Left because its task is
+    cancelled, it comes again at once. `ack`, `retry` and `reject` do the same by hand.
+    """
+
+    __slots__ = ("_consumption", "_failures", "_is_in_hand", "process_queue")
+
+    def __init__(
+        self,
+        consumption: Consumption,
+        stored: StoredMessage,
+        queue: Queue,
+        process_queue: ProcessQueue,
+        inflated_size_max: int,
+    ) -> None:
+        super().__init__(stored, queue, inflated_size_max)
+        self._consumption = consumption
+        self.process_queue = process_queue
+        self._is_in_hand = False
+        self._failures = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if not self._is_in_hand:
+            return False
+        if error is None:
+            self.ack()
+            return False
+        if not isinstance(error, Exception):
+            self._leave_hand()
+            self._consumption.delivery.give_back(self)
+            return False
+        return await self.fail(error)
+
+    async def fail(self, error: Exception) -> bool:
+        """Give it back because of an exception; whether the exception is dealt with by that.
+
+        What the end of `async with message` does, for who has no such block.
+        """
+        raises = self._consumption.options.on_error == "raise"
+        if not raises:
+            _log.error("%r failed and comes again later", self, exc_info=error)
+        await self.retry()
+        return not raises
+
+    @property
+    def attempt(self) -> int:
+        """Which delivery to this group it is: 1, or more when it comes again."""
+        return super().attempt + self._failures
+
+    def ack(self) -> None:
+        """Say that it is done with: it does not come again.
+
+        ::
+
+            message.ack()
+
+        It is told to the broker within seconds, with all before it; a crash until then makes it
+        come again.
+        """
+        self._leave_hand()
+        self._consumption.delivery.settle(self)
+
+    async def retry(self, *, delay_level: int = 0) -> None:
+        """Give it back, to be delivered again later.
+
+        ::
+
+            await message.retry(delay_level=5)  # in a minute
+
+        The broker's levels are 1 to 18; 0 leaves it to the broker, which waits longer each time.
+        """
+        if not 0 <= delay_level <= LEVEL_MAX:
+            raise UsageError(f"delay_level={delay_level}: 0, or a level from 1 to {LEVEL_MAX}")
+        self._leave_hand()
+        self._failures += 1  # Counts if it comes again here; elsewhere, the broker counts.
+        await self._consumption.send_back(self, delay_level)
+
+    async def reject(self) -> None:
+        """Give it up: it goes to the group's dead letters, `%DLQ%` and the group's name.
+
+        ::
+
+            await message.reject()
+        """
+        self._leave_hand()
+        await self._consumption.send_back(self, GIVE_UP_LEVEL)
+
+    def taken(self) -> None:
+        """Learn that the consumer hands it out, which is for the consumer to say."""
+        self._is_in_hand = True
+
+    def _leave_hand(self) -> None:
+        if not self._is_in_hand:
+            raise SettledError(f"{self!r} is acknowledged or given back already")
+        self._is_in_hand = False
+
+
+class Consumer:
+    """The messages of a group, one after the other; made by `Client.consume`.
+
+    ::
+
+        async for message in mq.consume("orders", group="billing", filter="paid || refunded"):
+            async with message:
+                ...
+
+        async with mq.consume("orders", group="billing") as consumer:
+            await consumer.run(handle, concurrency=20)
+
+    It begins with its first message, and any number of tasks may ask it for messages. It ends with
+    `drain`, with its `async with` block, with the client, or when nobody holds it any more, as
+    after a `break` out of the loop above. What is in hand then comes again, here or elsewhere.
+    """
+
+    def __init__(self, consumption: Consumption) -> None:
+        self._consumption = consumption
+
+    def __del__(self) -> None:
+        # Not when __init__ failed.
+        if consumption := getattr(self, "_consumption", None):
+            consumption.abandon_soon()
+
+    def __repr__(self) -> str:
+        consumption = self._consumption
+        topics = ", ".join(consumption.options.filters)
+        return f"<Consumer of {topics} as {consumption.options.group!r}, {consumption.state.value}>"
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        return await self._consumption.next()
+
+    async def __aenter__(self) -> Self:
+        await self._consumption.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            await self.drain()
+        else:
+            await self._consumption.stop()
+
+    @property
+    def queues(self) -> list[Queue]:
+        """The queues that are this member's share of the group's at the moment.
+
+        ::
+
+            print([str(queue) for queue in consumer.queues])
+        """
+        return self._consumption.member.queues
+
+    @property
+    def in_hand(self) -> int:
+        """How many messages are handed out and not settled."""
+        return self._consumption.delivery.in_hand
+
+    async def run(
+        self, handler: Callable[[Message], Awaitable[object]], *, concurrency: int = 20
+    ) -> None:
+        """Call a handler for each message, so many at a time, until the consumer ends.
+
+        ::
+
+            async def bill(message: Message) -> None:
+                ...
+
+            await mq.consume("orders", group="billing").run(bill, concurrency=50)
+
+        What the handler returns from is acknowledged, what it fails on is given back.
+        """
+        if concurrency < 1:
+            raise UsageError(f"concurrency={concurrency}: at least 1")
+        delivery = self._consumption.delivery
+        delivery.concurrency = max(delivery.concurrency, concurrency)
+
+        async def work() -> None:
+            async for message in self:
+                async with message:
+                    await handler(message)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(concurrency):
+                tasks.start_soon(work)
+
+    async def drain(self, *, timeout: float | None = 30.0) -> bool:
+        """End in peace: fetch no more, let what is in hand be finished, commit, and leave.
+
+        ::
+
+            signal_came.wait()
+            await consumer.drain()
+
+        Whoever waits for a message learns that there are none. Returns whether all that was in hand
+        was finished within `timeout` seconds; what was not comes again, here or elsewhere.
+        """
+        return await self._consumption.drain(timeout)
+
+    def pause(self) -> None:
+        """Fetch no more messages until `resume`. What has been fetched is still handed out.
+
+        ::
+
+            consumer.pause()
+        """
+        self._consumption.member.pause()
+
+    def resume(self) -> None:
+        """Fetch messages again.
+
+        ::
+
+            consumer.resume()
+        """
+        self._consumption.member.resume()

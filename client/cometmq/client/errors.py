@@ -1,0 +1,138 @@
+"""What can go wrong with a client's calls, whose fault it is, and whether to try again.
+
+::
+
+    ClientError
+    ├── UsageError             ours: a wrong argument or state; nothing was sent
+    │   ├── ClosedError        the client, or the consumer, is closed
+    │   └── SettledError       this message is acknowledged, or given back, already
+    ├── NetworkError           nobody's: it may work in a moment
+    │   ├── UnreachableError   no connection came about, so nothing was sent
+    │   ├── ConnectionEndedError   the connection ended before the answer: it may have been done
+    │   └── DeadlineError      no answer in the time given: it may have been done
+    └── RefusedError           theirs: the server said no; `code`, `remark` and `address` say why
+        ├── NotFoundError      the topic, group, message or offset does not exist
+        ├── ForbiddenError     there is no permission for it
+        ├── BusyError          the server has too much to do, or cannot write at the moment
+        └── ProtocolViolationError   the answer is not what the protocol says
+
+Every error has `whose` and `can_retry`::
+
+    try:
+        await mq.send("orders", b"...")
+    except ClientError as error:
+        if not error.can_retry:
+            raise
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Literal
+
+from cometmq.proto.codes import ResponseCode, response_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Whose = Literal["ours", "theirs", "network"]
+
+
+class ClientError(Exception):
+    """The root of this tree.
+
+    `whose` tells who can mend it: "ours" is the calling program, "theirs" the server, "network"
+    neither. `can_retry` tells whether the same call may succeed later without a change.
+    """
+
+    whose: Whose = "ours"
+    can_retry: bool = False
+
+
+class UsageError(ClientError, ValueError):
+    """The call cannot work: the text says which argument is wrong and what would be right.
+
+    Nothing was sent. ``await mq.send("orders", "text")`` raises one, as a body is bytes.
+    """
+
+
+class ClosedError(UsageError):
+    """The client or the consumer is closed, or was never opened: use `async with`."""
+
+
+class SettledError(UsageError):
+    """A message is acknowledged or given back once, and this one has been."""
+
+
+class NetworkError(ClientError):
+    """The network, or a server that is not there, was in the way; a retry can help."""
+
+    whose: Whose = "network"
+    can_retry = True
+
+
+class UnreachableError(NetworkError):
+    """No connection came about; nothing was sent, so a retry does nothing twice."""
+
+
+class ConnectionEndedError(NetworkError):
+    """The connection ended before the answer came. What was asked may have been done."""
+
+
+class DeadlineError(NetworkError, TimeoutError):
+    """The answer did not come in time. What was asked may have been done, or may be yet.
+
+    A `TimeoutError`, too, so that code that knows only that one works.
+    """
+
+
+class RefusedError(ClientError):
+    """The server said no.
+
+    `code` and `name` are the protocol's, `remark` the server's own words, `address` its own.
+    """
+
+    whose: Whose = "theirs"
+
+    def __init__(self, code: int, remark: str | None, address: str) -> None:
+        self.code = code
+        self.name = response_name(code)
+        self.remark = remark or ""
+        self.address = address
+        said = f": {remark.strip()}" if remark and remark.strip() else ""
+        super().__init__(f"{address} refuses with {self.name} ({code}){said}")
+
+
+class NotFoundError(RefusedError):
+    """What the call is about does not exist there: a topic, a group, a message."""
+
+
+class ForbiddenError(RefusedError):
+    """There is no permission for it: a topic's `perm`, a closed topic, a disabled group."""
+
+
+class BusyError(RefusedError):
+    """The server has too much to do, or cannot write at the moment; a retry can help."""
+
+    can_retry = True
+
+
+class ProtocolViolationError(RefusedError):
+    """The answer is not what the protocol says; one of the two programs has a bug."""
+
+
+_KINDS: Final[Mapping[int, type[RefusedError]]] = {
+    ResponseCode.SYSTEM_BUSY: BusyError,
+    ResponseCode.SERVICE_NOT_AVAILABLE: BusyError,
+    ResponseCode.FLOW_CONTROL: BusyError,
+    ResponseCode.GO_AWAY: BusyError,
+    ResponseCode.NO_PERMISSION: ForbiddenError,
+    ResponseCode.TOPIC_NOT_EXIST: NotFoundError,
+    ResponseCode.QUERY_NOT_FOUND: NotFoundError,
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: NotFoundError,
+    ResponseCode.CONSUMER_NOT_ONLINE: NotFoundError,
+}
+
+
+def refusal(code: int, remark: str | None, address: object) -> RefusedError:
+    """Make the error for an answer's code."""
+    return _KINDS.get(code, RefusedError)(code, remark, str(address))

@@ -1,0 +1,242 @@
+"""What a client hands to its caller: receipts of sends, messages that came, results of pulls."""
+
+from __future__ import annotations
+
+from copy import copy
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar
+
+from cometmq.client._core.queues import Queue
+from cometmq.proto import property_names as names
+from cometmq.proto.batch import unwrap_batch
+from cometmq.proto.codes import ResponseCode
+from cometmq.proto.properties import decode_properties, find_property
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cometmq.proto.message import StoredMessage
+
+__all__ = ["Pulled", "Queue", "Receipt", "ReceivedMessage"]
+
+_STATUS = {
+    int(ResponseCode.SUCCESS): "ok",
+    int(ResponseCode.FLUSH_DISK_TIMEOUT): "flush-timeout",
+    int(ResponseCode.SLAVE_NOT_AVAILABLE): "no-replica",
+    int(ResponseCode.FLUSH_SLAVE_TIMEOUT): "replica-timeout",
+}
+
+
+class Receipt(NamedTuple):
+    """Where a message went. It is stored, or `send` would have raised.
+
+    ::
+
+        receipt = await mq.send("orders", b"...")
+        assert receipt.is_durable
+        print(receipt.id, receipt.queue, receipt.offset)
+
+    `id` is the message's own, made by this client; `offset_id` says where a broker has it.
+    `is_durable` is false when the broker stored it but could not confirm in time what its settings
+    promise: `status` says what ("flush-timeout", "no-replica", "replica-timeout").
+    """
+
+    id: str
+    queue: Queue
+    offset: int
+    offset_id: str
+    code: int = 0
+    recall_handle: str | None = None
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether the broker kept all that its settings promise."""
+        return self.code == 0
+
+    @property
+    def status(self) -> str:
+        """What the broker said about it, in a word."""
+        return _STATUS.get(self.code, str(self.code))
+
+
+class ReceivedMessage:
+    """A message that came, read where it lies: a field is decoded when it is asked for.
+
+    ::
+
+        print(message.body, message.tag, message.key, message.properties["customer"])
+
+    `topic` is the one that it was sent to, also when it comes again through a retry topic. `queue`
+    and `offset` say where it lies. It holds the bytes of the whole answer that it came in: keep
+    `message.body`, not the message, if it is to be kept for long.
+    """
+
+    __slots__ = ("_body", "_inflated_size_max", "_raw_properties", "_stored", "offset", "queue")
+
+    def __init__(self, stored: StoredMessage, queue: Queue, inflated_size_max: int) -> None:
+        self._stored = stored
+        self._inflated_size_max = inflated_size_max
+        self._body: bytes | None = None
+        self._raw_properties: bytes | None = None
+        self.queue = queue
+        self.offset = stored.queue_offset
+
+    @property
+    def body(self) -> bytes:
+        """What was sent; decompressed, if it was compressed."""
+        if self._body is None:
+            stored = self._stored
+            self._body = (
+                stored.plain_body(size_max=self._inflated_size_max)
+                if stored.sys_flag & 1
+                else stored.body
+            )
+        return self._body
+
+    @property
+    def topic(self) -> str:
+        """The topic that it was sent to."""
+        return self._find(names.RETRY_TOPIC) or self._stored.topic
+
+    @property
+    def id(self) -> str:
+        """The id that its producer gave it; the same as `Receipt.id`."""
+        return self._find(names.UNIQ_KEY) or self._stored.offset_id
+
+    @property
+    def offset_id(self) -> str:
+        """The id by which a broker finds it: see `Client.find`."""
+        return self._stored.offset_id
+
+    @property
+    def tag(self) -> str | None:
+        """What consumers filter by."""
+        return self._find(names.TAGS)
+
+    @property
+    def keys(self) -> list[str]:
+        """What it can be found by."""
+        return [key for key in (self._find(names.KEYS) or "").split(" ") if key]
+
+    @property
+    def key(self) -> str | None:
+        """The first of its keys."""
+        return next(iter(self.keys), None)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """All properties: the user's, and those that clients and brokers added."""
+        return decode_properties(self._properties)
+
+    @property
+    def user_properties(self) -> dict[str, str]:
+        """The properties that its producer passed to `send`."""
+        return {
+            name: value for name, value in self.properties.items() if name not in names.RESERVED
+        }
+
+    @property
+    def flag(self) -> int:
+        """The user's number; it means nothing to a broker."""
+        return self._stored.flag
+
+    @property
+    def attempt(self) -> int:
+        """Which delivery to this group it is: 1, or more when it comes again."""
+        return self._stored.reconsume_times + 1
+
+    @property
+    def physical_offset(self) -> int:
+        """Where in the broker's log it lies."""
+        return self._stored.physical_offset
+
+    @property
+    def sent_at(self) -> datetime:
+        """When its producer sent it, by that machine's clock."""
+        return _time(self._stored.born_timestamp)
+
+    @property
+    def stored_at(self) -> datetime:
+        """When the broker stored it."""
+        return _time(self._stored.store_timestamp)
+
+    @property
+    def sent_from(self) -> str:
+        """The address that it was sent from."""
+        return str(self._stored.born_address)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole record."""
+        return self._stored.size
+
+    def unwrapped(self) -> Iterator[Self]:
+        """Give the messages of a batch that is stored as one record; of any other, itself.
+
+        Pulls and consumers do it: it is for who reads records in another way.
+        """
+        if not self._stored.is_inner_batch:
+            yield self
+            return
+        for inner in unwrap_batch(self._stored, self.body):
+            one = copy(self)
+            one._body = inner.item.body
+            one._raw_properties = inner.item.properties
+            one.offset = inner.queue_offset
+            yield one
+
+    def copy_from(self, other: ReceivedMessage) -> None:
+        """Be the same message as another, in another class."""
+        self._stored = other._stored
+        self._inflated_size_max = other._inflated_size_max
+        self._body = other._body
+        self._raw_properties = other._raw_properties
+        self.queue = other.queue
+        self.offset = other.offset
+
+    @property
+    def _properties(self) -> bytes:
+        raw = self._raw_properties
+        return self._stored.properties_raw if raw is None else raw
+
+    def _find(self, name: str) -> str | None:
+        raw = find_property(self._properties, name.encode())
+        return None if raw is None else raw.decode("utf-8", "replace")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} of {self.topic!r}, {self.queue}, {self.offset}>"
+
+
+M = TypeVar("M", bound=ReceivedMessage)
+
+
+def _time(milliseconds: int) -> datetime:
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return datetime.fromtimestamp(0, UTC)
+
+
+class Pulled(NamedTuple, Generic[M]):
+    """What one pull found in a queue.
+
+    ::
+
+        found = await mq.pull(queue, offset)
+        for message in found.messages: ...
+        offset = found.next_offset
+
+    `moved` tells that the offset asked for is not in the queue any more, or not yet:
+    `next_offset` is then the nearest one that is.
+    """
+
+    messages: list[M]
+    next_offset: int
+    first_offset: int
+    end_offset: int
+    moved: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there was nothing."""
+        return not self.messages

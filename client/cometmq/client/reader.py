@@ -1,0 +1,228 @@
+"""Reading queues by hand: which ones, from where, how far, and when that is committed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, Literal
+
+import anyio
+
+from cometmq.client._reading import PULL_COUNT, WAIT_SECONDS_MAX
+from cometmq.client.errors import ClientError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from cometmq.client._core.filters import Filter
+    from cometmq.client._core.queues import Queue
+    from cometmq.client._parts import Parts
+    from cometmq.client.messages import Pulled, ReceivedMessage
+    from cometmq.proto.message import StoredMessage
+
+Place = int | Literal["first", "last", "committed"] | datetime
+
+COUNT_MAX: Final = 10_000
+
+
+class Reader:
+    """Reads the queues that it is told to; made by `Client.reader`.
+
+    ::
+
+        reader = mq.reader("orders", group="reports")
+        await reader.assign()                      # all queues, each where the group is
+        while messages := await reader.pull(count=100, wait=5):
+            ...
+            await reader.commit()
+
+    No other member is looked at and no queue is taken away: programs that share a topic by
+    themselves, each with its queues, read like this. One task at a time may use it.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        group: str,
+        wanted: Filter,
+        parts: Callable[[], Parts],
+        make: Callable[[StoredMessage, Queue], ReceivedMessage],
+    ) -> None:
+        self._topic = topic
+        self._group = group
+        self._filter = wanted
+        self._parts = parts
+        self._make = make
+        self._positions: dict[Queue, int] = {}
+        self._committed: dict[Queue, int] = {}
+        self._turn = 0
+
+    def __repr__(self) -> str:
+        return f"<Reader of {self._topic} as {self._group!r}, {len(self._positions)} queues>"
+
+    @property
+    def queues(self) -> list[Queue]:
+        """The queues that are read from.
+
+        ::
+
+            assert reader.queues == await mq.queues("orders")
+        """
+        return list(self._positions)
+
+    async def assign(
+        self, queues: Iterable[Queue] | None = None, *, start: Place = "committed"
+    ) -> None:
+        """Read from these queues, and no others; from all of the topic when none are named.
+
+        ::
+
+            await reader.assign([queue], start="first")
+
+        `start` is as of `seek`. A group that has committed nothing begins with the first message.
+        """
+        parts = self._parts()
+        if queues is None:
+            queues = await parts.reading.queues(self._topic, parts.config.timeout)
+        chosen = list(queues)
+        if wrong := [queue for queue in chosen if queue.topic != self._topic]:
+            raise UsageError(f"queue {wrong[0]}: of another topic than {self._topic!r}")
+        if not chosen:
+            raise UsageError("queues: there are none")
+        self._positions = {queue: await self._find(queue, start) for queue in chosen}
+        self._committed = dict(self._positions)
+
+    async def seek(self, queue: Queue, place: Place) -> int:
+        """Go on in a queue at an offset, its "first" or "last" message, a time, or as committed.
+
+        ::
+
+            await reader.seek(queue, datetime.now(UTC) - timedelta(hours=1))
+
+        "last" is behind the last one there is. Returns the offset.
+        """
+        self._check(queue)
+        self._positions[queue] = await self._find(queue, place)
+        return self._positions[queue]
+
+    def position(self, queue: Queue) -> int:
+        """Return the offset that is read next.
+
+        ::
+
+            lag = await mq.end_offset(queue) - reader.position(queue)
+        """
+        self._check(queue)
+        return self._positions[queue]
+
+    async def pull(self, *, count: int = PULL_COUNT, wait: float = 0.0) -> list[ReceivedMessage]:
+        """Return up to `count` messages of the queues, and move behind them.
+
+        ::
+
+            messages = await reader.pull(count=500, wait=5)
+
+        As many as there are; when there are none it waits up to `wait` seconds for some. A queue
+        whose messages have expired goes on at the first that is left.
+        """
+        if not 1 <= count <= COUNT_MAX:
+            raise UsageError(f"count={count}: from 1 to {COUNT_MAX}")
+        if not 0 <= wait <= WAIT_SECONDS_MAX:
+            raise UsageError(f"wait={wait}: seconds, from 0 to {WAIT_SECONDS_MAX:.0f}")
+        if not self._positions:
+            raise UsageError("no queue is assigned: await reader.assign()")
+        messages = await self._what_there_is(count)
+        if not messages and wait > 0:
+            messages = await self._what_comes(count, wait)
+        return messages
+
+    async def commit(self) -> None:
+        """Note with the brokers how far the group is: behind all that `pull` has returned.
+
+        ::
+
+            await reader.commit()
+        """
+        parts = self._parts()
+        for queue, offset in self._positions.items():
+            if self._committed.get(queue) != offset:
+                await parts.reading.commit(queue, self._group, offset, parts.config.timeout)
+                self._committed[queue] = offset
+
+    async def _what_there_is(self, count: int) -> list[ReceivedMessage]:
+        """Go round the queues, from another one each time, until all are empty or it is enough."""
+        queues = list(self._positions)
+        self._turn = (self._turn + 1) % len(queues)
+        left = queues[self._turn :] + queues[: self._turn]
+        messages: list[ReceivedMessage] = []
+        while left and len(messages) < count:
+            for queue in tuple(left):
+                if len(messages) >= count:
+                    break
+                before = self._positions[queue]
+                found = await self._pull(queue, count - len(messages), 0)
+                messages += self._moved(queue, found)
+                if self._positions[queue] == before:
+                    left.remove(queue)
+        return messages
+
+    async def _what_comes(self, count: int, wait: float) -> list[ReceivedMessage]:
+        """Wait at all queues for the first that has something."""
+        messages: list[ReceivedMessage] = []
+        failed: list[ClientError] = []
+
+        async def wait_at(queue: Queue) -> None:
+            try:
+                found = await self._pull(queue, count, wait)
+            except ClientError as error:
+                failed.append(error)
+                tasks.cancel_scope.cancel()
+                return
+            if not messages:
+                messages.extend(self._moved(queue, found))
+            if messages:
+                tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            for queue in self._positions:
+                tasks.start_soon(wait_at, queue)
+        if failed and not messages:
+            raise failed[0]
+        return messages
+
+    async def _pull(self, queue: Queue, count: int, wait: float) -> Pulled[ReceivedMessage]:
+        return await self._parts().reading.pull(
+            queue,
+            self._positions[queue],
+            group=self._group,
+            count=count,
+            filter=self._filter,
+            wait=wait,
+            make=self._make,
+        )
+
+    def _moved(self, queue: Queue, found: Pulled[ReceivedMessage]) -> list[ReceivedMessage]:
+        self._positions[queue] = found.next_offset
+        return found.messages
+
+    async def _find(self, queue: Queue, place: Place) -> int:
+        parts = self._parts()
+        timeout = parts.config.timeout
+        if isinstance(place, datetime):
+            return await parts.reading.offset_at(queue, int(place.timestamp() * 1000), timeout)
+        if isinstance(place, int):
+            if place < 0:
+                raise UsageError(f"offset {place}: 0 or more")
+            return place
+        if place == "committed":
+            offset = await parts.reading.committed(queue, self._group, timeout)
+            if offset is not None:
+                return offset
+        elif place == "last":
+            return await parts.reading.end_offset(queue, timeout)
+        elif place != "first":
+            raise UsageError(f"{place!r}: an offset, 'first', 'last', 'committed' or a datetime")
+        return await parts.reading.first_offset(queue, timeout)
+
+    def _check(self, queue: Queue) -> None:
+        if queue not in self._positions:
+            raise UsageError(f"queue {queue}: it is not assigned to this reader")

@@ -1,0 +1,263 @@
+"""Messages in a transaction: sent at once, delivered only when what they belong to is done.
+
+How it works. The broker keeps the message aside until the client says commit or rollback. When it
+hears neither, because the client ended or the network did, it asks any client of the same
+`producer_group`, some seconds later and again and again; `Client.on_transaction_check` answers.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, Literal, Self
+
+import anyio
+
+from cometmq.client._connections import elapsed_ms
+from cometmq.client._core.names import check_topic_to_send
+from cometmq.client._core.outgoing import AT_ONCE, NewMessage, check_body
+from cometmq.client._core.queues import Queue
+from cometmq.client._life import Life
+from cometmq.client._producer import receipt_of
+from cometmq.client.errors import ClosedError, UnreachableError, UsageError, refusal
+from cometmq.client.messages import ReceivedMessage
+from cometmq.proto import property_names as names
+from cometmq.proto.codes import RequestCode, ResponseCode
+from cometmq.proto.command import Command
+from cometmq.proto.commands import CheckTransactionState, EndTransaction
+from cometmq.proto.commands.transaction import TransactionEnd
+from cometmq.proto.message import read_message
+from cometmq.proto.message_id import decode_offset_id
+from cometmq.proto.sysflag import SysFlag
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from types import TracebackType
+
+    from cometmq.client._parts import Parts
+    from cometmq.client.messages import Receipt
+    from cometmq.net import Peer
+    from cometmq.proto.buffer import Buffer
+
+_log = logging.getLogger("cometmq.client")
+
+Decision = Literal["commit", "rollback", "unknown"]
+
+_PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
+_ENDS: Final = {"commit": TransactionEnd.COMMIT, "rollback": TransactionEnd.ROLLBACK}
+_RETRY_SECONDS: Final = 0.1
+
+
+class Transaction:
+    """One message whose delivery is decided by what happens in a block.
+
+    ::
+
+        async with mq.transaction("orders", b"o-17 paid", key="o-17") as transaction:
+            await database.execute("update orders ...")
+
+    Left well, the message is delivered; left by an exception, it never is. `commit` and `rollback`
+    decide earlier. If the decision does not reach the broker, it asks: see
+    `Client.on_transaction_check`.
+    """
+
+    def __init__(
+        self,
+        parts: Callable[[], Parts],
+        topic: str,
+        message: NewMessage,
+        timeout: float,
+    ) -> None:
+        self._parts = parts
+        self._topic = topic
+        self._message = message
+        self._timeout = timeout
+        self._receipt: Receipt | None = None
+        self._is_decided = False
+
+    @property
+    def id(self) -> str:
+        """The message's id, from the beginning of the block on.
+
+        ::
+
+            await database.execute("insert into sent values (?)", transaction.id)
+        """
+        return self._sent().id
+
+    async def __aenter__(self) -> Self:
+        if self._receipt is not None:
+            raise UsageError("a transaction is begun once: make another one")
+        parts = self._parts()
+        body = check_body(self._message.body, parts.config.body_size_max)
+        more = {names.TRAN_MSG: "true", names.PGROUP: parts.identity.producer_group}
+        parcel = parts.producer.pack(self._message, body, AT_ONCE, None, more)
+        parcel.sys_flag |= _PREPARED
+        self._receipt = receipt_of(
+            parcel.id,
+            *await parts.producer.send(
+                self._topic, parcel, queue=None, sharding_key=None, timeout=self._timeout
+            ),
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._is_decided:
+            return
+        if error is None:
+            await self.commit()
+            return
+        with anyio.move_on_after(self._timeout, shield=True):
+            try:
+                await self.rollback()
+            except Exception as failure:  # The block's own error is what the caller must see.
+                _log.warning("rollback of %s: %s; the broker is going to ask", self.id, failure)
+
+    async def commit(self) -> None:
+        """Have the message delivered.
+
+        ::
+
+            await transaction.commit()
+        """
+        await self._decide("commit")
+
+    async def rollback(self) -> None:
+        """Have the message never delivered.
+
+        ::
+
+            await transaction.rollback()
+        """
+        await self._decide("rollback")
+
+    async def _decide(self, decision: Decision) -> None:
+        receipt = self._sent()
+        if self._is_decided:
+            raise UsageError("the transaction is committed or rolled back already")
+        header = EndTransaction(
+            self._parts().identity.producer_group,
+            receipt.offset,
+            decode_offset_id(receipt.offset_id).physical_offset,
+            int(_ENDS[decision]),
+            receipt.id,
+            transaction_id=receipt.id,
+            topic=self._topic,
+        )
+        await _end(self._parts(), receipt.queue, header, self._timeout)
+        self._is_decided = True
+
+    def _sent(self) -> Receipt:
+        if self._receipt is None:
+            raise ClosedError("the transaction is not begun: use `async with`")
+        return self._receipt
+
+
+async def _end(parts: Parts, queue: Queue, header: EndTransaction, timeout: float) -> None:
+    """Tell the broker that has the message; again while no connection comes about."""
+    deadline_ms = elapsed_ms() + timeout * 1000
+    extras = {"bname": queue.broker}
+    request = Command.request(RequestCode.END_TRANSACTION, header, extras=extras)
+    while True:
+        remaining = (deadline_ms - elapsed_ms()) / 1000
+        try:
+            route = await parts.routes.get_to_send(queue.topic, timeout=max(remaining, 0.001))
+            address = route.master_of(queue.broker)
+            if address is None:
+                raise UnreachableError(f"broker {queue.broker!r} has no master at the moment")
+            response = await parts.connections.call(address, request, timeout=max(remaining, 0.001))
+        except UnreachableError:
+            if remaining <= _RETRY_SECONDS:
+                raise
+            await anyio.sleep(_RETRY_SECONDS)
+            continue
+        if response.code != ResponseCode.SUCCESS:
+            raise refusal(response.code, response.remark, address)
+        return
+
+
+class TransactionVerbs(Life):
+    """`transaction` and `on_transaction_check` of a `Client`."""
+
+    def transaction(
+        self,
+        topic: str,
+        body: Buffer,
+        *,
+        key: str | None = None,
+        keys: Sequence[str] = (),
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> Transaction:
+        """Send a message that is delivered only if a block is left well.
+
+        ::
+
+            async with mq.transaction("orders", b"o-17 paid", key="o-17"):
+                await database.execute("update orders ...")
+
+        There are no delays, batches or chosen queues in transactions.
+        """
+        self._check_here()
+        check_topic_to_send(topic)
+        message = NewMessage(body=body, key=key, keys=keys, tag=tag, properties=properties)
+        check_body(body, self.config.body_size_max)
+        return Transaction(self._open_parts, topic, message, self._seconds(timeout))
+
+    def on_transaction_check(self, check: Callable[[ReceivedMessage], Awaitable[Decision]]) -> None:
+        """Say what became of transactions whose decision did not reach the broker.
+
+        ::
+
+            async def check(message: ReceivedMessage) -> Literal["commit", "rollback", "unknown"]:
+                return "commit" if await is_paid(message.key) else "rollback"
+
+            mq.on_transaction_check(check)
+
+        It is asked about messages of all clients of the same `producer_group`, this one's own that
+        are still undecided among them: "unknown" has the broker ask again later.
+        """
+        self._check_here()
+        self._transaction_check = check
+
+    def _asked_about_transaction(self, request: Command, peer: Peer) -> None:
+        """Find the answer to the broker's question, in the background."""
+        header = request.read(CheckTransactionState)
+        check = self._transaction_check
+        if check is None:
+            _log.warning("a transaction is undecided, and there is no on_transaction_check")
+            return
+        stored = read_message(bytes(request.body or b""))
+        queue = Queue(stored.topic, "", stored.queue_id)
+        message = ReceivedMessage(stored, queue, self.config.inflated_size_max)
+
+        async def answer() -> None:
+            try:
+                decision = await check(message)
+            except Exception:
+                _log.exception("on_transaction_check failed on %r; it is asked again", message)
+                return
+            if decision == "unknown":
+                return
+            peer.tell(
+                Command.request(
+                    RequestCode.END_TRANSACTION,
+                    EndTransaction(
+                        self.config.producer_group,
+                        header.tran_state_table_offset,
+                        header.commit_log_offset,
+                        int(_ENDS[decision]),
+                        header.msg_id or message.id,
+                        from_transaction_check=True,
+                        transaction_id=header.transaction_id,
+                        topic=message.topic,
+                    ),
+                )
+            )
+
+        self._parts.runtime.spawn(answer, "transaction check")

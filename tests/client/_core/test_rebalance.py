@@ -1,0 +1,62 @@
+"""How members share queues: as Apache's members do, to the letter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, strategies as some
+
+from cometmq.client._core.queues import Queue
+from cometmq.client._core.rebalance import share
+
+if TYPE_CHECKING:
+    from cometmq.client._core.rebalance import Strategy
+
+STRATEGIES: list[Strategy] = ["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"]
+
+
+def queues_of(count: int) -> list[Queue]:
+    return [Queue("T", "b", number) for number in range(count)]
+
+
+def shares(members: int, queues: int, strategy: Strategy = "AVG") -> list[list[int]]:
+    ids = [f"c{number:02}" for number in range(members)]
+    return [[q.id for q in share(each, ids, queues_of(queues), strategy)] for each in ids]
+
+
+def test_averages_are_those_that_the_protocol_names() -> None:
+    assert shares(3, 8) == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    assert shares(4, 2) == [[0], [1], [], []]
+    assert shares(2, 7) == [[0, 1, 2, 3], [4, 5, 6]]
+    assert shares(2, 5, "AVG_BY_CIRCLE") == [[0, 2, 4], [1, 3]]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@given(members=some.integers(1, 12), queues=some.integers(0, 40))
+def test_each_queue_has_one_owner(strategy: Strategy, members: int, queues: int) -> None:
+    owned = [queue for each in shares(members, queues, strategy) for queue in each]
+    assert sorted(owned) == list(range(queues))
+
+
+@given(members=some.integers(1, 12), queues=some.integers(0, 40))
+def test_averages_differ_by_one_at_most(members: int, queues: int) -> None:
+    for strategy in ("AVG", "AVG_BY_CIRCLE"):
+        sizes = [len(each) for each in shares(members, queues, strategy)]
+        assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_who_is_not_on_the_list_has_nothing(strategy: Strategy) -> None:
+    assert share("me", ["a", "b"], queues_of(4), strategy) == []
+    assert share("me", [], queues_of(4), strategy) == []
+
+
+def test_the_order_of_what_is_given_does_not_matter() -> None:
+    queues = [Queue("T", broker, number) for broker in ("b", "a") for number in (1, 0)]
+    assert share("x", ["y", "x"], queues) == [Queue("T", "a", 0), Queue("T", "a", 1)]
+
+
+def test_ids_are_in_the_order_of_their_utf_16_units() -> None:
+    # U+10000 is written D800 DC00, which comes before U+FF5E.
+    assert share("\U00010000", ["\uff5e", "\U00010000"], queues_of(2)) == [Queue("T", "b", 0)]

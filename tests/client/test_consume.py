@@ -1,0 +1,482 @@
+"""Consuming as a member of a group."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING, Any, cast
+
+import anyio
+import anyio.lowlevel
+import pytest
+from tests.client.running import Servers, on_every_loop, play_on
+
+from cometmq.client import (
+    Client,
+    ClientConfig,
+    Message,
+    NotFoundError,
+    Queue,
+    SettledError,
+    Sql,
+    UsageError,
+)
+from cometmq.client.errors import RefusedError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cometmq.client import Consumer
+
+QUICK = ClientConfig(redelivery_delay=0.05)
+
+
+async def take(consumer: Consumer, count: int) -> list[bytes]:
+    """Consume so many messages, and give their bodies."""
+    bodies: list[bytes] = []
+    async for message in consumer:
+        async with message:
+            bodies.append(message.body)
+        if len(bodies) == count:
+            break
+    return bodies
+
+
+async def send_numbers(mq: Client, first: int, end: int, topic: str = "orders") -> list[bytes]:
+    bodies = [b"%d" % number for number in range(first, end)]
+    for body in bodies:
+        await mq.send(topic, body)
+    return bodies
+
+
+@on_every_loop
+def test_what_was_sent_is_consumed_once_in_each_group(loop: str, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            bodies = await send_numbers(mq, 0, 40)
+            for group in ("billing", "shipping"):
+                async with mq.consume("orders", group=group) as consumer:
+                    assert sorted(await take(consumer, 40)) == sorted(bodies)
+
+    play_on(loop, tmp_path, scenario)
+
+
+@on_every_loop
+def test_a_group_goes_on_where_it_was(loop: str, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            bodies = await send_numbers(mq, 0, 10)
+            async with mq.consume("orders", group="billing") as consumer:
+                assert sorted(await take(consumer, 10)) == sorted(bodies)
+            more = await send_numbers(mq, 10, 20)
+        async with (
+            Client(servers.nameserver) as other,
+            other.consume("orders", group="billing") as consumer,
+        ):
+            assert sorted(await take(consumer, 10)) == sorted(more)
+
+    play_on(loop, tmp_path, scenario)
+
+
+@on_every_loop
+def test_a_message_that_comes_later_is_delivered_at_once(loop: str, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            await mq.send("orders", b"first")
+            async with mq.consume("orders", group="billing") as consumer:
+                assert await take(consumer, 1) == [b"first"]
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(send_numbers, mq, 0, 1)
+                    assert await take(consumer, 1) == [b"0"]
+
+    play_on(loop, tmp_path, scenario)
+
+
+@on_every_loop
+def test_a_topic_may_be_consumed_before_it_exists(loop: str, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with (
+            Client(servers.nameserver) as mq,
+            mq.consume("orders", group="billing") as consumer,
+        ):
+            await mq.send("orders", b"first")
+            assert await take(consumer, 1) == [b"first"]
+
+    play_on(loop, tmp_path, scenario)
+
+
+@on_every_loop
+def test_what_is_not_acknowledged_comes_again_to_the_next(loop: str, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            await send_numbers(mq, 0, 8)
+            async with mq.consume("orders", group="billing") as consumer:
+                taken = [await anext(consumer) for _ in range(8)]
+                for message in taken[1:]:
+                    message.ack()
+                assert consumer.in_hand == 1
+                await consumer.drain(timeout=0.01)
+            async with mq.consume("orders", group="billing") as consumer:
+                # What is behind it in its queue was acknowledged, and comes again nevertheless.
+                assert taken[0].body in await take(consumer, 1)
+
+    play_on(loop, tmp_path, scenario)
+
+
+@on_every_loop
+def test_a_message_that_fails_comes_again(loop: str, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver, QUICK) as mq:
+            await mq.send("orders", b"x")
+            attempts: list[int] = []
+            async with mq.consume("orders", group="billing") as consumer:
+                async for message in consumer:
+                    async with message:
+                        attempts.append(message.attempt)
+                        if len(attempts) < 3:
+                            raise KeyError
+                    if len(attempts) == 3:
+                        break
+            assert attempts == [1, 2, 3]
+
+    play_on(loop, tmp_path, scenario)
+
+
+def test_an_exception_goes_on_if_that_is_wanted(tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver, QUICK) as mq:
+            await mq.send("orders", b"x")
+            async with mq.consume("orders", group="billing", on_error="raise") as consumer:
+                with pytest.raises(KeyError):
+                    await fail(await anext(consumer))
+                async with await anext(consumer) as message:
+                    assert message.attempt == 2
+
+    play_on("asyncio", tmp_path, scenario)
+
+
+async def fail(message: Message) -> None:
+    async with message:
+        raise KeyError
+
+
+@on_every_loop
+def test_a_message_whose_task_is_cancelled_comes_again_at_once(loop: str, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            await mq.send("orders", b"x")
+            async with mq.consume("orders", group="billing") as consumer:
+                message = await anext(consumer)
+                with anyio.CancelScope() as scope:
+                    async with message:
+                        scope.cancel()
+                        await anyio.sleep_forever()
+                async with await anext(consumer) as again:
+                    assert again is message
+
+    play_on(loop, tmp_path, scenario)
+
+
+@on_every_loop
+def test_members_share_the_queues_and_take_over_from_one_who_leaves(
+    loop: str, tmp_path: Path
+) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            queues = {(await mq.send("orders", b"x")).queue for _ in range(8)}
+            assert len(queues) == 4
+            first = mq.consume("orders", group="billing")
+            await take(first, 8)
+            assert set(orders_of(first)) == queues
+            async with Client(servers.nameserver) as other:
+                second = other.consume("orders", group="billing")
+                async with second:
+                    await until(lambda: len(orders_of(second)) == len(orders_of(first)) == 2)
+                    assert set(orders_of(first)) | set(orders_of(second)) == queues
+                await until(lambda: len(orders_of(first)) == 4)
+
+    play_on(loop, tmp_path, scenario)
+
+
+def orders_of(consumer: Consumer) -> list[Any]:
+    return [queue for queue in consumer.queues if queue.topic == "orders"]
+
+
+async def until(condition: Any) -> None:
+    """Wait for what happens beside the test; the scenario's own deadline ends it."""
+    while not condition():  # noqa: ASYNC110  # Nobody tells of what is waited for.
+        await anyio.sleep(0.005)
+
+
+@on_every_loop
+def test_messages_in_hand_are_as_many_as_concurrency_says(loop: str, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            await send_numbers(mq, 0, 10)
+            async with mq.consume("orders", group="billing", concurrency=3) as consumer:
+                taken = [await anext(consumer) for _ in range(3)]
+                with anyio.move_on_after(0.05) as scope:
+                    await anext(consumer)
+                assert scope.cancelled_caught
+                taken[0].ack()
+                taken.append(await anext(consumer))
+                for message in taken[1:]:
+                    message.ack()
+
+    play_on(loop, tmp_path, scenario)
+
+
+@on_every_loop
+def test_a_handler_is_run_for_many_messages_at_a_time(loop: str, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            bodies = await send_numbers(mq, 0, 100)
+            consumer = mq.consume("orders", group="billing")
+            seen: list[bytes] = []
+            at_once: list[int] = []
+
+            async def handle(message: Message) -> None:
+                at_once.append(consumer.in_hand)
+                await anyio.lowlevel.checkpoint()
+                seen.append(message.body)
+                if len(seen) == 100:
+                    draining.start_soon(consumer.drain)
+
+            async with anyio.create_task_group() as draining:
+                await consumer.run(handle, concurrency=8)
+            assert sorted(seen) == sorted(bodies)
+            assert 1 < max(at_once) <= 64
+
+    play_on(loop, tmp_path, scenario)
+
+
+def test_little_is_fetched_ahead_if_that_is_wanted(tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            queue = (await mq.send("orders", b"first")).queue
+            await mq.send_batch("orders", [b"%d" % n for n in range(200)], queue=queue)
+            consumer = mq.consume("orders", group="billing", prefetch=10)
+            async with consumer:
+                assert len(await take(consumer, 201)) == 201
+
+    play_on("asyncio", tmp_path, scenario)
+
+
+@on_every_loop
+def test_a_consumer_that_is_paused_fetches_nothing(loop: str, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            queue = (await mq.send("orders", b"first")).queue
+            consumer = mq.consume("orders", group="billing")
+            async with consumer:
+                await take(consumer, 1)
+                consumer.pause()
+                # The fetch that is held at the broker still brings one.
+                await mq.send("orders", b"second", queue=queue)
+                await take(consumer, 1)
+                await mq.send("orders", b"third", queue=queue)
+                with anyio.move_on_after(0.1) as scope:
+                    await anext(consumer)
+                assert scope.cancelled_caught
+                consumer.resume()
+                assert await take(consumer, 1) == [b"third"]
+
+    play_on(loop, tmp_path, scenario)
+
+
+def test_a_filter_by_tags_and_several_topics(tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            for tag in ("Aa", "BB", "C"):  # The first two have one hash.
+                await mq.send("orders", b"o" + tag.encode(), tag=tag)
+            await mq.send("bills", b"bill")
+            consumer = mq.consume({"orders": "Aa || C", "bills": "*"}, group="billing")
+            async with consumer:
+                assert sorted(await take(consumer, 3)) == [b"bill", b"oAa", b"oC"]
+
+    play_on("asyncio", tmp_path, scenario)
+
+
+def test_a_message_is_settled_once(tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            await mq.send("orders", b"x")
+            async with mq.consume("orders", group="billing") as consumer:
+                async with await anext(consumer) as message:
+                    message.ack()
+                with pytest.raises(SettledError):
+                    message.ack()
+                with pytest.raises(SettledError):
+                    await message.retry()
+                with pytest.raises(UsageError, match="delay_level=19"):
+                    await message.retry(delay_level=19)
+
+    play_on("asyncio", tmp_path, scenario)
+
+
+@on_every_loop
+def test_a_loop_that_is_left_lets_go_of_its_queues(loop: str, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            await send_numbers(mq, 0, 2)
+            async for message in mq.consume("orders", group="billing"):
+                async with message:
+                    break
+            gc.collect()
+            # The group is free again in this client as soon as the first consumer has left it.
+            found: list[Consumer] = []
+
+            def again() -> bool:
+                try:
+                    found.append(mq.consume("orders", group="billing"))
+                except UsageError:
+                    return False
+                return True
+
+            await until(again)
+            async with found[0] as consumer:
+                await take(consumer, 1)
+
+    play_on(loop, tmp_path, scenario)
+
+
+def test_one_client_consumes_once_as_a_group(tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            first = mq.consume("orders", group="billing")
+            with pytest.raises(UsageError, match="consumed by this client already"):
+                mq.consume("bills", group="billing")
+            await first.drain()
+            with pytest.raises(StopAsyncIteration):
+                await anext(first)
+
+    play_on("asyncio", tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"group": "a b"}, "group"),
+        ({"topics": "a b"}, "topic"),
+        ({"topics": {}}, "there are none"),
+        ({"topics": {"a": "*"}, "filter": "x"}, "each has its own"),
+        ({"start": "yesterday"}, "'last', 'first' or a datetime"),
+        ({"concurrency": 0}, "concurrency=0"),
+        ({"prefetch": 0}, "prefetch=0"),
+        ({"on_error": "ignore"}, "'retry' or 'raise'"),
+    ],
+)
+def test_what_cannot_be_consumed_is_refused_at_once(
+    tmp_path: Path, arguments: dict[str, Any], said: str
+) -> None:
+    async def scenario() -> None:
+        async with Client("127.0.0.1:1") as mq:
+            with pytest.raises(UsageError, match=said):
+                mq.consume(**cast("Any", {"topics": "orders", "group": "g", **arguments}))
+
+    anyio.run(scenario)
+
+
+def test_sql_that_the_broker_cannot_filter_by_is_refused_at_the_start(tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            await mq.send("orders", b"x")
+            consumer = mq.consume("orders", group="billing", filter=Sql("a >"))
+            with pytest.raises(RefusedError):
+                await anext(consumer)
+
+    play_on("asyncio", tmp_path, scenario)
+
+
+@on_every_loop
+def test_broadcast_gives_everything_to_each_and_remembers_in_a_file(
+    loop: str, tmp_path: Path
+) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            bodies = await send_numbers(mq, 0, 8)
+            for name in ("one", "two", "one"):
+                config = ClientConfig(broadcast_folder=str(tmp_path / "offsets"), instance=name)
+                async with Client(servers.nameserver, config) as member:
+                    consumer = member.consume(
+                        "orders", group="prices", broadcast=True, start="first"
+                    )
+                    async with consumer:
+                        assert sorted(await take(consumer, 8)) == sorted(bodies)
+                if name == "two":
+                    bodies = await send_numbers(mq, 8, 16)
+
+    play_on(loop, tmp_path, scenario)
+
+
+async def new_queue(mq: Client, topic: str) -> Queue:
+    """Wait until name servers know a topic that the broker has just made; give its queue."""
+    while True:
+        try:
+            return (await mq.queues(topic))[0]
+        except NotFoundError:
+            await anyio.lowlevel.checkpoint()
+
+
+@on_every_loop
+def test_what_fails_too_often_goes_to_the_dead_letters(loop: str, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            await mq.send("orders", b"x", key="o-17")
+            attempts: list[int] = []
+            async with mq.consume("orders", group="unlucky", max_attempts=1) as consumer:
+                for _ in range(2):
+                    message = await anext(consumer)
+                    attempts.append(message.attempt)
+                    assert (message.topic, message.key) == ("orders", "o-17")
+                    await message.retry()
+            assert attempts == [1, 2]
+            queue = await new_queue(mq, "%DLQ%unlucky")
+            (letter,) = (await mq.pull(queue, 0, wait=10)).messages
+            assert (letter.body, letter.key) == (b"x", "o-17")
+
+    play_on(loop, tmp_path, scenario)
+
+
+@on_every_loop
+def test_a_message_that_is_rejected_is_a_dead_letter_at_once(loop: str, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            await mq.send("orders", b"x")
+            async with mq.consume("orders", group="picky") as consumer:
+                await (await anext(consumer)).reject()
+            queue = await new_queue(mq, "%DLQ%picky")
+            assert (await mq.pull(queue, 0, wait=10)).messages[0].body == b"x"
+
+    play_on(loop, tmp_path, scenario)
+
+
+@on_every_loop
+def test_an_ordered_consumer_keeps_the_order_also_of_what_fails(loop: str, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            for number in range(20):
+                await mq.send("orders", b"%d" % number, sharding_key=str(number % 2))
+            seen: dict[int, list[int]] = {0: [], 1: []}
+            consumer = mq.consume("orders", group="in-order", ordered=True)
+            has_failed: list[bool] = []
+
+            async def handle(message: Message) -> None:
+                number = int(message.body)
+                await anyio.lowlevel.checkpoint()
+                if number == 7 and not has_failed:
+                    has_failed.append(True)
+                    raise KeyError
+                seen[number % 2].append(number)
+                if sum(map(len, seen.values())) == 20:
+                    draining.start_soon(consumer.drain)
+
+            async with anyio.create_task_group() as draining:
+                await consumer.run(handle, concurrency=4)
+            assert seen == {0: list(range(0, 20, 2)), 1: list(range(1, 20, 2))}
+            # The locks are given back: another member has the queues at once.
+            async with Client(servers.nameserver) as other:
+                await mq.send("orders", b"after", sharding_key="0")
+                async with other.consume("orders", group="in-order", ordered=True) as following:
+                    assert await take(following, 1) == [b"after"]
+
+    play_on(loop, tmp_path, scenario)

@@ -1,0 +1,260 @@
+"""What goes wrong on the way, and that a client survives it and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+from hypothesis import given, settings, strategies as some
+from tests.client.running import Servers, on_every_loop, on_loop, play_on
+
+from cometmq.client import (
+    BusyError,
+    Client,
+    ClientConfig,
+    ConnectionEndedError,
+    DeadlineError,
+    NetworkError,
+    ProtocolViolationError,
+)
+from cometmq.proto import Connection
+from cometmq.proto.bodies import BrokerData, QueueData, TopicRouteData
+from cometmq.proto.codes import RequestCode, ResponseCode
+from cometmq.proto.command import Command
+from cometmq.proto.connection import NEED_DATA
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from pathlib import Path
+
+EAGER = ClientConfig(reconnect_delay=0.01, reconnect_delay_max=0.05, redelivery_delay=0.05)
+
+
+@on_every_loop
+def test_sends_go_on_when_the_broker_is_started_again(loop: str, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver, EAGER) as mq:
+            first = await mq.send("orders", b"before")
+            await anyio.to_thread.run_sync(servers.stop, "broker")
+            with pytest.raises(NetworkError):
+                await mq.send("orders", b"x", timeout=0.2)
+            async with anyio.create_task_group() as tasks:
+                for number in range(20):
+                    tasks.start_soon(send_with_patience, mq, b"%d" % number)
+                await anyio.to_thread.run_sync(servers.start, "broker")
+            found = await mq.pull(first.queue, 0)
+            assert found.messages[0].body == b"before"
+            ends = [await mq.end_offset(queue) for queue in await mq.queues("orders")]
+            assert sum(ends) == 21
+
+    play_on(loop, tmp_path, scenario)
+
+
+async def send_with_patience(mq: Client, body: bytes) -> None:
+    await mq.send("orders", body, timeout=30)
+
+
+@on_every_loop
+def test_a_consumer_goes_on_when_the_broker_is_started_again(loop: str, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver, EAGER) as mq:
+            await mq.send("orders", b"before")
+            async with mq.consume("orders", group="billing") as consumer:
+                async with await anext(consumer) as message:
+                    assert message.body == b"before"
+                await anyio.to_thread.run_sync(servers.stop, "broker")
+                await anyio.to_thread.run_sync(servers.start, "broker")
+                await mq.send("orders", b"after", timeout=30)
+                bodies: set[bytes] = set()
+                while b"after" not in bodies:
+                    async with await anext(consumer) as message:
+                        bodies.add(message.body)
+
+    play_on(loop, tmp_path, scenario)
+
+
+@on_every_loop
+def test_a_name_server_that_dies_is_left_for_another(loop: str, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        with silent_server() as silent:
+            names = f"127.0.0.1:1;{silent};{servers.nameserver}"
+            async with Client(names, EAGER) as mq:
+                await mq.send("orders", b"x", timeout=20)
+                # What is known is enough while none is there.
+                await anyio.to_thread.run_sync(servers.stop, "nameserver")
+                await mq.send("orders", b"y")
+                with pytest.raises(NetworkError):
+                    await mq.queues("bills", timeout=0.3)
+                await anyio.to_thread.run_sync(servers.start, "nameserver")
+
+    play_on(loop, tmp_path, scenario)
+
+
+@on_every_loop
+def test_a_connection_that_is_half_open_is_given_up(loop: str) -> None:
+    async def scenario() -> None:
+        with silent_server() as address:
+            async with Client(address, EAGER) as mq:
+                with anyio.fail_after(5), pytest.raises(DeadlineError) as late:
+                    await mq.send("orders", b"x", timeout=0.2)
+        assert late.value.can_retry
+        assert isinstance(late.value, TimeoutError)
+
+    on_loop(loop, scenario)
+
+
+@on_every_loop
+def test_a_cancelled_send_leaves_the_client_as_it_was(loop: str, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            # At each await of a send, from the first look for a route to the broker's answer.
+            for awaits in range(1, 40):
+                with anyio.CancelScope() as scope:
+                    async with anyio.create_task_group() as tasks:
+                        tasks.start_soon(mq.send, f"orders-{awaits % 4}", b"x")
+                        for _ in range(awaits):
+                            await anyio.lowlevel.checkpoint()
+                        scope.cancel()
+            receipt = await mq.send("orders", b"after")
+            assert (await mq.pull(receipt.queue, receipt.offset)).messages[0].body == b"after"
+
+    play_on(loop, tmp_path, scenario)
+
+
+def test_ten_thousand_sends_at_once(tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            sends = [mq.send("orders", b"x", timeout=60) for _ in range(10_000)]
+            receipts = await asyncio.gather(*sends)
+            assert len({(r.queue, r.offset) for r in receipts}) == 10_000
+
+    play_on("uvloop", tmp_path, scenario)
+
+
+# A server that answers as it is told to.
+
+
+@contextmanager
+def silent_server() -> Generator[str]:
+    """Listen, take connections, and never say a word."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+class Scripted:
+    """A name server and a broker in one, that answers as a test wants it to."""
+
+    def __init__(self, answer: Callable[[Command], Command | bytes | None]) -> None:
+        self._answer = answer
+        self.asked: list[int] = []
+
+    @contextmanager
+    def serve(self) -> Generator[str]:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            self.address = f"127.0.0.1:{listening.getsockname()[1]}"
+            ended = threading.Event()
+            accepting = threading.Thread(target=self._accept, args=(listening, ended))
+            accepting.start()
+            yield self.address
+            ended.set()
+            socket.create_connection(listening.getsockname()).close()
+            accepting.join()
+
+    def _accept(self, listening: socket.socket, ended: threading.Event) -> None:
+        while True:
+            one, _ = listening.accept()
+            if ended.is_set():
+                one.close()
+                return
+            threading.Thread(target=self._talk_until_lost, args=(one,)).start()
+
+    def _talk_until_lost(self, one: socket.socket) -> None:
+        with suppress(ConnectionError):
+            self._talk(one)
+
+    def _talk(self, one: socket.socket) -> None:
+        connection = Connection()
+        with one:
+            while data := one.recv(65536):
+                connection.receive_data(data)
+                while isinstance(event := connection.next_event(), Command):
+                    self.asked.append(event.code)
+                    said = self._usual(event) or self._answer(event)
+                    if said is None:
+                        return
+                    raw = said if isinstance(said, bytes) else b"".join(connection.send(said))
+                    one.sendall(raw)
+                if event is not NEED_DATA:
+                    return
+
+    def _usual(self, request: Command) -> Command | None:
+        if request.code == RequestCode.HEART_BEAT:
+            return request.answer(ResponseCode.SUCCESS)
+        if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+            route = TopicRouteData(
+                broker_datas=(BrokerData(broker_name="b", broker_addrs={0: self.address}),),
+                queue_datas=(
+                    QueueData(broker_name="b", perm=6, read_queue_nums=1, write_queue_nums=1),
+                ),
+            )
+            return request.answer(ResponseCode.SUCCESS, body=route.encode())
+        return None
+
+
+def test_a_busy_broker_is_asked_again_and_at_last_is_told_of() -> None:
+    scripted = Scripted(lambda r: r.answer(ResponseCode.SYSTEM_BUSY, remark="flow control"))
+
+    async def scenario() -> None:
+        async with Client(scripted.address, EAGER) as mq:
+            with pytest.raises(BusyError, match="flow control") as busy:
+                await mq.send("orders", b"x")
+        assert busy.value.can_retry
+        assert scripted.asked.count(RequestCode.SEND_MESSAGE_V2) == 3
+
+    with scripted.serve():
+        on_loop("asyncio", scenario)
+
+
+def test_a_connection_that_ends_is_an_attempt_each() -> None:
+    scripted = Scripted(lambda _: None)
+
+    async def scenario() -> None:
+        async with Client(scripted.address, EAGER) as mq:
+            with pytest.raises(ConnectionEndedError):
+                await mq.send("orders", b"x")
+        assert scripted.asked.count(RequestCode.SEND_MESSAGE_V2) == 3
+
+    with scripted.serve():
+        on_loop("asyncio", scenario)
+
+
+def test_an_answer_that_lacks_what_it_must_have_is_a_violation() -> None:
+    scripted = Scripted(lambda r: r.answer(ResponseCode.SUCCESS))
+
+    async def scenario() -> None:
+        async with Client(scripted.address, EAGER) as mq:
+            with pytest.raises(ProtocolViolationError, match="msgId"):
+                await mq.send("orders", b"x")
+
+    with scripted.serve():
+        on_loop("asyncio", scenario)
+
+
+@settings(max_examples=8)
+@given(garbage=some.binary(min_size=1, max_size=60))
+def test_garbage_is_an_error_of_the_tree(garbage: bytes) -> None:
+    scripted = Scripted(lambda _: garbage)
+
+    async def scenario() -> None:
+        config = ClientConfig(timeout=0.1, reconnect_delay=0.01)
+        async with Client(scripted.address, config) as mq:
+            with pytest.raises(NetworkError):
+                await mq.send("orders", b"x")
+
+    with scripted.serve():
+        on_loop("asyncio", scenario)

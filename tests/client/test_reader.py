@@ -1,0 +1,98 @@
+"""Reading queues by hand."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.client.running import Servers, on_every_loop, play_on
+
+from cometmq.client import Client, NotFoundError, Queue, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@on_every_loop
+def test_all_queues_are_read_and_the_group_goes_on_where_it_committed(
+    loop: str, tmp_path: Path
+) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            bodies = [b"%d" % number for number in range(100)]
+            for body in bodies:
+                await mq.send("orders", body)
+            reader = mq.reader("orders", group="reports")
+            await reader.assign()
+            assert reader.queues == await mq.queues("orders")
+            first = await reader.pull(count=30)
+            await reader.commit()
+            dropped = await reader.pull(count=50)
+            assert (len(first), len(dropped)) == (30, 50)
+
+            again = mq.reader("orders", group="reports")
+            await again.assign()
+            rest = await again.pull(count=100)
+            assert sorted(m.body for m in [*first, *rest]) == sorted(bodies)
+            assert await again.pull() == []
+
+    play_on(loop, tmp_path, scenario)
+
+
+@on_every_loop
+def test_a_pull_waits_at_all_queues(loop: str, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            queue = (await mq.send("orders", b"first")).queue
+            reader = mq.reader("orders", group="reports")
+            await reader.assign(start="last")
+            assert await reader.pull(wait=0.05) == []
+            await mq.send_oneway("orders", b"second")
+            (message,) = await reader.pull(wait=20)
+            assert message.body == b"second"
+            assert reader.position(message.queue) == message.offset + 1
+            assert await reader.seek(queue, "first") == 0
+            assert b"first" in [m.body for m in await reader.pull()]
+
+    play_on(loop, tmp_path, scenario)
+
+
+def test_seeking_by_offset_and_time(tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            queue = (await mq.send_batch("orders", [b"a", b"b", b"c"]))[0].queue
+            reader = mq.reader("orders", group="reports", filter="*")
+            await reader.assign([queue])
+            assert reader.position(queue) == 0
+            await reader.seek(queue, 2)
+            assert [m.body for m in await reader.pull()] == [b"c"]
+            assert await reader.seek(queue, datetime.now(UTC) - timedelta(hours=1)) == 0
+            assert await reader.seek(queue, datetime.now(UTC) + timedelta(hours=1)) == 3
+            assert await reader.seek(queue, "committed") == 0
+
+    play_on("asyncio", tmp_path, scenario)
+
+
+def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            queue = (await mq.send("orders", b"x")).queue
+            reader = mq.reader("orders", group="reports")
+            with pytest.raises(UsageError, match="no queue is assigned"):
+                await reader.pull()
+            with pytest.raises(UsageError, match="of another topic"):
+                await reader.assign([Queue("bills", "b", 0)])
+            with pytest.raises(UsageError, match="not assigned"):
+                await reader.seek(queue, 0)
+            await reader.assign()
+            wrong: list[tuple[Any, str]] = [(-1, "0 or more"), ("middle", "'first', 'last'")]
+            for place, said in wrong:
+                with pytest.raises(UsageError, match=said):
+                    await reader.seek(queue, place)
+            with pytest.raises(UsageError, match="count=0"):
+                await reader.pull(count=0)
+            with pytest.raises(NotFoundError):
+                await mq.reader("nothing", group="reports").assign()
+
+    play_on("asyncio", tmp_path, scenario)

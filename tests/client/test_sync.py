@@ -1,0 +1,164 @@
+"""The client without async."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.client.running import Servers, play
+
+from cometmq.client import (
+    ClientConfig,
+    ClosedError,
+    SettledError,
+    SyncClient,
+    SyncMessage,
+    UnreachableError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_the_same_verbs_without_async(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        with SyncClient(servers.nameserver) as mq:
+            receipt = mq.send("orders", b"o-17", key="o-17", tag="paid")
+            mq.send_batch("orders", [b"a", b"b"])
+            assert receipt.queue in mq.queues("orders")
+            (message,) = mq.pull(receipt.queue, receipt.offset, count=1, group="reports").messages
+            assert (message.body, message.id) == (b"o-17", receipt.id)
+            mq.commit(receipt.queue, "reports", 1)
+            assert mq.committed(receipt.queue, "reports") == 1
+            assert "orders" in [topic.name for topic in mq.admin.topics()]
+            bodies: list[bytes] = []
+            for each in mq.consume("orders", group="billing"):
+                with each:
+                    bodies.append(each.body)
+                if len(bodies) == 3:
+                    break
+            assert sorted(bodies) == [b"a", b"b", b"o-17"]
+
+    play(tmp_path, scenario)
+
+
+def test_threads_share_a_client(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        with SyncClient(servers.nameserver) as mq, ThreadPoolExecutor(8) as pool:
+            bodies = [b"%d" % number for number in range(200)]
+            receipts = list(pool.map(functools.partial(mq.send, "orders"), bodies))
+            assert len({receipt.id for receipt in receipts}) == 200
+            seen: list[bytes] = []
+            consumer = mq.consume("orders", group="billing")
+
+            def handle(message: SyncMessage) -> None:
+                seen.append(message.body)
+                if len(seen) == 200:
+                    threading.Thread(target=consumer.drain).start()
+
+            consumer.run(handle, threads=4)
+            assert sorted(seen) == sorted(bodies)
+
+    play(tmp_path, scenario)
+
+
+def test_a_message_that_fails_comes_again(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        with SyncClient(servers.nameserver, ClientConfig(redelivery_delay=0.05)) as mq:
+            mq.send("orders", b"x")
+            attempts: list[int] = []
+            with mq.consume("orders", group="billing") as consumer:
+                for message in consumer:
+                    with message:
+                        attempts.append(message.attempt)
+                        if len(attempts) < 2:
+                            raise KeyError
+                    if len(attempts) == 2:
+                        break
+            assert attempts == [1, 2]
+
+    play(tmp_path, scenario)
+
+
+def test_a_message_is_settled_once(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        with SyncClient(servers.nameserver) as mq:
+            mq.send("orders", b"x")
+            with mq.consume("orders", group="billing") as consumer:
+                message = next(consumer)
+                message.ack()
+                with pytest.raises(SettledError):
+                    message.retry()
+
+    play(tmp_path, scenario)
+
+
+def test_errors_are_those_of_the_async_client() -> None:
+    with pytest.raises(UsageError, match="name server"):
+        SyncClient("nonsense")
+    with SyncClient("127.0.0.1:1") as mq:
+        with pytest.raises(UsageError, match="encode it first"):
+            mq.send("orders", "text")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # What is refused.
+        with pytest.raises(UnreachableError):
+            mq.send("orders", b"x", timeout=0.1)
+    with pytest.raises(ClosedError):
+        mq.send("orders", b"x")
+    mq.close()
+
+
+def test_it_opens_itself_and_leaves_no_thread_behind(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        before = set(threading.enumerate())
+        mq = SyncClient(servers.nameserver)
+        assert "not open" in repr(mq)
+        mq.send("orders", b"x")
+        assert ", open" in repr(mq)
+        mq.close()
+        assert set(threading.enumerate()) == before
+
+    play(tmp_path, scenario)
+
+
+def test_a_child_after_a_fork_has_connections_of_its_own(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        with SyncClient(servers.nameserver) as mq:
+            queue = mq.send("orders", b"parent").queue
+            mq.end_offset(queue)
+            child = os.fork()
+            if not child:
+                status = 1
+                try:
+                    assert mq.send("orders", b"child", queue=queue).offset == 1
+                    status = 0
+                finally:
+                    os._exit(status)
+            _, ended = os.waitpid(child, 0)
+            assert os.waitstatus_to_exitcode(ended) == 0
+            assert mq.send("orders", b"parent again", queue=queue).offset == 2
+
+    play(tmp_path, scenario)
+
+
+def test_a_consumer_of_the_parent_says_so_in_a_child(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        with SyncClient(servers.nameserver) as mq:
+            mq.send("orders", b"x")
+            consumer = mq.consume("orders", group="billing")
+            child = os.fork()
+            if not child:
+                status = 1
+                try:
+                    with pytest.raises(UsageError, match="before a fork"):
+                        next(consumer)
+                    status = 0
+                finally:
+                    os._exit(status)
+            _, ended = os.waitpid(child, 0)
+            assert os.waitstatus_to_exitcode(ended) == 0
+
+    play(tmp_path, scenario)
