@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import click
 import pytest
+from tests.client.running import play
+
+from cometmq.admin.program import program
 
 REPOSITORY = Path(__file__).parent.parent
 PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").rglob("*.md"))]
@@ -16,9 +20,28 @@ EXAMPLES = [
 ]
 
 
+NAMESERVER = "127.0.0.1:9876"
+
+
 @pytest.mark.parametrize(("page", "code"), EXAMPLES)
-def test_an_example_runs(page: str, code: str) -> None:
-    exec(compile(code, page, "exec"), {"__name__": page})
+def test_an_example_runs(page: str, code: str, tmp_path: Path) -> None:
+    def run(code: str) -> None:
+        exec(compile(code, page, "exec"), {"__name__": page})
+
+    if NAMESERVER in code:
+        play(tmp_path, lambda servers: run(code.replace(NAMESERVER, servers.nameserver)))
+    else:
+        run(code)
+
+
+def test_the_commands_that_the_pages_show_exist() -> None:
+    shown = {
+        name
+        for page in PAGES
+        for name in re.findall(r"^cometmq (?!ready )([a-z]+)", page.read_text(), re.MULTILINE)
+    }
+    assert "send" in shown
+    assert shown <= set(program.list_commands(click.Context(program)))
 
 
 def test_the_readme_has_an_example() -> None:

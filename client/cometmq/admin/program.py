@@ -11,8 +11,12 @@ import click
 _ELSEWHERE: Final = {
     "bench": "cometmq.admin.commands.bench",
     "broker": "cometmq.admin.commands.broker",
+    "consume": "cometmq.admin.commands.consume",
     "nameserver": "cometmq.admin.commands.nameserver",
+    "send": "cometmq.admin.commands.send",
     "store": "cometmq.admin.commands.store_commands",
+    "tail": "cometmq.admin.commands.consume",
+    "topic": "cometmq.admin.commands.topic",
     "up": "cometmq.admin.commands.up",
 }
 """Commands by the modules that hold them, imported when asked for: numpy alone takes 0.1 s."""

@@ -1,0 +1,183 @@
+"""`cometmq consume` and `cometmq tail`: messages on the terminal, with and without a group."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal
+
+import anyio
+import click
+
+from cometmq.admin.commands.with_client import (
+    client_command,
+    json_option,
+    message_document,
+    message_line,
+    until_stopped,
+)
+from cometmq.admin.render import TimeParameter, show_line, warn
+from cometmq.client import Client, Sql
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from cometmq.client import Message, Queue, ReceivedMessage
+
+TAIL_WAIT_SECONDS = 15.0
+
+
+class StartParameter(TimeParameter):
+    """Where to begin: `first`, `last`, or a time."""
+
+    name = "start"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the word, or a datetime."""
+        if value in ("first", "last") or isinstance(value, datetime):
+            return value
+        return datetime.fromtimestamp(super().convert(value, param, ctx) / 1000, UTC)
+
+
+@click.command()
+@click.argument("topic")
+@click.option("-g", "--group", default="cometmq-cli", show_default=True, help="Consume as it.")
+@click.option("--filter", "tags", default="*", help="Tags: 'paid || refunded'.")
+@click.option("--sql", help="Properties, in SQL92: \"amount > 100 AND country = 'AT'\".")
+@click.option(
+    "--start",
+    type=StartParameter(),
+    default="last",
+    show_default=True,
+    metavar="first|last|TIME",
+    help="Where a group begins that is new.",
+)
+@click.option("-c", "--count", type=click.IntRange(min=1), help="End after so many messages.")
+@click.option(
+    "--idle", type=float, metavar="SECONDS", help="End when nothing has come for so long."
+)
+@json_option
+@client_command
+async def consume(
+    mq: Client,
+    *,
+    topic: str,
+    group: str,
+    tags: str,
+    sql: str | None,
+    start: Literal["first", "last"] | datetime,
+    count: int | None,
+    idle: float | None,
+    as_json: bool,
+) -> None:
+    """Consume TOPIC as a member of a group: show each message, and acknowledge it.
+
+    \b
+      cometmq consume orders                            until Ctrl-C
+      cometmq consume orders -g billing --filter paid   as the group billing
+      cometmq consume orders --start first -c 10        ten, from the first there is
+
+    What is shown is consumed: other members of the group do not get it, and the next run goes on
+    behind it. To look without consuming there is `cometmq tail`.
+    """
+    consumer = mq.consume(
+        topic, group=group, filter=Sql(sql) if sql else tags, start=start, concurrency=1
+    )
+    shown = 0
+
+    async def show_all() -> None:
+        nonlocal shown
+        while count is None or shown < count:
+            message: Message | None = None
+            with anyio.move_on_after(idle):
+                message = await anext(consumer)
+            if message is None:
+                return
+            async with message:
+                show(message, as_json)
+            shown += 1
+
+    async with consumer, until_stopped():
+        await show_all()
+    if not as_json:
+        warn(f"{shown} messages consumed as {group}")
+
+
+@click.command()
+@click.argument("topic")
+@click.option("--filter", "tags", default="*", help="Tags: 'paid || refunded'.")
+@click.option("--sql", help="Properties, in SQL92: \"amount > 100 AND country = 'AT'\".")
+@click.option(
+    "--last",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    help="Show so many of each queue that are there.",
+)
+@click.option("--follow/--no-follow", default=True, show_default=True, help="Wait for more.")
+@click.option("-c", "--count", type=click.IntRange(min=1), help="End after so many messages.")
+@json_option
+@client_command
+async def tail(
+    mq: Client,
+    *,
+    topic: str,
+    tags: str,
+    sql: str | None,
+    last: int,
+    follow: bool,
+    count: int | None,
+    as_json: bool,
+) -> None:
+    """Show the last messages of TOPIC, and those that come, without consuming them.
+
+    \b
+      cometmq tail orders                         the last ten of each queue, and what comes
+      cometmq tail orders --last 100 --no-follow  a look at what is there
+      cometmq tail orders --json | jq .body
+
+    Nothing is committed, and no group misses what is shown here.
+    """
+    wanted = Sql(sql) if sql else tags
+    shown = 0
+    async with until_stopped() as scope:
+
+        def show_one(message: ReceivedMessage) -> None:
+            nonlocal shown
+            if shown != count:
+                show(message, as_json)
+                shown += 1
+            if shown == count:
+                scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            for queue in await mq.queues(topic):
+                tasks.start_soon(_follow, mq, queue, wanted, last, follow, show_one)
+
+
+async def _follow(
+    mq: Client,
+    queue: Queue,
+    wanted: str | Sql,
+    last: int,
+    follow: bool,
+    show_one: Callable[[ReceivedMessage], None],
+) -> None:
+    end = await mq.end_offset(queue)
+    offset = max(await mq.first_offset(queue), end - last)
+    while follow or offset < end:
+        wait = TAIL_WAIT_SECONDS if follow else 0.0
+        found = await mq.pull(queue, offset, filter=wanted, wait=wait)
+        for message in found.messages:
+            show_one(message)
+        if found.next_offset == offset and not follow:
+            return
+        offset = found.next_offset
+
+
+def show(message: ReceivedMessage, as_json: bool) -> None:
+    """Print one message."""
+    if as_json:
+        show_line(message_document(message))
+    else:
+        click.echo(message_line(message))

@@ -1,0 +1,162 @@
+"""What the commands that talk to a cluster share: name server, JSON, a client, clear errors."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import signal
+import threading
+from contextlib import asynccontextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import anyio
+import click
+
+from cometmq.client import Client, ClientConfig, ClientError, NetworkError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+
+    from cometmq.client import ReceivedMessage
+
+Function = TypeVar("Function", bound="Callable[..., Any]")
+
+DEFAULT_NAMESERVER = "127.0.0.1:9876"
+
+
+def client_command(function: Function) -> Function:
+    """Make a command of a coroutine function whose first argument is an open client.
+
+    Also gives it `-n` and `--timeout`.
+    """
+
+    @wraps(function)
+    def run(nameserver: str, timeout: float, **arguments: Any) -> None:
+        async def main() -> None:
+            config = ClientConfig(timeout=timeout)
+            async with Client(nameserver, config) as mq:
+                await function(mq, **arguments)
+
+        run_async(main())
+
+    command = cast("Function", run)
+    command = click.option(
+        "--timeout", default=5.0, show_default=True, help="Seconds to wait for servers."
+    )(command)
+    return click.option(
+        "-n",
+        "--nameserver",
+        default=DEFAULT_NAMESERVER,
+        show_default=True,
+        envvar="NAMESRV_ADDR",
+        metavar="HOST:PORT[;...]",
+        help="The cluster's name servers; NAMESRV_ADDR says it, too.",
+    )(command)
+
+
+def run_async(main: Coroutine[Any, Any, None]) -> None:
+    """Run a command's coroutine, and say in a line what goes wrong."""
+    try:
+        asyncio.run(main)
+    except* ClientError as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise _told(error) from None
+
+
+def _told(error: BaseException) -> click.ClickException:
+    if isinstance(error, UsageError):
+        return click.UsageError(str(error))
+    if isinstance(error, NetworkError):
+        what_to_do = "Is it running? `cometmq up` starts a name server and a broker here."
+        return click.ClickException(f"{error}\n{what_to_do}")
+    return click.ClickException(str(error))
+
+
+@asynccontextmanager
+async def until_stopped() -> AsyncGenerator[anyio.CancelScope]:
+    """Leave a block when a SIGINT or SIGTERM comes; that is no error. A second one ends at once."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stopped(number: int) -> None:
+        loop.remove_signal_handler(number)
+        stop.set()
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stopped, number)
+    async with anyio.create_task_group() as tasks:
+
+        async def listen() -> None:
+            await stop.wait()
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(listen)
+        yield tasks.cancel_scope
+        tasks.cancel_scope.cancel()
+
+
+def json_option(function: Function) -> Function:
+    """Give a command `--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(
+        function
+    )
+
+
+def read_pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:
+    """Read the values of an option that is given as NAME=VALUE."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"{option} {pair}: write NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def message_document(message: ReceivedMessage) -> dict[str, Any]:
+    """Say a message as JSON; a body that is no text is in base64."""
+    return {
+        "topic": message.topic,
+        "broker": message.queue.broker,
+        "queue": message.queue.id,
+        "offset": message.offset,
+        "id": message.id,
+        "keys": message.keys,
+        "tag": message.tag,
+        "properties": message.user_properties,
+        "stored_at": message.stored_at.isoformat(timespec="milliseconds"),
+        "attempt": message.attempt,
+        **_body_of(message.body),
+    }
+
+
+def message_line(message: ReceivedMessage) -> str:
+    """Say a message in a line, for people."""
+    about = [f"{message.stored_at:%H:%M:%S}", f"{message.queue.broker}:{message.queue.id}"]
+    about.append(f"@{message.offset}")
+    if message.tag:
+        about.append(f"[{message.tag}]")
+    if message.keys:
+        about.append(" ".join(message.keys))
+    return f"{'  '.join(about)}  {body_text(message.body)}"
+
+
+def body_text(body: bytes) -> str:
+    """Say a body in a line: as text, or, when it is none, as bytes."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return repr(body)
+    # What a terminal would obey, or what breaks the line, is written as Python writes it.
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+
+
+def _body_of(body: bytes) -> dict[str, str]:
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"body_base64": base64.b64encode(body).decode()}

@@ -1,0 +1,158 @@
+"""`cometmq send`, `consume`, `tail` and `topic` against a broker on real sockets."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.client.running import Servers, play
+
+from cometmq.admin.program import program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Terminal:
+    """Runs commands against the servers of a test."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._nameserver = servers.nameserver
+
+    def run(self, *arguments: str, given: str | bytes | None = None, status: int = 0) -> Result:
+        environment = {"NAMESRV_ADDR": self._nameserver}
+        result = CliRunner().invoke(program, arguments, input=given, env=environment)
+        assert result.exit_code == status, (result.output, result.exception)
+        return result
+
+    def lines(self, *arguments: str, given: str | None = None) -> list[str]:
+        return self.run(*arguments, given=given).stdout.splitlines()
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self.run(*arguments, "--json").stdout)
+
+
+def test_what_is_sent_is_consumed_once_and_seen_by_tail_always(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        terminal = Terminal(servers)
+        command = ["send", "orders", "o-17 paid", "--key", "o-17", "--tag", "paid"]
+        receipt = terminal.json(*command, "--property", "country=AT")
+        assert (receipt["topic"], receipt["offset"], receipt["status"]) == ("orders", 0, "ok")
+        assert "orders@broker-a:" in terminal.lines("send", "orders", "o-18")[0]
+
+        tailed = terminal.lines("tail", "orders", "--no-follow")
+        assert sorted(line.split("  ")[-1] for line in tailed) == ["o-17 paid", "o-18"]
+        (message,) = map(
+            json.loads, terminal.lines("tail", "orders", "--filter", "paid", "-c1", "--json")
+        )
+        assert message["id"] == receipt["id"]
+        assert (message["keys"], message["tag"], message["body"]) == (["o-17"], "paid", "o-17 paid")
+        assert message["properties"] == {"country": "AT"}
+
+        consumed = terminal.lines("consume", "orders", "--start", "first", "-c", "2")
+        assert sorted(line.split("  ")[-1] for line in consumed) == ["o-17 paid", "o-18"]
+        again = terminal.run("consume", "orders", "--idle", "0.1")
+        assert again.stdout == ""
+        assert again.stderr == "0 messages consumed as cometmq-cli\n"
+        assert len(terminal.lines("tail", "orders", "-c", "2")) == 2
+
+    play(tmp_path, scenario)
+
+
+def test_standard_input_is_one_message_or_a_message_a_line(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        terminal = Terminal(servers)
+        terminal.run("send", "blobs", "-", given=b"\x00\xff")
+        (line,) = terminal.lines("tail", "blobs", "--no-follow")
+        assert line.endswith(repr(b"\x00\xff"))
+        (message,) = map(json.loads, terminal.lines("tail", "blobs", "-c1", "--json"))
+        assert message["body_base64"] == "AP8="
+        numbers = "\n".join(map(str, range(1200)))
+        assert terminal.lines("send", "numbers", "-", "--lines", given=numbers) == [
+            "1200 messages sent"
+        ]
+        shown = terminal.lines("tail", "numbers", "--no-follow", "--last", "1200")
+        assert sorted(int(line.split("  ")[-1]) for line in shown) == list(range(1200))
+
+    play(tmp_path, scenario)
+
+
+def test_what_a_terminal_would_obey_is_shown_and_not_obeyed(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        terminal = Terminal(servers)
+        terminal.run("send", "orders", "a\x1b[2Jb\nc")
+        assert terminal.lines("tail", "orders", "--no-follow")[0].endswith("a\\x1b[2Jb\\nc")
+
+    play(tmp_path, scenario)
+
+
+def test_topics_are_made_listed_looked_at_and_deleted(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        terminal = Terminal(servers)
+        assert terminal.lines("topic", "create", "orders", "-q", "3") == [
+            "orders: 3 queues on broker-a"
+        ]
+        terminal.run("send", "orders", "x")
+        assert terminal.lines("topic", "list") == ["orders"]
+        kinds = {each["topic"]: each["kind"] for each in terminal.json("topic", "list", "--all")}
+        assert kinds["TBW102"] == kinds["broker-a"] == kinds["DefaultCluster"] == "system"
+        (route,) = terminal.json("topic", "route", "orders")
+        assert (route["broker"], route["write_queues"], route["permission"]) == (
+            "broker-a",
+            3,
+            "rw",
+        )
+        assert route["addresses"] == {"0": servers.broker}
+        status = terminal.json("topic", "status", "orders")
+        assert [each["queue"] for each in status] == [0, 1, 2]
+        assert sum(each["messages"] for each in status) == 1
+        assert terminal.lines("topic", "status", "orders")[-1] == "1 messages"
+        refused = terminal.run("topic", "delete", "orders", given="n\n", status=1)
+        assert "with its 1 messages" in refused.output
+        assert terminal.lines("topic", "delete", "orders", "--yes") == ["orders is deleted"]
+        assert terminal.lines("topic", "list") == []
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["topic", "route", "nothing"], 1, "no broker serves the topic 'nothing'"),
+        (["tail", "nothing"], 1, "no broker serves the topic 'nothing'"),
+        (["send", "a b", "x"], 2, "letters, digits"),
+        (["send", "orders", ""], 2, "empty"),
+        (["send", "orders", "x", "--property", "a"], 2, "write NAME=VALUE"),
+        (["send", "orders", "x", "--lines", "--delay", "1"], 2, "no delays in batches"),
+        (["consume", "orders", "--start", "soon"], 2, "'soon' is neither"),
+        (["consume", "orders", "-g", "a b"], 2, "group"),
+        (["topic", "create", "orders", "-q", "0"], 2, "queues=0"),
+        (["topic", "create", "orders", "--broker", "b"], 2, "there are broker-a"),
+    ],
+)
+def test_what_goes_wrong_is_said_in_a_line(
+    tmp_path: Path, arguments: list[str], status: int, said: str
+) -> None:
+    def scenario(servers: Servers) -> None:
+        result = Terminal(servers).run(*arguments, status=status)
+        assert said in result.stderr
+        assert "Traceback" not in result.output
+
+    play(tmp_path, scenario)
+
+
+def test_without_a_server_it_says_how_to_start_one() -> None:
+    command = ["topic", "list", "-n", "127.0.0.1:1", "--timeout", "0.2"]
+    result = CliRunner().invoke(program, command)
+    assert result.exit_code == 1
+    assert "127.0.0.1:1: Connection refused" in result.stderr
+    assert "`cometmq up`" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["send", "consume", "tail", "topic", "topic create"])
+def test_help_shows_how(command: str) -> None:
+    result = CliRunner().invoke(program, [*command.split(), "--help"])
+    assert result.exit_code == 0
+    assert "Usage:" in result.stdout
