@@ -181,7 +181,8 @@ def test_a_disk_that_refuses_delays_the_delivery_and_doubles_nothing() -> None:
         broker.send(b"%d" % number, 1)
 
     def refuse(operation: Operation) -> None:
-        if "commitlog" in operation.path and operation.moment is Moment.BEFORE:
+        is_write = operation.verb == "write" and "commitlog" in operation.path
+        if is_write and operation.moment is Moment.BEFORE:
             raise OSError(errno.ENOSPC, "no room")
 
     broker.disk.hook = refuse
