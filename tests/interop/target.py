@@ -48,7 +48,7 @@ def running_up(folder: Path) -> Generator[Target]:
     """`cometmq up` on free ports; it must shut down cleanly and have logged no traceback."""
     log = folder / "up.log"
     command = [sys.executable, "-m", "cometmq.admin", "up", "--dir", str(folder / "data")]
-    command += ["--broker-port", "0", "--nameserver-port", "0"]
+    command += ["--broker-port", "0", "--nameserver-port", "0", "--metrics-port", "0"]
     with log.open("wb") as stderr:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
     assert process.stdout is not None
