@@ -360,6 +360,7 @@ def config_for(rng: Random) -> StoreConfig:
         index_slots=16,
         index_items=rng.choice((20, 200)),
         flush=rng.choice(list(Flush)),
+        zero_ahead_size=rng.choice((0, 4096, 16_384, 1 << 20)),
         checkpoint_bytes=rng.choice((10_000, 1 << 20)),
         hot_size=rng.choice((4096, 1 << 20)),
         consume_queue_files_max=rng.choice((1, 8)),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cometmq.store.segments import Segments
     from cometmq.store.sync import Syncer
     from cometmq.store.turn import Turn
+    from cometmq.store.zero_ahead import ZeroAhead
 
 _ERASE_SIZE: Final = 65536
 _ZEROS: Final = bytes(_ERASE_SIZE)
@@ -42,13 +43,20 @@ class CommitLog:
     """The records of a store that recovery has found to be sound."""
 
     def __init__(
-        self, segments: Segments, syncer: Syncer, end_offset: int, *, hot_size: int
+        self,
+        segments: Segments,
+        syncer: Syncer,
+        end_offset: int,
+        *,
+        hot_size: int,
+        zeros: ZeroAhead | None = None,
     ) -> None:
         self.end_offset = end_offset
         """Where the next record goes."""
         self._segments = segments
         self._syncer = syncer
         self._hot_size = hot_size
+        self._zeros = zeros
         self._active = (0, 0)  # What the segment that is written to covers, and its file.
         self._file: File
         self._unerased: list[tuple[int, int]] = []
@@ -83,6 +91,9 @@ class CommitLog:
             writes = [(self._file, turn.start - start, turn.pieces)]
         else:
             writes = self._over_segments(turn)
+        zeros = self._zeros
+        if zeros is not None and turn.end > zeros.asks_at:
+            zeros.make_way(turn.end)
         try:
             for file, position, pieces in writes:
                 file.write(b"".join(pieces), position)
@@ -97,13 +108,18 @@ class CommitLog:
     def _over_segments(self, turn: Turn) -> list[tuple[File, int, list[Buffer]]]:
         """Return what goes where in which file; all of them have their room when this returns."""
         try:
-            return [
+            writes = [
                 (self._obtain(offset), offset % self._segments.size, pieces)
                 for offset, pieces in turn.writes
                 if pieces
             ]
         except OSError as error:
             raise _not_writeable(error) from error
+        if self._zeros is not None:
+            last = self._segments.at(self._active[0])
+            assert last is not None, self._active
+            self._zeros.follow(last, turn.end)
+        return writes
 
     def _obtain(self, position: int) -> File:
         """Return the file of the segment that holds `position`, its blocks reserved.

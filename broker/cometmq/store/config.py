@@ -78,6 +78,10 @@ class StoreConfig:
     """Log that may wait for the disk: beyond it puts are refused until a sync returns. A bad
     record with good ones further behind it than this was safe once, so it is corruption."""
 
+    zero_ahead_size: int = 4 * MIB
+    """With `Flush.SYNC`: log that is filled with zeros ahead of the records, which halves the time
+    of a sync on ext4 and XFS; 0 where the file system never writes a block in place."""
+
     # What one put and one turn may hold.
 
     message_size_max: int = 4 * MIB

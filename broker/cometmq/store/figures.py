@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from cometmq.proto.durations import Durations
     from cometmq.store.errors import PutRefusedError
-    from cometmq.store.opening import Opened
+    from cometmq.store.opened import Opened
 
 
 class Figures(NamedTuple):

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from cometmq.store.consume_queue import Boundary, ConsumeQueue
     from cometmq.store.errors import PutRefusedError
     from cometmq.store.filesystem import FileSystem
-    from cometmq.store.opening import Opened
+    from cometmq.store.opened import Opened
     from cometmq.store.reading import Fetched
 
 _HEAD: Final = struct.Struct(">iI20xq")  # Size, magic and physical offset, see `proto.record`.
@@ -118,8 +118,8 @@ class MessageStore:
         ).run()
         store = cls(filesystem, root, config, parts)
         if threads:
-            parts.syncer.thread.start()
-            parts.jobs.thread.start()
+            for thread in parts.threads:
+                thread.start()
         store._prepare_next(parts.log.end_offset)
         return store
 
@@ -226,8 +226,8 @@ class MessageStore:
 
     def run_jobs(self) -> None:
         """Do what the threads would do, in this one, for a store that was opened without."""
-        self._parts.jobs.step()
-        self._parts.syncer.step()
+        for thread in self._parts.threads:
+            thread.step()
 
     def close(self, now_ms: int) -> bool:
         """Close the store; whether the next start finds a clean shutdown. Waits for the disk.
@@ -245,6 +245,8 @@ class MessageStore:
         if parts.index is not None:
             parts.index.close()
         parts.sealing.close()
+        if parts.zeros is not None:
+            parts.zeros.close()
         parts.checkpoint_file.close()
         parts.segments.close()
         parts.lock.close()
@@ -257,8 +259,8 @@ class MessageStore:
         may follow.
         """
         parts = self._parts
-        parts.syncer.thread.stop()
-        parts.jobs.thread.stop()
+        for thread in parts.threads:
+            thread.stop()
         parts.jobs.step()
         try:
             parts.log.erase_refused()

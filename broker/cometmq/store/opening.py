@@ -7,7 +7,6 @@ then is anything cut, erased or written again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,6 +23,7 @@ from cometmq.store.index import INDEX_FOLDER, Index
 from cometmq.store.integrity import Integrity
 from cometmq.store.lock import acquire_lock, mark_running, was_shut_down
 from cometmq.store.log_scan import NEVER
+from cometmq.store.opened import Opened
 from cometmq.store.reading import QueueReader
 from cometmq.store.record_check import RecordCheck
 from cometmq.store.recovery import (
@@ -43,6 +43,7 @@ from cometmq.store.sealing import INTEGRITY_FOLDER, SealedTail, Sealing
 from cometmq.store.swap import finish_swap
 from cometmq.store.sync import Jobs, Syncer
 from cometmq.store.tail_check import first_contradiction
+from cometmq.store.zero_ahead import ZeroAhead
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,28 +81,6 @@ class _Found(NamedTuple):
         """Close what was only looked at."""
         self.queues.close()
         self.segments.close()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
-    """The parts of an open store."""
-
-    lock: File
-    log: CommitLog
-    segments: Segments
-    syncer: Syncer
-    jobs: Jobs
-    queues: ConsumeQueues
-    index: Index | None
-    appender: Appender
-    checkpointer: Checkpointer
-    sealing: Sealing
-    expiry: Expiry
-    checkpoint_file: CheckpointFile
-    deletions: Deletions
-    reader: QueueReader
-    kept: str | None
-    """Where a torn tail that was cut is kept."""
 
 
 class Opening:
@@ -346,7 +325,8 @@ class Opening:
         found.segments.synced_offset = end
         syncer = Syncer(end, note=file.note_synced, on_change=self._on_change)
         jobs = Jobs()
-        log = CommitLog(found.segments, syncer, end, hot_size=config.hot_size)
+        zeros = ZeroAhead.of(self._filesystem, syncer, config)
+        log = CommitLog(found.segments, syncer, end, hot_size=config.hot_size, zeros=zeros)
         assert self._is_batch_topic is not None
         appender = Appender(
             log,
@@ -366,6 +346,7 @@ class Opening:
             segments=found.segments,
             syncer=syncer,
             jobs=jobs,
+            zeros=zeros,
             queues=queues,
             index=index,
             appender=appender,

@@ -1,0 +1,51 @@
+"""What an open store consists of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cometmq.store.appending import Appender
+    from cometmq.store.checkpoint import CheckpointFile
+    from cometmq.store.checkpointing import Checkpointer
+    from cometmq.store.commit_log import CommitLog
+    from cometmq.store.consume_queues import ConsumeQueues
+    from cometmq.store.deletions import Deletions
+    from cometmq.store.expiry import Expiry
+    from cometmq.store.filesystem import File
+    from cometmq.store.index import Index
+    from cometmq.store.reading import QueueReader
+    from cometmq.store.sealing import Sealing
+    from cometmq.store.segments import Segments
+    from cometmq.store.sync import BackgroundThread, Jobs, Syncer
+    from cometmq.store.zero_ahead import ZeroAhead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """The parts of an open store."""
+
+    lock: File
+    log: CommitLog
+    segments: Segments
+    syncer: Syncer
+    jobs: Jobs
+    zeros: ZeroAhead | None
+    queues: ConsumeQueues
+    index: Index | None
+    appender: Appender
+    checkpointer: Checkpointer
+    sealing: Sealing
+    expiry: Expiry
+    checkpoint_file: CheckpointFile
+    deletions: Deletions
+    reader: QueueReader
+    kept: str | None
+    """Where a torn tail that was cut is kept."""
+
+    @property
+    def threads(self) -> list[BackgroundThread]:
+        """What works in the background; without them their steps are taken in this order."""
+        zeros = [] if self.zeros is None else [self.zeros.thread]
+        return [*zeros, self.jobs.thread, self.syncer.thread]
