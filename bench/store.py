@@ -147,27 +147,33 @@ def per_mille(nanoseconds: list[int], rank: int) -> float:
 
 
 def sync(bench: Bench) -> None:
-    """With 64 sends waiting at a time: sync flush beside async."""
-    rates: list[float] = []
-    for config in (ASYNC, SYNC):
-        store = bench.open(f"sync-{config.flush.value}", config)
-
-        def windows(number: int, store: MessageStore = store, config: StoreConfig = config) -> None:
-            waiting = 0
-            for index in range(number * 2048, number * 2048 + 2048, 32):
-                for each in range(index, index + 32):
-                    store.put("T", each & 7, BODY, PROPERTIES[each % 100_000], ORIGIN)
-                end = store.commit()
-                # Two turns of 32: while one waits for the disk, the next is written.
-                while config.flush is Flush.SYNC and store.advance() < waiting:
-                    time.sleep(0)
-                waiting = end
-
-        rates.append(least(windows, 2048))
+    """Sync flush beside async: turns of 64 and of 32, one waiting while the next is put."""
+    stores = [
+        (config, bench.open(f"sync-{config.flush.value}", config)) for config in (ASYNC, SYNC)
+    ]
+    for size in (64, 32):
+        rates = [turns_of(size, store, config.flush) for config, store in stores]
+        bench.line(f"async, {size} a turn, a message", rates[0])
+        bench.line(f"sync, {size} waiting while the next {size} are put, a message", rates[1])
+        print(f"\nsync flush has {rates[0] / rates[1]:.0%} of async throughput; wanted: 60%\n")
+    for _, store in stores:
         store.close(1)
-    bench.line("async, 64 in flight, a message", rates[0])
-    bench.line("sync, 64 in flight, a message", rates[1])
-    print(f"\nsync flush has {rates[0] / rates[1]:.0%} of async throughput; wanted: 60%\n")
+
+
+def turns_of(size: int, store: MessageStore, flush: Flush) -> float:
+    """Return microseconds a message when a turn may be put while the one before waits."""
+
+    def once(number: int) -> None:
+        waiting = 0
+        for index in range(number * 2048, number * 2048 + 2048, size):
+            for each in range(index, index + size):
+                store.put("T", each & 7, BODY, PROPERTIES[each % 100_000], ORIGIN)
+            end = store.commit()
+            while flush is Flush.SYNC and store.advance() < waiting:
+                time.sleep(0)
+            waiting = end
+
+    return least(once, 2048)
 
 
 def read(bench: Bench) -> None:

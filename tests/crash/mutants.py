@@ -7,7 +7,7 @@ model runs through with it, the model is too weak.
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cometmq.store import (
@@ -23,6 +23,7 @@ from cometmq.store import (
     sync,
     turn,
     unsynced,
+    zero_ahead,
 )
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from cometmq.store.segments import Segment, Segments
     from cometmq.store.sync import Syncer
     from cometmq.store.turn import Turn
+    from cometmq.store.zero_ahead import ZeroAhead
 
 
 class Mutant(NamedTuple):
@@ -115,6 +117,16 @@ def _any_checksum(data: bytes) -> _AnyChecksum:
     return _AnyChecksum()
 
 
+def _stay_in_the_way(one: ZeroAhead, end: int) -> None:
+    one._log_end = end  # pyright: ignore[reportPrivateUsage]  # A mutant is inside.
+
+
+def _fill_in_spite(one: ZeroAhead) -> None:
+    while (file := one._fill()) is not None:  # pyright: ignore[reportPrivateUsage]  # A mutant is inside.
+        with suppress(OSError):
+            file.sync()
+
+
 MUTANTS = (
     Mutant("a sync is skipped", sync.Syncer, "step", _step_without_sync),
     Mutant(
@@ -159,5 +171,7 @@ MUTANTS = (
         "first_unwritten",
         _nothing,
     ),
+    Mutant("zeros do not make way for records", zero_ahead.ZeroAhead, "make_way", _stay_in_the_way),
+    Mutant("a sync of zeros that fails is forgotten", zero_ahead.ZeroAhead, "step", _fill_in_spite),
     Mutant("a topic is deleted without a mark", deletions.Deletions, "add", _nothing),
 )
