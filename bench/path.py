@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from bench.measure import YARDSTICK
 from cometmq.admin.bench_frames import BatchForm, SendForm, pull_frame
 from cometmq.broker.broker import DAILY_BREAD, Broker
+from cometmq.broker.clock import elapsed_ms, now_ms
 from cometmq.broker.config import BrokerConfig
-from cometmq.broker.daemon import elapsed_ms, now_ms
 from cometmq.net import LoopPeer, Peers
 from cometmq.proto.host import Host
 from cometmq.store.config import Flush, StoreConfig

@@ -15,6 +15,8 @@ import pytest
 from tests.interop.apache_java import class_path, required
 from tests.interop.target import REPEAT, Target, running_target
 
+from cometmq.testing import Cluster
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -140,6 +142,15 @@ def test_a_java_program_does_its_work(name: str, java_outcomes: dict[str, str]) 
 @pytest.mark.parametrize("name", GO_SCENARIOS)
 def test_a_go_program_does_its_work(name: str, go_outcomes: dict[str, str]) -> None:
     assert go_outcomes[name] == "PASS", f"to repeat: {REPEAT}make interop-clients"
+
+
+def test_a_java_and_a_go_program_work_with_the_cluster_of_the_fixture(
+    java: Sequence[str], go: Sequence[str]
+) -> None:
+    with Cluster() as cluster:
+        assert outcomes([*java, cluster.nameserver, "send_sync"]) == {"send_sync": "PASS"}
+        command = [*go, cluster.nameserver, cluster.broker, "go_send_sync"]
+        assert outcomes(command) == {"go_send_sync": "PASS"}
 
 
 def test_every_java_scenario_is_listed_here(java: Sequence[str]) -> None:

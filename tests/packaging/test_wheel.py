@@ -33,6 +33,29 @@ import lark, lz4.frame, numpy, prometheus_client, trio, zstandard
 """
 USE_SPARK = "import cometmq.pipeline, google.protobuf, pandas, pyarrow, pyspark"
 USE_THE_FIXTURE = "import cometmq.testing, pytest"
+THREE_LINES = """
+def test_a_refund(rocketmq):
+    rocketmq.send("orders", b"o-17", delay=3600)
+    rocketmq.clock.jump(3600)
+    assert rocketmq.sent("orders", count=1, timeout=5)[0].body == b"o-17"
+"""
+ASYNC_TESTS = """
+import pytest
+from cometmq.client import Client
+
+async def scenario(rocketmq):
+    async with Client(rocketmq.nameserver) as mq:
+        await mq.send("orders", b"o-17")
+    assert len(await rocketmq.aio.sent("orders", count=1)) == 1
+
+@pytest.mark.asyncio
+async def test_with_pytest_asyncio(rocketmq):
+    await scenario(rocketmq)
+
+@pytest.mark.trio
+async def test_with_pytest_trio(rocketmq):
+    await scenario(rocketmq)
+"""
 
 
 def run(*command: str | Path, expected: int = 0) -> str:
@@ -111,6 +134,15 @@ def test_the_test_extra_brings_the_broker_for_the_fixture(
     python = installed(wheel, pins, "test", tmp_path / "env")
     run(python, "-c", USE_THE_FIXTURE)
     run(python, "-c", USE_THE_STORE, tmp_path)
+    tests = tmp_path / "project"
+    tests.mkdir()
+    (tests / "test_three_lines.py").write_text(THREE_LINES)
+    assert "1 passed" in run(python, "-m", "pytest", tests)
+    plugins = ["pytest-asyncio", "pytest-trio", "pytest-xdist"]
+    run(python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", pins, *plugins)
+    (tests / "test_async.py").write_text(ASYNC_TESTS)
+    (tests / "test_beside.py").write_text(THREE_LINES)
+    assert "4 passed" in run(python, "-m", "pytest", "-n", "3", tests)
 
 
 @pytest.mark.slow

@@ -68,6 +68,8 @@ class Broker:
 
     handle = staticmethod(dispatch)
     """What `net` asks of an owner for each request; `end_turn`, for each turn, is bound below."""
+    vip_port: int | None = None
+    """The port whose connections are served what clients of old ask there."""
 
     def __init__(
         self,
@@ -81,14 +83,14 @@ class Broker:
         store_changed: Callable[[], None],
         now_ms: Callable[[], int],
         elapsed_ms: Callable[[], int],
+        alive_ms: Callable[[], int] | None = None,
         threads: bool = True,
     ) -> None:
         """Open the store and the tables, or raise a `StoreFilesError` or an `OSError`.
 
-        `address` is what clients are told, with the port that is really listened on.
-        `topic_changed` is called with each topic that name servers should be told of, `unsaved`
-        when a table should be saved, `store_changed` from a thread when `synced` should be called.
-        Without `threads` the store does nothing in the background until its `run_jobs`.
+        `address` is what clients are told. `topic_changed` is called with each topic that name
+        servers should hear of, `unsaved` when a table should be saved, `store_changed` from a
+        thread when `synced` is due. Without `threads` the store works in its `run_jobs` only.
         """
         host = pack_host(address.address, address.port)
         traffic = Traffic(flows_max=config.flows_max, now_ms=elapsed_ms())
@@ -136,9 +138,9 @@ class Broker:
             store_host=host,
             stored_properties=_stored_properties(config),
             boot_ms=now_ms(),
+            alive_ms=alive_ms or elapsed_ms,
             **clocks,
         )
-        self.vip_port: int | None = None
 
     def opened(self, peer: Peer) -> None:
         """Begin a session."""
@@ -186,9 +188,10 @@ class Broker:
     def expire_clients(self, elapsed_ms: int) -> None:
         """Let go the clients that fell silent."""
         state = self.state
-        before_ms = elapsed_ms - state.config.client_timeout_ms
+        alive_ms = state.alive_ms()
+        before_ms = alive_ms - state.config.client_timeout_ms
         state.producers.expire(before_ms)
-        state.locks.expire(elapsed_ms)
+        state.locks.expire(alive_ms)
         state.recent.tick(state.now_ms(), elapsed_ms)
         for group in state.consumers.expire(before_ms):
             notify_members(group, state)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from cometmq.broker.broker import DAILY_BREAD, Broker
+from cometmq.broker.clock import Clock
 from cometmq.broker.errors import BrokerError
 from cometmq.broker.registration import NameServer, Registration
 from cometmq.net import Peers, listen_on, loop as loop_driver, parse_addresses
@@ -71,25 +71,17 @@ class Bell:
         self._event = trio.Event()
 
 
-def now_ms() -> int:
-    """The wall clock."""
-    return time.time_ns() // 1_000_000
-
-
-def elapsed_ms() -> int:
-    """A clock that never goes back."""
-    return time.monotonic_ns() // 1_000_000
-
-
 async def serve(
     config: BrokerConfig,
     exposition: Exposition | None = None,
     *,
+    clock: Clock | None = None,
     task_status: trio.TaskStatus[Host] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a broker until cancelled; `task_status` gets its address once sends are accepted.
 
-    Its metrics are on the pages of `exposition`, whose life is the caller's.
+    Its metrics are on the pages of `exposition`, whose life is the caller's. `clock` is for those
+    who want it to jump, on this loop.
 
     Raises a `NetError`, a `StoreFilesError` or an `OSError` when it cannot start, and a
     `StoreFailedError` when the disk fails it.
@@ -98,7 +90,7 @@ async def serve(
     loop = asyncio.get_running_loop()
     unsaved = Bell()
     try:
-        daemon = Daemon(config, sockets, loop, unsaved)
+        daemon = Daemon(config, sockets, loop, unsaved, Clock() if clock is None else clock)
     except BaseException:
         for each in sockets:
             each.close()
@@ -111,7 +103,7 @@ async def serve(
             nursery.start_soon(daemon.save_tables, unsaved)
             nursery.start_soon(daemon.save_offsets, unsaved)
             nursery.start_soon(repeat_on_loop, daemon.deliver_delayed)
-            nursery.start_soon(_every, SLOW_TICK_SECONDS, daemon.slow_tick)
+            nursery.start_soon(daemon.keep_clients)
             await daemon.start_registering(nursery)
             if exposition is not None:
                 exposition.add(_metrics(daemon))
@@ -145,12 +137,6 @@ def _wake(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None
         loop.call_soon_threadsafe(function)
 
 
-async def _every(seconds: float, tick: Callable[[int], None]) -> None:
-    while True:
-        await trio.sleep(seconds)
-        tick(elapsed_ms())
-
-
 class Daemon:
     """A broker and its services."""
 
@@ -160,9 +146,11 @@ class Daemon:
         sockets: list[socket.socket],
         loop: asyncio.AbstractEventLoop,
         unsaved: Bell,
+        clock: Clock,
     ) -> None:
         port = address_of(sockets[0]).port
         self.address = Host(config.advertise_address, port)
+        self._clock = clock
         self._name_servers: list[NameServer] = []  # The broker's own topics come before them.
         self.broker = Broker(
             config,
@@ -172,15 +160,16 @@ class Daemon:
             topic_changed=self._topic_changed,
             unsaved=unsaved.ring,
             store_changed=lambda: _wake(loop, self._store_changed),
-            now_ms=now_ms,
-            elapsed_ms=elapsed_ms,
+            now_ms=clock.now_ms,
+            elapsed_ms=clock.elapsed_ms,
+            alive_ms=clock.alive_ms,
         )
         self.broker.vip_port = config.vip_port
         self.peers = Peers(
             self.broker,
             config.limits,
             call_soon=loop.call_soon,
-            now_ms=elapsed_ms(),
+            now_ms=clock.alive_ms(),
             request_reader=DAILY_BREAD,
         )
         self.registration = Registration(
@@ -189,7 +178,7 @@ class Daemon:
             parse_addresses(config.nameservers) if config.nameservers else (),
             address=self.address,
             call_soon=loop.call_soon,
-            elapsed_ms=elapsed_ms(),
+            elapsed_ms=clock.alive_ms(),
             on_told=lambda: self.broker.told(self.registration.told_version),
         )
         self._name_servers = self.registration.servers
@@ -207,7 +196,7 @@ class Daemon:
 
     def keep_store(self) -> float:
         """Keep the store: sync, write behind, index, take checkpoints; how long it can wait."""
-        more = self.broker.store.tick(now_ms())
+        more = self.broker.store.tick(self._clock.now_ms())
         if self.broker.store.failure is not None:
             self.broker.synced()
             raise StoreFailedError(
@@ -217,14 +206,16 @@ class Daemon:
 
     def tick(self) -> float:
         """Look for what has waited long enough; how long until the next look."""
-        self.broker.tick(elapsed_ms())
+        self.broker.tick(self._clock.elapsed_ms())
         return TICK_SECONDS
 
-    def slow_tick(self, elapsed_ms: int) -> None:
+    async def keep_clients(self) -> None:
         """Look for peers and clients that are overdue."""
-        self.peers.tick(elapsed_ms)
-        self.registration.peers.tick(elapsed_ms)
-        self.broker.expire_clients(elapsed_ms)
+        while True:
+            await self._clock.sleep(SLOW_TICK_SECONDS)
+            self.peers.tick(self._clock.alive_ms())
+            self.registration.peers.tick(self._clock.alive_ms())
+            self.broker.expire_clients(self._clock.elapsed_ms())
 
     async def save_tables(self, unsaved: Bell) -> None:
         """Save as soon as something has changed that should not wait."""
@@ -236,7 +227,7 @@ class Daemon:
     async def save_offsets(self, unsaved: Bell) -> None:
         """Save consumer offsets now and then."""
         while True:
-            await trio.sleep(self.broker.state.config.save_interval_ms / 1000)
+            await self._clock.sleep(self.broker.state.config.save_interval_ms / 1000)
             self.broker.flush_offsets()
             unsaved.ring()
 
@@ -287,7 +278,7 @@ class Daemon:
         """Deliver delayed messages that are due; how long the others can wait."""
         if self._is_fetching:
             return DELAY_TICK_SECONDS
-        step = self.broker.delays.step(now_ms(), self._fetched)
+        step = self.broker.delays.step(self._clock.now_ms(), self._fetched)
         self.peers.turn.end()
         self._fetched = None
         if step.cold:
@@ -320,5 +311,5 @@ class Daemon:
         self._is_closed = True
         for peers in (self.peers, self.registration.peers):
             peers.close("the broker stops")
-        if not self.broker.close(now_ms()):
+        if not self.broker.close(self._clock.now_ms()):
             log.error("the store is not shut down cleanly: the next start reads its tail back")

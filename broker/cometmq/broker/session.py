@@ -74,6 +74,8 @@ class State:
     """The wall clock: what records and tables say."""
     elapsed_ms: Callable[[], int]
     """A clock that never goes back: for deadlines."""
+    alive_ms: Callable[[], int]
+    """The same, but for signs of life: it does not jump."""
     boot_ms: int
     """When this broker started, by the wall clock."""
 

@@ -35,10 +35,16 @@ T = TypeVar("T")
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def run(main: Callable[[trio.Event], Awaitable[T]], *, use_uvloop: bool = True) -> T:
+def run(
+    main: Callable[[trio.Event], Awaitable[T]],
+    *,
+    use_uvloop: bool = True,
+    takes_signals: bool = True,
+) -> T:
     """Run `main` in trio on a new uvloop (or asyncio) loop, and give what it returns.
 
-    For the main thread. When `main` ends, however it ends, the loop is closed with what is on it.
+    For the main thread, or for any other when it takes no signals: `stop` is never set then. When
+    `main` ends, however it ends, the loop is closed with what is on it.
     """
     if use_uvloop:
         import uvloop
@@ -47,7 +53,7 @@ def run(main: Callable[[trio.Event], Awaitable[T]], *, use_uvloop: bool = True) 
     else:
         factory = asyncio.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
-        return runner.run(_host(main))
+        return runner.run(_host(main, SIGNALS if takes_signals else ()))
 
 
 async def on_loop(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -100,13 +106,15 @@ async def repeat_on_loop(function: Callable[[], float]) -> NoReturn:
     raise errors[0]
 
 
-async def _host(main: Callable[[trio.Event], Awaitable[T]]) -> T:
+async def _host(
+    main: Callable[[trio.Event], Awaitable[T]], signals: tuple[signal.Signals, ...]
+) -> T:
     loop = asyncio.get_running_loop()
     done: asyncio.Future[outcome.Outcome[T]] = loop.create_future()
     stop = trio.Event()
 
     def signalled() -> None:
-        for number in SIGNALS:
+        for number in signals:
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
         stop.set()
@@ -119,10 +127,10 @@ async def _host(main: Callable[[trio.Event], Awaitable[T]]) -> T:
         done_callback=done.set_result,
         host_uses_signal_set_wakeup_fd=True,
     )
-    for number in SIGNALS:
+    for number in signals:
         loop.add_signal_handler(number, signalled)
     try:
         return (await done).unwrap()
     finally:
-        for number in SIGNALS:
+        for number in signals:
             loop.remove_signal_handler(number)

@@ -80,7 +80,7 @@ def _info(peer: Peer, member: Member, state: State) -> ProducerInfo:
     return ProducerInfo(
         client_id=member.client_id,
         language=_language(member),
-        last_update_timestamp=state.now_ms() - (state.elapsed_ms() - member.heard_ms),
+        last_update_timestamp=state.now_ms() - (state.alive_ms() - member.heard_ms),
         remote_ip=f"/{peer.host}",
         version=member.version,
     )

@@ -41,7 +41,7 @@ def heart_beat(request: Command, session: Session) -> Command:
     memberships = len(data.consumer_data_set) + len(data.producer_data_set)
     member = Member(
         data.client_id,
-        state.elapsed_ms(),
+        state.alive_ms(),
         request.language,
         request.version,
         0 if is_lacking else fingerprint,

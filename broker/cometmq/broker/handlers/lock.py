@@ -22,7 +22,7 @@ def lock_batch(request: Command, session: Session) -> Command:
         raise RequestError(ResponseCode.SYSTEM_ERROR, problem)
     queues = [queue for queue in body.mq_set if state.topics.find(queue.topic) is not None]
     held = state.locks.lock(
-        body.consumer_group, queues, body.client_id, session.peer, state.elapsed_ms()
+        body.consumer_group, queues, body.client_id, session.peer, state.alive_ms()
     )
     answer = LockedQueues(lock_ok_mq_set=tuple(held))
     return request.answer(ResponseCode.SUCCESS, body=answer.encode())

@@ -29,10 +29,9 @@ from cometmq.admin.sources import BROKER, NAMESERVER
 if TYPE_CHECKING:
     import socket
 
-    import trio
-
     from cometmq.broker.config import BrokerConfig
     from cometmq.nameserver import NameServerConfig
+    from cometmq.proto.host import Host
 
 log = logging.getLogger("cometmq")
 
@@ -110,30 +109,22 @@ def up(
 
 def run(nameserver: NameServerConfig, broker: BrokerConfig, metrics: socket.socket | None) -> None:
     """Run both until a signal ends it."""
-    from dataclasses import replace
-
     import trio
 
-    from cometmq.broker import daemon as broker_daemon
-    from cometmq.nameserver import daemon as nameserver_daemon
+    from cometmq.admin.together import serve_both
     from cometmq.net import guest
+
+    def ready(names: Host, address: Host) -> None:
+        say_ready(nameserver=names, broker=address, metrics=metrics_url(metrics))
+        click.echo(_what_next(str(names)), err=True)
 
     async def main(stop: trio.Event) -> None:
         exposition = new_exposition(metrics, guest.repeat_on_loop)
-        # The broker takes leave of the name server, so it ends first.
-        async with trio.open_nursery() as outer:
+        async with trio.open_nursery() as nursery:
             if exposition is not None:
-                await outer.start(exposition.serve, metrics)
-            names = await outer.start(nameserver_daemon.serve, nameserver, exposition)
-            known = ";".join(filter(None, (str(names), broker.nameservers)))
-            async with trio.open_nursery() as inner:
-                config = replace(broker, nameservers=known)
-                address = await inner.start(broker_daemon.serve, config, exposition)
-                say_ready(nameserver=names, broker=address, metrics=metrics_url(metrics))
-                click.echo(_what_next(str(names)), err=True)
-                await stop.wait()
-                inner.cancel_scope.cancel()
-            outer.cancel_scope.cancel()
+                await nursery.start(exposition.serve, metrics)
+            await serve_both(nameserver, broker, stop=stop, ready=ready, exposition=exposition)
+            nursery.cancel_scope.cancel()
 
     guest.run(main)
 

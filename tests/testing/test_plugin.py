@@ -1,0 +1,107 @@
+"""The pytest plugin, in a pytest of its own: its scopes, and the kinds of tests that it serves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+EVERY_KIND = """
+    import pytest
+    from cometmq.client import Client
+
+    def test_sync(rocketmq):
+        rocketmq.send("orders", b"x", delay=3600)
+        rocketmq.clock.jump(3600)
+        assert rocketmq.sent("orders", count=1, timeout=2)[0].body == b"x"
+
+    async def scenario(rocketmq):
+        async with Client(rocketmq.nameserver) as mq:
+            await mq.send("orders", b"x")
+        assert len(await rocketmq.aio.sent("orders", count=1)) == 1
+
+    @pytest.mark.anyio
+    @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+    async def test_anyio(rocketmq, anyio_backend):
+        await scenario(rocketmq)
+
+    @pytest.mark.trio
+    async def test_trio(rocketmq):
+        await scenario(rocketmq)
+
+    def test_factory(rocketmq_factory):
+        here, there = rocketmq_factory(), rocketmq_factory()
+        here.send("orders", b"x")
+        assert here.sent("orders", count=1) and not there.sent("orders")
+"""
+SCOPES = """
+    def test_first(rocketmq_module, rocketmq_session, rocketmq):
+        assert len({rocketmq_module.broker, rocketmq_session.broker, rocketmq.broker}) == 3
+        rocketmq_module.send("orders", b"x")
+        rocketmq.send("orders", b"x")
+
+    def test_second(rocketmq_module, rocketmq_session, rocketmq):
+        assert len(rocketmq_module.sent("orders")) == 1
+        assert not rocketmq.sent("orders")
+        rocketmq_session.send("orders", b"x")
+"""
+ANOTHER_MODULE = """
+    def test_third(rocketmq_module, rocketmq_session):
+        assert not rocketmq_module.sent("orders")
+        assert len(rocketmq_session.sent("orders")) == 1
+"""
+NOTHING_HEAVY = """
+    import sys
+
+    def test_nothing_of_ours_is_loaded_but_the_plugin():
+        assert {name for name in sys.modules if name.startswith("cometmq")} <= {
+            "cometmq", "cometmq.testing", "cometmq.testing.plugin"
+        }
+"""
+FAILING = """
+    def test_waits_in_vain(rocketmq):
+        rocketmq.sent("orders", count=1, timeout=0.01)
+"""
+
+
+def pytest_in(folder: Path, *options: str, **modules: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest on these modules, as a user's project would: without a setting."""
+    for name, text in modules.items():
+        (folder / f"{name}.py").write_text(dedent(text))
+    command = [sys.executable, "-m", "pytest", "-W", "error", "-p", "no:cacheprovider", *options]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_it_serves_sync_asyncio_and_trio_tests_without_a_setting(tmp_path: Path) -> None:
+    done = pytest_in(tmp_path, test_kinds=EVERY_KIND)
+    assert "5 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_scopes_are_what_they_say(tmp_path: Path) -> None:
+    done = pytest_in(tmp_path, test_a=SCOPES, test_b=ANOTHER_MODULE)
+    assert "3 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_until_a_fixture_is_used_nothing_is_imported(tmp_path: Path) -> None:
+    done = pytest_in(tmp_path, test_light=NOTHING_HEAVY)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_wait_in_vain_is_shown_as_a_failed_assertion(tmp_path: Path) -> None:
+    done = pytest_in(tmp_path, test_failing=FAILING)
+    assert "MissingMessagesError: orders: 0 of 1 messages within 0.01 s" in done.stdout
+    assert "1 failed" in done.stdout
+
+
+def test_pytest_lists_the_fixtures_with_what_they_are(tmp_path: Path) -> None:
+    shown = pytest_in(tmp_path, "--fixtures", "-v").stdout
+    for name in (
+        "rocketmq ",
+        "rocketmq_module [module scope]",
+        "rocketmq_session [session scope]",
+        "rocketmq_factory ",
+    ):
+        assert f"\n{name}" in shown
+    assert "A RocketMQ name server and broker in this process, new for each test." in shown
+    assert "rocketmq.clock.jump(3600)  # the broker's clock" in shown
