@@ -295,3 +295,33 @@ def test_the_sync_client(nameserver: str) -> None:
         assert [each.message_count for each in status] == [1]
         mq.admin.delete_topic("synchronous")
         assert "synchronous" not in [each.name for each in mq.admin.topics()]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_request_gets_the_reply_of_its_consumer(nameserver: str, loop: str) -> None:
+    async def scenario() -> None:
+        topic = f"quotes-on-{loop}"
+        async with Client(nameserver, PATIENT) as bank, Client(nameserver, PATIENT) as mq:
+            await mq.admin.create_topic(topic, queues=2)
+            consumer = bank.consume(topic, group=f"bank-{loop}", start="first")
+
+            async def answer(message: Message) -> None:
+                assert message.wants_reply
+                await message.reply(message.body * 2000, properties={"of": "today"})
+
+            replies: dict[bytes, bytes] = {}
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(consumer.run, answer)
+
+                async def ask(body: bytes) -> None:
+                    reply = await mq.request(topic, body, timeout=15)
+                    assert reply.user_properties["of"] == "today"
+                    replies[body] = reply.body
+
+                async with anyio.create_task_group() as asking:
+                    for number in range(10):
+                        asking.start_soon(ask, b"%d" % number)
+                await consumer.drain()
+            assert replies == {b"%d" % each: b"%d" % each * 2000 for each in range(10)}
+
+    play(loop, scenario)

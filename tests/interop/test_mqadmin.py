@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import re
+import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from tests.interop.apache_java import ask, class_path
 from tests.interop.target import Target, running_target
 from tests.interop.test_clients import JAVA, RELEASE
+
+from cometmq.client import ClientConfig, SyncClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,12 +90,43 @@ def printed(tmp_path_factory: pytest.TempPathFactory, target: Target) -> list[st
     """What each of the commands printed, in their order."""
     folder = tmp_path_factory.mktemp("java")
     path = class_path(RELEASE, folder, JAVA / "pom.xml")
-    answers = ask(path, JAVA / "MqAdmin.java", [placed(case.command, target) for case in CASES])
-    return [base64.b64decode(answer).decode() for answer in answers]
+    return asked(path, target, *(case.command for case in CASES))
 
 
 def placed(text: str, target: Target) -> str:
     return text.replace("NS", target.nameserver).replace("BROKER", target.broker)
+
+
+def test_mqadmin_sees_a_python_consumer_and_has_it_consume(
+    tmp_path_factory: pytest.TempPathFactory, target: Target
+) -> None:
+    path = class_path(RELEASE, tmp_path_factory.mktemp("java"), JAVA / "pom.xml")
+    config = ClientConfig(instance="python-1", timeout=15)
+    with SyncClient(target.nameserver, config) as mq:
+        mq.admin.create_topic("SeenByMqadmin", queues=2)
+        sent = mq.send("SeenByMqadmin", b"hello", tag="red")
+        with mq.consume("SeenByMqadmin", group="pythons", filter="red", start="first") as consumer:
+            with next(consumer):
+                pass
+            consuming = threading.Thread(target=lambda: next(consumer).ack())
+            consuming.start()
+            (members,) = asked(path, target, "consumerConnection -n NS -g pythons")
+            (me,) = re.findall(r"\S+@python-1", members)
+            status, again = asked(
+                path,
+                target,
+                f"consumerStatus -n NS -g pythons -i {me}",
+                f"queryMsgById -n NS -t SeenByMqadmin -i {sent.offset_id} -g pythons -d {me}",
+            )
+            consuming.join(30)
+            assert "PROP_CONSUME_TYPE" in status
+            assert re.search(r"Topic: SeenByMqadmin +ClassFilter: \S+ +SubExpression: red", status)
+            assert "CR_SUCCESS" in again
+
+
+def asked(path: str, target: Target, *commands: str) -> list[str]:
+    answers = ask(path, JAVA / "MqAdmin.java", [placed(command, target) for command in commands])
+    return [base64.b64decode(answer).decode() for answer in answers]
 
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[case.command for case in CASES])

@@ -25,15 +25,17 @@ from cometmq.client.errors import (
     ForbiddenError,
     NetworkError,
     NotFoundError,
+    OutcomeUnknownError,
     ProtocolViolationError,
     RefusedError,
     SettledError,
     UnreachableError,
     UsageError,
 )
-from cometmq.client.messages import Pulled, Queue, Receipt, ReceivedMessage
+from cometmq.client.messages import Pulled, Queue, Receipt, ReceivedMessage, Reply
 from cometmq.client.reader import Reader
-from cometmq.client.sync import SyncAdmin, SyncClient, SyncConsumer, SyncMessage
+from cometmq.client.sync import SyncAdmin, SyncClient
+from cometmq.client.sync_consumer import SyncConsumer, SyncMessage
 from cometmq.client.transaction import Transaction
 
 __all__ = [
@@ -53,6 +55,7 @@ __all__ = [
     "NetworkError",
     "NewMessage",
     "NotFoundError",
+    "OutcomeUnknownError",
     "ProtocolViolationError",
     "Pulled",
     "Queue",
@@ -61,6 +64,7 @@ __all__ = [
     "Receipt",
     "ReceivedMessage",
     "RefusedError",
+    "Reply",
     "SettledError",
     "Sql",
     "SyncAdmin",

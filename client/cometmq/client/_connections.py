@@ -23,6 +23,7 @@ from cometmq.client.errors import (
     ConnectionEndedError,
     DeadlineError,
     NetworkError,
+    OutcomeUnknownError,
     ProtocolViolationError,
     UnreachableError,
     UsageError,
@@ -143,7 +144,7 @@ class Connections:
             with anyio.move_on_after(timeout):
                 link = await self.to(address, is_broker=is_broker)
             if link is None:
-                raise DeadlineError(f"{address}: no connection within {timeout:.3g} s")
+                raise UnreachableError(f"{address}: no connection within {timeout:.3g} s")
             timeout = (deadline - elapsed_ms()) / 1000
         return await self.ask(address, link, request, timeout)
 
@@ -214,8 +215,10 @@ class Connections:
         if is_broker:
             try:
                 await self._greet(link, address)
-            except BaseException:
+            except BaseException as error:
                 link.close("the greeting failed")
+                if isinstance(error, OutcomeUnknownError):  # Nothing of the caller's was sent.
+                    raise UnreachableError(str(error)) from None
                 raise
         return link
 

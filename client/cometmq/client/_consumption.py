@@ -12,24 +12,27 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from cometmq.client._core.identity import now_ms
 from cometmq.client._core.options import GIVE_UP_LEVEL
-from cometmq.client._core.queues import from_wire
+from cometmq.client._core.process_queue import DirectQueue, Outcome
+from cometmq.client._core.queues import Queue, from_wire
 from cometmq.client._delivery import Delivery
 from cometmq.client._group import GroupMember
 from cometmq.client.errors import ClientError, UnreachableError, UsageError, refusal
+from cometmq.client.request import send_reply
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands import ConsumerSendMsgBack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from cometmq.client._core.options import ConsumeOptions
     from cometmq.client._core.process_queue import ProcessQueue
-    from cometmq.client._core.queues import Queue
     from cometmq.client._parts import Parts
     from cometmq.client.consumer import Message
     from cometmq.proto.bodies import ResetOffsets
+    from cometmq.proto.buffer import Buffer
     from cometmq.proto.message import StoredMessage
 
 _log = logging.getLogger("cometmq.client")
@@ -61,7 +64,9 @@ class Consumption:
     ) -> None:
         self.options = options
         self.state = State.NEW
+        self.started_ms = now_ms()
         self._parts = parts
+        self._make = make
         self._ended = ended
         self._starting: anyio.Event | None = None
         self.delivery = Delivery(
@@ -145,12 +150,29 @@ class Consumption:
 
         self._parts.runtime.spawn(reset, f"reset {self.options.group}")
 
-    async def send_back(self, message: Message, delay_level: int) -> None:
+    async def reply(
+        self, message: Message, body: Buffer, properties: Mapping[str, str] | None
+    ) -> None:
+        """Answer a request."""
+        await send_reply(self._parts, message, body, properties)
+
+    def consume_directly(self, stored: StoredMessage, told: Callable[[Outcome], None]) -> None:
+        """Hand out a message that an operator wants to be consumed, and tell what came of it."""
+        queue = Queue(stored.topic, "", stored.queue_id)
+        self.delivery.put_first(self._make(self, stored, queue, DirectQueue(queue, told)))
+
+    async def send_back(
+        self, message: Message, delay_level: int, error: Exception | None = None
+    ) -> None:
         """Have a message delivered again later, to any member of the group.
 
         What the broker does not take is delivered again here, after a while. A broadcast consumer
         has nobody to send to: it gives the message up, as Apache's does.
         """
+        if isinstance(message.process_queue, DirectQueue):
+            message.process_queue.outcome = Outcome(is_consumed=False, error=error)
+            self.delivery.settle(message)
+            return
         if message.process_queue.is_dropped:
             self.delivery.settle(message)  # Its new owner has it, and delivers it anyway.
             return
@@ -205,7 +227,11 @@ class Consumption:
 
     def _may_deliver(self, process_queue: ProcessQueue) -> bool:
         locks = self.member.locks
-        if locks is None or locks.holds(process_queue.queue):
+        if (
+            isinstance(process_queue, DirectQueue)
+            or locks is None
+            or locks.holds(process_queue.queue)
+        ):
             return True
         self.member.lose(process_queue)
         return False

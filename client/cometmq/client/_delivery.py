@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Final
 import anyio
 from anyio.lowlevel import checkpoint
 
+from cometmq.client._core.identity import now_ms
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -72,6 +74,11 @@ class Delivery:
         self._line.extend(messages)
         self._wake(len(messages))
 
+    def put_first(self, message: Message) -> None:
+        """Put a message in front of the line."""
+        self._line.appendleft(message)
+        self._wake(1)
+
     async def next(self) -> Message:
         """Return the next message; StopAsyncIteration when there will be none."""
         self._given += 1
@@ -92,6 +99,7 @@ class Delivery:
         """Note that a message in hand is done with."""
         self._leave_hand()
         process_queue = message.process_queue
+        process_queue.settled_ms = now_ms()
         self.size -= process_queue.settle(message.offset)
         if self._behind is not None:
             process_queue.is_busy = False
@@ -101,8 +109,7 @@ class Delivery:
     def give_back(self, message: Message) -> None:
         """Put a message in hand back into the line, to the front."""
         self._leave_hand()
-        self._line.appendleft(message)
-        self._wake(1)
+        self.put_first(message)
 
     def set_aside(self) -> None:
         """Note that a message in hand is given back later, by `put_again`."""

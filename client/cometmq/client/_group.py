@@ -140,6 +140,15 @@ class GroupMember:
             await self.locks.release(owned)
         await self._parts.membership.leave(self._options.group, self._parts.connections)
 
+    @property
+    def process_queues(self) -> list[ProcessQueue]:
+        """What is known of these queues."""
+        return [fetching.process_queue for fetching in self._owned.values()]
+
+    def subscriptions(self) -> ConsumerData:
+        """Say what this member wants, as heartbeats do."""
+        return self._tell()
+
     def share_soon(self) -> None:
         """Compute the share anew: members or routes changed."""
         self._is_wanted.set()
@@ -353,6 +362,7 @@ class GroupMember:
         if process_queue.is_dropped:
             return
         process_queue.next_offset = found.next_offset
+        process_queue.fetched_ms = now_ms()
         if self._complaints:
             self._complaints.pop(str(queue), None)
         if found.moved:

@@ -13,15 +13,15 @@ from cometmq.client._membership import Membership
 from cometmq.client._nameservers import NameServers, parse_nameservers
 from cometmq.client._parts import Parts
 from cometmq.client._producer import Producer
+from cometmq.client._questions import Questions
 from cometmq.client._reading import Reading
+from cometmq.client._requests import Requests
 from cometmq.client._routes import Routes
 from cometmq.client._runtime import current_runtime
 from cometmq.client.config import ClientConfig, default_nameservers, local_address
 from cometmq.client.errors import ClientError, ClosedError, UsageError
 from cometmq.net import LATER
-from cometmq.proto.bodies import decode_reset_offsets
-from cometmq.proto.codes import RequestCode, ResponseCode, request_name
-from cometmq.proto.commands import NotifyConsumerIdsChanged, ResetOffset
+from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -50,11 +50,23 @@ class Life:
         self._parts: Parts
         self._transaction_check: Callable[[ReceivedMessage], Awaitable[Decision]] | None = None
         self._consumptions: dict[str, Consumption] = {}
+        self._questions = Questions(self._consumptions, self._open_parts)
+        self._requests = Requests()
         self._is_closed = False
 
     def __repr__(self) -> str:
         state = "closed" if self._is_closed else "open" if self._runtime else "not open"
         return f"<Client of {';'.join(self._nameserver_list)}, {state}>"
+
+    @property
+    def id(self) -> str:
+        """The name by which brokers, and their tools, know this client while it is open.
+
+        ::
+
+            print(f"mqadmin consumerStatus -g billing -i {mq.id}")
+        """
+        return self._open_parts().identity.client_id
 
     async def __aenter__(self) -> Self:
         if self._runtime is not None or self._is_closed:
@@ -152,26 +164,14 @@ class Life:
     def _asked(self, request: Command, peer: Peer) -> Command | Later:
         """Answer what a server asks."""
         try:
-            if request.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
-                group = request.read(NotifyConsumerIdsChanged).consumer_group
-                if (consumption := self._consumptions.get(group)) is not None:
-                    consumption.member.share_soon()
-                return LATER
+            if request.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
+                return self._requests.came(request, self.config.inflated_size_max)
             if request.code == RequestCode.CHECK_TRANSACTION_STATE:
                 self._asked_about_transaction(request, peer)
                 return LATER
-            if request.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
-                group = request.read(ResetOffset).group
-                if (consumption := self._consumptions.get(group)) is not None:
-                    consumption.reset(decode_reset_offsets(request.body))
-                return LATER
+            return self._questions.answer(request, peer)
         except RemoteProtocolError as error:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
-        _log.debug("%s asks %s, which is not served here", peer.host, request_name(request.code))
-        return request.answer(
-            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-            remark=f" request type {request.code} not supported",
-        )
 
     def _asked_about_transaction(self, request: Command, peer: Peer) -> None:
         """Learn that a broker asks how a transaction ended; see `TransactionVerbs`."""

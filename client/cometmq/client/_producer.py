@@ -23,6 +23,7 @@ from cometmq.client._core.selection import Selection, queue_of_key
 from cometmq.client.errors import (
     ClientError,
     ForbiddenError,
+    OutcomeUnknownError,
     ProtocolViolationError,
     UnreachableError,
     UsageError,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 _SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
 _SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
+_SEND_REPLY: Final = int(RequestCode.SEND_REPLY_MESSAGE_V2)
 _STORED: Final = frozenset(map(int, STORED_CODES))
 _TIMERS_VERSION: Final = version_ordinal(5, 0, 0)
 
@@ -166,6 +168,10 @@ class Producer:
                     reconnect=self._connections.delay_of(route.master_of(target.broker) or ""),
                 )
                 if delay is None or delay * 1000 >= deadline_ms - elapsed_ms():
+                    if retrying.may_be_done and not isinstance(error, OutcomeUnknownError):
+                        raise OutcomeUnknownError(
+                            f"an attempt without an answer, then: {error}; it may be stored"
+                        ) from error
                     raise
                 await anyio.sleep(delay)
 
@@ -178,6 +184,16 @@ class Producer:
         address = self._address(route, target)
         link = await self._connections.to(address)
         link.tell(self._request(target, parcel, address))
+
+    async def send_reply(self, asked: Queue, topic: str, parcel: Parcel) -> None:
+        """Send a reply to the broker that has the request, to which its sender is connected."""
+        timeout = self._config.timeout
+        address = self._address(await self._routes.get(asked.topic, timeout=timeout), asked)
+        parcel.code = _SEND_REPLY
+        request = self._request(Queue(topic, asked.broker, 0), parcel, address)
+        response = await self._connections.call(address, request, timeout=timeout)
+        if response.code not in _STORED:
+            raise refusal(response.code, response.remark, address)
 
     def _target(
         self,

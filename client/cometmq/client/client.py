@@ -11,10 +11,11 @@ from __future__ import annotations
 from cometmq.client._consume_verb import ConsumeVerb
 from cometmq.client._read_verbs import ReadVerbs
 from cometmq.client._send_verbs import SendVerbs
+from cometmq.client.request import RequestVerbs
 from cometmq.client.transaction import TransactionVerbs
 
 
-class Client(SendVerbs, ReadVerbs, ConsumeVerb, TransactionVerbs):
+class Client(SendVerbs, RequestVerbs, ReadVerbs, ConsumeVerb, TransactionVerbs):
     """A client of a RocketMQ cluster, ours or Apache's.
 
     ::

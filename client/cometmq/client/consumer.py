@@ -13,12 +13,13 @@ from cometmq.client.errors import SettledError, UsageError
 from cometmq.client.messages import ReceivedMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
     from types import TracebackType
 
     from cometmq.client._consumption import Consumption
     from cometmq.client._core.process_queue import ProcessQueue
     from cometmq.client._core.queues import Queue
+    from cometmq.proto.buffer import Buffer
     from cometmq.proto.message import StoredMessage
 
 _log = logging.getLogger("cometmq.client")
@@ -83,7 +84,7 @@ class Message(ReceivedMessage):
         raises = self._consumption.options.on_error == "raise"
         if not raises:
             _log.error("%r failed and comes again later", self, exc_info=error)
-        await self.retry()
+        await self._give_back(0, error)
         return not raises
 
     @property
@@ -115,9 +116,7 @@ class Message(ReceivedMessage):
         """
         if not 0 <= delay_level <= LEVEL_MAX:
             raise UsageError(f"delay_level={delay_level}: 0, or a level from 1 to {LEVEL_MAX}")
-        self._leave_hand()
-        self._failures += 1  # Counts if it comes again here; elsewhere, the broker counts.
-        await self._consumption.send_back(self, delay_level)
+        await self._give_back(delay_level, None)
 
     async def reject(self) -> None:
         """Give it up: it goes to the group's dead letters, `%DLQ%` and the group's name.
@@ -129,9 +128,27 @@ class Message(ReceivedMessage):
         self._leave_hand()
         await self._consumption.send_back(self, GIVE_UP_LEVEL)
 
+    async def reply(self, body: Buffer, *, properties: Mapping[str, str] | None = None) -> None:
+        """Answer a request: its sender, in `Client.request`, gets this.
+
+        ::
+
+            async for message in mq.consume("quotes", group="bank"):
+                async with message:
+                    await message.reply(b"1.0712", properties={"date": "2026-03-01"})
+
+        It settles nothing. A sender that is gone, or waits no longer, is a `RefusedError`.
+        """
+        await self._consumption.reply(self, body, properties)
+
     def taken(self) -> None:
         """Learn that the consumer hands it out, which is for the consumer to say."""
         self._is_in_hand = True
+
+    async def _give_back(self, delay_level: int, error: Exception | None) -> None:
+        self._leave_hand()
+        self._failures += 1  # Counts if it comes again here; elsewhere, the broker counts.
+        await self._consumption.send_back(self, delay_level, error)
 
     def _leave_hand(self) -> None:
         if not self._is_in_hand:

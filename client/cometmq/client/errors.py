@@ -8,8 +8,9 @@
     │   └── SettledError       this message is acknowledged, or given back, already
     ├── NetworkError           nobody's: it may work in a moment
     │   ├── UnreachableError   no connection came about, so nothing was sent
-    │   ├── ConnectionEndedError   the connection ended before the answer: it may have been done
-    │   └── DeadlineError      no answer in the time given: it may have been done
+    │   └── OutcomeUnknownError    no answer came, and it may have been done
+    │       ├── ConnectionEndedError   the connection ended before
+    │       └── DeadlineError          the time given was over
     └── RefusedError           theirs: the server said no; `code`, `remark` and `address` say why
         ├── NotFoundError      the topic, group, message or offset does not exist
         ├── ForbiddenError     there is no permission for it
@@ -74,11 +75,15 @@ class UnreachableError(NetworkError):
     """No connection came about; nothing was sent, so a retry does nothing twice."""
 
 
-class ConnectionEndedError(NetworkError):
+class OutcomeUnknownError(NetworkError):
+    """No answer came. What was asked may have been done, so a retry may do it twice."""
+
+
+class ConnectionEndedError(OutcomeUnknownError):
     """The connection ended before the answer came. What was asked may have been done."""
 
 
-class DeadlineError(NetworkError, TimeoutError):
+class DeadlineError(OutcomeUnknownError, TimeoutError):
     """The answer did not come in time. What was asked may have been done, or may be yet.
 
     A `TimeoutError`, too, so that code that knows only that one works.

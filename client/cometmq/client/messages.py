@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar
 
@@ -13,11 +14,11 @@ from cometmq.proto.codes import ResponseCode
 from cometmq.proto.properties import decode_properties, find_property
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from cometmq.proto.message import StoredMessage
 
-__all__ = ["Pulled", "Queue", "Receipt", "ReceivedMessage"]
+__all__ = ["Pulled", "Queue", "Receipt", "ReceivedMessage", "Reply"]
 
 _STATUS = {
     int(ResponseCode.SUCCESS): "ok",
@@ -146,6 +147,11 @@ class ReceivedMessage:
         return self._stored.reconsume_times + 1
 
     @property
+    def wants_reply(self) -> bool:
+        """Whether its sender waits for a reply, as of `Client.request`."""
+        return self._find(names.REPLY_TO_CLIENT) is not None
+
+    @property
     def physical_offset(self) -> int:
         """Where in the broker's log it lies."""
         return self._stored.physical_offset
@@ -208,6 +214,28 @@ class ReceivedMessage:
 
 
 M = TypeVar("M", bound=ReceivedMessage)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back for a request.
+
+    ::
+
+        reply = await mq.request("quotes", b"CHF")
+        print(reply.body, reply.user_properties)
+    """
+
+    body: bytes
+    properties: Mapping[str, str]
+    sent_at: datetime
+
+    @property
+    def user_properties(self) -> dict[str, str]:
+        """The properties that the replier passed to `Message.reply`."""
+        return {
+            name: value for name, value in self.properties.items() if name not in names.RESERVED
+        }
 
 
 def _time(milliseconds: int) -> datetime:

@@ -6,9 +6,12 @@ back those behind it, however many of them are done. So a crash delivers some ag
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cometmq.client._core.queues import Queue
 
 SPAN_MAX = 2000
@@ -18,13 +21,18 @@ SPAN_MAX = 2000
 class ProcessQueue:
     """One queue as its consumer sees it, from being assigned it to being dropped."""
 
-    __slots__ = ("_unsettled", "committed", "is_busy", "is_dropped", "next_offset", "queue", "size")
+    __slots__ = (
+        "_unsettled", "committed", "fetched_ms", "is_busy", "is_dropped", "next_offset", "queue",
+        "settled_ms", "size",
+    )  # fmt: skip
 
     def __init__(self, queue: Queue, next_offset: int) -> None:
         self.queue = queue
         self.next_offset = next_offset
         self.committed = next_offset
         self.size = 0
+        self.fetched_ms = 0  # when something was last fetched or settled, by the wall clock
+        self.settled_ms = 0
         self.is_dropped = False
         self.is_busy = False  # in order: one of its messages is in the line, in hand or set aside
         self._unsettled: dict[int, int] = {}
@@ -60,3 +68,27 @@ class ProcessQueue:
         self._unsettled.clear()
         self.size = 0
         self.next_offset = offset
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one message."""
+
+    is_consumed: bool
+    error: Exception | None = None
+
+
+class DirectQueue(ProcessQueue):
+    """The queue of a message that came outside any queue: by an operator's hand."""
+
+    __slots__ = ("_told", "outcome")
+
+    def __init__(self, queue: Queue, told: Callable[[Outcome], None]) -> None:
+        super().__init__(queue, 0)
+        self.outcome = Outcome(is_consumed=True)
+        self._told = told
+
+    def settle(self, offset: int) -> int:
+        """Tell what came of it."""
+        self._told(self.outcome)
+        return super().settle(offset)

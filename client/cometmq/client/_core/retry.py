@@ -9,6 +9,7 @@ from cometmq.client.errors import (
     ClientError,
     NetworkError,
     NotFoundError,
+    OutcomeUnknownError,
     RefusedError,
     UnreachableError,
 )
@@ -43,6 +44,8 @@ class Retrying:
 
     def __init__(self, attempts: int) -> None:
         self.failed: set[str] = set()
+        self.may_be_done = False
+        """Whether an attempt ended without an answer, so that its message may be stored."""
         self._left = attempts
         self._waits = 0
 
@@ -54,6 +57,8 @@ class Retrying:
         `others` tells whether there are brokers that have not failed, `reconnect` for how long
         this one's address is left alone.
         """
+        if isinstance(error, OutcomeUnknownError):
+            self.may_be_done = True
         if isinstance(error, RefusedError) and error.code not in ELSEWHERE:
             return None
         if not isinstance(error, NetworkError | RefusedError):

@@ -1,0 +1,88 @@
+"""Requests that wait for their replies, each under a correlation id of its own."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import anyio
+
+from cometmq.client.errors import DeadlineError
+from cometmq.client.messages import Reply
+from cometmq.proto import property_names as names
+from cometmq.proto.codes import ResponseCode
+from cometmq.proto.commands import PushReplyMessageToClient
+from cometmq.proto.compression import decompress
+from cometmq.proto.properties import decode_properties
+from cometmq.proto.sysflag import SysFlag
+
+if TYPE_CHECKING:
+    from cometmq.proto.command import Command
+
+_log = logging.getLogger("cometmq.client")
+
+
+class _Waiting:
+    """One request, until its reply comes."""
+
+    def __init__(self) -> None:
+        self.came = anyio.Event()
+        self.reply: Reply | None = None
+
+
+class Requests:
+    """The requests of one client that have no reply yet."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, _Waiting] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def begin(self, client_id: str, timeout: float) -> dict[str, str]:
+        """Expect a reply; gives the properties that the request must have."""
+        correlation_id = str(uuid.uuid4())
+        self._waiting[correlation_id] = _Waiting()
+        return {
+            names.CORRELATION_ID: correlation_id,
+            names.REPLY_TO_CLIENT: client_id,
+            names.TTL: str(max(1, round(timeout * 1000))),
+        }
+
+    async def reply(self, correlation_id: str, timeout: float) -> Reply:
+        """Wait for a reply."""
+        waiting = self._waiting[correlation_id]
+        with anyio.move_on_after(max(timeout, 0)):
+            await waiting.came.wait()
+        if waiting.reply is None:
+            raise DeadlineError("the request was sent, but no reply came within its time")
+        return waiting.reply
+
+    def end(self, correlation_id: str) -> None:
+        """Expect it no longer."""
+        self._waiting.pop(correlation_id, None)
+
+    def came(self, pushed: Command, inflated_size_max: int) -> Command:
+        """Take a reply that a broker pushes, and hand it on."""
+        header = pushed.read(PushReplyMessageToClient)
+        properties = decode_properties((header.properties or "").encode())
+        body = bytes(pushed.body or b"")
+        if header.sys_flag & SysFlag.COMPRESSED:
+            body = decompress(body, header.sys_flag, inflated_size_max)
+        sent_at = datetime.fromtimestamp(header.born_timestamp / 1000, UTC)
+        if not self.arrived(
+            properties.get(names.CORRELATION_ID, ""), Reply(body, properties, sent_at)
+        ):
+            _log.info("a reply came for which nobody waits any more")
+        return pushed.answer(ResponseCode.SUCCESS)
+
+    def arrived(self, correlation_id: str, reply: Reply) -> bool:
+        """Hand a reply to who waits for it; False when nobody does, or not any more."""
+        waiting = self._waiting.get(correlation_id)
+        if waiting is None or waiting.reply is not None:
+            return False
+        waiting.reply = reply
+        waiting.came.set()
+        return True

@@ -1,0 +1,93 @@
+"""Requests and their replies: a message that waits for an answer from whoever consumes it.
+
+How it works. The request is a message like any other, with an id and the name of its sender. Who
+consumes it sends the reply to the broker that has the request, which pushes it over the connection
+that the request came by. A reply is kept nowhere: a sender that is gone misses it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cometmq.client._connections import elapsed_ms
+from cometmq.client._core.names import check_topic_to_send
+from cometmq.client._core.outgoing import AT_ONCE, NewMessage, check_body
+from cometmq.client._life import Life
+from cometmq.client.errors import UsageError
+from cometmq.proto import property_names as names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from cometmq.client._parts import Parts
+    from cometmq.client.messages import ReceivedMessage, Reply
+    from cometmq.proto.buffer import Buffer
+
+
+class RequestVerbs(Life):
+    """`request` of a `Client`."""
+
+    async def request(
+        self,
+        topic: str,
+        body: Buffer,
+        *,
+        key: str | None = None,
+        keys: Sequence[str] = (),
+        tag: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        sharding_key: str | None = None,
+        timeout: float | None = None,
+    ) -> Reply:
+        """Send a message, and wait for the reply of whoever consumes it.
+
+        ::
+
+            reply = await mq.request("quotes", b"CHF", timeout=2)
+
+        Consumers reply with `Message.reply`. No reply within `timeout` seconds is a
+        `DeadlineError`: the request may be in a queue, or dealt with. When several consumers reply,
+        the first one counts.
+        """
+        self._check_here()
+        check_topic_to_send(topic)
+        seconds = self._seconds(timeout)
+        message = NewMessage(body=body, key=key, keys=keys, tag=tag, properties=properties)
+        checked = check_body(body, self.config.body_size_max)
+        deadline_ms = elapsed_ms() + seconds * 1000
+        parts = self._parts
+        more = self._requests.begin(parts.identity.client_id, seconds)
+        correlation_id = more[names.CORRELATION_ID]
+        try:
+            parcel = parts.producer.pack(message, checked, AT_ONCE, sharding_key, more)
+            await parts.producer.send(
+                topic, parcel, queue=None, sharding_key=sharding_key, timeout=seconds
+            )
+            return await self._requests.reply(correlation_id, (deadline_ms - elapsed_ms()) / 1000)
+        finally:
+            self._requests.end(correlation_id)
+
+
+async def send_reply(
+    parts: Parts,
+    request: ReceivedMessage,
+    body: Buffer,
+    properties: Mapping[str, str] | None,
+) -> None:
+    """Send the reply to a request."""
+    asked = request.properties
+    cluster, correlation_id = asked.get(names.CLUSTER), asked.get(names.CORRELATION_ID)
+    reply_to = asked.get(names.REPLY_TO_CLIENT)
+    if not cluster or not correlation_id or not reply_to:
+        raise UsageError(f"{request!r} is no request: nobody waits for a reply")
+    more = {
+        names.MSG_TYPE: "reply",
+        names.CORRELATION_ID: correlation_id,
+        names.REPLY_TO_CLIENT: reply_to,
+    }
+    if ttl := asked.get(names.TTL):
+        more[names.TTL] = ttl
+    checked = check_body(body, parts.config.body_size_max)
+    message = NewMessage(body=checked, properties=properties)
+    parcel = parts.producer.pack(message, checked, AT_ONCE, None, more)
+    await parts.producer.send_reply(request.queue, f"{cluster}_REPLY_TOPIC", parcel)

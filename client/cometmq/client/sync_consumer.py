@@ -1,0 +1,210 @@
+"""Consuming without async: what `SyncClient.consume` gives."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Self
+
+from cometmq.client.errors import SettledError, UsageError
+from cometmq.client.messages import ReceivedMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    from cometmq.client._background import Background
+    from cometmq.client._core.queues import Queue
+    from cometmq.client.consumer import Consumer, Message
+    from cometmq.proto.buffer import Buffer
+
+
+class SyncMessage(ReceivedMessage):
+    """A message from `SyncClient.consume`; see `Message`.
+
+    ::
+
+        for message in mq.consume("orders", group="billing"):
+            with message:
+                bill(message.body)
+    """
+
+    __slots__ = ("_background", "_is_settled", "_message")
+
+    def __init__(self, message: Message, background: Background) -> None:
+        self.copy_from(message)
+        self._message = message
+        self._background = background
+        self._is_settled = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if self._is_settled:
+            return False
+        if error is None:
+            self.ack()
+            return False
+        self._settle()
+        return self._background.run(self._message.__aexit__(kind, error, traceback))
+
+    @property
+    def attempt(self) -> int:
+        """Which delivery to this group it is: 1, or more when it comes again."""
+        return self._message.attempt
+
+    def ack(self) -> None:
+        """Say that it is done with: it does not come again.
+
+        ::
+
+            message.ack()
+        """
+        self._settle()
+        self._background.call_soon(self._message.ack)
+
+    def retry(self, *, delay_level: int = 0) -> None:
+        """Give it back, to be delivered again later; see `Message.retry`.
+
+        ::
+
+            message.retry(delay_level=5)  # in a minute
+        """
+        self._settle()
+        self._background.run(self._message.retry(delay_level=delay_level))
+
+    def reject(self) -> None:
+        """Give it up: it goes to the group's dead letters.
+
+        ::
+
+            message.reject()
+        """
+        self._settle()
+        self._background.run(self._message.reject())
+
+    def reply(self, body: Buffer, *, properties: Mapping[str, str] | None = None) -> None:
+        """Answer a request; see `Message.reply`.
+
+        ::
+
+            message.reply(b"1.0712")
+        """
+        self._background.run(self._message.reply(body, properties=properties))
+
+    def _settle(self) -> None:
+        if self._is_settled:
+            raise SettledError(f"{self!r} is acknowledged or given back already")
+        self._is_settled = True
+
+
+class SyncConsumer:
+    """The messages of a group, one after the other, for any number of threads; see `Consumer`.
+
+    ::
+
+        with mq.consume("orders", group="billing") as consumer:
+            for message in consumer:
+                with message:
+                    ...
+    """
+
+    def __init__(self, consumer: Consumer, background: Background) -> None:
+        self._consumer = consumer
+        self._background = background
+
+    def __repr__(self) -> str:
+        return f"<Sync{repr(self._consumer)[1:]}"
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> SyncMessage:
+        message = self._background.run(self._next())
+        if message is None:
+            raise StopIteration
+        return SyncMessage(message, self._background)
+
+    def __enter__(self) -> Self:
+        self._background.run(self._consumer.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._background.run(self._consumer.__aexit__(kind, error, traceback))
+
+    @property
+    def queues(self) -> list[Queue]:
+        """The queues that are this member's share at the moment.
+
+        ::
+
+            print([str(queue) for queue in consumer.queues])
+        """
+        return self._consumer.queues
+
+    @property
+    def in_hand(self) -> int:
+        """How many messages are handed out and not settled."""
+        return self._consumer.in_hand
+
+    def run(self, handler: Callable[[SyncMessage], object], *, threads: int = 8) -> None:
+        """Call a handler for each message, on so many threads, until the consumer ends.
+
+        ::
+
+            mq.consume("orders", group="billing").run(bill, threads=8)
+        """
+        if threads < 1:
+            raise UsageError(f"threads={threads}: at least 1")
+
+        def work() -> None:
+            for message in self:
+                with message:
+                    handler(message)
+
+        with ThreadPoolExecutor(threads, thread_name_prefix="cometmq-handler") as pool:
+            for done in [pool.submit(work) for _ in range(threads)]:
+                done.result()
+
+    def drain(self, *, timeout: float | None = 30.0) -> bool:
+        """End in peace; see `Consumer.drain`. From a signal handler, call it on a thread.
+
+        ::
+
+            threading.Thread(target=consumer.drain).start()
+        """
+        return self._background.run(self._consumer.drain(timeout=timeout))
+
+    def pause(self) -> None:
+        """Fetch no more messages until `resume`.
+
+        ::
+
+            consumer.pause()
+        """
+        self._background.call_soon(self._consumer.pause)
+
+    def resume(self) -> None:
+        """Fetch messages again.
+
+        ::
+
+            consumer.resume()
+        """
+        self._background.call_soon(self._consumer.resume)
+
+    async def _next(self) -> Message | None:
+        try:
+            return await anext(self._consumer)
+        except StopAsyncIteration:
+            return None
