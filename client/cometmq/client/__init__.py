@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from cometmq.client._core.filters import Sql
 from cometmq.client._core.outgoing import NewMessage
+from cometmq.client._core.rebalance import ByConfig, ByMachineRoom
 from cometmq.client.admin import Admin, BrokerListed, BrokerRoute, QueueStatus, TopicListed
 from cometmq.client.client import Client
 from cometmq.client.config import ClientConfig
@@ -43,6 +44,8 @@ __all__ = [
     "BrokerListed",
     "BrokerRoute",
     "BusyError",
+    "ByConfig",
+    "ByMachineRoom",
     "Client",
     "ClientConfig",
     "ClientError",

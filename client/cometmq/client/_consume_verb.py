@@ -66,7 +66,8 @@ class ConsumeVerb(Life):
         and `prefetch_bytes` of all are fetched ahead. A message that fails comes again up to
         `max_attempts` times, and then goes to the dead letters. With ``on_error="raise"`` an
         exception in `async with message` also goes on to the caller. `strategy` is how members
-        share queues, the same for all of them.
+        share queues, one of Apache's, the same for all of them: "AVG", "AVG_BY_CIRCLE",
+        "CONSISTENT_HASH", `ByConfig` or `ByMachineRoom`.
         """
         self._check_here()
         options = ConsumeOptions(

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, strategies as some
 
 from cometmq.client._core.queues import Queue
-from cometmq.client._core.rebalance import share
+from cometmq.client._core.rebalance import ByConfig, ByMachineRoom, check_strategy, share
+from cometmq.client.errors import UsageError
 
 if TYPE_CHECKING:
     from cometmq.client._core.rebalance import Strategy
@@ -60,3 +61,25 @@ def test_the_order_of_what_is_given_does_not_matter() -> None:
 def test_ids_are_in_the_order_of_their_utf_16_units() -> None:
     # U+10000 is written D800 DC00, which comes before U+FF5E.
     assert share("\U00010000", ["\uff5e", "\U00010000"], queues_of(2)) == [Queue("T", "b", 0)]
+
+
+def test_by_config_each_member_has_what_it_is_told() -> None:
+    mine = ByConfig([Queue("T", "b", 3), Queue("T", "b", 1), Queue("T", "b", 99)])
+    assert [q.id for q in share("x", ["x", "y"], queues_of(8), mine)] == [1, 3]
+    retries = [Queue("%RETRY%g", "b", 0)]
+    assert share("x", ["x", "y"], retries, mine) == retries
+    assert share("y", ["x", "y"], retries, mine) == []
+
+
+def test_by_machine_room_only_brokers_of_these_rooms_are_shared() -> None:
+    queues = [Queue("T", broker, each) for broker in ("v@a", "g@a", "a", "v@", "v@b@c")
+              for each in range(5)]  # fmt: skip
+    rule = ByMachineRoom({"v"})
+    taken = [[(q.broker, q.id) for q in share(each, ["x", "y"], queues, rule)] for each in "xy"]
+    assert taken == [[("v@a", 0), ("v@a", 1), ("v@a", 4)], [("v@a", 2), ("v@a", 3)]]
+
+
+@pytest.mark.parametrize("strategy", ["avg", None, 7])
+def test_what_is_no_strategy_is_refused(strategy: object) -> None:
+    with pytest.raises(UsageError, match="CONSISTENT_HASH"):
+        check_strategy(strategy)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from cometmq.client._core.filters import ALL, Filter, Sql, parse_filter
 from cometmq.client._core.names import check_group, check_topic, retry_topic
+from cometmq.client._core.rebalance import check_strategy
 from cometmq.client.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class ConsumeOptions:
             if getattr(self, name) < 1:
                 raise UsageError(f"{name}={getattr(self, name)}: at least 1")
         check_start(self.start)
+        check_strategy(self.strategy)
         if self.is_ordered and self.is_broadcast:
             raise UsageError("ordered and broadcast: broadcast consumers have no locks")
         if self.on_error not in ("retry", "raise"):

@@ -9,18 +9,61 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from cometmq.client._core.queues import share_order
+from cometmq.client.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from cometmq.client._core.queues import Queue
 
-Strategy = Literal["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"]
-
 _VIRTUAL_NODES: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ByConfig:
+    """Each member takes the queues that it is told to, whoever else is there.
+
+    ::
+
+        mine = [queue for queue in await mq.queues("orders") if queue.id % 2]
+        mq.consume("orders", group="billing", strategy=ByConfig(mine))
+
+    The queues of a topic of which none is named, such as the group's retries, are averaged.
+    """
+
+    queues: Sequence[Queue]
+
+
+@dataclass(frozen=True, slots=True)
+class ByMachineRoom:
+    """Averages the queues of brokers that are in certain rooms: those named `room@…`.
+
+    ::
+
+        mq.consume("orders", group="billing", strategy=ByMachineRoom({"vienna", "graz"}))
+
+    Queues in other rooms have no member here, so every room needs one; the group's retries, too,
+    come from these rooms only.
+    """
+
+    rooms: Collection[str]
+
+
+Strategy: TypeAlias = Literal["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"] | ByConfig | ByMachineRoom
+
+
+def check_strategy(strategy: object) -> None:
+    """Refuse what is no strategy."""
+    if isinstance(strategy, ByConfig | ByMachineRoom):
+        return
+    if strategy not in _RULES:
+        raise UsageError(
+            f"strategy={strategy!r}: {', '.join(map(repr, _RULES))}, ByConfig or ByMachineRoom"
+        )
 
 
 def share(
@@ -30,7 +73,15 @@ def share(
     ids = sorted(set(members), key=lambda each: each.encode("utf-16-be"))
     if own_id not in ids:
         return []
-    return _RULES[strategy](ids.index(own_id), ids, sorted(queues, key=share_order))
+    index, ordered = ids.index(own_id), sorted(queues, key=share_order)
+    if isinstance(strategy, ByConfig):
+        topics = {queue.topic for queue in strategy.queues}
+        if not topics.isdisjoint(queue.topic for queue in ordered):
+            return [queue for queue in ordered if queue in strategy.queues]
+        return _average(index, ids, ordered)
+    if isinstance(strategy, ByMachineRoom):
+        return _machine_room(index, ids, [q for q in ordered if _room(q) in strategy.rooms])
+    return _RULES[strategy](index, ids, ordered)
 
 
 def _average(index: int, ids: Sequence[str], queues: Sequence[Queue]) -> list[Queue]:
@@ -44,6 +95,20 @@ def _average(index: int, ids: Sequence[str], queues: Sequence[Queue]) -> list[Qu
 def _circle(index: int, ids: Sequence[str], queues: Sequence[Queue]) -> list[Queue]:
     """Deal the queues out like cards."""
     return list(queues[index :: len(ids)])
+
+
+def _room(queue: Queue) -> str | None:
+    room, at, name = queue.broker.partition("@")
+    return room if at and name and "@" not in name else None
+
+
+def _machine_room(index: int, ids: Sequence[str], queues: Sequence[Queue]) -> list[Queue]:
+    """Give neighbouring queues to each; what does not divide goes to the first, one by one."""
+    each, more = divmod(len(queues), len(ids))
+    taken = list(queues[index * each : (index + 1) * each])
+    if index < more:
+        taken.append(queues[each * len(ids) + index])
+    return taken
 
 
 def _consistent_hash(index: int, ids: Sequence[str], queues: Sequence[Queue]) -> list[Queue]:
