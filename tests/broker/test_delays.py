@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import errno
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.broker.clocked import FOLDER, TOPIC, Clocked
 from tests.broker.running import config_of, pull_request, send_request
-from tests.broker.wired import Wired
 from tests.crash.disk import Moment, Operation, SimulatedFileSystem
 
 from cometmq.broker.delays import delay_level, set_aside
@@ -22,14 +21,8 @@ from cometmq.store.tables import DELAY_OFFSETS, TableFile
 from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
-    from tests.broker.wired import WiredPeer
-
-    from cometmq.broker.config import BrokerConfig
     from cometmq.proto.command import Command
-    from cometmq.proto.message import StoredMessage
 
-TOPIC = "BenchmarkTest"
-FOLDER = Path("/simulated")
 SECOND, FIVE_SECONDS = 1_000, 5_000  # Levels 1 and 2.
 
 
@@ -37,61 +30,13 @@ def delayed(body: bytes, level: int, **fields: int) -> Command:
     return send_request(TOPIC, body, properties=f"DELAY\x01{level}\x02TAGS\x01red\x02", **fields)
 
 
-class Clocked:
-    """A broker whose time only moves by hand, and a client."""
-
-    def __init__(self, disk: SimulatedFileSystem, config: BrokerConfig | None = None) -> None:
-        self.disk = disk
-        self.config = config or config_of(FOLDER)
-        self.wired: Wired
-        self.peer: WiredPeer
-        self.now_ms = 1_700_000_000_000
-        self.start(disk)
-
-    def start(self, disk: SimulatedFileSystem) -> None:
-        self.disk = disk
-        self.wired = Wired(self.config, disk, threads=False)
-        self.wired.now_ms = self.now_ms
-        self.peer = self.wired.connect()
-
-    def send(self, body: bytes, level: int) -> ResponseCode:
-        request = delayed(body, level)
-        self.wired.give(self.peer, self.wired.frame(self.peer, request))
-        self.wired.sync()
-        (answer,) = self.wired.answers(self.peer)
-        return ResponseCode(answer.code)
-
-    def pass_time(self, duration_ms: int) -> None:
-        self.now_ms += duration_ms
-        self.wired.now_ms = self.now_ms
-        self.deliver()
-
-    def deliver(self) -> int:
-        count, fetched = 0, None
-        while True:
-            step = self.wired.broker.delays.step(self.now_ms, fetched)
-            count += step.delivered
-            fetched = [self.wired.broker.store.fetch(cold) for cold in step.cold] or None
-            if step.refused or not (step.delivered or step.cold):
-                self.wired.sync()
-                return count
-
-    def messages(self, queue_id: int = 0) -> list[StoredMessage]:
-        found: list[StoredMessage] = []
-        while True:
-            request = pull_request(TOPIC, len(found), queue_id=queue_id)
-            answer = self.wired.ask(self.peer, request)
-            if answer.code != ResponseCode.SUCCESS:
-                return found
-            found += list(MessageList(answer.body))
-
-    def bodies(self) -> list[bytes]:
-        return [message.body for message in self.messages()]
+def send(broker: Clocked, body: bytes, level: int) -> ResponseCode:
+    return ResponseCode(broker.ask(delayed(body, level)).code)
 
 
 def test_a_message_comes_when_it_is_due_and_not_before() -> None:
     broker = Clocked(SimulatedFileSystem())
-    assert broker.send(b"later", 2) is ResponseCode.SUCCESS
+    assert send(broker, b"later", 2) is ResponseCode.SUCCESS
     broker.pass_time(FIVE_SECONDS - 1)
     assert broker.bodies() == []
     broker.pass_time(1)
@@ -118,7 +63,7 @@ def test_what_comes_is_what_was_sent() -> None:
 
 def test_a_consumer_that_waits_is_woken_by_the_delivery() -> None:
     broker = Clocked(SimulatedFileSystem())
-    broker.send(b"later", 1)
+    send(broker, b"later", 1)
     pull = pull_request(TOPIC, sys_flag=6, suspend_timeout_millis=60_000)
     broker.wired.give(broker.peer, broker.wired.frame(broker.peer, pull))
     assert broker.wired.answers(broker.peer) == []
@@ -135,7 +80,7 @@ def test_many_messages_of_all_levels_come_in_the_order_of_their_time() -> None:
     for number in range(600):
         level = rng.randint(1, 5)
         body = b"%d" % number
-        assert broker.send(body, level) is ResponseCode.SUCCESS
+        assert send(broker, body, level) is ResponseCode.SUCCESS
         due.append((broker.now_ms + levels[level - 1], number, body))
         broker.pass_time(rng.choice([0, 0, 1, 40, 700]))
         arrived = broker.bodies()
@@ -147,13 +92,13 @@ def test_many_messages_of_all_levels_come_in_the_order_of_their_time() -> None:
 @pytest.mark.parametrize("level", [-1, 0])
 def test_a_level_below_one_is_no_delay(level: int) -> None:
     broker = Clocked(SimulatedFileSystem())
-    assert broker.send(b"now", level) is ResponseCode.SUCCESS
+    assert send(broker, b"now", level) is ResponseCode.SUCCESS
     assert broker.bodies() == [b"now"]
 
 
 def test_a_level_above_the_highest_is_the_highest() -> None:
     broker = Clocked(SimulatedFileSystem())
-    assert broker.send(b"later", 99) is ResponseCode.SUCCESS
+    assert send(broker, b"later", 99) is ResponseCode.SUCCESS
     broker.pass_time(7_199_999)
     assert broker.bodies() == []
     broker.pass_time(1)
@@ -170,7 +115,7 @@ def test_a_level_that_is_no_number_is_refused() -> None:
 
 def test_a_clock_that_was_set_back_makes_nothing_wait_for_longer_than_its_level() -> None:
     broker = Clocked(SimulatedFileSystem())
-    broker.send(b"later", 1)
+    send(broker, b"later", 1)
     broker.pass_time(-3_600_000)
     assert broker.bodies() == [b"later"]
 
@@ -178,7 +123,7 @@ def test_a_clock_that_was_set_back_makes_nothing_wait_for_longer_than_its_level(
 def test_a_disk_that_refuses_delays_the_delivery_and_doubles_nothing() -> None:
     broker = Clocked(SimulatedFileSystem())
     for number in range(5):
-        broker.send(b"%d" % number, 1)
+        send(broker, b"%d" % number, 1)
 
     def refuse(operation: Operation) -> None:
         is_write = operation.verb == "write" and "commitlog" in operation.path
@@ -199,14 +144,14 @@ def test_messages_that_are_cold_by_the_time_are_fetched() -> None:
         SimulatedFileSystem(), replace(config, store=replace(config.store, hot_size=0))
     )
     for number in range(100):
-        broker.send(b"%d" % number, 1)
+        send(broker, b"%d" % number, 1)
     broker.wired.close()
     broker.start(broker.disk)
     broker.disk.is_cold = True
     broker.now_ms += SECOND
     broker.wired.now_ms = broker.now_ms
     assert broker.wired.broker.delays.step(broker.now_ms).cold, "nothing was cold"
-    assert broker.deliver() == 100
+    assert broker.work() == 100
     broker.disk.is_cold = False
     assert len(broker.bodies()) == 100
 
@@ -217,7 +162,7 @@ def test_a_delayed_message_whose_own_place_is_unreadable_does_not_stop_the_other
     properties = encode_properties({"DELAY": "1", "REAL_TOPIC": TOPIC, "REAL_QID": "no number"})
     store.put("SCHEDULE_TOPIC_XXXX", 0, b"lost", properties, Origin(broker.now_ms, 0, bytes(8)))
     store.commit()
-    broker.send(b"later", 1)
+    send(broker, b"later", 1)
     broker.pass_time(SECOND)
     assert broker.bodies() == [b"later"]
 
@@ -231,7 +176,7 @@ def test_whatever_ends_the_broker_each_message_comes_exactly_once(seed: int) -> 
     sent: list[bytes] = []
     for number in range(120):
         body = b"%d" % number
-        if broker.send(body, rng.randint(1, 2)) is ResponseCode.SUCCESS:
+        if send(broker, body, rng.randint(1, 2)) is ResponseCode.SUCCESS:
             sent.append(body)
         broker.pass_time(rng.choice([0, 10, 400, 2_000]))
         match rng.randint(0, 20):
@@ -253,7 +198,7 @@ def test_whatever_ends_the_broker_each_message_comes_exactly_once(seed: int) -> 
 
 def test_a_producer_cannot_make_a_restart_pass_messages_over() -> None:
     broker = Clocked(SimulatedFileSystem())
-    broker.send(b"later", 1)
+    send(broker, b"later", 1)
     for forged in ("0:0", "0:999999", "99:1", "x"):
         request = send_request(TOPIC, b"forged", properties=f"DELAYED_AT\x01{forged}\x02")
         assert broker.wired.ask(broker.peer, request).code == ResponseCode.SUCCESS
@@ -264,8 +209,8 @@ def test_a_producer_cannot_make_a_restart_pass_messages_over() -> None:
 
 def test_the_file_is_apaches_with_a_member_of_ours() -> None:
     broker = Clocked(SimulatedFileSystem())
-    broker.send(b"a", 1)
-    broker.send(b"b", 2)
+    send(broker, b"a", 1)
+    send(broker, b"b", 2)
     broker.pass_time(SECOND)
     broker.wired.close()
     tree = TableFile(broker.disk, str(FOLDER / "data/config"), DELAY_OFFSETS).load().tree

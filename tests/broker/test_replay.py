@@ -32,7 +32,6 @@ UNSERVED = {
     "310-4", "310-5", "310-6", "310-7", "310-8", "310-25", "310-27", "310-28", "310-32", "310-33",
     "310-34", "310-35", "310-36",  # delays
     "310-10", "310-38",  # priorities
-    "310-11", "310-39",  # transactions
     "11-31", "11-36",  # refused: see there
 }  # fmt: skip
 RESET = {"11-26": 0, "11-27": 0, "11-39": 1, "15-7": 1}
@@ -70,12 +69,11 @@ def wired(tmp_path: Path) -> Iterator[Wired]:
     wired.close()
 
 
-def fill(wired: Wired, topic: str, queue_id: int, count: int) -> None:
+def fill(wired: Wired, topic: str, queue_id: int, count: int, *, is_half: bool = False) -> None:
     peer = wired.connect()
+    properties = "KEYS\x01KB1\x02a\x014" + "\x02TRAN_MSG\x01true" * is_half
     for number in range(count):
-        request = send_request(
-            topic, b"%d" % number, queue_id=queue_id, properties="KEYS\x01KB1\x02a\x014"
-        )
+        request = send_request(topic, b"%d" % number, queue_id=queue_id, properties=properties)
         assert wired.ask(peer, request).code == 0
 
 
@@ -112,7 +110,7 @@ def fill_to(wired: Wired, vector: Vector, count: int) -> None:
     topic, queue = fields.get("b", fields.get("topic")), fields.get("e", fields.get("queueId"))
     assert topic is not None
     assert queue is not None
-    fill(wired, topic, int(queue), count)
+    fill(wired, topic, int(queue), count, is_half="TRAN_MSG" in str(fields))
 
 
 def join(wired: Wired, vector: Vector, expression: str, client_id: str = "c") -> None:

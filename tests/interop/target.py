@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 START_SECONDS = 60
 STOP_SECONDS = 60
 ON_APACHE = os.environ.get("COMETMQ_INTEROP") == "apache"
+QUICK_QUESTIONS = {"transactionTimeOut": "2000", "transactionCheckInterval": "2000"}
+"""How soon a broker asks about transactions."""
 REPEAT = "COMETMQ_INTEROP=apache " if ON_APACHE else ""
 
 
@@ -36,7 +38,7 @@ class Target(NamedTuple):
 @contextmanager
 def running_target(folder: Path) -> Generator[Target]:
     if ON_APACHE:
-        with ApacheBroker(folder, {}) as apache:
+        with ApacheBroker(folder, QUICK_QUESTIONS) as apache:
             yield Target(f"127.0.0.1:{apache.name_server_port}", f"127.0.0.1:{apache.port}")
     else:
         with running_up(folder) as target:
@@ -49,6 +51,8 @@ def running_up(folder: Path) -> Generator[Target]:
     log = folder / "up.log"
     command = [sys.executable, "-m", "cometmq.admin", "up", "--dir", str(folder / "data")]
     command += ["--broker-port", "0", "--nameserver-port", "0", "--metrics-port", "0"]
+    for setting in QUICK_QUESTIONS.items():
+        command += ["--set", "=".join(setting)]
     with log.open("wb") as stderr:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
     assert process.stdout is not None

@@ -12,7 +12,7 @@ that a send is safe any more: who waits is refused, and the process has to stop.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from msgspec.structs import replace
 
@@ -36,6 +36,19 @@ if TYPE_CHECKING:
 # Who asked, what, and the answer if it goes well (a command, or a whole frame), None where nobody
 # waits for one; then the topic and queue that got the message. A plain tuple, made for each send.
 Sent: TypeAlias = "tuple[Peer, Command, Command | bytes | None, str, int]"
+
+
+class TurnPart(Protocol):
+    """What has a part in a turn beside its sends."""
+
+    def complete(self, now_ms: int) -> None:
+        """Put what belongs to the turn; a `PutRefusedError` refuses all of it."""
+
+    def written(self) -> None:
+        """Take note that the turn is written."""
+
+    def refused(self) -> None:
+        """Take note that nothing of the turn is."""
 
 
 class _Group(NamedTuple):
@@ -77,6 +90,7 @@ class Acknowledgements:
         self._is_sync = config.store.flush is Flush.SYNC
         self._turn: list[Sent] = []
         self._hasty: list[tuple[Peer, Command, Command | bytes]] = []
+        self._parts: list[TurnPart] = []
         self._groups: deque[_Group] = deque()
         self._late = 0  # groups in front that have been told of the timeout
         self.turn_ms = 0
@@ -105,6 +119,11 @@ class Acknowledgements:
             response = None
         self._turn.append((peer, request, response, topic, queue_id))
 
+    def join(self, part: TurnPart) -> None:
+        """Have this have a part in the turn, once."""
+        if part not in self._parts:
+            self._parts.append(part)
+
     def oldest_ms(self, elapsed_ms: int) -> int:
         """How long the first of those that wait has waited."""
         return elapsed_ms - self._groups[0].since_ms if self._groups else 0
@@ -114,14 +133,14 @@ class Acknowledgements:
 
     def commit(self) -> None:
         """End the turn: write it, and answer what need not wait."""
-        self.turn_ms = 0
-        sends = self._turn
-        if not sends:
+        now_ms, self.turn_ms = self.turn_ms, 0
+        sends, parts = self._turn, self._parts
+        if not sends and not parts:
             return
         hasty = self._hasty
         self._turn, self._hasty = [], []
         try:
-            end = self._store.commit()
+            end = self._commit(parts, now_ms) if parts else self._store.commit()
         except PutRefusedError as error:
             self._refuse(sends, error)
             self._refuse([(peer, asked, said, "", 0) for peer, asked, said in hasty], error)
@@ -137,6 +156,22 @@ class Acknowledgements:
         self._groups.append(group)
         if not self._is_sync:
             self.release()
+
+    def _commit(self, parts: list[TurnPart], now_ms: int) -> int:
+        """Write a turn that more than sends have a part in."""
+        self._parts = []
+        try:
+            for part in parts:
+                part.complete(now_ms or self._now_ms())
+            end = self._store.commit()
+        except PutRefusedError:
+            self._store.take_back()
+            for part in parts:
+                part.refused()
+            raise
+        for part in parts:
+            part.written()
+        return end
 
     def release(self) -> None:
         """Answer what is safe by now: called when a sync or a save is done."""

@@ -26,12 +26,14 @@ from cometmq.broker.handlers.consumer import notify_members
 from cometmq.broker.handlers.send_answers import SendAnswers
 from cometmq.broker.handlers.sent_properties import SentProperties
 from cometmq.broker.locks import Locks
+from cometmq.broker.log_tail import recover
 from cometmq.broker.long_polling import LongPolling
 from cometmq.broker.offsets import ConsumerOffsets
 from cometmq.broker.recent_rates import RecentRates
 from cometmq.broker.session import Session, State
 from cometmq.broker.topics import Topics
 from cometmq.broker.traffic import Traffic
+from cometmq.broker.transactions import Transactions
 from cometmq.proto.bodies import DataVersion
 from cometmq.proto.codes import RequestCode as Code
 from cometmq.proto.commands.pull import PullMessage
@@ -112,7 +114,18 @@ class Broker:
         )
         self.end_turn = self.acknowledgements.commit
         self.delays = Delays(config, filesystem, self.store, self.end_turn, self.long_polling)
-        self.delays.load()
+        producers = Producers(memberships)
+        self.transactions = Transactions(
+            config,
+            self.store,
+            self.acknowledgements,
+            producers,
+            offsets,
+            store_host=host,
+            make_topic=lambda name, at_ms: topics.make_derived(name, 1, at_ms),
+        )
+        with _closed_on_failure(self.store, now_ms):
+            recover(self.store, self.delays, self.transactions, offsets)
         self.state = State(
             config=config,
             config_version=DataVersion(timestamp=now_ms()),
@@ -121,10 +134,11 @@ class Broker:
             groups=groups,
             offsets=offsets,
             consumers=Consumers(memberships),
-            producers=Producers(memberships),
+            producers=producers,
             locks=Locks(config),
             acknowledgements=self.acknowledgements,
             delays=self.delays,
+            transactions=self.transactions,
             send_answers=SendAnswers(config, host),
             changes=Changes(topics.file, elapsed_ms=elapsed_ms),
             sent_properties=SentProperties(),
@@ -162,6 +176,7 @@ class Broker:
         """Answer what the disk has confirmed."""
         self.acknowledgements.release()
         self.delays.release()
+        self.transactions.release()
 
     def saved(self, table: SavedTable, version: int) -> None:
         """Note that a table is saved, and answer what waited for it."""
@@ -175,8 +190,10 @@ class Broker:
 
     def flush_offsets(self) -> None:
         """Put into their tables how far consumers and delayed messages have come."""
+        self.transactions.flush()
         self.state.offsets.flush()
-        self.delays.flush()
+        if not self.transactions.unwritten:
+            self.delays.flush()
 
     def tick(self, elapsed_ms: int) -> None:
         """Answer what has waited long enough, and let silent clients go."""
@@ -207,6 +224,7 @@ class Broker:
         state.topics.config = config
         state.groups.config = config
         self.acknowledgements.config = config
+        self.transactions.config = config
         self.store.configure(replace(config.store, store_host=state.store_host))
 
     def close(self, now_ms: int) -> bool:

@@ -108,6 +108,19 @@ class BrokerConfig:
     save_interval_ms: int = 5_000
     """Time between two saves of consumer offsets."""
 
+    # Transactions.
+
+    reject_transactions: bool = False
+    """Whether half messages are refused."""
+    transaction_timeout_ms: int = 6_000
+    """How long a producer has for its commit or rollback before it is asked."""
+    transaction_check_interval_ms: int = 30_000
+    """Time between two questions about one transaction."""
+    transaction_checks_max: int = 15
+    """Questions that reached a producer; after as many a transaction is given up."""
+    open_transactions_max: int = 1_000_000
+    """Transactions at a time that are neither committed nor rolled back, some 300 bytes each."""
+
     config_black_list: str = ""
     """More keys, divided by `;`, that a running broker does not change."""
 

@@ -18,6 +18,7 @@ from cometmq.broker.broker import DAILY_BREAD, Broker
 from cometmq.broker.clock import Clock
 from cometmq.broker.errors import BrokerError
 from cometmq.broker.registration import NameServer, Registration
+from cometmq.broker.stepping import Stepping
 from cometmq.net import Peers, listen_on, loop as loop_driver, parse_addresses
 from cometmq.net.guest import on_loop, repeat_on_loop
 from cometmq.net.listener import address_of
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from cometmq.broker.cold_reads import Fetched
     from cometmq.broker.config import BrokerConfig
     from cometmq.broker.saved_table import SavedTable
+    from cometmq.broker.stepping import Step
     from cometmq.net.exposition import Exposition, Source
 
 log = logging.getLogger(__name__)
@@ -46,7 +48,6 @@ FIRST_REGISTRATION_SECONDS: Final = 5.0
 """How long a start waits for name servers: one that does not answer is told later."""
 REGISTRATION_RETRY_SECONDS: Final = 2.0
 DELAY_TICK_SECONDS: Final = 0.01
-DELAY_RETRY_SECONDS: Final = 0.1
 DRAIN_SECONDS: Final = 5.0
 """How long a shutdown waits for sends that wait for the disk."""
 
@@ -102,7 +103,8 @@ async def serve(
             nursery.start_soon(repeat_on_loop, daemon.tick)
             nursery.start_soon(daemon.save_tables, unsaved)
             nursery.start_soon(daemon.save_offsets, unsaved)
-            nursery.start_soon(repeat_on_loop, daemon.deliver_delayed)
+            nursery.start_soon(repeat_on_loop, daemon.delays.run)
+            nursery.start_soon(repeat_on_loop, daemon.transactions.run)
             nursery.start_soon(daemon.keep_clients)
             await daemon.start_registering(nursery)
             if exposition is not None:
@@ -185,9 +187,25 @@ class Daemon:
         self.broker.told(self.registration.told_version)
         self._saving = trio.Lock()
         self._is_closed = False
-        self._is_fetching = False
-        self._fetched: Fetched | None = None
-        """Delayed messages that were cold."""
+        self.delays = self._stepping(
+            "delayed messages", self.broker.delays.step, DELAY_TICK_SECONDS
+        )
+        self.transactions = self._stepping(
+            "half messages", self.broker.transactions.step, TICK_SECONDS
+        )
+
+    def _stepping(
+        self,
+        what: str,
+        step: Callable[[int, Fetched | None], Step],
+        idle_seconds: float,
+    ) -> Stepping:
+        def step_now(fetched: Fetched | None) -> Step:
+            done = step(self._clock.now_ms(), fetched)
+            self.peers.turn.end()
+            return done
+
+        return Stepping(what, step_now, self.broker.state.cold_reads, idle_seconds=idle_seconds)
 
     def _store_changed(self) -> None:
         if not self._is_closed:
@@ -273,28 +291,6 @@ class Daemon:
             with trio.move_on_at(renewal):
                 while not server.is_behind:
                     await wake.wait()
-
-    def deliver_delayed(self) -> float:
-        """Deliver delayed messages that are due; how long the others can wait."""
-        if self._is_fetching:
-            return DELAY_TICK_SECONDS
-        step = self.broker.delays.step(self._clock.now_ms(), self._fetched)
-        self.peers.turn.end()
-        self._fetched = None
-        if step.cold:
-            self._is_fetching = True
-            self.broker.state.cold_reads.fetch(step.cold, self._delayed_fetched, self._unreadable)
-            return DELAY_TICK_SECONDS
-        if step.refused:
-            return DELAY_RETRY_SECONDS
-        return 0.0 if step.delivered else DELAY_TICK_SECONDS
-
-    def _delayed_fetched(self, fetched: Fetched) -> None:
-        self._is_fetching, self._fetched = False, fetched
-
-    def _unreadable(self, error: OSError) -> None:
-        log.error("delayed messages cannot be read, tried again: %s", error)
-        self._is_fetching = False
 
     async def drain(self) -> None:
         """Take leave of the name servers, and answer the sends that wait."""

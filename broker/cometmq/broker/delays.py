@@ -8,9 +8,9 @@ what is due, a slice at a time: it reads the messages back, puts them into their
 goes on behind them once that is written.
 
 Never twice: the file with the levels' offsets is written now and then, but each delivered message
-names in a property of its own where it came from. After an unclean stop `recover` reads the log
-from where the file's knowledge ends, and finds what was delivered since. The file never claims a
-delivery that the disk has not confirmed.
+names in a property of its own where it came from. After an unclean stop the log is read
+from where the file's knowledge ends, and `recovered` finds what was delivered since. The file never
+claims a delivery that the disk has not confirmed.
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ from __future__ import annotations
 import logging
 import re
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.broker.saved_table import SavedTable
+from cometmq.broker.stepping import Step, messages_from
 from cometmq.proto.bodies import DataVersion
 from cometmq.proto.message_list import MessageList
 from cometmq.proto.properties import property_finder, remove_property, set_property
-from cometmq.store.commit_log import Cold
 from cometmq.store.consume_queue import ENTRY
 from cometmq.store.dispatch import SCHEDULE_TOPIC
 from cometmq.store.errors import MessageIllegalError, PutRefusedError, StoreFormatError
-from cometmq.store.log_scan import LogScan
 from cometmq.store.reading import ReadStatus
 from cometmq.store.tables import DELAY_OFFSETS
 from cometmq.store.turn import Origin
@@ -51,7 +50,7 @@ SLICE: Final = 64
 """Messages of a level that one step delivers: some 500 µs of the loop's time."""
 SAVE_EVERY_SIZE: Final = 64 << 20
 """Bytes of the log after which the offsets are saved though nothing was delivered, so that
-`recover` never has much to read."""
+a start never has much to read."""
 
 _SECTION: Final = "offsetTable"
 _LOG_OFFSET: Final = "logOffset"
@@ -114,17 +113,6 @@ class _Delivered(NamedTuple):
     queues: set[tuple[str, int]]
 
 
-@dataclass(slots=True)
-class Step:
-    """What a step did."""
-
-    delivered: int = 0
-    cold: list[Cold] = field(default_factory=list[Cold])
-    """What has to be fetched before the next step can go on."""
-    refused: bool = False
-    """Whether the disk refused the deliveries: they are tried again."""
-
-
 class Delays:
     """All delayed messages of one broker."""
 
@@ -150,8 +138,8 @@ class Delays:
         self._unconfirmed: deque[_Delivered] = deque()
         self._log_offset = 0
 
-    def load(self) -> None:
-        """Read the file, and what the log knows beyond it. May read much after an unclean stop."""
+    def load(self) -> int:
+        """Read the file; returns up to where in the log it knows of all deliveries, -1 of none."""
         tree = self.file.load()
         self.file.set_member("dataVersion", DataVersion())
         try:
@@ -162,35 +150,25 @@ class Delays:
         for level in self._levels:
             level.next_offset = offsets.get(level.queue_id + 1, 0)
         self.file.loaded()
-        if log_offset >= 0 and any(self._queue(level) is not None for level in self._levels):
-            self._recover(log_offset)
-        self._log_offset = self._store.readable_offset
-        self._save({level.queue_id: level.next_offset for level in self._levels})
+        return log_offset
 
-    def _recover(self, physical_offset: int) -> None:
-        """Find what was delivered behind a place in the log."""
-        start = max(physical_offset, self._store.first_offset)
-        for message in LogScan(self._store.segments, start, is_verified=True):
-            origin = _find_origin(message.properties_raw)
-            place = None if origin is None else _PLACE.fullmatch(origin)
-            if origin is None or place is None or int(place[1]) >= len(self._levels):
-                continue
-            level, queue_offset = self._levels[int(place[1])], int(place[2])
-            # Any producer can write such a property: only what is the same otherwise counts.
-            waited = self._waiting_at(level, queue_offset)
-            if waited is not None and _delivered(waited, origin) == message.properties_raw:
+    def recovered(self, message: StoredMessage) -> None:
+        """Look whether a record of the log's tail was delivered from here."""
+        origin = _find_origin(message.properties_raw)
+        place = None if origin is None else _PLACE.fullmatch(origin)
+        if origin is None or place is None or int(place[1]) >= len(self._levels):
+            return
+        level, queue_offset = self._levels[int(place[1])], int(place[2])
+        # Any producer can write such a property: only what is the same otherwise counts.
+        waiting = messages_from(self._store, SCHEDULE_TOPIC, level.queue_id, queue_offset, 1)
+        for waited in waiting:
+            if _delivered(waited, origin) == message.properties_raw:
                 level.next_offset = max(level.next_offset, queue_offset + 1)
 
-    def _waiting_at(self, level: _Level, queue_offset: int) -> StoredMessage | None:
-        """Read one message of a level, waiting for the disk."""
-        fetched: Fetched = ()
-        while True:
-            result = self._store.read(
-                SCHEDULE_TOPIC, level.queue_id, queue_offset, 1, fetched=fetched
-            )
-            if not result.cold:
-                return next((each for part in result.slices for each in MessageList(part)), None)
-            fetched = [self._store.fetch(cold) for cold in result.cold]
+    def start(self, log_offset: int) -> None:
+        """Begin, with all deliveries known up to a place in the log."""
+        self._log_offset = log_offset
+        self._save({level.queue_id: level.next_offset for level in self._levels})
 
     def _queue(self, level: _Level) -> ConsumeQueue | None:
         return self._store.queues.simple.find(SCHEDULE_TOPIC, level.queue_id)
@@ -236,7 +214,7 @@ class Delays:
             return done
         for queue_id, offset in offsets.items():
             level = self._levels[queue_id]
-            done.delivered += offset - level.next_offset
+            done.done += offset - level.next_offset
             level.next_offset = offset
         self._unconfirmed.append(_Delivered(begin, end, offsets, queues))
         self.release()

@@ -31,6 +31,7 @@ from cometmq.broker.handlers import (
     subscriptions,
     topic_admin,
     topic_stats,
+    transaction,
     upkeep,
 )
 from cometmq.broker.refusals import put_refusal
@@ -70,6 +71,8 @@ TABLE: Mapping[int, Row] = {
     Code.SEND_BATCH_MESSAGE: Row(send.send_message_v2),
     Code.LITE_PULL_MESSAGE: Row(pull.pull_message, on_vip=False),
     Code.PEEK_MESSAGE: Row(peek.peek_message, on_vip=False),
+    Code.END_TRANSACTION: Row(transaction.end_transaction),
+    Code.RESUME_CHECK_HALF_MESSAGE: Row(transaction.resume_check_half_message),
     # Offsets of queues and groups.
     Code.QUERY_CONSUMER_OFFSET: Row(offset.query_consumer_offset),
     Code.UPDATE_CONSUMER_OFFSET: Row(offset.update_consumer_offset),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cometmq.broker.recent_rates import RecentRates
     from cometmq.broker.topics import Topics
     from cometmq.broker.traffic import Traffic
+    from cometmq.broker.transactions import Transactions
     from cometmq.net import Later, Peer
     from cometmq.proto.bodies import DataVersion
     from cometmq.proto.command import Command
@@ -54,6 +55,7 @@ class State:
     locks: Locks
     acknowledgements: Acknowledgements
     delays: Delays
+    transactions: Transactions
     send_answers: SendAnswers
     changes: Changes
     sent_properties: SentProperties

@@ -156,11 +156,15 @@ MAPPED: Final = {
     "namesrvAddr": _Same("nameservers"),
     "regionId": _Same("region_id"),
     "registerNameServerPeriod": _Same("register_interval_ms"),
+    "rejectTransactionMessage": _Same("reject_transactions"),
     "serverChannelMaxIdleTimeSeconds": _Same("idle_timeout_ms", _read_seconds, _write_seconds),
     "shortPollingTimeMills": _Same("short_polling_ms"),
     "storePathRootDir": _Same("store_path"),
     "syncFlushTimeout": _Same("sync_flush_timeout_ms"),
     "traceOn": _Same("trace_on"),
+    "transactionCheckInterval": _Same("transaction_check_interval_ms"),
+    "transactionCheckMax": _Same("transaction_checks_max"),
+    "transactionTimeOut": _Same("transaction_timeout_ms"),
     "useServerSideResetOffset": _Same("server_side_reset_enable"),
 }
 """Apache's keys of the settings that both have."""
@@ -189,6 +193,7 @@ CHANGEABLE: Final = frozenset(
         "long_polling_enable",
         "offset_from_zero_enable",
         "register_interval_ms",
+        "reject_transactions",
         "retention_hours",
         "retention_hours_of_day",
         "save_interval_ms",
@@ -196,6 +201,9 @@ CHANGEABLE: Final = frozenset(
         "short_polling_ms",
         "suspend_timeout_max_ms",
         "sync_flush_timeout_ms",
+        "transaction_check_interval_ms",
+        "transaction_checks_max",
+        "transaction_timeout_ms",
     }
 )
 """The settings that a running broker changes on request: no address, no path, no limit."""

@@ -118,6 +118,11 @@ class Committer:
         self._set_limit()
         return end
 
+    def take_back(self) -> None:
+        """Forget what was put since the last commit."""
+        self._turn.take_back()
+        self._set_limit()
+
     def advance(self) -> int:
         """Publish what the disk has confirmed; returns how far that is."""
         synced = self._syncer.synced_offset

@@ -82,6 +82,7 @@ class MessageStore:
         # Bound here, because the way through one more function costs 0.1 µs a message.
         self.put = parts.appender.put
         self.put_batch = parts.appender.put_batch
+        self.take_back = parts.appender.take_back
         self.read = parts.reader.read
         self.configure = parts.expiry.configure
         self.figures = partial(figures_of, parts)

@@ -32,6 +32,7 @@ public final class Interop {
         Consuming.addTo(SCENARIOS);
         Finding.addTo(SCENARIOS);
         Kinds.addTo(SCENARIOS);
+        Transactions.addTo(SCENARIOS);
         Administration.addTo(SCENARIOS);
         if (arguments[0].equals("--list")) {
             SCENARIOS.keySet().forEach(System.out::println);
@@ -60,7 +61,13 @@ public final class Interop {
     }
 
     private static final Set<String> SOURCES =
-            Set.of("Sending.java", "Consuming.java", "Finding.java", "Kinds.java", "Administration.java");
+            Set.of(
+                    "Sending.java",
+                    "Consuming.java",
+                    "Finding.java",
+                    "Kinds.java",
+                    "Transactions.java",
+                    "Administration.java");
 
     /** A name that no earlier run has used. */
     static String fresh(String what) {

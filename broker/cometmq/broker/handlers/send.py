@@ -20,13 +20,14 @@ from cometmq.broker.topic_names import (
     topic_problem,
 )
 from cometmq.broker.topics import described
+from cometmq.broker.transaction_records import HALF_TOPIC, half_properties, is_half
 from cometmq.net import LATER
 from cometmq.proto.batch import decode_batch
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.commands.send import SendMessage, SendMessageV2
 from cometmq.proto.errors import MessageError
 from cometmq.proto.properties import join_properties, property_finder, set_property
-from cometmq.proto.sysflag import SysFlag
+from cometmq.proto.sysflag import TRANSACTION_MASK, SysFlag
 from cometmq.store.dispatch import SCHEDULE_TOPIC
 from cometmq.store.turn import Origin
 
@@ -40,10 +41,10 @@ if TYPE_CHECKING:
 _BATCH_CODE: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 _INNER_BATCH: Final = int(SysFlag.INNER_BATCH)
 
-_find_transaction = property_finder(b"TRAN_MSG")
 _find_times = [
     property_finder(name) for name in (b"TIMER_DELAY_MS", b"TIMER_DELAY_SEC", b"TIMER_DELIVER_MS")
 ]
+_find_delays = [property_finder(b"DELAY"), *_find_times]
 
 
 def send_message(request: Command, session: Session) -> Command | Later:
@@ -76,6 +77,8 @@ def _send(request: Command, header: SendMessage, session: Session) -> Command | 
         return _send_batch(request, header, body, session, topic, queue_id, sent)
     stored_topic, stored_queue = name, queue_id
     if is_special:
+        if is_half(raw, header.reconsume_times):
+            return _send_half(request, header, body, session, topic, queue_id, (raw, unique_id))
         stored_topic, stored_queue, raw = _set_aside(name, queue_id, raw, state)
     acknowledgements = state.acknowledgements
     now_ms = acknowledgements.turn_ms or acknowledgements.begin()
@@ -105,6 +108,50 @@ def _send(request: Command, header: SendMessage, session: Session) -> Command | 
     )
     acknowledgements.add(peer, request, response, stored_topic, stored_queue, waits)
     return LATER
+
+
+def _send_half(
+    request: Command,
+    header: SendMessage,
+    body: bytes,
+    session: Session,
+    topic: Topic,
+    queue_id: int,
+    sent: tuple[bytes, bytes | None],
+) -> Later:
+    """Put the first half of a transaction aside; its place is what ends it."""
+    state = session.state
+    raw, unique_id = sent
+    _check_half(raw, topic, state)
+    if unique_id is None:
+        unique_id = state.unique_ids.make(state.now_ms()).encode()
+        raw = set_property(raw, b"UNIQ_KEY", unique_id)
+    raw = half_properties(header.topic, queue_id, raw + state.stored_properties, unique_id)
+    origin = _origin(header, session, dropped=TRANSACTION_MASK)
+    put = state.store.put(HALF_TOPIC, 0, body, raw, origin, header.flag)
+    state.transactions.begin(put, header.born_timestamp, raw)
+    peer = session.peer
+    response = state.send_answers.of_one(
+        request, peer, put.physical_offset, queue_id, put.queue_offset, unique_id
+    )
+    # Whoever has no answer cannot end it: it always waits for what was promised.
+    state.acknowledgements.add(peer, request, response, HALF_TOPIC, 0, True)
+    return LATER
+
+
+def _check_half(properties: bytes, topic: Topic, state: State) -> None:
+    """Refuse a half message that could not become what it says."""
+    if state.config.reject_transactions:
+        raise _refusal(
+            state, ResponseCode.NO_PERMISSION, "sending transaction message is forbidden"
+        )
+    if topic.is_batch or any((find(properties) or b"0") != b"0" for find in _find_delays):
+        raise _refusal(
+            state,
+            ResponseCode.MESSAGE_ILLEGAL,
+            "a message of a transaction can be neither delayed nor in a batch topic",
+        )
+    state.transactions.check_room()
 
 
 def _send_batch(
@@ -184,13 +231,15 @@ def _send_inner_batch(
     return LATER
 
 
-def _origin(header: SendMessage, session: Session, more_flags: int = 0) -> Origin:
+def _origin(
+    header: SendMessage, session: Session, more_flags: int = 0, *, dropped: int = 0
+) -> Origin:
     acknowledgements = session.state.acknowledgements
     return Origin(
         acknowledgements.turn_ms or acknowledgements.begin(),
         header.born_timestamp,
         session.born_host,
-        header.sys_flag | more_flags,
+        header.sys_flag & ~dropped | more_flags,
         header.reconsume_times,
     )
 
@@ -268,12 +317,8 @@ def _set_aside(
 ) -> tuple[str, int, bytes]:
     """Return where a message with a delay waits, and its properties there.
 
-    Refuses what would otherwise be delivered at once, although it should be later or never.
+    Refuses what would otherwise be delivered at once, although it should be later.
     """
-    if (_find_transaction(properties) or b"").lower() == b"true":
-        raise _refusal(
-            state, ResponseCode.NO_PERMISSION, "sending transaction message is forbidden"
-        )
     try:
         level = delay_level(properties)
     except ValueError as error:

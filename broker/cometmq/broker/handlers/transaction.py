@@ -1,0 +1,205 @@
+"""The end of a transaction (37), and another chance for one that was given up (323)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.broker.errors import RequestError
+from cometmq.broker.handlers.reading import answered
+from cometmq.broker.refusals import put_refusal
+from cometmq.broker.transaction_records import (
+    HALF_TOPIC,
+    Outcome,
+    committed_properties,
+    copy_properties,
+    find_group,
+    find_queue,
+    find_topic,
+    immunity_ms,
+)
+from cometmq.net import LATER
+from cometmq.proto.codes import ResponseCode
+from cometmq.proto.commands.transaction import (
+    EndTransaction,
+    ResumeCheckHalfMessage,
+    TransactionEnd,
+)
+from cometmq.proto.errors import MessageError
+from cometmq.proto.message import read_message
+from cometmq.proto.message_id import decode_offset_id
+from cometmq.proto.sysflag import TransactionType, with_transaction_type
+from cometmq.store.commit_log import Cold
+from cometmq.store.errors import PutRefusedError
+from cometmq.store.turn import Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cometmq.broker.cold_reads import Fetched
+    from cometmq.broker.session import Session, State
+    from cometmq.broker.transaction_table import Open
+    from cometmq.net import Later
+    from cometmq.proto.command import Command
+    from cometmq.proto.message import StoredMessage
+
+_OUTCOMES: Final = {
+    int(TransactionEnd.COMMIT): Outcome.COMMITTED,
+    int(TransactionEnd.ROLLBACK): Outcome.ROLLED_BACK,
+}
+_WORDS: Final = {
+    Outcome.COMMITTED: "it was committed",
+    Outcome.ROLLED_BACK: "it was rolled back",
+    Outcome.GIVEN_UP: "no producer said how it ends, and it was given up",
+    Outcome.MOVED: "how is not remembered any more",
+    Outcome.OVER: "how is not remembered any more",
+}
+
+
+def end_transaction(request: Command, session: Session) -> Command | Later:
+    """37: a producer says what becomes of a half message."""
+    header = request.read(EndTransaction)
+    outcome = _OUTCOMES.get(header.commit_or_rollback)
+    if outcome is None:  # It does not know yet: it is asked again.
+        return request.answer(ResponseCode.SUCCESS)
+
+    def end(half: StoredMessage) -> Later:
+        opened = _checked(header, half, outcome, session.state)
+        topic, queue_id = "", 0
+        if opened is not None and opened.end is Outcome.OPEN:
+            if outcome is Outcome.COMMITTED:
+                topic, queue_id = _commit(half, opened, session.state)
+            session.state.transactions.end(opened, outcome)
+        # One that came before may still wait for the disk: then so does this one.
+        session.state.acknowledgements.add(
+            session.peer, request, request.answer(ResponseCode.SUCCESS), topic, queue_id, True
+        )
+        return LATER
+
+    missing = "Find prepared transaction message failed"
+    return _with_message(request, session, header.commit_log_offset, missing, end)
+
+
+def _with_message(
+    request: Command,
+    session: Session,
+    physical_offset: int,
+    missing: str,
+    use: Callable[[StoredMessage], Later],
+) -> Command | Later:
+    """Read a message, from the disk if need be, and do something with it."""
+    state = session.state
+
+    def attempt(fetched: Fetched) -> Command | Sequence[Cold] | Later:
+        record = state.store.find_record(physical_offset, fetched)
+        if isinstance(record, Cold):
+            return [record]
+        try:
+            if record is None:
+                raise RequestError(ResponseCode.SYSTEM_ERROR, missing)
+            return use(read_message(bytes(record)))
+        except RequestError as error:
+            refusal = error
+        except PutRefusedError as error:
+            refusal = put_refusal(error, state.config)
+        state.traffic.refused[request.code, refusal.code] += 1
+        return request.answer(refusal.code, remark=refusal.remark)
+
+    return answered(request, session, attempt)
+
+
+def _checked(
+    header: EndTransaction, half: StoredMessage, outcome: Outcome, state: State
+) -> Open | None:
+    """Check that this producer may end this transaction so.
+
+    None when it ended so before. The checks come in Apache's order, with its words.
+    """
+    properties = half.properties_raw
+    immune_ms = immunity_ms(properties)
+    if immune_ms and not header.from_transaction_check:
+        immune_ms = max(immune_ms, state.config.transaction_timeout_ms)
+        if state.now_ms() - half.born_timestamp > immune_ms:
+            raise RequestError(
+                ResponseCode.ILLEGAL_OPERATION,
+                f"[{half.unique_id}] should be checked: its CHECK_IMMUNITY_TIME_IN_SECONDS is over",
+            )
+    if (find_group(properties) or b"").decode("utf-8", "replace") != header.producer_group:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+    if half.queue_offset != header.tran_state_table_offset or half.topic != HALF_TOPIC:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+    table = state.transactions.table
+    opened = table.find(half.queue_offset)
+    found = table.outcome(half.queue_offset) if opened is None else opened.end
+    if found not in (Outcome.OPEN, outcome):
+        raise RequestError(
+            ResponseCode.ILLEGAL_OPERATION,
+            f"the transaction of half message {half.queue_offset} is over: {_WORDS[found]}",
+        )
+    return opened
+
+
+def _commit(half: StoredMessage, opened: Open, state: State) -> tuple[str, int]:
+    """Put the message that a half message stands for; returns its topic and queue."""
+    properties = half.properties_raw
+    try:
+        name = (find_topic(properties) or b"").decode()
+        queue_id = int(find_queue(properties) or b"")
+    except ValueError as error:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"the half message: {error}") from error
+    put = state.store.put(
+        name,
+        queue_id,
+        half.body,
+        committed_properties(properties),
+        Origin(
+            state.acknowledgements.turn_ms or state.acknowledgements.begin(),
+            half.born_timestamp,
+            half.born_host,
+            with_transaction_type(half.sys_flag, TransactionType.COMMITTED),
+            half.reconsume_times,
+            opened.physical_offset,
+        ),
+        half.flag,
+    )
+    topic = state.topics.find(name)
+    if topic is not None:
+        topic.flow.take(1, put.size)
+    return name, queue_id
+
+
+def resume_check_half_message(request: Command, session: Session) -> Command | Later:
+    """323: ask again about a transaction that was given up."""
+    header = request.read(ResumeCheckHalfMessage)
+    state = session.state
+    try:
+        offset = decode_offset_id(header.msg_id).physical_offset
+    except MessageError as error:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"msgId: {error}") from error
+    failed = f"Put message back to {HALF_TOPIC} failed."
+
+    def resume(half: StoredMessage) -> Later:
+        properties = half.properties_raw
+        if find_topic(properties) is None or find_queue(properties) is None:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, failed)
+        state.transactions.check_room()
+        properties = copy_properties(properties, None, 0)
+        put = state.store.put(
+            HALF_TOPIC,
+            0,
+            half.body,
+            properties,
+            Origin(
+                state.acknowledgements.turn_ms or state.acknowledgements.begin(),
+                half.born_timestamp,
+                half.born_host,
+                half.sys_flag,
+                half.reconsume_times,
+            ),
+            half.flag,
+        )
+        state.transactions.begin(put, half.born_timestamp, properties)
+        response = request.answer(ResponseCode.SUCCESS)
+        state.acknowledgements.add(session.peer, request, response, HALF_TOPIC, 0, True)
+        return LATER
+
+    return _with_message(request, session, offset, failed, resume)

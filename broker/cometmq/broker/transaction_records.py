@@ -1,0 +1,181 @@
+"""What the messages of transactions look like in the log: Apache's layouts, and what we add.
+
+==================  =============================================  ===============================
+message             where                                          what marks it
+==================  =============================================  ===============================
+half message        `RMQ_SYS_TRANS_HALF_TOPIC`, queue 0            `REAL_TOPIC`, `REAL_QID`
+its copy            the same, once it was asked about or moved     `TRAN_PREPARED_QUEUE_OFFSET`,
+                                                                   of the first, and
+                                                                   `TRANSACTION_CHECK_TIMES`
+committed message   its real topic and queue                       type committed, and the physical
+                                                                   offset of its half message
+op message          `RMQ_SYS_TRANS_OP_HALF_TOPIC`, queue 0         tag `d`; its body are offsets in
+                                                                   the half queue that are over:
+                                                                   `12,13,15,`
+given up            `TRANS_CHECK_MAX_TIME_TOPIC`, queue 0          a copy of the half message
+==================  =============================================  ===============================
+
+An op message of ours says in property `ENDS` how each of its offsets ended, a letter each. Apache
+overlooks it; we do without it where Apache wrote.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from cometmq.proto.properties import property_finder, remove_property, set_property
+from cometmq.proto.record import encode_record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.turn import Appended
+
+HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+GIVEN_UP_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+GROUP: Final = "CID_RMQ_SYS_TRANS"
+"""Under its name the progress in both queues is kept, as in Apache's stores."""
+OP_BODY_MAX: Final = 4096
+"""Bytes of an op message's body: Apache's `transactionOpMsgMaxSize`."""
+
+_OFFSET: Final = re.compile(rb"\d{1,18}")
+_ROOT: Final = b"TRAN_PREPARED_QUEUE_OFFSET"
+_CHECKS: Final = b"TRANSACTION_CHECK_TIMES"
+_find_prepared: Final = property_finder(b"TRAN_MSG")
+_find_delay: Final = property_finder(b"DELAY")
+_find_root: Final = property_finder(_ROOT)
+_find_checks: Final = property_finder(_CHECKS)
+_find_immunity: Final = property_finder(b"CHECK_IMMUNITY_TIME_IN_SECONDS")
+_find_ends: Final = property_finder(b"ENDS")
+find_group: Final = property_finder(b"PGROUP")
+"""The producer group that a half message is of, and that is asked about it."""
+find_topic: Final = property_finder(b"REAL_TOPIC")
+find_queue: Final = property_finder(b"REAL_QID")
+find_unique_id: Final = property_finder(b"UNIQ_KEY")
+
+
+class Outcome(IntEnum):
+    """What became of a half message: the letter in `ENDS`."""
+
+    OPEN = 0
+    COMMITTED = ord("c")
+    ROLLED_BACK = ord("r")
+    MOVED = ord("m")
+    """Put again, behind others, as another half message."""
+    GIVEN_UP = ord("g")
+    OVER = ord("?")
+    """How is not known: Apache's op messages do not say."""
+
+
+def is_half(properties: bytes, reconsume_times: int) -> bool:
+    """Whether a send is the first half of a transaction, as Apache tells it.
+
+    A committed message that its consumer could not take comes back with the same mark.
+    """
+    if (_find_prepared(properties) or b"").lower() != b"true":
+        return False
+    return not (reconsume_times > 0 and (_find_delay(properties) or b"0") not in (b"0", b""))
+
+
+def half_properties(topic: str, queue_id: int, properties: bytes, unique_id: bytes) -> bytes:
+    """Return the properties that a half message waits with."""
+    for name in (_ROOT, _CHECKS):  # These are not the producer's to set.
+        if name in properties:
+            properties = remove_property(properties, name)
+    return b"%b__transactionId__\x01%b\x02REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02" % (
+        properties,
+        unique_id,
+        topic.encode(),
+        queue_id,
+    )
+
+
+def copy_properties(properties: bytes, root: int | None, checks: int) -> bytes:
+    """Return the properties of a half message that is put again, as a new one without a root."""
+    properties = set_property(properties, _CHECKS, b"%d" % checks)
+    if root is None:
+        return remove_property(properties, _ROOT)
+    return set_property(properties, _ROOT, b"%d" % root)
+
+
+def committed_properties(properties: bytes) -> bytes:
+    """Return the properties of the message that a half message becomes."""
+    for name in (b"REAL_TOPIC", b"REAL_QID", _ROOT):
+        properties = remove_property(properties, name)
+    return properties
+
+
+def root_of(message: StoredMessage, properties: bytes) -> int:
+    """Return the offset of the half message that this one is a copy of, or its own."""
+    return _number(_find_root(properties), message.queue_offset)
+
+
+def checks_of(properties: bytes) -> int:
+    """Return how often a producer was asked about a half message."""
+    return _number(_find_checks(properties), 0)
+
+
+def immunity_ms(properties: bytes) -> int:
+    """Return how long nobody is to be asked about a half message; 0 for as long as any other."""
+    return _number(_find_immunity(properties), 0) * 1000
+
+
+def _number(raw: bytes | None, default: int) -> int:
+    return default if raw is None or _OFFSET.fullmatch(raw) is None else int(raw)
+
+
+def question_record(half: StoredMessage, put: Appended, checks: int) -> bytes:
+    """Return a half message, put again, as its producer is shown it: with its real topic."""
+    properties = set_property(half.properties_raw, _CHECKS, b"%d" % checks)
+    return encode_record(
+        topic=find_topic(properties) or b"",
+        body=half.body,
+        properties=properties,
+        queue_id=_number(find_queue(properties), 0),
+        queue_offset=put.queue_offset,
+        physical_offset=put.physical_offset,
+        born_timestamp=half.born_timestamp,
+        born_host=half.born_host,
+        store_timestamp=half.store_timestamp,
+        store_host=half.store_host,
+        sys_flag=half.sys_flag,
+        flag=half.flag,
+        reconsume_times=half.reconsume_times,
+    )
+
+
+def op_messages(ends: Iterable[tuple[int, Outcome]]) -> Iterator[tuple[bytes, bytes, int]]:
+    """Give the bodies and properties of op messages for these ends, and their highest offsets."""
+    offsets: list[int] = []
+    letters, size = bytearray(), 0
+    for offset, outcome in ends:
+        size += len(str(offset)) + 1
+        if size > OP_BODY_MAX:
+            yield _op_message(offsets, letters)
+            offsets, letters, size = [], bytearray(), len(str(offset)) + 1
+        offsets.append(offset)
+        letters.append(outcome)
+    if offsets:
+        yield _op_message(offsets, letters)
+
+
+def _op_message(offsets: list[int], letters: bytearray) -> tuple[bytes, bytes, int]:
+    body = b"".join([b"%d," % offset for offset in offsets])
+    return body, b"WAIT\x01true\x02TAGS\x01d\x02ENDS\x01%b\x02" % bytes(letters), max(offsets)
+
+
+def read_op(message: StoredMessage) -> list[tuple[int, Outcome]]:
+    """Return the offsets of an op message and how each ended; of any message, what it says."""
+    properties = message.properties_raw
+    offsets = [int(part) for part in message.body.split(b",") if _OFFSET.fullmatch(part)]
+    letters = _find_ends(properties) or b""
+    if len(letters) != len(offsets):
+        letters = b"?" * len(offsets)
+    try:
+        return [(offset, Outcome(letter)) for offset, letter in zip(offsets, letters, strict=True)]
+    except ValueError:
+        return [(offset, Outcome.OVER) for offset in offsets]

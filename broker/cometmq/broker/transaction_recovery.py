@@ -1,0 +1,109 @@
+"""What a start finds out about transactions: what is open, what is over, what is half written.
+
+It reads the half queue and the op queue from their saved progress on. A half message without an op
+message is open, unless a later one is its copy. Then `recovered` is shown the tail of the log: a
+committed message whose op message is missing tells of an end that a crash cut in two.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.broker.stepping import messages_from
+from cometmq.broker.transaction_records import (
+    GROUP,
+    HALF_TOPIC,
+    OP_TOPIC,
+    Outcome,
+    checks_of,
+    immunity_ms,
+    read_op,
+    root_of,
+)
+from cometmq.broker.transaction_table import Open
+from cometmq.proto.sysflag import TRANSACTION_MASK, SysFlag
+
+if TYPE_CHECKING:
+    from cometmq.broker.offsets import ConsumerOffsets
+    from cometmq.broker.transactions import Transactions
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.message_store import MessageStore
+
+OPS_BACK: Final = 1_000
+"""Op messages in front of the progress that are read, too: an end may come again."""
+_EVERYTHING: Final = 1 << 62
+_COMMITTED: Final = int(SysFlag.TRANSACTION_COMMITTED)
+
+
+class TransactionRecovery:
+    """Fills the table of transactions at a start."""
+
+    def __init__(
+        self, transactions: Transactions, store: MessageStore, offsets: ConsumerOffsets
+    ) -> None:
+        self._transactions = transactions
+        self._table = transactions.table
+        self._store = store
+        self._half = self._saved(offsets, HALF_TOPIC)
+        self._op = self._saved(offsets, OP_TOPIC)
+        self._over: dict[int, Outcome] = {}
+        self._found: dict[int, tuple[Open, int, int]] = {}
+        """By the offset of the first of its half messages, the newest one of a transaction: how it
+        stands, when it was made and how long nobody is to be asked."""
+        self._open: dict[int, Open] = {}
+        """By physical offset."""
+
+    def _saved(self, offsets: ConsumerOffsets, topic: str) -> int:
+        """Where a queue is to be read from; a power cut may have taken what was behind it."""
+        saved = offsets.find(GROUP, topic, 0) or 0
+        store = self._store
+        return min(max(saved, store.min_offset(topic, 0)), store.max_offset(topic, 0))
+
+    def load(self) -> int | None:
+        """Read the queues; returns where in the log the oldest that is open lies."""
+        self._table.start_at(self._half, self._op)
+        for message in messages_from(
+            self._store, OP_TOPIC, 0, max(self._op - OPS_BACK, 0), _EVERYTHING
+        ):
+            ends = read_op(message)
+            self._over.update(ends)
+            if message.queue_offset >= self._op and ends:
+                self._table.note_op(message.queue_offset, max(offset for offset, _ in ends))
+        for message in messages_from(self._store, HALF_TOPIC, 0, self._half, _EVERYTHING):
+            self._take_half(message)
+        for offset, outcome in self._over.items():
+            self._table.remember(offset, outcome)
+        for opened, born_timestamp, immune_ms in self._found.values():
+            if opened.offset not in self._over:
+                self._table.add(opened, born_timestamp, immune_ms)
+                self._open[opened.physical_offset] = opened
+        return min(self._open, default=None)
+
+    def _take_half(self, message: StoredMessage) -> None:
+        properties = message.properties_raw
+        offset, root = message.queue_offset, root_of(message, properties)
+        if not 0 <= root <= offset:
+            root = offset
+        self._table.start_at(offset + 1, 0)
+        earlier = self._found.pop(root, None)
+        aliases: tuple[int, ...] = () if root == offset else (root,)
+        if earlier is not None:
+            aliases = tuple(dict.fromkeys((*aliases, *earlier[0].aliases, earlier[0].offset)))
+        opened = Open(
+            offset,
+            message.physical_offset,
+            message.store_timestamp,
+            checks=checks_of(properties),
+            aliases=aliases,
+        )
+        self._found[root] = opened, message.born_timestamp, immunity_ms(properties)
+
+    def recovered(self, message: StoredMessage) -> None:
+        """Look at a record of the log's tail."""
+        if message.sys_flag & TRANSACTION_MASK != _COMMITTED:
+            return
+        opened = self._open.pop(message.prepared_transaction_offset, None)
+        if opened is not None:
+            opened.end = Outcome.COMMITTED
+            self._table.leave(opened)
+            self._transactions.unwritten.append(opened)

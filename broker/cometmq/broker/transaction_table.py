@@ -1,0 +1,223 @@
+"""The transactions that are not over, how the last ones ended, and from where a start must read.
+
+What is over costs a byte, while it is among the `REMEMBERED`. Each open one stands in one of four
+lines, in the order of their half messages: who has waited long enough is found at a line's head.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cometmq.broker.transaction_records import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cometmq.broker.config import BrokerConfig
+
+REMEMBERED: Final = 1 << 20
+"""Half messages, the newest, of which it is known how they ended: a byte each."""
+SLICE: Final = 64
+"""Transactions that one step deals with."""
+SPAN_MAX: Final = 100_000
+"""How many half messages a start should have to read."""
+OPS_A_NOTE: Final = 64
+"""Op messages that are noted together."""
+
+
+class Progress(NamedTuple):
+    """From where a start must read the two queues."""
+
+    half: int
+    op: int
+
+
+@dataclass(slots=True, eq=False)
+class Open:
+    """A transaction that is not over."""
+
+    offset: int
+    """Of its newest half message, in the half queue."""
+    physical_offset: int
+    since_ms: int
+    """When that was stored, and where it waits that it is due."""
+    due_ms: int = 0
+    """When its producer allows a first question, where it says so; 0 where it does not."""
+    checks: int = 0
+    """How often its producers were asked."""
+    aliases: tuple[int, ...] = ()
+    """The offsets of its earlier half messages, the first one first."""
+    end: Outcome = Outcome.OPEN
+    """How it ends, while that is not written."""
+
+    @property
+    def root(self) -> int:
+        """The offset of its first half message."""
+        return self.aliases[0] if self.aliases else self.offset
+
+
+class Line:
+    """Open transactions in the order of their half messages."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, Open] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, opened: Open) -> None:
+        """Put one at the end."""
+        self._waiting[opened.offset] = opened
+
+    def discard(self, opened: Open) -> None:
+        """Take one out, wherever it stands."""
+        waiting = self._waiting
+        if waiting.pop(opened.offset, None) is not None and not waiting:
+            waiting.clear()  # Otherwise the room of those that were here is walked through.
+
+    def first(self) -> Open | None:
+        """The one that has stood here for the longest."""
+        return next(iter(self._waiting.values()), None)
+
+    def offsets(self) -> Iterable[int]:
+        """The offsets of their half messages."""
+        return self._waiting
+
+    def take_due(self, now_ms: int, delay_ms: int, count: int) -> list[Open]:
+        """Return those that have waited so long; a clock that was set back lets none wait more."""
+        due: list[Open] = []
+        for opened in self._waiting.values():
+            if len(due) >= count or opened.since_ms <= now_ms < opened.since_ms + delay_ms:
+                break
+            due.append(opened)
+        return due
+
+
+class TransactionTable:
+    """All transactions of one broker, as far as they are remembered."""
+
+    def __init__(self) -> None:
+        self.next_offset = 0
+        """Of the half queue, behind what is known of it."""
+        self._open: dict[int, Open] = {}
+        """By the offset of each of its half messages."""
+        self._count = 0
+        self._new, self._asked, self._immune, self._ready = Line(), Line(), Line(), Line()
+        self._immune_due: list[tuple[int, int]] = []
+        self._outcomes = bytearray(REMEMBERED)
+        self._ops: deque[list[int]] = deque()
+        """Of each some op messages: the first's offset, how many, the highest half offset."""
+        self._op_offset = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def find(self, offset: int) -> Open | None:
+        """The open transaction that has this half message."""
+        return self._open.get(offset)
+
+    def outcome(self, offset: int) -> Outcome:
+        """How the transaction of a half message ended; `OVER` when that is not remembered."""
+        if not max(0, self.next_offset - REMEMBERED) <= offset < self.next_offset:
+            return Outcome.OVER
+        return Outcome(self._outcomes[offset % REMEMBERED] or Outcome.OVER)
+
+    def add(self, opened: Open, born_timestamp: int, immune_ms: int) -> None:
+        """Add an open transaction."""
+        self._count += 1
+        for alias in opened.aliases:
+            self._open[alias] = opened
+        if immune_ms:
+            opened.due_ms = min(born_timestamp, opened.since_ms) + immune_ms
+        if immune_ms and not opened.checks:
+            self.immune_until(opened)
+        self.stand(opened)
+
+    def stand(self, opened: Open) -> None:
+        """Have a transaction wait behind the others."""
+        offset = opened.offset
+        self._open[offset] = opened
+        self.next_offset = max(self.next_offset, offset + 1)
+        self._outcomes[offset % REMEMBERED] = Outcome.OPEN
+        if opened.due_ms and not opened.checks:
+            self._immune.add(opened)
+        elif opened.aliases:
+            self._asked.add(opened)
+        else:
+            self._new.add(opened)
+
+    def remember(self, offset: int, outcome: Outcome) -> None:
+        """Remember how a half message ended."""
+        if offset >= self.next_offset - REMEMBERED:
+            self._outcomes[offset % REMEMBERED] = outcome
+            self.next_offset = max(self.next_offset, offset + 1)
+
+    def note_op(self, op_offset: int, highest: int) -> None:
+        """Note an op message: a start needs it until the half queue's progress is behind it."""
+        self._op_offset = op_offset + 1
+        if self._ops and self._ops[-1][1] < OPS_A_NOTE:
+            last = self._ops[-1]
+            last[1] += 1
+            last[2] = max(last[2], highest)
+        else:
+            self._ops.append([op_offset, 1, highest])
+
+    def start_at(self, half: int, op: int) -> None:
+        """Say where both queues go on that nothing more is known of."""
+        self.next_offset = max(self.next_offset, half)
+        self._op_offset = max(self._op_offset, op)
+
+    def leave(self, opened: Open) -> None:
+        """Have a transaction wait no more."""
+        for line in (self._new, self._asked, self._immune, self._ready):
+            line.discard(opened)
+
+    def remove(self, opened: Open, outcome: Outcome) -> None:
+        """Take out a transaction that ended like this."""
+        self.leave(opened)
+        if self._open.pop(opened.offset, None) is None:
+            return
+        self._count -= 1
+        self.remember(opened.offset, outcome)
+        for alias in opened.aliases:
+            self._open.pop(alias, None)
+            self.remember(alias, outcome)
+
+    def take_back(self, opened: Open) -> None:
+        """Take out a transaction whose half message was not written."""
+        self.remove(opened, Outcome.OPEN)
+        self.next_offset = min(self.next_offset, opened.offset)
+
+    def immune_until(self, opened: Open) -> None:
+        """Have a transaction wait for when its producer allows a question."""
+        heapq.heappush(self._immune_due, (opened.due_ms, opened.offset))
+
+    def due(self, config: BrokerConfig, now_ms: int) -> list[Open]:
+        """Return who has waited long enough, up to a slice of each line."""
+        while self._immune_due and self._immune_due[0][0] <= now_ms:
+            opened = self._open.get(heapq.heappop(self._immune_due)[1])
+            if opened is not None and not opened.checks:
+                self._immune.discard(opened)
+                self._ready.add(opened)
+        due = self._ready.take_due(now_ms, 0, SLICE)
+        due += self._new.take_due(now_ms, config.transaction_timeout_ms, SLICE)
+        due += self._asked.take_due(now_ms, config.transaction_check_interval_ms, SLICE)
+        oldest = self._immune.first()
+        if oldest is not None:
+            span_max = max(SPAN_MAX, 4 * self._count)
+            if self.next_offset - oldest.offset > span_max:
+                due.append(oldest)
+        return due
+
+    def progress(self) -> Progress:
+        """Work out from where a start must read both queues."""
+        heads = [line.first() for line in (self._new, self._asked, self._immune)]
+        offsets = [head.offset for head in heads if head is not None]
+        half = min([*offsets, *self._ready.offsets()], default=self.next_offset)
+        ops = self._ops
+        while ops and ops[0][2] < half:
+            ops.popleft()
+        return Progress(half, ops[0][0] if ops else self._op_offset)

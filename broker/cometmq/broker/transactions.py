@@ -1,0 +1,313 @@
+"""Transactions: messages that are kept aside until their producer says commit or rollback.
+
+How it works. A half message lies in a queue of its own; what is remembered of it is an `Open`. Its
+end puts two records into one turn: the message in its real queue, which names the half message's
+place, and an op message, which says that the half message is over. A producer that says nothing is
+asked: the half message is put again, behind the others, with a count, and a question about it goes
+to a member of its group. So the open ones are always among the last of the half queue, and that
+queue's progress, kept as offsets of a group as in Apache's stores, moves on.
+
+Once: an end that comes again finds what became of the first, while that is remembered. A crash
+between the two records of an end leaves the first of them in the tail of the log, where the next
+start looks: see `transaction_recovery`. A start reads both queues from their progress on, which is
+never ahead of what the disk has confirmed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cometmq.broker.errors import LimitError
+from cometmq.broker.stepping import Step
+from cometmq.broker.transaction_records import (
+    GIVEN_UP_TOPIC,
+    GROUP,
+    HALF_TOPIC,
+    OP_TOPIC,
+    Outcome,
+    copy_properties,
+    find_group,
+    find_unique_id,
+    immunity_ms,
+    op_messages,
+    question_record,
+)
+from cometmq.broker.transaction_table import Open, Progress, TransactionTable
+from cometmq.proto.codes import RequestCode
+from cometmq.proto.command import Command
+from cometmq.proto.commands.transaction import CheckTransactionState
+from cometmq.proto.message import read_message
+from cometmq.proto.message_id import encode_offset_id
+from cometmq.store.commit_log import Cold
+from cometmq.store.errors import PutRefusedError
+from cometmq.store.turn import Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from cometmq.broker.acknowledgements import Acknowledgements
+    from cometmq.broker.config import BrokerConfig
+    from cometmq.broker.consumers import Producers
+    from cometmq.broker.offsets import ConsumerOffsets
+    from cometmq.net import Peer
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.message_store import MessageStore
+    from cometmq.store.reading import Fetched
+    from cometmq.store.turn import Appended
+
+log = logging.getLogger(__name__)
+
+_HOUR_MS: Final = 3_600_000
+
+
+class _Move(NamedTuple):
+    """What one step does with one transaction."""
+
+    opened: Open
+    half: StoredMessage
+    put: Appended
+    outcome: Outcome
+    peer: Peer | None
+    checks: int
+
+
+class _Ask(NamedTuple):
+    end: int
+    """Of the log behind the half message that is asked about: it can be read then."""
+    peer: Peer
+    question: Command
+
+
+class Transactions:
+    """All transactions of one broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        acknowledgements: Acknowledgements,
+        producers: Producers,
+        offsets: ConsumerOffsets,
+        *,
+        store_host: bytes,
+        make_topic: Callable[[str, int], object],
+    ) -> None:
+        """`make_topic` makes the topic of those that are given up, at a time."""
+        self.config = config
+        """The settings in force: `Broker.configure` replaces them."""
+        self._store = store
+        self._acknowledgements = acknowledgements
+        self._producers = producers
+        self._offsets = offsets
+        self._store_host = store_host
+        self._make_topic = make_topic
+        self.table = TransactionTable()
+        self._begun: list[Open] = []
+        self._ending: list[Open] = []
+        self._put_ops: list[tuple[int, int]] = []
+        self._asks: deque[_Ask] = deque()
+        self._claim_end, self._claim = 0, Progress(0, 0)
+        """Progress that may be saved once the log is synced so far."""
+        self.unwritten: list[Open] = []
+        """Ends that an earlier process left half written: the next turn makes them whole."""
+
+    # What handlers call.
+
+    def check_room(self) -> None:
+        """Refuse one more transaction where there are too many."""
+        if len(self.table) >= self.config.open_transactions_max:
+            raise LimitError(
+                "open_transactions_max", self.config.open_transactions_max, "open transactions"
+            )
+
+    def begin(self, put: Appended, born_timestamp: int, properties: bytes) -> None:
+        """Note a half message of this turn."""
+        opened = Open(put.queue_offset, put.physical_offset, put.store_timestamp)
+        self.table.add(opened, born_timestamp, immunity_ms(properties))
+        self._begun.append(opened)
+        self._acknowledgements.join(self)
+
+    def end(self, opened: Open, outcome: Outcome) -> None:
+        """End a transaction with this turn."""
+        opened.end = outcome
+        self._ending.append(opened)
+        self._acknowledgements.join(self)
+
+    # The turn: see `acknowledgements.TurnPart`.
+
+    def complete(self, now_ms: int) -> None:
+        """Add to the turn that its ends are over."""
+        ends = [(opened.offset, opened.end) for opened in (*self.unwritten, *self._ending)]
+        self._put_op_messages(ends, now_ms)
+
+    def written(self) -> None:
+        """Take note that the turn is written."""
+        for opened in (*self.unwritten, *self._ending):
+            self.table.remove(opened, opened.end)
+        self.unwritten = []
+        for op_offset, highest in self._put_ops:
+            self.table.note_op(op_offset, highest)
+        self._forget_turn()
+
+    def refused(self) -> None:
+        """Take everything back: the turn is not written."""
+        for opened in self._ending:
+            opened.end = Outcome.OPEN
+        for opened in self._begun:
+            self.table.take_back(opened)
+        self._forget_turn()
+
+    def _forget_turn(self) -> None:
+        self._begun, self._ending, self._put_ops = [], [], []
+
+    def _put_op_messages(self, ends: Iterable[tuple[int, Outcome]], now_ms: int) -> None:
+        origin = Origin(now_ms, now_ms, self._store_host)
+        for body, properties, highest in op_messages(ends):
+            put = self._store.put(OP_TOPIC, 0, body, properties, origin)
+            self._put_ops.append((put.queue_offset, highest))
+
+    # Asking.
+
+    def step(self, now_ms: int, fetched: Fetched | None = None) -> Step:
+        """Ask about those that are due, up to a slice of them."""
+        done = Step()
+        if self.unwritten:
+            self._acknowledgements.join(self)
+            self._acknowledgements.commit()
+        halves: list[tuple[Open, StoredMessage]] = []
+        for opened in self.table.due(self.config, now_ms):
+            record = self._store.find_record(opened.physical_offset, fetched)
+            if isinstance(record, Cold):
+                done.cold.append(record)
+            elif record is not None:
+                halves.append((opened, read_message(bytes(record))))
+            elif opened.physical_offset < self._store.first_offset:
+                log.error("the half message at %d expired undecided", opened.physical_offset)
+                self.table.remove(opened, Outcome.GIVEN_UP)
+        if done.cold or not halves:
+            return done
+        # Whatever else is put in this turn is answered for by others, and may end what is due.
+        self._acknowledgements.commit()
+        halves = [each for each in halves if self.table.find(each[0].offset) is each[0]]
+        try:
+            moves = [self._move(opened, half, now_ms) for opened, half in halves]
+            self._put_op_messages([(m.opened.offset, m.outcome) for m in moves], now_ms)
+            end = self._store.commit()
+        except PutRefusedError:
+            self._store.take_back()
+            self._forget_turn()
+            done.refused = True
+            return done
+        for op_offset, highest in self._put_ops:
+            self.table.note_op(op_offset, highest)
+        self._forget_turn()
+        for move in moves:
+            self._follow(move, end)
+        done.done = len(moves)
+        self.release()
+        return done
+
+    def _move(self, opened: Open, half: StoredMessage, now_ms: int) -> _Move:
+        """Put a half message again behind the others, or where those are that are given up."""
+        config = self.config
+        properties = half.properties_raw
+        group = (find_group(properties) or b"").decode("utf-8", "replace")
+        members = [] if opened.due_ms > now_ms else list(self._producers.members(group))
+        too_old_ms = config.store.retention_hours * _HOUR_MS
+        is_given_up = (
+            opened.checks >= config.transaction_checks_max
+            or now_ms - half.born_timestamp > too_old_ms
+        )
+        origin = Origin(
+            now_ms, half.born_timestamp, half.born_host, half.sys_flag, half.reconsume_times
+        )
+        if is_given_up:
+            self._make_topic(GIVEN_UP_TOPIC, now_ms)
+            put = self._store.put(GIVEN_UP_TOPIC, 0, half.body, properties, origin, half.flag)
+            return _Move(opened, half, put, Outcome.GIVEN_UP, None, opened.checks)
+        # A question that reaches nobody is none: it does not count.
+        peer = members[opened.checks % len(members)] if members else None
+        checks = opened.checks + (peer is not None)
+        copied = copy_properties(properties, opened.root, checks)
+        put = self._store.put(HALF_TOPIC, 0, half.body, copied, origin, half.flag)
+        return _Move(opened, half, put, Outcome.MOVED, peer, checks)
+
+    def _follow(self, move: _Move, end: int) -> None:
+        """Do in memory what was done in the log."""
+        opened, put = move.opened, move.put
+        if move.outcome is Outcome.GIVEN_UP:
+            key = (find_unique_id(move.half.properties_raw) or b"").decode("utf-8", "replace")
+            log.warning(
+                "transaction %s of producer group %s is given up after %d questions: it is in %s",
+                key,
+                (find_group(move.half.properties_raw) or b"").decode("utf-8", "replace"),
+                move.checks,
+                GIVEN_UP_TOPIC,
+            )
+            self.table.remove(opened, Outcome.GIVEN_UP)
+            return
+        table = self.table
+        table.leave(opened)
+        table.remember(opened.offset, Outcome.MOVED)
+        opened.aliases = (*opened.aliases, opened.offset)
+        opened.offset, opened.physical_offset = put.queue_offset, put.physical_offset
+        opened.since_ms = put.store_timestamp
+        if move.peer is not None:
+            opened.checks = move.checks
+            self._asks.append(_Ask(end, move.peer, self._question(move)))
+        elif opened.due_ms > put.store_timestamp:
+            table.immune_until(opened)
+        else:
+            opened.due_ms = 0
+        table.stand(opened)
+
+    def _question(self, move: _Move) -> Command:
+        put, half = move.put, move.half
+        key = find_unique_id(half.properties_raw)
+        unique_id = None if key is None else key.decode("utf-8", "replace")
+        header = CheckTransactionState(
+            put.queue_offset,
+            put.physical_offset,
+            unique_id,
+            unique_id,
+            encode_offset_id(self._store_host, put.physical_offset),
+            HALF_TOPIC,
+        )
+        body = question_record(half, put, move.checks)
+        return Command.request(
+            RequestCode.CHECK_TRANSACTION_STATE,
+            header,
+            extras={"bname": self.config.broker_name},
+            body=body,
+        )
+
+    def release(self) -> None:
+        """Ask about what can be read now: called when a sync is done, too."""
+        readable = self._store.readable_offset
+        while self._asks and self._asks[0].end <= readable:
+            ask = self._asks.popleft()
+            ask.peer.tell(ask.question)
+
+    # Saving.
+
+    def flush(self) -> None:
+        """Put into the table of offsets what the disk has confirmed."""
+        if self.unwritten:
+            return
+        synced = self._store.advance()
+        if synced >= self._claim_end:
+            self._save()
+            self._claim_end, self._claim = self._store.end_offset, self.table.progress()
+            if synced >= self._claim_end:
+                self._save()
+
+    def _save(self) -> None:
+        if not self.table.next_offset:
+            return
+        with suppress(LimitError):  # Then a start reads more.
+            for topic, offset in zip((HALF_TOPIC, OP_TOPIC), self._claim, strict=True):
+                if self._offsets.find(GROUP, topic, 0) != offset:
+                    self._offsets.commit(GROUP, topic, 0, offset)
