@@ -38,6 +38,7 @@ from cometmq.proto.bodies import DataVersion
 from cometmq.proto.codes import RequestCode as Code
 from cometmq.proto.commands.pull import PullMessage
 from cometmq.proto.commands.send import SendMessage, SendMessageV2
+from cometmq.proto.commands.transaction import EndTransaction
 from cometmq.proto.header_typed import RequestReader
 from cometmq.proto.host import pack_host
 from cometmq.proto.message_id import UniqueIds
@@ -60,6 +61,7 @@ DAILY_BREAD = RequestReader(
         Code.SEND_BATCH_MESSAGE: SendMessageV2,
         Code.PULL_MESSAGE: PullMessage,
         Code.LITE_PULL_MESSAGE: PullMessage,
+        Code.END_TRANSACTION: EndTransaction,
     }
 )
 """Reads the requests that a broker lives on in one pass."""
@@ -116,16 +118,9 @@ class Broker:
         self.delays = Delays(config, filesystem, self.store, self.end_turn, self.long_polling)
         producers = Producers(memberships)
         self.transactions = Transactions(
-            config,
-            self.store,
-            self.acknowledgements,
-            producers,
-            offsets,
-            store_host=host,
-            make_topic=lambda name, at_ms: topics.make_derived(name, 1, at_ms),
+            config, self.store, self.acknowledgements, producers, offsets, topics, store_host=host
         )
-        with _closed_on_failure(self.store, now_ms):
-            recover(self.store, self.delays, self.transactions, offsets)
+        self._recover(offsets, now_ms)
         self.state = State(
             config=config,
             config_version=DataVersion(timestamp=now_ms()),
@@ -155,6 +150,10 @@ class Broker:
             alive_ms=alive_ms or elapsed_ms,
             **clocks,
         )
+
+    def _recover(self, offsets: ConsumerOffsets, now_ms: Callable[[], int]) -> None:
+        with _closed_on_failure(self.store, now_ms):
+            recover(self.store, self.delays, self.transactions, offsets)
 
     def opened(self, peer: Peer) -> None:
         """Begin a session."""

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.proto.properties import property_finder, remove_property, set_property
 from cometmq.proto.record import encode_record
@@ -43,6 +43,7 @@ OP_BODY_MAX: Final = 4096
 """Bytes of an op message's body: Apache's `transactionOpMsgMaxSize`."""
 
 _OFFSET: Final = re.compile(rb"\d{1,18}")
+_REAL: Final = re.compile(rb"\x02REAL_TOPIC\x01([^\x01\x02]+)\x02REAL_QID\x01(\d{1,9})\x02\Z")
 _ROOT: Final = b"TRAN_PREPARED_QUEUE_OFFSET"
 _CHECKS: Final = b"TRANSACTION_CHECK_TIMES"
 _find_prepared: Final = property_finder(b"TRAN_MSG")
@@ -50,11 +51,11 @@ _find_delay: Final = property_finder(b"DELAY")
 _find_root: Final = property_finder(_ROOT)
 _find_checks: Final = property_finder(_CHECKS)
 _find_immunity: Final = property_finder(b"CHECK_IMMUNITY_TIME_IN_SECONDS")
+_find_topic: Final = property_finder(b"REAL_TOPIC")
+_find_queue: Final = property_finder(b"REAL_QID")
 _find_ends: Final = property_finder(b"ENDS")
 find_group: Final = property_finder(b"PGROUP")
 """The producer group that a half message is of, and that is asked about it."""
-find_topic: Final = property_finder(b"REAL_TOPIC")
-find_queue: Final = property_finder(b"REAL_QID")
 find_unique_id: Final = property_finder(b"UNIQ_KEY")
 
 
@@ -102,11 +103,23 @@ def copy_properties(properties: bytes, root: int | None, checks: int) -> bytes:
     return set_property(properties, _ROOT, b"%d" % root)
 
 
-def committed_properties(properties: bytes) -> bytes:
-    """Return the properties of the message that a half message becomes."""
+class Committed(NamedTuple):
+    """What a half message becomes."""
+
+    topic: str
+    queue_id: int
+    properties: bytes
+
+
+def committed(properties: bytes) -> Committed:
+    """Return what a half message with these properties becomes; `ValueError` where it cannot."""
+    found = _REAL.search(properties)
+    if found is not None and properties.find(b"REAL_", 0, found.start()) < 0:  # As we put it.
+        return Committed(found[1].decode(), int(found[2]), properties[: found.start() + 1])
+    topic, queue_id = (_find_topic(properties) or b"").decode(), int(_find_queue(properties) or b"")
     for name in (b"REAL_TOPIC", b"REAL_QID", _ROOT):
         properties = remove_property(properties, name)
-    return properties
+    return Committed(topic, queue_id, properties)
 
 
 def root_of(message: StoredMessage, properties: bytes) -> int:
@@ -132,10 +145,10 @@ def question_record(half: StoredMessage, put: Appended, checks: int) -> bytes:
     """Return a half message, put again, as its producer is shown it: with its real topic."""
     properties = set_property(half.properties_raw, _CHECKS, b"%d" % checks)
     return encode_record(
-        topic=find_topic(properties) or b"",
+        topic=_find_topic(properties) or b"",
         body=half.body,
         properties=properties,
-        queue_id=_number(find_queue(properties), 0),
+        queue_id=_number(_find_queue(properties), 0),
         queue_offset=put.queue_offset,
         physical_offset=put.physical_offset,
         born_timestamp=half.born_timestamp,

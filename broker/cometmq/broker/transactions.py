@@ -46,12 +46,13 @@ from cometmq.store.errors import PutRefusedError
 from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from cometmq.broker.acknowledgements import Acknowledgements
     from cometmq.broker.config import BrokerConfig
     from cometmq.broker.consumers import Producers
     from cometmq.broker.offsets import ConsumerOffsets
+    from cometmq.broker.topics import Topics
     from cometmq.net import Peer
     from cometmq.proto.message import StoredMessage
     from cometmq.store.message_store import MessageStore
@@ -91,11 +92,10 @@ class Transactions:
         acknowledgements: Acknowledgements,
         producers: Producers,
         offsets: ConsumerOffsets,
+        topics: Topics,
         *,
         store_host: bytes,
-        make_topic: Callable[[str, int], object],
     ) -> None:
-        """`make_topic` makes the topic of those that are given up, at a time."""
         self.config = config
         """The settings in force: `Broker.configure` replaces them."""
         self._store = store
@@ -103,7 +103,7 @@ class Transactions:
         self._producers = producers
         self._offsets = offsets
         self._store_host = store_host
-        self._make_topic = make_topic
+        self._topics = topics
         self.table = TransactionTable()
         self._begun: list[Open] = []
         self._ending: list[Open] = []
@@ -225,7 +225,8 @@ class Transactions:
             now_ms, half.born_timestamp, half.born_host, half.sys_flag, half.reconsume_times
         )
         if is_given_up:
-            self._make_topic(GIVEN_UP_TOPIC, now_ms)
+            with suppress(LimitError):  # The store takes it without.
+                self._topics.make_derived(GIVEN_UP_TOPIC, 1, now_ms)
             put = self._store.put(GIVEN_UP_TOPIC, 0, half.body, properties, origin, half.flag)
             return _Move(opened, half, put, Outcome.GIVEN_UP, None, opened.checks)
         # A question that reaches nobody is none: it does not count.

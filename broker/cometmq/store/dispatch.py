@@ -28,6 +28,8 @@ UNIQUE_ID: Final = b"UNIQ_KEY\x01"
 """What properties begin with, mostly."""
 _REMEMBERED_MAX: Final = 1024
 _REMEMBERED_SIZE_MAX: Final = 256
+_TRANSACTION_ID: Final = b"__transactionId__\x01"
+"""Each message of a transaction has another."""
 
 _find_tags: Final = property_finder(b"TAGS")
 RECORDS_WITHOUT_ENTRY: Final = (TransactionType.PREPARED, TransactionType.ROLLED_BACK)
@@ -63,7 +65,8 @@ class TagsCodes:
     def remember(self, properties: bytes, code: int) -> None:
         """Note a code for all properties that differ in nothing but the unique id."""
         first, _, rest = properties.partition(b"\x02")
-        if first.startswith(UNIQUE_ID) and len(rest) <= _REMEMBERED_SIZE_MAX:
+        is_common = rest.find(_TRANSACTION_ID) < 0 and len(rest) <= _REMEMBERED_SIZE_MAX
+        if first.startswith(UNIQUE_ID) and is_common:
             if len(self.known) >= _REMEMBERED_MAX:
                 self.known.clear()
             self.known[rest] = code

@@ -145,7 +145,10 @@ def _check_half(properties: bytes, topic: Topic, state: State) -> None:
         raise _refusal(
             state, ResponseCode.NO_PERMISSION, "sending transaction message is forbidden"
         )
-    if topic.is_batch or any((find(properties) or b"0") != b"0" for find in _find_delays):
+    may_wait = properties.find(b"DELAY\x01") >= 0 or properties.find(b"TIMER_DEL") >= 0
+    if topic.is_batch or (
+        may_wait and any((find(properties) or b"0") != b"0" for find in _find_delays)
+    ):
         raise _refusal(
             state,
             ResponseCode.MESSAGE_ILLEGAL,

@@ -10,11 +10,9 @@ from cometmq.broker.refusals import put_refusal
 from cometmq.broker.transaction_records import (
     HALF_TOPIC,
     Outcome,
-    committed_properties,
+    committed,
     copy_properties,
     find_group,
-    find_queue,
-    find_topic,
     immunity_ms,
 )
 from cometmq.net import LATER
@@ -140,17 +138,15 @@ def _checked(
 
 def _commit(half: StoredMessage, opened: Open, state: State) -> tuple[str, int]:
     """Put the message that a half message stands for; returns its topic and queue."""
-    properties = half.properties_raw
     try:
-        name = (find_topic(properties) or b"").decode()
-        queue_id = int(find_queue(properties) or b"")
+        name, queue_id, properties = committed(half.properties_raw)
     except ValueError as error:
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"the half message: {error}") from error
     put = state.store.put(
         name,
         queue_id,
         half.body,
-        committed_properties(properties),
+        properties,
         Origin(
             state.acknowledgements.turn_ms or state.acknowledgements.begin(),
             half.born_timestamp,
@@ -179,8 +175,10 @@ def resume_check_half_message(request: Command, session: Session) -> Command | L
 
     def resume(half: StoredMessage) -> Later:
         properties = half.properties_raw
-        if find_topic(properties) is None or find_queue(properties) is None:
-            raise RequestError(ResponseCode.SYSTEM_ERROR, failed)
+        try:
+            committed(properties)
+        except ValueError as error:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, failed) from error
         state.transactions.check_room()
         properties = copy_properties(properties, None, 0)
         put = state.store.put(
