@@ -105,9 +105,7 @@ class Broker:
         self.store = _opened(open_store, config, filesystem, topics, host, now_ms())
         # Behind the store's lock: two brokers must not write one table.
         with _closed_on_failure(self.store, now_ms):
-            topics.load(now_ms())
-            groups.load(now_ms())
-            offsets.load()
+            _load(topics, groups, offsets, now_ms())
         memberships = Memberships(config)
         self.long_polling = LongPolling(config.held_pulls_max)
         clocks = {"now_ms": now_ms, "elapsed_ms": elapsed_ms}
@@ -117,10 +115,7 @@ class Broker:
         self.end_turn = self.acknowledgements.commit
         self.delays = Delays(config, filesystem, self.store, self.end_turn, self.long_polling)
         producers = Producers(memberships)
-        self.transactions = Transactions(
-            config, self.store, self.acknowledgements, producers, offsets, topics, store_host=host
-        )
-        self._recover(offsets, now_ms)
+        self.transactions = self._recovered(config, topics, offsets, producers, host, now_ms)
         self.state = State(
             config=config,
             config_version=DataVersion(timestamp=now_ms()),
@@ -151,9 +146,21 @@ class Broker:
             **clocks,
         )
 
-    def _recover(self, offsets: ConsumerOffsets, now_ms: Callable[[], int]) -> None:
-        with _closed_on_failure(self.store, now_ms):
-            recover(self.store, self.delays, self.transactions, offsets)
+    def _recovered(
+        self,
+        config: BrokerConfig,
+        topics: Topics,
+        offsets: ConsumerOffsets,
+        producers: Producers,
+        host: bytes,
+        now_ms: Callable[[], int],
+    ) -> Transactions:
+        """Make the transactions; with them, read what the log knows beyond the saved files."""
+        store, acknowledgements = self.store, self.acknowledgements
+        made = Transactions(config, store, acknowledgements, producers, offsets, topics, host)
+        with _closed_on_failure(store, now_ms):
+            recover(store, self.delays, made, offsets)
+        return made
 
     def opened(self, peer: Peer) -> None:
         """Begin a session."""
@@ -261,6 +268,12 @@ def _opened(
         filesystem=filesystem,
         is_batch_topic=topics.is_batch,
     )
+
+
+def _load(topics: Topics, groups: Groups, offsets: ConsumerOffsets, now_ms: int) -> None:
+    topics.load(now_ms)
+    groups.load(now_ms)
+    offsets.load()
 
 
 def _stored_properties(config: BrokerConfig) -> bytes:

@@ -93,7 +93,6 @@ class Transactions:
         producers: Producers,
         offsets: ConsumerOffsets,
         topics: Topics,
-        *,
         store_host: bytes,
     ) -> None:
         self.config = config

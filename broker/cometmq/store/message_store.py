@@ -104,7 +104,6 @@ class MessageStore:
         `is_batch_topic` says of a topic whether its batches stay one record (`queue.type=BatchCQ`);
         without it the folders say so. `on_change` is called in a thread when `advance` has
         something to do. Without `threads` nothing is done in the background until `run_jobs`.
-
         `StoreFilesError`, with nothing changed, when what stands in the folder cannot be opened.
         """
         filesystem = RealFileSystem() if filesystem is None else filesystem
