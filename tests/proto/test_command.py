@@ -22,7 +22,7 @@ from cometmq.proto.header_typed import RequestReader
 ASKED = GetMaxOffset("T", 3)
 READERS = {
     "JSON": JSON.decode,
-    "typed JSON": RequestReader({105: GetRouteInfoByTopic}).decode_json,
+    "typed JSON": RequestReader({105: GetRouteInfoByTopic}).decoders[0],
 }
 
 

@@ -45,7 +45,7 @@ def test_any_cut_of_a_stream_gives_the_same_frames(
     parser = FrameParser()
     found: list[Frame] = []
     arrived = 0
-    for piece in cut(stream, sizes):
+    for piece in filter(None, cut(stream, sizes)):
         parser.receive_data(piece)
         arrived += len(piece)
         if drained:
@@ -207,3 +207,51 @@ def test_ten_thousand_frames_in_one_read_cost_linear_time() -> None:
     small = min(seconds_by_frames(1_250) for _ in range(5))
     large = min(seconds_by_frames(10_000) for _ in range(5))
     assert large / small < 8 * 3
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 13])
+def test_a_stream_that_ends_within_a_frame_is_a_breach_behind_the_whole_ones(size: int) -> None:
+    whole = frame(b"header", b"body")
+    parser = FrameParser()
+    parser.receive_data(whole + whole[:size])
+    parser.receive_data(b"")
+    parser.receive_data(b"")
+    parser.receive_data(whole)
+    assert parser.is_over
+    assert parser.next_frame() == (0, b"header", b"body")
+    with pytest.raises(RemoteProtocolError, match=f"at byte 18: the stream ends {size} bytes into"):
+        parser.next_frame()
+
+
+def test_a_stream_that_ends_between_frames_is_over_without_a_breach() -> None:
+    parser = FrameParser()
+    parser.receive_data(frame(b"header"))
+    assert not parser.is_over
+    parser.receive_data(b"")
+    assert parser.is_over
+    assert len(frames(parser)) == 1
+    assert parser.breach is None
+
+
+def test_a_stopped_parser_drops_what_has_come_and_takes_nothing_more() -> None:
+    parser = FrameParser()
+    parser.receive_data(frame(b"header") * 2 + b"rest")
+    parser.stop()
+    parser.receive_data(frame(b"header"))
+    assert parser.is_over
+    assert frames(parser) == []
+    assert parser.pending_size == 0
+
+
+def test_limits_hold_in_a_read_that_is_larger_than_they_are() -> None:
+    small, large = frame(b"h", bytes(40)), frame(b"h", bytes(300))
+    for stream, problem in (
+        (small * 10 + large, "309 bytes exceed frame_size_max 256"),
+        (small * 10 + frame(bytes(65)) + small, "65 bytes exceeds header_size_max 64"),
+    ):
+        parser = FrameParser(frame_size_max=256, header_size_max=64)
+        parser.receive_data(stream)
+        assert len(parser.frames) == 10
+        parser.frames.clear()
+        with pytest.raises(RemoteProtocolError, match=f"frame at byte 490: .*{problem}"):
+            parser.next_frame()

@@ -24,6 +24,8 @@ CLASSES: dict[int, type[Header]] = {
     RequestCode.POP_MESSAGE: PopMessage,
 }
 READER = RequestReader(CLASSES)
+decode_json = READER.decoders[JSON.serialize_type]
+decode_messagepack = READER.decoders[MESSAGEPACK.serialize_type]
 POP = from_texts(
     PopMessage,
     dict.fromkeys(["consumerGroup", "topic"], "t")
@@ -70,7 +72,7 @@ def test_most_captured_requests_are_read_in_one_pass() -> None:
     typed = 0
     for vector in JSON_VECTORS:
         raw = vector.frame[8 : 8 + int.from_bytes(vector.frame[5:8], "big")]
-        typed += isinstance(READER.decode_json(raw, None, FIELDS_MAX).fields, TypedJsonFields)
+        typed += isinstance(decode_json(raw, None, FIELDS_MAX).fields, TypedJsonFields)
     assert typed > 20
 
 
@@ -113,7 +115,7 @@ def test_a_wrong_header_is_refused_the_same_in_one_pass(raw: bytes) -> None:
 
 def test_another_class_than_the_codes_can_be_read() -> None:
     raw = b'{"code":30,"extFields":{"topic":"T","queueId":"1","clientID":"c"},"language":"GO"}'
-    command = READER.decode_json(raw, None, 64)
+    command = decode_json(raw, None, 64)
     assert isinstance(command.fields, TypedJsonFields)
     assert command.read(GetMaxOffset) == GetMaxOffset("T", 1)
     assert command.read(UnregisterClient) == UnregisterClient("c")
@@ -146,7 +148,7 @@ def test_any_array_reads_the_same_in_one_pass(items: list[Any], fields_max: int)
 def test_a_messagepack_request_is_read_in_one_pass() -> None:
     for code, header in ((30, GetMaxOffset("T", 5)), (200050, POP)):
         raw = MESSAGEPACK.encode(Command.request(code, header, opaque=9))
-        command = READER.decode_messagepack(raw, b"body", FIELDS_MAX)
+        command = decode_messagepack(raw, b"body", FIELDS_MAX)
         assert command.fields == header, "typed already, as if made here"
         assert command.ext_fields == command.ext_fields_as(type(header))
         assert MESSAGEPACK.encode(command) == raw
@@ -155,7 +157,7 @@ def test_a_messagepack_request_is_read_in_one_pass() -> None:
 
 def test_a_messagepack_request_with_extras_is_read_the_general_way() -> None:
     raw = MESSAGEPACK.encode(Command.request(30, GetMaxOffset("T", 5), extras={"k": "v"}))
-    command = READER.decode_messagepack(raw, None, FIELDS_MAX)
+    command = decode_messagepack(raw, None, FIELDS_MAX)
     assert (command.read(GetMaxOffset), command.ext_fields) == (GetMaxOffset("T", 5), {"k": "v"})
     twice = msgpack.packb([30, 0, 1, 12, 513, None, ["T", 5], {"topic": "other"}])
     assert "an extra, too" in str(both_ways(twice, codec=MESSAGEPACK))

@@ -16,7 +16,10 @@ from cometmq.proto.record import (
     RECORD_CRC_SIZE,
     check_record_crc,
     encode_record,
+    record_parts,
     record_size,
+    shared_part,
+    topic_part,
 )
 
 LOCAL = pack_host("127.0.0.1", 10911)
@@ -104,6 +107,35 @@ def test_each_number_stands_in_its_field() -> None:
         "00000000 0000018bcfe56800 0a000002 00009c40 0000018bcfe56805 0a000001 00002a9f"
         "00000000 0000000000000000 00000005 68656c6c6f 01 54 0007 54414753014102"
     )
+
+
+def joined_parts(fields: dict[str, Any]) -> tuple[int, bytes]:
+    """Make the record of its parts, which know nothing of `encode_record`."""
+    size, head, middle = record_parts(
+        topic_part(fields["topic"]),
+        fields["body"],
+        fields["properties"],
+        fields["queue_id"],
+        fields["flag"],
+        fields["queue_offset"],
+        fields["physical_offset"],
+        shared_part(
+            fields["sys_flag"],
+            fields["born_timestamp"],
+            fields["born_host"],
+            fields["store_timestamp"],
+            fields["store_host"],
+            fields["reconsume_times"],
+            fields["prepared_transaction_offset"],
+        ),
+    )
+    return size, head + fields["body"] + middle + fields["properties"]
+
+
+@given(RECORDS)
+def test_the_parts_of_a_record_joined_are_the_record(fields: dict[str, Any]) -> None:
+    whole = encode_record(**fields)
+    assert joined_parts(fields) == (len(whole), whole)
 
 
 @given(RECORDS)

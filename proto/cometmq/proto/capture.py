@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cometmq.proto.connection import FIELDS_MAX
 from cometmq.proto.errors import RemoteProtocolError
 from cometmq.proto.frame import FRAME_SIZE_MAX, HEADER_SIZE_MAX, FrameParser
-from cometmq.proto.header_codecs import HEADER_CODECS
+from cometmq.proto.header_codecs import DECODERS
 
 if TYPE_CHECKING:
     from cometmq.proto.buffer import Buffer
@@ -27,14 +27,12 @@ def decode_frame(
     stream of them is for `Connection`, which knows what answers what.
     """
     parser = FrameParser(frame_size_max=frame_size_max, header_size_max=header_size_max)
-    parser.receive_data(bytes(data))
+    if data:
+        parser.receive_data(data)
     frame = parser.next_frame()
     if frame is None:
         raise RemoteProtocolError(f"frame cut short: {len(bytes(data))} bytes of it")
     if rest := parser.pending_size:
         raise RemoteProtocolError(f"{rest} bytes behind the frame, which ends at {parser.offset}")
     serialize_type, header, body = frame
-    codec = HEADER_CODECS.get(serialize_type)
-    if codec is None:
-        raise RemoteProtocolError(f"header type {serialize_type} is unknown")
-    return codec.decode(header, body, fields_max)
+    return DECODERS[serialize_type](header, body, fields_max)

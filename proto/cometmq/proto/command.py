@@ -74,6 +74,9 @@ class ReceivedFields:
 
     __slots__ = ()
 
+    header: Header | None = None
+    """What they have been read as already."""
+
     def read(self, cls: type[H], extras: Mapping[str, str] | None) -> H:
         """Read them as a header class; a FieldError names the one that is wrong."""
         raise NotImplementedError
@@ -180,7 +183,8 @@ class Command(msgspec.Struct, frozen=True, gc=False):
             return fields
         try:
             if isinstance(fields, ReceivedFields):
-                return fields.read(cls, self.extras)
+                header = fields.header
+                return header if type(header) is cls else fields.read(cls, self.extras)
             if isinstance(fields, cls):
                 return fields
             return from_texts(cls, self.ext_fields)

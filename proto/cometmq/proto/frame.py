@@ -21,8 +21,12 @@ from __future__ import annotations
 
 from collections import deque
 from struct import Struct
+from typing import TYPE_CHECKING
 
 from cometmq.proto.errors import LocalProtocolError, RemoteProtocolError
+
+if TYPE_CHECKING:
+    from cometmq.proto.buffer import Buffer
 
 _HEAD = Struct(">II")  # length; type and size of the header
 HEAD_SIZE = 8
@@ -51,8 +55,9 @@ class FrameParser:
 
     `frames` are those that have come whole and that nobody has taken yet; `next_frame` takes one.
     `frame_size_max` counts a whole frame with its length field, as Apache's
-    `com.rocketmq.remoting.frameMaxLength` does. After a breach of a limit or of the layout, which
-    `breach` then describes, nothing more is kept: the next frame cannot be found.
+    `com.rocketmq.remoting.frameMaxLength` does. When the parser `is_over` no more frames come: the
+    stream has ended, or what came of it is nothing that a next frame could be found behind.
+    `breach` is what is wrong then: a limit or the layout broken, or an end within a frame.
     """
 
     def __init__(
@@ -61,34 +66,50 @@ class FrameParser:
         self.frame_size_max = frame_size_max
         self.header_size_max = header_size_max
         self.frames: deque[Frame] = deque()
+        self.is_over = False
         self.breach: str | None = None
+        self._harmless_size = min(frame_size_max, header_size_max)  # nothing in it is too large
         self._offset = 0  # in the stream, of what is not cut yet
         self._begun = bytearray()  # the beginning of a frame that its read did not hold
         self._begun_size = 0  # of that frame when all of it has come; 0 while its head has not
 
-    def receive_data(self, data: bytes) -> None:
-        """Take the next bytes of the stream, and cut the frames in them."""
+    def receive_data(self, data: Buffer) -> None:
+        """Take the next bytes of the stream, and cut the frames in them; none at all are its end.
+
+        A bytearray or a view is copied, so that it may be read into again. Anything else is a
+        TypeError, None too: it is not the end of a stream.
+        """
+        if type(data) is not bytes:
+            data = _as_bytes(data)
+        if not data or self.is_over:
+            self._end()
+            return
         start = at = self._gather(memoryview(data)) if self._begun else 0
         size = len(data)
-        while size - at >= HEAD_SIZE:
+        is_harmless = size <= self._harmless_size
+        heads_end = size - HEAD_SIZE
+        while at <= heads_end:
             length, word = _unpack_head(data, at)
+            header_start = at + HEAD_SIZE
+            body_start = header_start + (word & HEADER_SIZE_LAYOUT_MAX)
             end = at + 4 + length
-            header_size = word & HEADER_SIZE_LAYOUT_MAX
-            body_start = at + HEAD_SIZE + header_size
-            if (
-                end > size
-                or length + 4 > self.frame_size_max
-                or body_start > end
-                or header_size > self.header_size_max
-            ):
+            if not body_start <= end <= size:
+                break
+            if not is_harmless and self._problem(length, word):
                 break
             self.frames.append(
-                (word >> 24, data[at + HEAD_SIZE : body_start], data[body_start:end] or None)
+                (word >> 24, data[header_start:body_start], data[body_start:end] or None)
             )
             at = end
         self._offset += at - start
         if at < size:
             self._gather(memoryview(data)[at:])
+
+    def stop(self) -> None:
+        """Drop what has come and take nothing more: a frame was none that can be understood."""
+        self.is_over = True
+        self.frames.clear()
+        self._begun = bytearray()
 
     def next_frame(self) -> Frame | None:
         """Give the next frame, None when more bytes are needed, or raise what the breach is."""
@@ -111,10 +132,18 @@ class FrameParser:
     def _waiting_size(self) -> int:
         return sum(HEAD_SIZE + len(header) + len(body or b"") for _, header, body in self.frames)
 
+    def _end(self) -> None:
+        """Take the end of the stream, unless it is over anyway."""
+        if not self.is_over and (begun := len(self._begun)):
+            self._break(f"the stream ends {begun} bytes into it")
+        self.is_over = True
+
+    def _break(self, problem: str) -> None:
+        self.is_over = True
+        self.breach = f"frame at byte {self._offset}: {problem}"
+
     def _gather(self, data: memoryview) -> int:
         """Add to the frame that was begun, or begin one; tell how many bytes that took."""
-        if self.breach is not None:
-            return len(data)
         begun = self._begun
         taken = 0
         if not self._begun_size:
@@ -122,9 +151,11 @@ class FrameParser:
             begun += data[:taken]
             if len(begun) < HEAD_SIZE:
                 return len(data)
-            self._begun_size, self.breach = self._measure(begun)
-            if self.breach is not None:
+            length, word = _unpack_head(begun)
+            if problem := self._problem(length, word):
+                self._break(problem)
                 return len(data)
+            self._begun_size = length + 4
         end = taken + self._begun_size - len(begun)
         begun += data[taken:end]
         if end > len(data):
@@ -135,21 +166,23 @@ class FrameParser:
         self._begun_size = 0
         return end
 
-    def _measure(self, head: bytearray) -> tuple[int, str | None]:
-        """Tell the size of a frame by its head, and what is wrong with it."""
-        length, word = _unpack_head(head)
-        size: int = length + 4
+    def _problem(self, length: int, word: int) -> str | None:
+        """Tell what is wrong with a frame by its head."""
+        size = length + 4
         header_size = word & HEADER_SIZE_LAYOUT_MAX
-        problem = None
         if size > self.frame_size_max:
-            problem = f"{size} bytes exceed frame_size_max {self.frame_size_max}"
-        elif header_size + 4 > length:
-            problem = f"a header of {header_size} bytes in a frame of length {length}"
-        elif header_size > self.header_size_max:
-            problem = (
-                f"a header of {header_size} bytes exceeds header_size_max {self.header_size_max}"
-            )
-        return size, problem and f"frame at byte {self._offset}: {problem}"
+            return f"{size} bytes exceed frame_size_max {self.frame_size_max}"
+        if header_size + 4 > length:
+            return f"a header of {header_size} bytes in a frame of length {length}"
+        if header_size > self.header_size_max:
+            return f"a header of {header_size} bytes exceeds header_size_max {self.header_size_max}"
+        return None
+
+
+def _as_bytes(data: Buffer) -> bytes:
+    if not isinstance(data, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
+        raise TypeError(f"receive_data takes bytes, not {type(data).__name__}")
+    return bytes(data)
 
 
 def _cut(gathered: bytearray) -> Frame:

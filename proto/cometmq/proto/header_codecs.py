@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NoReturn
 
+from cometmq.proto.errors import RemoteProtocolError
 from cometmq.proto.header_json import JSON
 from cometmq.proto.header_msgpack import MESSAGEPACK
 from cometmq.proto.header_rocketmq import ROCKETMQ
 
 if TYPE_CHECKING:
-    from cometmq.proto.command import HeaderCodec
+    from collections.abc import Callable
 
-HEADER_CODECS: dict[int, HeaderCodec] = {
+    from cometmq.proto.buffer import Buffer
+    from cometmq.proto.command import Command, HeaderCodec
+
+    HeaderDecoder = Callable[[bytes, Buffer | None, int], Command]
+
+HEADER_CODECS: Final[dict[int, HeaderCodec]] = {
     codec.serialize_type: codec for codec in (JSON, ROCKETMQ, MESSAGEPACK)
 }
+
+
+def decoders_with(others: dict[int, HeaderDecoder]) -> tuple[HeaderDecoder, ...]:
+    """Tell what reads a header, by each of the 256 type bytes: these, else the codecs.
+
+    Made once for many connections.
+    """
+    known = {number: codec.decode for number, codec in HEADER_CODECS.items()} | others
+    return tuple(known.get(number) or _refusal(number) for number in range(256))
+
+
+def _refusal(number: int) -> HeaderDecoder:
+    def refuse(_raw: bytes, _body: Buffer | None, _fields_max: int) -> NoReturn:
+        raise RemoteProtocolError(f"header type {number} is unknown")
+
+    return refuse
+
+
+DECODERS: Final = decoders_with({})
+"""What reads a header, by the type byte of its frame; for an unknown one, what refuses it."""

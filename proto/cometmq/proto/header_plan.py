@@ -43,17 +43,16 @@ class HeaderPlan(Generic[S]):
         self._decode_json = json.Decoder(cls, strict=False).decode
         self._decode_words = json.Decoder(self.words_struct).decode
         self.array_struct = array_struct
-        # Whether a boolean is true; None for a class that has none. msgspec takes 1 and "1" for
-        # true, Java doesn't: what has become true is looked at again.
-        # `words_struct` refuses all but the words.
-        self.has_true = _has_true(booleans) if booleans else None
+        # Whether a boolean is true. msgspec takes 1 and "1" for true, Java doesn't: what has become
+        # true is looked at again. `words_struct` refuses all but the words.
+        self.has_true = _has_true(booleans)
         self.to_text_struct = _text_writer(self.fields, text_struct)
 
     def read_json(self, raw: bytes | msgspec.Raw) -> S:
         """Read a header from the JSON text of its `extFields`."""
         try:
             header = self._decode_json(raw)
-            if self.has_true is not None and self.has_true(header):
+            if self.has_true(header):
                 self._decode_words(raw)
         except REFUSALS:
             return self.cls(*read_texts(self.fields, texts_from_json(raw, self.cls.__name__)))
@@ -63,7 +62,7 @@ class HeaderPlan(Generic[S]):
         """Read a header from a map of strings."""
         try:
             header = msgspec.convert(texts, self.cls, strict=False)
-            if self.has_true is not None and self.has_true(header):
+            if self.has_true(header):
                 msgspec.convert(texts, self.words_struct)
         except REFUSALS:
             return self.cls(*read_texts(self.fields, texts))
@@ -84,7 +83,9 @@ def _item(field: HeaderField) -> tuple[str, Any, Any] | tuple[str, Any]:
 
 
 def _has_true(names: Sequence[str]) -> Callable[[Any], bool]:
-    function: Callable[[Any], bool] = _generate(" or ".join(f"header.{name}" for name in names))
+    function: Callable[[Any], bool] = _generate(
+        " or ".join(f"header.{name}" for name in names) or "False"
+    )
     return function
 
 

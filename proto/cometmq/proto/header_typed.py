@@ -19,14 +19,16 @@ from msgspec.structs import astuple
 
 from cometmq.proto.command import Command, ReceivedFields
 from cometmq.proto.header import I32, REFUSALS, Header, plan_of
+from cometmq.proto.header_codecs import decoders_with
 from cometmq.proto.header_json import FIELD_SIZE_MIN, JSON, LANGUAGE_NUMBERS
 from cometmq.proto.header_msgpack import MESSAGEPACK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from cometmq.proto.buffer import Buffer
     from cometmq.proto.header import H
+    from cometmq.proto.header_codecs import HeaderDecoder
 
 
 # KeyError: of a language that is not known.
@@ -53,31 +55,37 @@ class TypedJsonFields(ReceivedFields, msgspec.Struct, frozen=True, gc=False):
 
 
 class RequestReader:
-    """Reads headers as the codecs' `decode` does, those of some requests in one pass."""
+    """Reads headers as the codecs' `decode` does, those of some requests in one pass.
+
+    One serves all connections: `decoders` has what reads a header, by the type byte of its frame.
+    """
 
     def __init__(self, classes: Mapping[int, type[Header]]) -> None:
         kinds = [_Kind(int(code), cls) for code, cls in classes.items()]
-        self._json_kinds = {kind.json_struct(): kind for kind in kinds}
-        self._array_kinds = {kind.array_struct(): kind for kind in kinds}
-        self._from_json: Callable[[bytes], Any] = json.Decoder(
-            _union(self._json_kinds), strict=False
-        ).decode
-        self._from_array: Callable[[bytes], Any] = msgpack.Decoder(_union(self._array_kinds)).decode
-        self.decoders = {
-            JSON.serialize_type: self.decode_json,
-            MESSAGEPACK.serialize_type: self.decode_messagepack,
-        }
+        self.decoders = decoders_with(
+            {
+                JSON.serialize_type: _json_decoder(kinds),
+                MESSAGEPACK.serialize_type: _messagepack_decoder(kinds),
+            }
+        )
 
-    def decode_json(self, raw: bytes, body: Buffer | None, fields_max: int) -> Command:
-        """Read a JSON header; a RemoteProtocolError for what is not one."""
+
+# Closures and not methods of the reader: what they need is then at hand, which saves 0.1 of 2.5 µs.
+
+
+def _json_decoder(kinds: Sequence[_Kind]) -> HeaderDecoder:
+    kind_of = {kind.json_struct(): kind for kind in kinds}
+    decode_outer: Callable[[bytes], Any] = json.Decoder(_union(kind_of), strict=False).decode
+
+    def decode(raw: bytes, body: Buffer | None, fields_max: int) -> Command:
         size = len(raw)
         if size > fields_max and size > fields_max * FIELD_SIZE_MIN:
             return JSON.decode(raw, body, fields_max)
         try:
-            outer = self._from_json(raw)
-            kind = self._json_kinds[type(outer)]
+            outer = decode_outer(raw)
+            kind = kind_of[type(outer)]
             header = outer.extFields
-            if kind.has_true is not None and kind.has_true(header):
+            if kind.has_true(header):
                 kind.check_words(raw)
             language = LANGUAGE_NUMBERS[outer.language]
         except _REFUSALS:
@@ -96,16 +104,22 @@ class RequestReader:
             outer.version,
         )
 
-    def decode_messagepack(self, raw: bytes, body: Buffer | None, fields_max: int) -> Command:
-        """Read a MessagePack header; a RemoteProtocolError for what is not one."""
+    return decode
+
+
+def _messagepack_decoder(kinds: Sequence[_Kind]) -> HeaderDecoder:
+    kind_of = {kind.array_struct(): kind for kind in kinds}
+    decode_outer: Callable[[bytes], Any] = msgpack.Decoder(_union(kind_of)).decode
+
+    def decode(raw: bytes, body: Buffer | None, fields_max: int) -> Command:
         # A header too short to break the limit needs no counting.
         if len(raw) > fields_max:
             return MESSAGEPACK.decode(raw, body, fields_max)
         try:
-            outer = self._from_array(raw)
+            outer = decode_outer(raw)
         except REFUSALS:
             return MESSAGEPACK.decode(raw, body, fields_max)
-        kind = self._array_kinds[type(outer)]
+        kind = kind_of[type(outer)]
         return Command(
             kind.code,
             kind.header(*astuple(outer.fields)),
@@ -119,6 +133,8 @@ class RequestReader:
             outer.language,
             outer.version,
         )
+
+    return decode
 
 
 def _union(structs: Iterable[type[msgspec.Struct]]) -> Any:

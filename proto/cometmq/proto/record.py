@@ -73,19 +73,24 @@ For who writes so many that a call of `record_parts` for each counts, and vouche
 
 assert RECORD_HEAD.size == HEAD_SIZE
 
+_HOST_BITS: Final = {(8, 8): 0, (20, 8): 0x10, (8, 20): 0x20, (20, 20): 0x30}
+"""Of the sysFlag, by the sizes of the two hosts packed: the four kinds of record."""
+
+_WHOLE_HEADS: Final = {
+    (born, store): struct.Struct(f">iIIiiqqiq{born}sq{store}siqi") for born, store in _HOST_BITS
+}
+"""`RECORD_HEAD` and its like with IPv6 hosts."""
+
+assert all(head.size == HEAD_SIZE - 16 + sum(hosts) for hosts, head in _WHOLE_HEADS.items())
+
 _SHARED_SIZES: Final = (48, 60, 72)
 """Of the bytes from sysFlag to the prepared transaction's offset, by the number of IPv6 hosts."""
 
 _HEADS: Final = {size: struct.Struct(f">iIIiiqq{size}si").pack for size in _SHARED_SIZES}
-_SHARED = struct.Struct(">iq8sq8siq")
-_SHAREDS = {
-    (8, 8): _SHARED,
-    (20, 8): struct.Struct(">iq20sq8siq"),
-    (8, 20): struct.Struct(">iq8sq20siq"),
-    (20, 20): struct.Struct(">iq20sq20siq"),
+_SHAREDS: Final = {
+    (born, store): struct.Struct(f">iq{born}sq{store}siq") for born, store in _HOST_BITS
 }
-_HOST_BITS = {(8, 8): 0, (20, 8): 0x10, (8, 20): 0x20, (20, 20): 0x30}
-assert _SHARED.size == _SHARED_SIZES[0]
+_SHARED: Final = _SHAREDS[8, 8]
 assert all(shared.size == 32 + sum(hosts) for hosts, shared in _SHAREDS.items())
 assert struct.calcsize(">iIIiiqq48si") == HEAD_SIZE
 
@@ -126,25 +131,33 @@ def encode_record(
     """
     if record_crc:
         properties = with_room_for_crc(properties)
-    _, head, middle = record_parts(
-        topic_part(topic),
-        body,
-        properties,
-        queue_id,
-        flag,
-        queue_offset,
-        physical_offset,
-        shared_part(
-            sys_flag,
+    topic = topic_part(topic)
+    body_size, properties_size = len(body), len(properties)
+    head, host_bits = RECORD_HEAD, 0
+    if len(born_host) != PACKED_IPV4_SIZE or len(store_host) != PACKED_IPV4_SIZE:
+        hosts = _host_sizes(born_host, store_host)
+        head, host_bits = _WHOLE_HEADS[hosts], _HOST_BITS[hosts]
+    try:
+        packed = head.pack(
+            head.size + body_size + len(topic) + 2 + properties_size,
+            MAGIC_V1 if len(topic) <= TOPIC_SIZE_V1_MAX + 1 else MAGIC_V2,
+            crc32(body) & CRC_MASK,
+            queue_id,
+            flag,
+            queue_offset,
+            physical_offset,
+            sys_flag & _NO_HOSTS_MASK | host_bits,
             born_timestamp,
             born_host,
             store_timestamp,
             store_host,
             reconsume_times,
             prepared_transaction_offset,
-        ),
-    )
-    record = b"".join((head, body, middle, properties))
+            body_size,
+        )
+        record = b"".join((packed, body, topic, _I16.pack(properties_size), properties))
+    except struct.error as error:
+        raise _misfit(properties, error) from None
     return with_crc(record) if record_crc else record
 
 
@@ -169,7 +182,8 @@ def shared_part(
     """Return what the records of one request share, as it stands in each, for `record_parts`."""
     shared, host_bits = _SHARED, 0
     if len(born_host) != PACKED_IPV4_SIZE or len(store_host) != PACKED_IPV4_SIZE:
-        shared, host_bits = _shared_of(born_host, store_host)
+        hosts = _host_sizes(born_host, store_host)
+        shared, host_bits = _SHAREDS[hosts], _HOST_BITS[hosts]
     try:
         return shared.pack(
             sys_flag & _NO_HOSTS_MASK | host_bits,
@@ -181,7 +195,7 @@ def shared_part(
             prepared_transaction_offset,
         )
     except struct.error as error:
-        raise LocalProtocolError(f"record: a number does not fit its field: {error}") from None
+        raise _misfit(b"", error) from None
 
 
 def record_parts(
@@ -216,11 +230,7 @@ def record_parts(
         )
         return size, head, topic + _I16.pack(properties_size)
     except struct.error as error:
-        if properties_size > PROPERTIES_SIZE_MAX:
-            raise LocalProtocolError(
-                f"record: properties of {properties_size} bytes, over {PROPERTIES_SIZE_MAX}"
-            ) from None
-        raise LocalProtocolError(f"record: a number does not fit its field: {error}") from None
+        raise _misfit(properties, error) from None
 
 
 def record_size(topic_size: int, body_size: int, properties_size: int, hosts_size: int = 16) -> int:
@@ -237,14 +247,23 @@ def record_size(topic_size: int, body_size: int, properties_size: int, hosts_siz
     )
 
 
-def _shared_of(born_host: bytes, store_host: bytes) -> tuple[struct.Struct, int]:
+def _host_sizes(born_host: bytes, store_host: bytes) -> tuple[int, int]:
     sizes = (len(born_host), len(store_host))
-    if sizes not in _SHAREDS:
+    if sizes not in _HOST_BITS:
         raise LocalProtocolError(
             f"record: packed hosts of {sizes[0]} and {sizes[1]} bytes,"
             f" not {PACKED_IPV4_SIZE} or {PACKED_IPV6_SIZE}"
         )
-    return _SHAREDS[sizes], _HOST_BITS[sizes]
+    return sizes
+
+
+def _misfit(properties: bytes, error: struct.error) -> LocalProtocolError:
+    """Make the error for what has no place in a record."""
+    if len(properties) > PROPERTIES_SIZE_MAX:
+        return LocalProtocolError(
+            f"record: properties of {len(properties)} bytes, over {PROPERTIES_SIZE_MAX}"
+        )
+    return LocalProtocolError(f"record: a number does not fit its field: {error}")
 
 
 def with_room_for_crc(properties: bytes) -> bytes:
