@@ -6,10 +6,14 @@ import ast
 import re
 import subprocess
 import sys
+from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 REPOSITORY = Path(__file__).parent.parent
 VECTORS = REPOSITORY / "tests" / "vectors"
@@ -153,6 +157,53 @@ def test_every_public_name_is_documented() -> None:
 def _inherits_its_docstring(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     names = {ast.unparse(decorator).split(".")[-1] for decorator in node.decorator_list}
     return bool(names & {"override", "overload", "setter"})
+
+
+def test_every_public_constant_of_the_protocol_is_documented() -> None:
+    """By a docstring under it, a comment beside it, or one above it or its paragraph."""
+    bare = [
+        f"{relative(path)}:{node.lineno} {name}"
+        for path in SOURCES
+        if relative(path).startswith("proto/cometmq/proto")
+        for node, name in _undocumented_constants(path.read_text())
+    ]
+    assert bare == []
+
+
+def _undocumented_constants(source: str) -> Iterator[tuple[ast.stmt, str]]:
+    lines = source.splitlines()
+    body = ast.parse(source).body
+    for node, behind in zip_longest(body, body[1:]):
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, ast.AnnAssign):
+            targets = [node.target]
+        else:
+            continue
+        if isinstance(behind, ast.Expr) and isinstance(behind.value, ast.Constant):
+            continue
+        above = node.lineno - 2
+        while above > 0 and lines[above] and not lines[above].startswith(("#", '"')):
+            above -= 1
+        if lines[above].startswith("#") or "  # " in lines[node.lineno - 1]:
+            continue
+        for target in targets:
+            if isinstance(target, ast.Name) and not target.id.startswith("_"):
+                yield node, target.id
+
+
+@pytest.mark.parametrize(
+    ("source", "bare"),
+    [
+        ("A = 1", ["A"]),
+        ('A = 1\n"""Why."""\nB: int = 2', ["B"]),
+        ("# Why.\nA = 1\nB = 2\n\nC = 3", ["C"]),
+        ("A = 1  # why\n_B = 2", []),
+        ("__all__ = []", []),
+    ],
+)
+def test_an_undocumented_constant_is_found(source: str, bare: list[str]) -> None:
+    assert [name for _, name in _undocumented_constants(source)] == bare
 
 
 def test_each_package_lists_its_public_names() -> None:

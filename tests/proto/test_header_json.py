@@ -110,6 +110,31 @@ def test_what_is_not_a_header_is_a_remote_error(text: str) -> None:
         read(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "half"),
+    [
+        (r"\ud83d", r"\ud83d"),
+        (r"\uD83D-", r"\uD83D"),
+        (r"\udc00", r"\udc00"),
+        (r"\\\ud83d\ude00\ud83d\u0041", r"\ud83d"),
+    ],
+)
+def test_half_a_surrogate_pair_is_called_that_and_found(text: str, half: str) -> None:
+    raw = '{"code":1,"extFields":{"topic":"' + text + '"}}'
+    with pytest.raises(RemoteProtocolError) as caught:
+        read(raw)
+    at = raw.rindex(half)
+    assert str(caught.value) == f"JSON header: {half} is half a surrogate pair (byte {at})"
+
+
+@pytest.mark.parametrize("text", [r"\ud83d\ude00", r"\\ud83d", r"\\\\udc00", r"\u00e9"])
+def test_other_escapes_are_not_taken_for_half_a_surrogate_pair(text: str) -> None:
+    fields = '{"topic":"' + text + '"}'
+    assert read('{"code":1,"extFields":' + fields + "}").ext_fields == json.loads(fields)
+    with pytest.raises(RemoteProtocolError, match="truncated"):
+        read('{"code":1,"extFields":' + fields)
+
+
 def test_text_that_is_not_utf8_is_a_remote_error() -> None:
     with pytest.raises(RemoteProtocolError):
         read(b'{"remark":"\xff"}')

@@ -143,6 +143,20 @@ def test_what_is_not_a_header_is_a_remote_error(raw: bytes) -> None:
         read(raw)
 
 
+@pytest.mark.parametrize(
+    ("raw", "problem"),
+    [
+        (pack(2**31, 0, 0), "at `code`"),
+        (pack(1, 0, "x"), "at `opaque`"),
+        (pack(1, 0, 0, 0, 0, 7), "at `remark`"),
+        (pack(1, 0, 0, 0, 0, None, None, {"a": 1}), r"at `extras\[...\]`"),
+    ],
+)
+def test_a_wrong_item_is_named(raw: bytes, problem: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=f"MessagePack header: Expected .*{problem}"):
+        read(raw)
+
+
 def test_as_many_extras_as_fields_max_may_come() -> None:
     fields = {str(n): "" for n in range(64)}
     assert read(MESSAGEPACK.encode(Command(0, fields))).ext_fields == fields

@@ -26,18 +26,19 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from . import property_names as names
-from .errors import LocalProtocolError, MessageError
-from .properties import PROPERTIES_SIZE_MAX, property_finder
-from .sysflag import TRANSACTION_MASK, SysFlag
+from cometmq.proto import property_names as names
+from cometmq.proto.errors import LocalProtocolError, MessageError
+from cometmq.proto.properties import PROPERTIES_SIZE_MAX, property_finder
+from cometmq.proto.sysflag import TRANSACTION_MASK, SysFlag
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from .buffer import Buffer
-    from .message import StoredMessage
+    from cometmq.proto.buffer import Buffer
+    from cometmq.proto.message import StoredMessage
 
 RETRY_TOPIC_PREFIX: Final = "%RETRY%"
+"""What the name of a group's retry topic begins with."""
 
 _HEAD = struct.Struct(">I4x4xiI")
 assert _HEAD.size == 20

@@ -14,9 +14,10 @@ A member without a default is one that the body means nothing without.
 
 Reading is as lenient as Apache's: members in any order, unknown ones ignored, `null` as missing,
 numbers and booleans given as strings or the other way round, `7.0` for an integer, enums by name
-or ordinal. (Not member names in another letter case: no client writes such.) A sound body is
-decoded in one call of msgspec, if need be with its integer keys put in quotes first; only one that
-msgspec refuses is parsed by hand (`fastjson`) and bent into shape.
+or ordinal. (Not member names in another letter case: no client writes such.) A `null` in a list is
+left out, where Apache goes on with it and fails later. A sound body is decoded in one call of
+msgspec, if need be with its integer keys put in quotes first; only one that msgspec refuses is
+parsed by hand (`fastjson`) and bent into shape.
 """
 
 from __future__ import annotations
@@ -187,7 +188,7 @@ def _bent(value: Any, kind: inspect.Type) -> Any:
         case inspect.DictType(key_type=key, value_type=item) if isinstance(value, dict):
             return _bent_map(value, key, item)  # pyright: ignore[reportUnknownArgumentType]  # A tree.
         case inspect.VarTupleType(item_type=item) if isinstance(value, list):
-            return [_bent(each, item) for each in value]  # pyright: ignore[reportUnknownVariableType]  # A tree.
+            return _bent_list(value, item)  # pyright: ignore[reportUnknownArgumentType]  # A tree.
         case inspect.StrType() if isinstance(value, bool | int | float):
             return msgspec.json.encode(value).decode()
         case inspect.IntType() if isinstance(value, float) and value.is_integer():
@@ -205,6 +206,10 @@ def _bent_struct(value: Mapping[str, Any], kind: inspect.StructType) -> dict[str
         if field.encode_name in value
     }
     return {name: member for name, member in bent.items() if member is not None}
+
+
+def _bent_list(value: list[Any], item: inspect.Type) -> list[Any]:
+    return [bent for each in value if (bent := _bent(each, item)) is not None]
 
 
 def _bent_map(value: dict[Any, Any], key: inspect.Type, item: inspect.Type) -> dict[Any, Any]:

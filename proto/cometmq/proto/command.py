@@ -44,6 +44,7 @@ from cometmq.proto.version import CURRENT_VERSION
 if TYPE_CHECKING:
     from cometmq.proto.header import H
 
+# The bits of `Command.flag`.
 RESPONSE_FLAG = 1
 ONEWAY_FLAG = 2
 _PYTHON = int(Language.PYTHON)
@@ -92,6 +93,7 @@ class ReceivedFields:
 
 
 Fields = Header | Mapping[str, str] | ReceivedFields | None
+"""What a command has as its fields: `Command` says when which."""
 
 
 class Command(msgspec.Struct, frozen=True, gc=False):

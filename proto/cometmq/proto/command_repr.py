@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from cometmq.proto.command import Command
 
+# How much of a command a log line has: fields, and characters of each.
 FIELDS_SHOWN_MAX: Final = 16
 TEXT_SHOWN_MAX: Final = 64
 _SECRET: Final = frozenset({"Signature", "SecurityToken", "password"})

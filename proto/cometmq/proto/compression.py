@@ -12,9 +12,9 @@ from enum import IntEnum
 from importlib import import_module
 from typing import Any, Final
 
-from .checksum import fastest_zlib
-from .errors import MessageError, MissingLibraryError
-from .sysflag import COMPRESSION_MASK, SysFlag
+from cometmq.proto.checksum import fastest_zlib
+from cometmq.proto.errors import MessageError, MissingLibraryError
+from cometmq.proto.sysflag import COMPRESSION_MASK, SysFlag
 
 ZSTD_WINDOW_SIZE_MAX: Final = 1 << 23
 """What a zstd stream may make the decoder hold: 8 MiB, which the format asks of every decoder."""

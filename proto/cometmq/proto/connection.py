@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from cometmq.proto.header import Header
     from cometmq.proto.header_typed import RequestReader
 
+# Defaults of `Connection`.
 FIELDS_MAX = 1024
 PENDING_MAX = 65536
 
@@ -72,6 +73,7 @@ class NeedData(Enum):
 
 
 NEED_DATA: Final = NeedData.NEED_DATA
+"""`next_event` gives this when nothing happened; told by `is`."""
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -92,6 +94,7 @@ class ConnectionBroken(msgspec.Struct, frozen=True):
 
 
 Event = Command | Answer | ConnectionClosed | ConnectionBroken | NeedData
+"""All that `next_event` gives."""
 
 
 class Connection:

@@ -57,6 +57,7 @@ __all__ = [
     "quote_integer_keys",
 ]
 
+# Defaults of `loads`, but for RECURSION_MAX, over which no `depth_max` goes.
 DEPTH_MAX: Final = 32
 RECURSION_MAX: Final = 200
 SIZE_MAX: Final = 16 * 1024 * 1024

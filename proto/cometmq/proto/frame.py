@@ -30,12 +30,14 @@ if TYPE_CHECKING:
 
 _HEAD = Struct(">II")  # length; type and size of the header
 HEAD_SIZE = 8
+"""Of the bytes that stand before a header."""
 assert _HEAD.size == HEAD_SIZE
 HEADER_SIZE_LAYOUT_MAX = 0xFFFFFF  # 24 bits, and the mask of them
 _unpack_head = _HEAD.unpack_from
 pack_head = _HEAD.pack
 """`frame_head` for who has looked at the sizes: what follows, type << 24 | size of the header."""
 
+# Defaults of `FrameParser`: Apache's for a frame, and for a header that of ours.
 FRAME_SIZE_MAX = 16 * 1024 * 1024
 HEADER_SIZE_MAX = 1024 * 1024
 

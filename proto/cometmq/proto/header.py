@@ -38,7 +38,7 @@ import msgspec
 from msgspec import structs
 
 from cometmq.proto.errors import LocalProtocolError
-from cometmq.proto.header_plan import REFUSALS, HeaderPlan, texts_from_json
+from cometmq.proto.header_plan import REFUSALS, HeaderPlan, json_problem, texts_from_json
 from cometmq.proto.header_rules import HeaderField
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ __all__ = [
     "from_array",
     "from_json",
     "from_texts",
+    "json_problem",
     "plan_of",
     "refuse_unsayable",
     "text_writers",
@@ -66,10 +67,12 @@ __all__ = [
     "wire",
 ]
 
+# The integers of fields, and the range of each.
 I32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 I64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 H = TypeVar("H", bound="Header")
+"""A header class."""
 
 
 def wire(name: str, *, default: Any = msgspec.NODEFAULT) -> Any:
@@ -99,6 +102,7 @@ class _Plans(dict[type[Header], HeaderPlan[Any]]):
 
 _PLANS = _Plans()
 plan_of = _PLANS.__getitem__
+"""Gives the plan of a header class."""
 
 
 def fields_of(cls: type[Header]) -> Sequence[HeaderField]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 HEADER_CODECS: Final[dict[int, HeaderCodec]] = {
     codec.serialize_type: codec for codec in (JSON, ROCKETMQ, MESSAGEPACK)
 }
+"""All codecs by the type byte of a frame."""
 
 
 def decoders_with(others: dict[int, HeaderDecoder]) -> tuple[HeaderDecoder, ...]:

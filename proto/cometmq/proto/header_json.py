@@ -29,6 +29,7 @@ from cometmq.proto.header import (
     REFUSALS,
     Header,
     from_json,
+    json_problem,
     refuse_unsayable,
     text_writers,
     texts_from_json,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 _NAMES = {int(language): language.name for language in Language}
 LANGUAGE_NUMBERS: dict[str | int | None, int] = {name: number for number, name in _NAMES.items()}
+"""Languages by their names; the type of the keys is that of the member as it may come."""
 _OTHER = int(Language.OTHER)
 _PYTHON = int(Language.PYTHON)
 _UNSET = msgspec.UNSET
@@ -104,7 +106,7 @@ class JsonCodec:
         try:
             found = _decode(raw)
         except REFUSALS as error:
-            raise RemoteProtocolError(f"JSON header: {error}") from None
+            raise RemoteProtocolError(f"JSON header: {json_problem(raw, error)}") from None
         fields = found.extFields
         # A header too short to break the limit needs no counting.
         if len(raw) > fields_max * FIELD_SIZE_MIN:
@@ -180,3 +182,4 @@ def _check_count(fields: msgspec.Raw, fields_max: int) -> None:
 _decode_members = json.Decoder(dict[str, msgspec.Raw] | None).decode
 
 JSON = JsonCodec()
+"""The one codec of type byte 0."""

@@ -12,6 +12,7 @@ are ignored, in both arrays: that is how the layout may grow.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import msgpack
@@ -59,6 +60,14 @@ _pack_typed: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 _unpack = msgpack.unpackb
 
 
+_PLACE = re.compile(rf"\$\[([0-{len(_Received.__struct_fields__) - 1}])\]")
+
+
+def _by_name(error: Exception) -> str:
+    """Say what is wrong with an item by its name, which msgspec knows only the place of."""
+    return _PLACE.sub(lambda place: _Received.__struct_fields__[int(place[1])], str(error))
+
+
 class ArrayFields(ReceivedFields, msgspec.Struct, frozen=True, gc=False):
     """The array of a header class's values as it came, or None."""
 
@@ -102,7 +111,7 @@ class MessagePackCodec:
         try:
             found = convert(_unpack(raw), _Received)
         except _REFUSALS as error:
-            raise RemoteProtocolError(f"MessagePack header: {error}") from None
+            raise RemoteProtocolError(f"MessagePack header: {_by_name(error)}") from None
         extras, fields = found.extras, ArrayFields(found.fields)
         # Checked here and not by its type, for msgspec would copy the list.
         if fields.items is not None and type(fields.items) is not list:
@@ -161,3 +170,4 @@ class MessagePackCodec:
 
 
 MESSAGEPACK = MessagePackCodec()
+"""The one codec of type byte 2."""

@@ -7,6 +7,7 @@ generate theirs: 0.19 µs for the texts of a send's answer where the best loop o
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeVar
 
 import msgspec
@@ -19,9 +20,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 S = TypeVar("S", bound=msgspec.Struct)
+"""A header class: `Header` itself is built on plans."""
 
 # What msgspec raises for bytes that are not what was asked for. RecursionError: nesting.
 REFUSALS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+# Escapes one by one: a pair of surrogates, half of one, any other.
+_ESCAPE = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]"
+    rb"|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
 
 
 class HeaderPlan(Generic[S]):
@@ -125,7 +134,21 @@ def texts_from_json(raw: bytes | msgspec.Raw, command: str = "command") -> dict[
             return {}
         return {name: text for name, value in found.items() if (text := _text(value)) is not None}
     except REFUSALS as error:
-        raise FieldError(command, "extFields", f"is not an object of texts: {error}") from None
+        problem = json_problem(bytes(raw), error)
+        raise FieldError(command, "extFields", f"is not an object of texts: {problem}") from None
+
+
+def json_problem(raw: bytes, error: Exception) -> str:
+    """Say why msgspec refused a JSON text.
+
+    Of half a surrogate pair it says that the text was truncated or has a bad escape. Java writes
+    such a text when somebody cuts a string within a character, and whoever did wants to know.
+    """
+    for escape in _ESCAPE.finditer(raw):
+        if escape["half"]:
+            half = escape[0].decode("latin-1")
+            return f"{half} is half a surrogate pair (byte {escape.start()})"
+    return str(error)
 
 
 def _text(value: msgspec.Raw) -> str | None:

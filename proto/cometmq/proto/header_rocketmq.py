@@ -132,3 +132,4 @@ def _text(raw: bytes, at: int, size: int, what: str) -> tuple[str, int]:
 
 
 ROCKETMQ = RocketmqCodec()
+"""The one codec of type byte 1."""

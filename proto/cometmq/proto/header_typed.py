@@ -38,13 +38,12 @@ _REFUSALS = (*REFUSALS, KeyError)
 class TypedJsonFields(ReceivedFields, msgspec.Struct, frozen=True, gc=False):
     """Fields that were read as the class of their code, and the header that they came in."""
 
-    header: Header
+    header: Header | None
     raw: bytes
 
     def read(self, cls: type[H], extras: Mapping[str, str] | None) -> H:  # noqa: ARG002  # none come
-        """Give what was read; another class is read the general way."""
-        header = self.header
-        return header if type(header) is cls else self._general().read(cls)
+        """Read another class than that of the code: the general way."""
+        return self._general().read(cls)
 
     def ext_fields(self) -> dict[str, str]:
         """Give the fields as strings by name."""

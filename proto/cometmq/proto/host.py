@@ -14,8 +14,9 @@ import ipaddress
 import struct
 from typing import NamedTuple
 
-from .errors import LocalProtocolError, MessageError
+from cometmq.proto.errors import LocalProtocolError, MessageError
 
+# A host as it is stored: its address and an i32 of its port.
 PACKED_IPV4_SIZE = 8
 PACKED_IPV6_SIZE = 20
 _PORT = struct.Struct(">i")

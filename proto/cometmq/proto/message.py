@@ -12,15 +12,20 @@ import struct
 
 import msgspec
 
-from . import property_names as names
-from .buffer import RecordBuffer
-from .checksum import crc31
-from .compression import decompress
-from .errors import MessageError
-from .host import PACKED_IPV4_SIZE, PACKED_IPV6_SIZE, Host, unpack_host
-from .message_id import encode_offset_id
-from .properties import PROPERTIES_SIZE_MAX, decode_properties, find_property, property_finder
-from .record import (
+from cometmq.proto import property_names as names
+from cometmq.proto.buffer import RecordBuffer
+from cometmq.proto.checksum import crc31
+from cometmq.proto.compression import decompress
+from cometmq.proto.errors import MessageError
+from cometmq.proto.host import PACKED_IPV4_SIZE, PACKED_IPV6_SIZE, Host, unpack_host
+from cometmq.proto.message_id import encode_offset_id
+from cometmq.proto.properties import (
+    PROPERTIES_SIZE_MAX,
+    decode_properties,
+    find_property,
+    property_finder,
+)
+from cometmq.proto.record import (
     HEAD_SIZE,
     HOSTS_MASK,
     MAGIC_BLANK,
@@ -33,7 +38,7 @@ from .record import (
     TOPIC_SIZE_V2_MAX,
     check_record_crc,
 )
-from .sysflag import SysFlag
+from cometmq.proto.sysflag import SysFlag
 
 _INNER_BATCH = (SysFlag.NEEDS_UNWRAP | SysFlag.INNER_BATCH).value
 _scan = RECORD_SCAN.unpack_from

@@ -28,8 +28,8 @@ import struct
 from datetime import datetime, tzinfo
 from typing import Final, NamedTuple
 
-from .errors import LocalProtocolError, MessageError
-from .host import PACKED_IPV4_SIZE, PACKED_IPV6_SIZE, Host, unpack_host
+from cometmq.proto.errors import LocalProtocolError, MessageError
+from cometmq.proto.host import PACKED_IPV4_SIZE, PACKED_IPV6_SIZE, Host, unpack_host
 
 _I64 = struct.Struct(">q")
 _TAIL = struct.Struct(">HIIH")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from .message import StoredMessage, read_message
-from .properties import PROPERTIES_SIZE_MAX
-from .record import HEAD_SIZE, HOSTS_MASK, MAGIC_V1, RECORD_SCAN, TOPIC_SIZE_V1_MAX
+from cometmq.proto.message import StoredMessage, read_message
+from cometmq.proto.properties import PROPERTIES_SIZE_MAX
+from cometmq.proto.record import HEAD_SIZE, HOSTS_MASK, MAGIC_V1, RECORD_SCAN, TOPIC_SIZE_V1_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .buffer import Buffer
+    from cometmq.proto.buffer import Buffer
 
 _scan = RECORD_SCAN.unpack_from
 _u16 = struct.Struct(">H").unpack_from

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from .errors import LocalProtocolError
+from cometmq.proto.errors import LocalProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

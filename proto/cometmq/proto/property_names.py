@@ -90,6 +90,7 @@ TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
 """Properties whose names start so live in a broker's memory only and are never stored."""
 
 FREE: Final = frozenset({CHECK_IMMUNITY_TIME_IN_SECONDS, SHARDING_KEY, TRANSIENT_PREFIX})
+"""Names above that users set as any other of theirs."""
 
 RESERVED: Final[frozenset[str]] = (
     frozenset(
@@ -99,4 +100,4 @@ RESERVED: Final[frozenset[str]] = (
     )
     - FREE
 )
-"""Every name above but those that users set as any other of theirs."""
+"""Every name above but the free ones."""

@@ -31,21 +31,24 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from . import property_names as names
-from .checksum import CRC_MASK, crc31, crc32
-from .errors import LocalProtocolError
-from .host import PACKED_IPV4_SIZE, PACKED_IPV6_SIZE
-from .properties import PROPERTIES_SIZE_MAX, remove_property
-from .sysflag import SysFlag
+from cometmq.proto import property_names as names
+from cometmq.proto.checksum import CRC_MASK, crc31, crc32
+from cometmq.proto.errors import LocalProtocolError
+from cometmq.proto.host import PACKED_IPV4_SIZE, PACKED_IPV6_SIZE
+from cometmq.proto.properties import PROPERTIES_SIZE_MAX, remove_property
+from cometmq.proto.sysflag import SysFlag
 
+# What stands at 4 and says how long the length of the topic is, or that no more records follow.
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
 MAGIC_BLANK: Final = 0xCBD43194
 """Fills the end of a CommitLog file; never on the wire."""
 
+# In bytes. A longer topic than the first makes a record of version 2.
 TOPIC_SIZE_V1_MAX: Final = 127
 TOPIC_SIZE_V2_MAX: Final = 32767
 
+# Where a store finds, and replaces, what it numbers records by.
 QUEUE_OFFSET_AT: Final = 20
 PHYSICAL_OFFSET_AT: Final = 28
 STORE_TIMESTAMP_AT: Final = 56
@@ -55,6 +58,7 @@ HEAD_SIZE: Final = 88
 """Up to the body, with two IPv4 hosts; each IPv6 host adds 12."""
 
 HOSTS_MASK: Final = SysFlag.BORN_HOST_IPV6.value | SysFlag.STORE_HOST_IPV6.value
+"""The bits of a sysFlag that say how long the hosts are."""
 _NO_HOSTS_MASK: Final = ~HOSTS_MASK
 
 RECORD_SCAN: Final = struct.Struct(">iI12xq8xi44xI")

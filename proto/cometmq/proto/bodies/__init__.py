@@ -223,6 +223,8 @@ __all__ = [
     "encode_settings",
 ]
 
+# What the bodies of requests and of successful answers are, by request code: the JSON ones that
+# have a class. A code that is not here has no body, or one of another form.
 REQUEST_BODIES: Final[dict[int, type[Body]]] = {
     Code.UPDATE_AND_CREATE_TOPIC_LIST: TopicConfigList,
     Code.HEART_BEAT: HeartbeatData,
@@ -241,6 +243,7 @@ REQUEST_BODIES: Final[dict[int, type[Body]]] = {
     Code.BATCH_ACK_MESSAGE: BatchAcks,
 }
 
+# The same of answers.
 RESPONSE_BODIES: Final[dict[int, type[Body]]] = {
     Code.GET_ALL_TOPIC_CONFIG: TopicConfigTable,
     Code.GET_BROKER_RUNTIME_INFO: KVTable,

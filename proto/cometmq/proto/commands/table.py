@@ -58,7 +58,9 @@ class Headers(NamedTuple):
 
 
 NO_FIELDS = Headers()
+"""Of a command that carries nothing but its body, if that."""
 
+# What a broker is asked, by clients, admin tools and other brokers.
 BROKER_COMMANDS: Mapping[Code, Headers] = {
     Code.SEND_MESSAGE: Headers(
         send.SendMessage, send.SendMessageResponse, send.SendMessageRefusal, send.STORED_CODES
@@ -184,6 +186,7 @@ BROKER_COMMANDS: Mapping[Code, Headers] = {
     Code.BATCH_ACK_MESSAGE: NO_FIELDS,
 }
 
+# What a name server is asked.
 NAME_SERVER_COMMANDS: Mapping[Code, Headers] = {
     Code.PUT_KV_CONFIG: Headers(route.PutKvConfig),
     Code.GET_KV_CONFIG: Headers(route.GetKvConfig, route.GetKvConfigResponse),
@@ -225,6 +228,7 @@ CLIENT_COMMANDS: Mapping[Code, Headers] = {
     Code.PUSH_REPLY_MESSAGE_TO_CLIENT: Headers(send.PushReplyMessageToClient),
 }
 
+# What the controller of a group of brokers is asked.
 CONTROLLER_COMMANDS: Mapping[Code, Headers] = {
     Code.BROKER_HEARTBEAT: Headers(broker.BrokerHeartbeat),
     Code.CONTROLLER_ALTER_SYNC_STATE_SET: Headers(
