@@ -108,9 +108,9 @@ def test_topics_are_made_listed_looked_at_and_deleted(tmp_path: Path) -> None:
         status = terminal.json("topic", "status", "orders")
         assert [each["queue"] for each in status] == [0, 1, 2]
         assert sum(each["messages"] for each in status) == 1
-        assert terminal.lines("topic", "status", "orders")[-1] == "1 messages"
+        assert terminal.lines("topic", "status", "orders")[-1] == "1 message"
         refused = terminal.run("topic", "delete", "orders", given="n\n", status=1)
-        assert "with its 1 messages" in refused.output
+        assert "with its 1 message?" in refused.output
         assert terminal.lines("topic", "delete", "orders", "--yes") == ["orders is deleted"]
         assert terminal.lines("topic", "list") == []
 

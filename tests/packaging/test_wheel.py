@@ -1,10 +1,14 @@
-"""The built wheel, installed into a clean environment once for each extra, and used there."""
+"""The built wheel, installed into a clean environment once for each extra, and used there.
+
+And the sdist, which an installer without wheels takes.
+"""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -66,11 +70,16 @@ def run(*command: str | Path, expected: int = 0) -> str:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from the sdist as an installer without wheels would build it."""
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist, and the wheel built from that."""
     folder = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, REPOSITORY)
-    (built,) = folder.glob("*.whl")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(dist: Path) -> Path:
+    (built,) = dist.glob("*.whl")
     return built
 
 
@@ -104,6 +113,23 @@ def test_the_wheel_holds_every_package_typed_and_nothing_else(wheel: Path) -> No
     assert {name.parts[1] for name in held if name.name == "py.typed"} == PACKAGES
     assert all(name.parts[0].endswith(".dist-info") for name in names if name not in held)
     assert Path("cometmq/__init__.py") not in names
+
+
+@pytest.mark.slow
+def test_the_sdist_holds_what_is_tracked_and_nothing_else(dist: Path) -> None:
+    (sdist,) = dist.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        held = {Path(*Path(name).parts[1:]).as_posix() for name in archive.getnames()}
+    tracked = run("git", "-C", REPOSITORY, "ls-files").splitlines()
+    assert set(tracked) - held == set()
+    assert held - set(tracked) == {"PKG-INFO"}
+
+
+@pytest.mark.slow
+def test_the_sdist_installs(dist: Path, pins: Path, tmp_path: Path) -> None:
+    (sdist,) = dist.glob("*.tar.gz")
+    python = installed(sdist, pins, "", tmp_path / "env")
+    run(python, "-c", USE_THE_PROTOCOL)
 
 
 @pytest.mark.slow

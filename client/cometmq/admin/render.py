@@ -60,6 +60,13 @@ def show_line(document: Any) -> None:
     click.echo(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
 
 
+def count_text(count: int, noun: str) -> str:
+    """Say how many, as people do: `1 message`, `2 messages`, `2 queue entries`."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {noun[:-1]}ies" if noun.endswith("ry") else f"{count} {noun}s"
+
+
 def show_facts(facts: Iterable[tuple[str, str]]) -> None:
     """Print names and values, one pair a line, the values below one another."""
     pairs = list(facts)

@@ -15,7 +15,7 @@ from cometmq.admin.commands.with_client import (
     message_line,
     until_stopped,
 )
-from cometmq.admin.render import TimeParameter, show_line, warn
+from cometmq.admin.render import TimeParameter, count_text, show_line, warn
 from cometmq.client import Client, Sql
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ async def consume(
     async with consumer, until_stopped():
         await show_all()
     if not as_json:
-        warn(f"{shown} messages consumed as {group}")
+        warn(f"{count_text(shown, 'message')} consumed as {group}")
 
 
 @click.command()

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
-from cometmq.admin.render import show_facts, show_json, show_table, size_text, time_text
+from cometmq.admin.render import (
+    count_text,
+    show_facts,
+    show_json,
+    show_table,
+    size_text,
+    time_text,
+)
 from cometmq.store.config import StoreConfig
 from cometmq.store.errors import StoreError, disk_error_text
 from cometmq.store.filesystem import RealFileSystem
@@ -170,18 +177,19 @@ def _facts(inspected: Inspected, summary: Summary) -> Iterator[tuple[str, str]]:
     yield "state", state_text(inspected)
     yield (
         "log",
-        f"{summary.segments} segments of {size_text(summary.segment_size)},"
+        f"{count_text(summary.segments, 'segment')} of {size_text(summary.segment_size)},"
         f" offsets {summary.first_offset} to {summary.end_offset} ({size_text(size)})",
     )
     yield "stored", f"{time_text(summary.first_time)} to {time_text(summary.last_time)}"
     topics = len({queue.topic for queue in summary.queues})
     yield (
         "queues",
-        f"{summary.messages} messages in {len(summary.queues)} queues of {topics} topics",
+        f"{count_text(summary.messages, 'message')} in"
+        f" {count_text(len(summary.queues), 'queue')} of {count_text(topics, 'topic')}",
     )
     yield (
         "index",
-        f"{len(summary.index)} files of {summary.index_slots} slots and"
+        f"{count_text(len(summary.index), 'file')} of {summary.index_slots} slots and"
         f" {summary.index_items} items, {sum(file.items for file in summary.index)} used",
     )
     longs, claims = inspected.checkpoint.longs, inspected.checkpoint.claims

@@ -13,7 +13,7 @@ from cometmq.admin.commands.store import (
     filesystem_of,
     store_command,
 )
-from cometmq.admin.render import progress_bar, show_facts, show_json, size_text
+from cometmq.admin.render import count_text, progress_bar, show_facts, show_json, size_text
 from cometmq.store.findings import Report
 from cometmq.store.inspection import inspect
 from cometmq.store.verify import verify as run_verify
@@ -84,12 +84,14 @@ def _facts(root: str, report: Report, seconds: float) -> Iterator[tuple[str, str
     yield "store", root
     yield (
         "log",
-        f"{report.records} records, offsets {report.first_offset} to {report.end_offset},"
+        f"{count_text(report.records, 'record')},"
+        f" offsets {report.first_offset} to {report.end_offset},"
         f" {size_text(size)} in {seconds:.1f} s ({size / max(seconds, 1e-9) / 1e6:.0f} MB/s)",
     )
     yield (
         "checked",
-        f"{report.entries} queue entries, {report.items} index items, {report.blocks} blocks",
+        f"{count_text(report.entries, 'queue entry')}, {count_text(report.items, 'index item')},"
+        f" {count_text(report.blocks, 'block')}",
     )
     if report.unsettled_entries or report.unsettled_items:
         yield (

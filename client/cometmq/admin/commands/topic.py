@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import click
 
 from cometmq.admin.commands.with_client import client_command, json_option, read_pairs
-from cometmq.admin.render import show_json, show_table
+from cometmq.admin.render import count_text, show_json, show_table
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -103,7 +103,7 @@ async def delete(mq: Client, *, name: str, yes: bool) -> None:
     status = await mq.admin.topic_status(name)
     count = sum(each.message_count for each in status)
     if not yes:
-        click.confirm(f"Delete {name} with its {count} messages?", abort=True)
+        click.confirm(f"Delete {name} with its {count_text(count, 'message')}?", abort=True)
     await mq.admin.delete_topic(name)
     click.echo(f"{name} is deleted")
 
@@ -180,7 +180,7 @@ async def status(mq: Client, *, name: str, as_json: bool) -> None:
     ]
     columns = ["broker", "#queue", "#first", "#end", "#messages", "last stored"]
     show_table(columns, rows)
-    click.echo(f"{sum(each.message_count for each in found)} messages")
+    click.echo(count_text(sum(each.message_count for each in found), "message"))
 
 
 def _iso(time: datetime | None) -> str | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -130,9 +132,11 @@ def run(nameserver: NameServerConfig, broker: BrokerConfig, metrics: socket.sock
 
 
 def _what_next(names: str) -> str:
+    # `make run` has it in .venv/bin, and most shells don't look there.
+    program = "cometmq" if shutil.which("cometmq") else sys.argv[0]
     return (
         f"Clients of RocketMQ, in any language, find it with the name server {names}.\n"
-        f"In another terminal:  cometmq send greetings hello -n {names}\n"
-        f"                      cometmq consume greetings -n {names}\n"
+        f"In another terminal:  {program} send greetings hello -n {names}\n"
+        f"                      {program} consume greetings -n {names}\n"
         "Ctrl-C stops it; what was acknowledged stays in the store."
     )
