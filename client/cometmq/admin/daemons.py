@@ -205,7 +205,9 @@ def open_metrics(
         (listening,) = listen_on([Host(config.bind_address, config.metrics_port)])
     except ListenError as error:
         if not may_differ:
-            raise
+            raise ListenError(
+                f"metrics: {error}; --metrics-port takes another, 0 any free one"
+            ) from error
         logging.getLogger("cometmq").warning("metrics: %s; another port is taken", error)
         (listening,) = listen_on([Host(config.bind_address, 0)])
     return listening
