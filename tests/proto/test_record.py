@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -21,6 +21,9 @@ from cometmq.proto.record import (
     shared_part,
     topic_part,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LOCAL = pack_host("127.0.0.1", 10911)
 HOSTS = st.one_of(st.binary(min_size=8, max_size=8), st.binary(min_size=20, max_size=20))
@@ -46,20 +49,26 @@ RECORDS = st.fixed_dictionaries(
 )
 
 
+FIELDS: dict[str, Any] = {
+    "topic": b"TopicTest",
+    "body": b"hello",
+    "properties": b"TAGS\x01TagA\x02KEYS\x01KEY1\x02UNIQ_KEY\x01AAAA\x02",
+    "queue_id": 0,
+    "queue_offset": 0,
+    "physical_offset": 0,
+    "born_timestamp": 1700000000000,
+    "born_host": LOCAL,
+    "store_timestamp": 1700000000001,
+    "store_host": LOCAL,
+    "sys_flag": 0,
+    "flag": 0,
+    "reconsume_times": 0,
+    "prepared_transaction_offset": 0,
+}
+
+
 def record(**changes: Any) -> bytes:
-    fields: dict[str, Any] = {
-        "topic": b"TopicTest",
-        "body": b"hello",
-        "properties": b"TAGS\x01TagA\x02KEYS\x01KEY1\x02UNIQ_KEY\x01AAAA\x02",
-        "queue_id": 0,
-        "queue_offset": 0,
-        "physical_offset": 0,
-        "born_timestamp": 1700000000000,
-        "born_host": LOCAL,
-        "store_timestamp": 1700000000001,
-        "store_host": LOCAL,
-    }
-    return encode_record(**(fields | changes))
+    return encode_record(**(FIELDS | changes))
 
 
 def encoded_again(message: StoredMessage, **changes: Any) -> bytes:
@@ -109,7 +118,7 @@ def test_each_number_stands_in_its_field() -> None:
     )
 
 
-def joined_parts(fields: dict[str, Any]) -> tuple[int, bytes]:
+def joined_parts(**fields: Any) -> tuple[int, bytes]:
     """Make the record of its parts, which know nothing of `encode_record`."""
     size, head, middle = record_parts(
         topic_part(fields["topic"]),
@@ -135,7 +144,7 @@ def joined_parts(fields: dict[str, Any]) -> tuple[int, bytes]:
 @given(RECORDS)
 def test_the_parts_of_a_record_joined_are_the_record(fields: dict[str, Any]) -> None:
     whole = encode_record(**fields)
-    assert joined_parts(fields) == (len(whole), whole)
+    assert joined_parts(**fields) == (len(whole), whole)
 
 
 @given(RECORDS)
@@ -184,9 +193,12 @@ def test_a_body_may_be_empty_and_may_be_a_view() -> None:
         ({"born_host": b"1234"}, "packed hosts of 4 and 8 bytes"),
     ],
 )
-def test_what_the_layout_cannot_hold_is_refused(changes: dict[str, Any], problem: str) -> None:
+@pytest.mark.parametrize("make", [encode_record, joined_parts])
+def test_what_the_layout_cannot_hold_is_refused(
+    make: Callable[..., object], changes: dict[str, Any], problem: str
+) -> None:
     with pytest.raises(LocalProtocolError, match=problem):
-        record(**changes)
+        make(**(FIELDS | changes))
 
 
 def test_the_checksum_of_the_record_is_its_last_property_digits_reversed() -> None:
