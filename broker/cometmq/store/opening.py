@@ -42,7 +42,7 @@ from cometmq.store.retention import Retention
 from cometmq.store.sealing import INTEGRITY_FOLDER, SealedTail, Sealing
 from cometmq.store.swap import finish_swap
 from cometmq.store.sync import Jobs, Syncer
-from cometmq.store.tail_check import first_contradiction
+from cometmq.store.tail_check import Succession
 from cometmq.store.zero_ahead import ZeroAhead
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class _Found(NamedTuple):
     integrity: Integrity
     sealed: SealedTail
     deletions: Deletions
+    succession: Succession
 
     def close(self) -> None:
         """Close what was only looked at."""
@@ -184,7 +185,17 @@ class Opening:
             dispatched = queues_end(queues)
             history = History.FOREIGN
             start = start._replace(synced_offset=dispatched or None, replay_from=dispatched)
-        end = find_end(segments, start, clean=clean, unsynced_size_max=config.unsynced_size_max)
+        # None of what was promised may be cut any more.
+        is_promised = checkpoint.claims is None or start.synced_offset is None
+        unpromised = NEVER if is_promised else max(start.synced_offset or 0, start.replay_from)
+        succession = Succession(unpromised, deletions, self._is_batch_topic)
+        end = find_end(
+            segments,
+            start,
+            clean=clean,
+            unsynced_size_max=config.unsynced_size_max,
+            look_at=succession.look_at,
+        )
         sealed.check(start, end.offset, verify=config.integrity)
         if history is History.FOREIGN and start.replay_from > end.offset:
             history = History.BROKEN_OFF  # What Apache cut from the log is still in its queues.
@@ -201,7 +212,16 @@ class Opening:
         elif config.index and not filesystem.exists(f"{root}/{INDEX_FOLDER}"):
             history = History.FOREIGN if history is History.COMPLETE else history
         return _Found(
-            history, checkpoint, segments, queues, start, end, integrity, sealed, deletions
+            history,
+            checkpoint,
+            segments,
+            queues,
+            start,
+            end,
+            integrity,
+            sealed,
+            deletions,
+            succession,
         )
 
     def _index_from(self, found: _Found) -> int:
@@ -238,20 +258,11 @@ class Opening:
     def _contradiction(self, found: _Found, at: int) -> int | None:
         """Return where the first record stands that does not follow in its queue.
 
-        Looks at what is behind the promised part; the queues hold all that is in front.
+        The queues hold all records in front of `at`, where what was promised ends.
         """
-        segments, end = found.segments, found.end.offset
-        if at >= end:
+        if at >= found.end.offset:
             return None
-        assert self._is_batch_topic is not None
-        return first_contradiction(
-            records_up_to(segments, at, found.start, end),
-            found.queues,
-            found.deletions,
-            self._is_batch_topic,
-            end=end,
-            first_offset=segments.first_offset,
-        )
+        return found.succession.first_contradiction(found.queues, found.segments.first_offset)
 
     def _catch_up(self, found: _Found, replay_from: int, until: int) -> int:
         """Bring the ConsumeQueues and the index up to an offset; returns where the next record is.

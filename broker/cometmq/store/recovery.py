@@ -21,7 +21,7 @@ from cometmq.store.errors import CorruptionError
 from cometmq.store.log_scan import NEVER, LogScan, data_end, last_record_behind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from cometmq.proto.message import StoredMessage
     from cometmq.store.checkpoint import Checkpoint
@@ -138,8 +138,18 @@ def choose_start(segments: Segments, checkpoint: Checkpoint) -> Start:
     return Start(start, start, None, is_noted=False)
 
 
-def find_end(segments: Segments, start: Start, *, clean: bool, unsynced_size_max: int) -> LogEnd:
-    """Find the end of the log; `CorruptionError` when what stands there may not be cut."""
+def find_end(
+    segments: Segments,
+    start: Start,
+    *,
+    clean: bool,
+    unsynced_size_max: int,
+    look_at: Callable[[StoredMessage | Stretch], None] = lambda _: None,
+) -> LogEnd:
+    """Find the end of the log; `CorruptionError` when what stands there may not be cut.
+
+    `look_at` is shown every record on the way.
+    """
     if start.scan_from > segments.data_limit:
         raise CorruptionError(
             segments.directory,
@@ -148,8 +158,8 @@ def find_end(segments: Segments, start: Start, *, clean: bool, unsynced_size_max
             " restore the missing files from a replica",
         )
     scan = _scan(segments, start.scan_from, start)
-    for _ in scan.stretches():
-        pass
+    for each in scan.stretches():
+        look_at(each)
     end = scan.end_offset
     if clean and scan.problem is None and end == start.synced_offset:
         return LogEnd(end, end)  # Zeros were left behind it.

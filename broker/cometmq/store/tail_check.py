@@ -4,6 +4,10 @@ Without a checksum of the whole record, a power cut may tear the head of one and
 whole: its queue, or its number in the queue, are then others. Such a record would take the place of
 messages that were promised, or leave a gap in front of those behind it. So the tail behind what was
 known to be synced is a tail up to the first record that is not the next one of its queue.
+
+A start looks at the records while it verifies them, when it does not know yet with which number a
+queue goes on. `Succession` notes with which it did, and asks the queues later, when they hold all
+records in front: that saves reading the tail once more.
 """
 
 from __future__ import annotations
@@ -13,107 +17,103 @@ from typing import TYPE_CHECKING
 from cometmq.proto.message import StoredMessage
 from cometmq.proto.sysflag import TRANSACTION_MASK
 from cometmq.store.dispatch import RECORDS_WITHOUT_ENTRY, batch_entry
+from cometmq.store.log_scan import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.deletions import Deletions
     from cometmq.store.log_stretch import Stretch
 
 
-def first_contradiction(
-    records: Iterable[StoredMessage | Stretch],
-    queues: ConsumeQueues,
-    deletions: Deletions,
-    is_batch_topic: Callable[[str], bool],
-    *,
-    end: int,
-    first_offset: int,
-) -> int | None:
-    """Return the physical offset of the first record in front of `end` that is not the next one.
-
-    The queues hold all records in front of these. Where the log has lost its front, up to
-    `first_offset`, a queue that has no record in it may go on with any number.
-    """
-    check = _Check(queues, deletions, is_batch_topic, first_offset)
-    for each in records:
-        if isinstance(each, StoredMessage):
-            if each.physical_offset >= end:
-                return None
-            contradiction = check.look_at(each)
-        else:
-            count = int(each.offsets.searchsorted(end))
-            contradiction = check.look_at_stretch(each.first(count)) if count else None
-            if contradiction is None and count < len(each.offsets):
-                return None
-        if contradiction is not None:
-            return contradiction
-    return None
-
-
-class _Check:
-    """What number the next record of each queue has."""
+class Succession:
+    """The numbers of a log's records in their queues, from a physical offset on."""
 
     def __init__(
-        self,
-        queues: ConsumeQueues,
-        deletions: Deletions,
-        is_batch_topic: Callable[[str], bool],
-        first_offset: int,
+        self, start: int, deletions: Deletions, is_batch_topic: Callable[[str], bool]
     ) -> None:
-        self._queues = queues
+        self._start = start
         self._deletions = deletions
         self._is_batch_topic = is_batch_topic
-        self._first_offset = first_offset
+        self._firsts: dict[tuple[bytes, int], tuple[int, int]] = {}
+        """By queue: the number of its first record here, and where that stands."""
         self._following: dict[tuple[bytes, int], int] = {}
+        self._gap = NEVER
+        """Where the first record stands that does not follow the one before it in its queue."""
 
-    def look_at(self, message: StoredMessage) -> int | None:
-        """Return the record's offset if it is not the next one of its queue."""
+    def look_at(self, each: StoredMessage | Stretch) -> None:
+        """Take note of what comes next in the log."""
+        if isinstance(each, StoredMessage):
+            if self._start <= each.physical_offset < self._gap:
+                self._look_at_record(each)
+            return
+        first = int(each.offsets.searchsorted(self._start))
+        if first < len(each.offsets) and each.offsets[0] < self._gap:
+            self._look_at_stretch(each, first)
+
+    def _look_at_record(self, message: StoredMessage) -> None:
         if message.sys_flag & TRANSACTION_MASK in RECORDS_WITHOUT_ENTRY:
-            return None
+            return
         if self._deletions.offsets and self._deletions.covers(message):
-            return None
+            return
         number, count = message.queue_offset, 1
         if self._is_batch_topic(message.topic):
             entry = batch_entry(message, ())
             assert entry is not None
             number, count = entry.base_offset, entry.batch_size
-        expected = self._expected(message.topic_raw, message.queue_id)
-        if expected is not None and number != expected:
-            return message.physical_offset
-        self._following[message.topic_raw, message.queue_id] = number + count
-        return None
+        queue = message.topic_raw, message.queue_id
+        if number != self._expected(queue, number, message.physical_offset):
+            self._gap = message.physical_offset
+        self._following[queue] = number + count
 
-    def look_at_stretch(self, stretch: Stretch) -> int | None:
-        """Return the offset of the first record that is not the next one of its queue."""
+    def _look_at_stretch(self, stretch: Stretch, first: int) -> None:
         topics = set(stretch.topics)
         if topics & self._deletions.offsets.keys() or any(
             self._is_batch_topic(topic.decode()) for topic in topics
         ):
-            found = (self.look_at(message) for message in stretch.messages())
-            return next((offset for offset in found if offset is not None), None)
-        contradictions: list[int] = []
-        for rows in stretch.rows_by_queue(0):
-            topic, queue_id = stretch.topics[int(rows[0])], int(stretch.queue_ids[rows[0]])
-            expected = self._expected(topic, queue_id)
-            first = int(stretch.queue_offsets[rows[0]]) if expected is None else expected
-            gap = stretch.first_gap(rows, first)
+            for message in stretch.messages():
+                self.look_at(message)
+            return
+        for rows in stretch.rows_by_queue(first):
+            row = int(rows[0])
+            queue = stretch.topics[row], int(stretch.queue_ids[row])
+            number = int(stretch.queue_offsets[row])
+            expected = self._expected(queue, number, int(stretch.offsets[row]))
+            gap = stretch.first_gap(rows, expected)
             if gap is not None:
-                contradictions.append(int(stretch.offsets[gap]))
-            self._following[topic, queue_id] = first + len(rows)
-        return min(contradictions, default=None)
+                self._gap = min(self._gap, int(stretch.offsets[gap]))
+            self._following[queue] = expected + len(rows)
 
-    def _expected(self, topic: bytes, queue_id: int) -> int | None:
-        """Return the number that the next record of a queue has; None when it may have any."""
-        expected = self._following.get((topic, queue_id))
+    def _expected(self, queue: tuple[bytes, int], number: int, physical_offset: int) -> int:
+        expected = self._following.get(queue)
         if expected is None:
-            name = topic.decode()
-            table = self._queues.batch if self._is_batch_topic(name) else self._queues.simple
-            queue = table.find(name, queue_id)
-            if queue is not None and queue.end > queue.start:
-                last_offset, _ = queue.head(queue.end - 1)
-                if last_offset >= self._first_offset:
-                    return queue.max_offset
-            return None if self._first_offset else 0
+            self._firsts[queue] = number, physical_offset
+            return number
         return expected
+
+    def first_contradiction(self, queues: ConsumeQueues, first_offset: int) -> int | None:
+        """Return the physical offset of the first record that is not the next one of its queue.
+
+        The queues hold all records in front of these. Where the log has lost its front, up to
+        `first_offset`, a queue that has no record in it may go on with any number.
+        """
+        found = self._gap
+        for (topic, queue_id), (number, physical_offset) in self._firsts.items():
+            if physical_offset < found and number != self._next(
+                queues, topic.decode(), queue_id, number, first_offset
+            ):
+                found = physical_offset
+        return None if found == NEVER else found
+
+    def _next(
+        self, queues: ConsumeQueues, topic: str, queue_id: int, number: int, first_offset: int
+    ) -> int:
+        """Return the number with which a queue goes on; `number` where it may be any."""
+        table = queues.batch if self._is_batch_topic(topic) else queues.simple
+        queue = table.find(topic, queue_id)
+        if queue is not None and queue.end > queue.start:
+            last_offset, _ = queue.head(queue.end - 1)
+            if last_offset >= first_offset:
+                return queue.max_offset
+        return number if first_offset else 0
