@@ -10,6 +10,7 @@ from tests.store.records import record
 
 from cometmq.store.checkpoint import Checkpoint, Claims, Longs
 from cometmq.store.errors import CorruptionError
+from cometmq.store.log_repair import repair
 from cometmq.store.recovery import (
     VERDICTS,
     Behind,
@@ -18,7 +19,6 @@ from cometmq.store.recovery import (
     Verdict,
     choose_start,
     find_end,
-    repair,
 )
 from cometmq.store.segments import Segments
 
@@ -70,7 +70,7 @@ def test_every_row_of_the_table_is_what_a_start_does(
         end = find_end(segments, start, clean=clean, unsynced_size_max=NEAR)
         assert (end.offset, end.data_end) == (bad, len(data))
         assert disk.operations == before
-        kept = repair(disk, "/s", segments, start, end, clean=clean)
+        kept = repair(disk, "/s", segments, start, end, clean=clean, turn_size_max=0)
         assert kept == f"/s/cut/{bad:020d}-0"
         assert kept is not None
         assert disk.open(kept).read(SIZE, 0) == data[bad:]
@@ -99,13 +99,13 @@ def test_a_repair_that_is_killed_anywhere_comes_to_the_same_end() -> None:
         end = find_end(segments, start, clean=False, unsynced_size_max=2 * SIZE)
         disk.hook = KillAt(disk.operations + number)
         try:
-            repair(disk, "/s", segments, start, end, clean=False)
+            repair(disk, "/s", segments, start, end, clean=False, turn_size_max=0)
         except Killed:
             disk = disk.kill()
             segments = Segments(disk, LOG, SIZE)
             again = find_end(segments, start, clean=False, unsynced_size_max=2 * SIZE)
             assert again.offset == bad
-            repair(disk, "/s", segments, start, again, clean=False)
+            repair(disk, "/s", segments, start, again, clean=False, turn_size_max=0)
         else:
             assert number > 5
             break

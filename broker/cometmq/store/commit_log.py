@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _ERASE_SIZE: Final = 65536
 _ZEROS: Final = bytes(_ERASE_SIZE)
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Cold(NamedTuple):
@@ -210,5 +210,5 @@ def fetch(filesystem: FileSystem, cold: Cold) -> bytes:
 
 
 def _not_writeable(error: OSError) -> StoreNotWriteableError:
-    what = "the disk is full" if error.errno in _NO_ROOM else "the disk failed a write"
+    what = "the disk is full" if error.errno in NO_ROOM else "the disk failed a write"
     return StoreNotWriteableError(f"{what}: {error}")

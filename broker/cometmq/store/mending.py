@@ -33,10 +33,11 @@ from cometmq.store.inspection import queue_folders
 from cometmq.store.integrity import Block, Integrity
 from cometmq.store.lock import mark_running
 from cometmq.store.log_check import Damage, LogCheck
+from cometmq.store.log_repair import keep, repair
 from cometmq.store.log_scan import NEVER
 from cometmq.store.placeholders import BATCH_SIZE_MAX, Lost, fill
 from cometmq.store.queue_files import QueueFiles
-from cometmq.store.recovery import LogEnd, keep, repair
+from cometmq.store.recovery import LogEnd
 from cometmq.store.sealing import INTEGRITY_FOLDER
 
 if TYPE_CHECKING:
@@ -242,7 +243,7 @@ def _mend_log(store: Inspected, plan: Plan, process_id: int) -> list[str]:
         ):
             segments.file(segment).sync()
     if cut is not None:
-        repair(filesystem, root, segments, store.start, cut, clean=True)
+        repair(filesystem, root, segments, store.start, cut, clean=True, turn_size_max=0)
     segments.close()
     return kept
 

@@ -22,6 +22,7 @@ from cometmq.store.folder import LOG_FOLDER, check_root, load_queues, load_segme
 from cometmq.store.index import INDEX_FOLDER, Index
 from cometmq.store.integrity import Integrity
 from cometmq.store.lock import acquire_lock, mark_running, was_shut_down
+from cometmq.store.log_repair import repair
 from cometmq.store.log_scan import NEVER
 from cometmq.store.opened import Opened
 from cometmq.store.reading import QueueReader
@@ -35,7 +36,6 @@ from cometmq.store.recovery import (
     gap_in_log,
     queues_end,
     records_up_to,
-    repair,
 )
 from cometmq.store.replay import Replay
 from cometmq.store.retention import Retention
@@ -157,7 +157,15 @@ class Opening:
             at = self._replay_all(found, promised)
             found = found._replace(end=self._checked_end(found, at))
         clean, end = found.history is not History.BROKEN_OFF, found.end
-        kept = repair(self._filesystem, self._root, found.segments, found.start, end, clean=clean)
+        kept = repair(
+            self._filesystem,
+            self._root,
+            found.segments,
+            found.start,
+            end,
+            clean=clean,
+            turn_size_max=self._config.turn_size_max,
+        )
         file.note_synced(end.offset)
         self._replay(found, at, at, end.offset)
         found.deletions.settle(found.segments.first_offset, end.offset)

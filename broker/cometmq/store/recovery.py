@@ -5,10 +5,9 @@ that place is depends on three things: whether the last shutdown was clean, whet
 known to hold the log beyond that place, and whether sound records stand behind it. `VERDICTS` is
 the table, docs/store.md its explanation.
 
-`find_end` changes nothing, so a refusal leaves every byte as it was. `repair` then keeps what it
-cuts in a file of its own, erases it, and writes the tail that no sync was known to cover once more
-and syncs it: after a failed sync the kernel shows bytes that the disk does not have. A start that
-is cut off itself begins again from the same checkpoint and comes to the same end.
+`find_end` changes nothing, so a refusal leaves every byte as it was; `log_repair` then makes the
+log end there. A start that is cut off itself begins again from the same checkpoint and comes to the
+same end.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cometmq.store.commit_log import erase
 from cometmq.store.errors import CorruptionError
 from cometmq.store.log_scan import NEVER, LogScan, data_end, last_record_behind
 
@@ -27,11 +25,8 @@ if TYPE_CHECKING:
     from cometmq.store.checkpoint import Checkpoint
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.errors import MissingEntriesError
-    from cometmq.store.filesystem import FileSystem
     from cometmq.store.log_stretch import Stretch
     from cometmq.store.segments import Segments
-
-_CHUNK_SIZE: Final = 4 << 20
 
 
 class Promise(Enum):
@@ -261,93 +256,6 @@ def queues_end(queues: ConsumeQueues) -> int:
                 physical_offset, size = queue.head(queue.end - 1)
                 end = max(end, physical_offset + size)
     return end
-
-
-def repair(
-    filesystem: FileSystem, root: str, segments: Segments, start: Start, end: LogEnd, *, clean: bool
-) -> str | None:
-    """Leave the log on the disk as it was found to be; returns where what was cut is kept."""
-    kept = None
-    if end.data_end > end.offset:
-        kept = keep(filesystem, root, segments, end)
-        _cut(segments, end)
-    if not clean:
-        first = start.scan_from if start.synced_offset is None else start.synced_offset
-        _write_again(segments, max(first, segments.first_offset), end.offset)
-    return kept
-
-
-def keep(filesystem: FileSystem, root: str, segments: Segments, end: LogEnd) -> str:
-    """Copy what will be cut into a file of its own; one that was made before is used again."""
-    folder = f"{root}/cut"
-    number = 0
-    filesystem.make_directories(folder)
-    while filesystem.exists(path := f"{folder}/{end.offset:020d}-{number}"):
-        if _is_copy(filesystem, path, segments, end):
-            return path
-        number += 1
-    file = filesystem.open(path, create=True)
-    try:
-        for position in range(end.offset, end.data_end, _CHUNK_SIZE):
-            size = min(_CHUNK_SIZE, end.data_end - position)
-            file.write(_read(segments, position, size), position - end.offset)
-        file.sync()
-    finally:
-        file.close()
-    filesystem.sync_directory(folder)
-    filesystem.sync_directory(root)
-    return path
-
-
-def _is_copy(filesystem: FileSystem, path: str, segments: Segments, end: LogEnd) -> bool:
-    file = filesystem.open(path, read_only=True)
-    try:
-        return file.size() == end.data_end - end.offset and all(
-            file.read(_CHUNK_SIZE, position - end.offset)
-            == _read(segments, position, min(_CHUNK_SIZE, end.data_end - position))
-            for position in range(end.offset, end.data_end, _CHUNK_SIZE)
-        )
-    finally:
-        file.close()
-
-
-def _read(segments: Segments, physical_offset: int, size: int) -> bytes:
-    """Read over the ends of segments; bytes that a file lacks are zeros."""
-    parts: list[bytes] = []
-    while size:
-        segment = segments.at(physical_offset)
-        assert segment is not None, physical_offset
-        position = physical_offset - segment.start
-        count = min(size, segments.size - position)
-        parts.append(segments.file(segment).read(count, position).ljust(count, b"\0"))
-        physical_offset += count
-        size -= count
-    return b"".join(parts)
-
-
-def _cut(segments: Segments, end: LogEnd) -> None:
-    """Erase what stands behind the end, the last first, and sync that."""
-    segment_end = end.offset - end.offset % segments.size + segments.size
-    if end.data_end > segment_end:
-        segments.remove_from(segment_end)
-    segment = segments.at(end.offset)
-    if segment is not None:
-        segments.complete(segment)
-        file = segments.file(segment)
-        erase(file, end.offset - segment.start, min(end.data_end, segment_end) - end.offset)
-        file.sync()
-
-
-def _write_again(segments: Segments, start: int, end: int) -> None:
-    for segment in segments:
-        if segment.start + segments.size <= start or segment.start >= end:
-            continue
-        file = segments.file(segment)
-        first = max(start - segment.start, 0)
-        last = min(end - segment.start, segments.size)
-        for position in range(first, last, _CHUNK_SIZE):
-            file.write(file.read(min(_CHUNK_SIZE, last - position), position), position)
-        file.sync()
 
 
 def _scan(

@@ -1,0 +1,117 @@
+"""What a start leaves on the disk: nothing of what the kernel no longer shows may come back."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+import pytest
+from tests.crash.disk import Moment, Operation, Partial, SimulatedFileSystem
+from tests.store.records import record, refuse
+
+from cometmq.store.config import StoreConfig
+from cometmq.store.errors import SyncFailedError
+from cometmq.store.folder import LOG_FOLDER
+from cometmq.store.log_scan import LogScan, data_end
+from cometmq.store.message_store import MessageStore
+from cometmq.store.segments import Segments
+from cometmq.store.turn import Origin
+
+SIZE = 64 * 1024
+CONFIG = StoreConfig(segment_size=SIZE, zero_ahead_size=0)
+LOG = f"/s/{LOG_FOLDER}"
+CUTS = 60
+
+
+def opened(disk: SimulatedFileSystem) -> MessageStore:
+    return MessageStore.open("/s", CONFIG, now_ms=1, filesystem=disk, threads=False)
+
+
+def put(store: MessageStore, *bodies: bytes) -> None:
+    for body in bodies:
+        store.put("T", 0, body, b"", Origin(1, 1, CONFIG.store_host))
+    store.commit()
+
+
+def with_one_message() -> tuple[SimulatedFileSystem, MessageStore]:
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    put(store, b"kept")
+    store.run_jobs()
+    return disk, store
+
+
+def assert_nothing_comes_back(disk: SimulatedFileSystem) -> None:
+    """Neither behind the end, nor behind a message of the same size that is put there."""
+    store = opened(disk)
+    end = store.end_offset
+    assert store.close(1)
+    for seed in range(CUTS):
+        after = disk.power_cut(Random(seed))
+        segments = Segments(after, LOG, SIZE)
+        scan = LogScan(segments, 0)
+        assert len(list(scan)) == 1
+        assert (scan.end_offset, data_end(segments, end)) == (end, end)
+
+
+def test_a_refused_turn_whose_erasing_was_not_synced_stays_away() -> None:
+    disk, store = with_one_message()
+    is_refused = False
+
+    def fail(operation: Operation) -> None:
+        nonlocal is_refused
+        if operation.moment is Moment.BEFORE and operation.verb == "write" and not is_refused:
+            is_refused = True
+            raise Partial(SIZE, OSError(errno.EIO, "refused by the test"))
+        if operation.moment is Moment.BEFORE and operation.verb == "sync":
+            raise OSError(errno.EIO, "refused by the test")
+
+    disk.hook = fail
+    with pytest.raises(SyncFailedError):
+        put(store, b"refused 1", b"refused 2")
+    disk.hook = None
+    assert_nothing_comes_back(disk.kill())
+
+
+def test_a_torn_tail_whose_erasing_was_not_synced_stays_away() -> None:
+    disk, store = with_one_message()
+    end = store.end_offset
+    path = f"{LOG}/{0:020d}"
+    torn = bytearray(record(end, b"torn" * 1000, queue_offset=1))
+    torn[100] ^= 1
+    disk = disk.kill()
+    disk.open(path).write(torn, end)
+    disk.open(path).write(record(end + len(torn), b"behind", queue_offset=2), end + len(torn))
+    seen = 0
+
+    def fail(operation: Operation) -> None:
+        nonlocal seen
+        if operation.verb == "sync" and operation.path == path:
+            seen += 1
+            refuse("sync")(operation)
+
+    disk.hook = fail
+    with pytest.raises(OSError, match="refused"):
+        opened(disk)
+    assert seen
+    disk.hook = None
+    assert_nothing_comes_back(disk.kill())
+
+
+def test_a_full_disk_hinders_no_start_that_only_erases_what_was_never_written() -> None:
+    disk, store = with_one_message()
+    end = store.end_offset
+    del store
+    disk = disk.kill()
+    disk.open(f"{LOG}/{0:020d}").resize(end)
+    disk.open(f"{LOG}/{0:020d}").resize(SIZE)  # As Apache leaves it: the rest is a hole.
+
+    def full(operation: Operation) -> None:
+        if operation.verb == "write" and operation.path.startswith(LOG):
+            raise Partial(0, OSError(errno.ENOSPC, "refused by the test"))
+
+    disk.hook = full
+    store = opened(disk)
+    disk.hook = None
+    assert store.end_offset == end
+    assert store.close(1)
