@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import errno
 from random import Random
 
 import pytest
-from tests.crash.disk import SimulatedFileSystem
+from tests.crash.disk import Operation, SimulatedFileSystem
 from tests.store.queue_model import files_below
 from tests.store.records import refuse
 
@@ -344,6 +345,25 @@ def test_a_file_that_could_not_be_made_leaves_nothing_in_front_of_the_next(verb:
     assert index.write_error is not None
     assert index.build(100, NOW_MS + 5000)
     assert len(files_below(disk, "/store")) == 1
+    again = opened(disk.kill(), clean=False)
+    assert again.recover(200, synced=True) == 200
+    assert again.query("t", "all", 9) == [100, 0]
+
+
+def test_an_empty_file_in_front_of_others_costs_none_of_their_keys() -> None:
+    """A disk that refuses to make a file may refuse to remove what it made of it, too."""
+    disk = SimulatedFileSystem()
+    index = filled(disk, 2)
+
+    def refuse_both(operation: Operation) -> None:
+        if operation.verb in ("resize", "remove"):
+            raise OSError(errno.EIO, "refused by the test")
+
+    disk.hook = refuse_both
+    assert not index.build(100, NOW_MS)
+    disk.hook = None
+    assert index.build(100, NOW_MS + 5000)
+    assert len(files_below(disk, "/store")) == 2
     again = opened(disk.kill(), clean=False)
     assert again.recover(200, synced=True) == 200
     assert again.query("t", "all", 9) == [100, 0]

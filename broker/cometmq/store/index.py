@@ -19,7 +19,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from cometmq.proto.java import string_hash
-from cometmq.store.index_folder import KnownFile, load_files
+from cometmq.store.index_folder import KnownFile, load_files, make_file
 from cometmq.store.index_format import (
     HEADER_SIZE,
     SLOT_SIZE,
@@ -201,16 +201,7 @@ class Index:
         if not self._filesystem.exists(self._root):
             self._filesystem.make_directories(self._root)
             self._unsynced_directories.add(self._root.rpartition("/")[0])
-        file = self._filesystem.open(self._path(known), create=True)
-        try:
-            file.resize(self._shape.file_size)
-        except OSError:
-            # Left behind it would be empty, and stand in front of the file that is made next.
-            with suppress(OSError):
-                self._filesystem.remove(self._path(known))
-            raise
-        finally:
-            file.close()
+        make_file(self._filesystem, self._path(known), self._shape.file_size)
         self._unsynced_directories.add(self._root)
         return known
 
@@ -345,6 +336,9 @@ class Index:
         whether a record begins at a physical offset: a torn item may name any.
         """
         self._is_record = is_record
+        for known in self._files[:-1]:
+            if known.header.next_item <= 1:
+                self._remove(known)  # Its making failed, and so did removing it again.
         self._verify(start, chains=not synced)
         self._unsynced_directories |= {self._root, self._root.rpartition("/")[0]}
         if synced:

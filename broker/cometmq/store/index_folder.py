@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cometmq.store.errors import StoreFormatError
@@ -51,3 +52,19 @@ def load_files(
         files.append(KnownFile(entry.name, IndexHeader.unpack(file.read(HEADER_SIZE, 0))))
         file.close()
     return files
+
+
+def make_file(filesystem: FileSystem, path: str, size: int) -> None:
+    """Make an empty file, or none.
+
+    One that is too short would stand in front of the file that is made next.
+    """
+    file = filesystem.open(path, create=True)
+    try:
+        file.resize(size)
+    except OSError:
+        with suppress(OSError):
+            filesystem.remove(path)
+        raise
+    finally:
+        file.close()
