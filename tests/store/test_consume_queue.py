@@ -215,15 +215,6 @@ def test_syncing_what_was_removed_meanwhile_is_no_error() -> None:
     queues.take_unsynced().sync()
 
 
-@pytest.mark.parametrize(("name", "size"), [("notes.txt", 0), ("0000000000000000001", 200)])
-def test_a_foreign_file_among_a_queues_files_is_named(name: str, size: int) -> None:
-    disk = SimulatedFileSystem()
-    disk.make_directories("/store/consumequeue/t/0")
-    disk.open(f"/store/consumequeue/t/0/{name}", create=True).resize(size)
-    with pytest.raises(StoreFormatError, match=name):
-        queues_on(disk).simple.get("t", 0)
-
-
 def test_a_file_of_another_size_is_named_and_left_alone() -> None:
     disk, queues, _ = filled(25, written=25)
     path = "/store/consumequeue/t/0/00000000000000000200"

@@ -170,13 +170,6 @@ def test_a_topic_whose_queues_are_of_the_wrong_kind_is_named() -> None:
         queues.check_kinds(lambda _topic: False)
 
 
-def test_a_folder_that_is_no_queue_number_is_named() -> None:
-    disk = SimulatedFileSystem()
-    disk.make_directories("/store/consumequeue/a/zero")
-    with pytest.raises(StoreFormatError, match="a/zero"):
-        opened(disk)
-
-
 def test_queues_are_written_in_the_order_in_which_they_have_waited() -> None:
     queues = opened(SimulatedFileSystem())
     for at, queue_id in enumerate((2, 0, 1, 2)):
@@ -257,3 +250,19 @@ def test_files_of_one_wrong_length_do_not_set_the_size_that_the_store_noted() ->
         ConsumeQueues(disk, "/other", config, clean=False, file_sizes=(600, 1)).simple.file_size
         == 400
     )
+
+
+def test_what_does_not_belong_among_queues_hinders_no_put_to_their_topic() -> None:
+    disk = SimulatedFileSystem()
+    queues = opened(disk)
+    queues.simple.get("T", 0).append(0, 100, 0)
+    assert queues.write_behind(EVERYTHING, EVERYTHING)
+    queues.close()
+    disk.make_directories("/store/consumequeue/T/zero")
+    disk.make_directories("/store/consumequeue/T/0/notes")
+    disk.open("/store/consumequeue/T/0/README", create=True).write(b"hello", 0)
+    again = opened(disk)
+    assert again.simple.queues("T") == [0]
+    assert again.simple.get("T", 0).max_offset == 1
+    assert again.simple.get("T", 1).max_offset == 0
+    assert disk.open("/store/consumequeue/T/0/README").read(9, 0) == b"hello"

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections import deque
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cometmq.store.entry_files import EntryFiles
-    from cometmq.store.filesystem import FileSystem, Partition
+    from cometmq.store.filesystem import Entry, FileSystem, Partition
     from cometmq.store.open_files import OpenFiles
+
+
+_NAME_LENGTH: Final = 20
+
+
+def is_file_of_queue(entry: Entry) -> bool:
+    """Whether what stands in a queue's folder is named as its files are, by 20 digits."""
+    return not entry.is_directory and entry.name.isdecimal() and len(entry.name) == _NAME_LENGTH
 
 
 class EntryDisk:

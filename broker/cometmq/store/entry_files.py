@@ -25,6 +25,7 @@ from bisect import bisect_left
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from cometmq.store.entry_disk import is_file_of_queue
 from cometmq.store.entry_search import BLANK_SIZE, NO_CUT, WINDOW_ENTRIES, sound_entries
 from cometmq.store.errors import CorruptionError, MissingEntriesError, StoreFormatError
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from cometmq.store.entry_disk import Shelf
     from cometmq.store.filesystem import File
 
-NAME_LENGTH: Final = 20
 WRITE_BYTES_MAX: Final = 65536
 """Written in one go at most, about 20 µs, so that a busy queue's tail does not hold the loop up."""
 
@@ -281,15 +281,16 @@ class EntryFiles:
                 raise CorruptionError(file.path, position, "not an entry; rebuild the queue")
 
     def _list(self) -> list[int]:
-        """Return the numbers of the files in the folder; checks their names and sizes."""
+        """Return the numbers of the files in the folder; checks their sizes.
+
+        What has another name is left alone, and named by `cometmq store verify`.
+        """
         disk = self._shelf.disk
         file_size = self._shelf.file_size
         numbers: list[int] = []
-        entries = [e for e in disk.filesystem.list(self.directory) if not e.is_directory]
+        entries = [e for e in disk.filesystem.list(self.directory) if is_file_of_queue(e)]
         for entry in entries:
             path = f"{self.directory}/{entry.name}"
-            if not entry.name.isdecimal() or len(entry.name) != NAME_LENGTH:
-                raise StoreFormatError(f"{path}: not a file of a queue; move it elsewhere")
             number, odd = divmod(int(entry.name), file_size)
             # A file whose making was interrupted is short; a clean stop leaves only empty ones.
             short = entry.size < file_size and not disk.clean

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cometmq.store.entry_files import NAME_LENGTH
+from cometmq.store.entry_disk import is_file_of_queue
 from cometmq.store.findings import Finding, Kind
 
 if TYPE_CHECKING:
@@ -32,9 +32,10 @@ class QueueFiles:
         self._file_entries = file_size // entry_size
         self._numbers: dict[int, None] = {}  # In order.
         self._open: tuple[int, File] | None = None
-        for name, is_directory, size in filesystem.list(folder):
+        for entry in filesystem.list(folder):
+            name, _, size = entry
             path = f"{folder}/{name}"
-            if is_directory or not name.isdecimal() or len(name) != NAME_LENGTH:
+            if not is_file_of_queue(entry):
                 self.problems.append((path, "is no file of a queue; move it elsewhere"))
             elif int(name) % file_size:
                 self.problems.append((path, f"no file of {file_size} bytes begins there"))

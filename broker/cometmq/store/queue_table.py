@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from cometmq.store.entry_disk import Shelf
 from cometmq.store.entry_files import EntryFiles
-from cometmq.store.errors import StoreFormatError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -146,12 +145,14 @@ class QueueTable(Generic[Queue]):
         return found
 
     def _list(self, topic: str) -> set[int]:
-        path = f"{self._root}/{topic}"
-        names = [entry.name for entry in self._disk.filesystem.list(path) if entry.is_directory]
-        for name in names:
-            if not name.isdecimal():
-                raise StoreFormatError(f"{path}/{name}: not a queue's number; move it elsewhere")
-        return {int(name) for name in names}
+        """Return the numbers that a topic's folder names; what else is there is left alone.
+
+        It is listed when somebody puts to the topic, too, whom it does not concern.
+        """
+        entries = self._disk.filesystem.list(f"{self._root}/{topic}")
+        return {
+            int(entry.name) for entry in entries if entry.is_directory and entry.name.isdecimal()
+        }
 
     def _load(self, topic: str, queue_id: int) -> Queue:
         queue = self._make(self._shelf, topic, queue_id)

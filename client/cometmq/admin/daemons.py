@@ -174,10 +174,13 @@ def failures_told() -> Generator[None, None, None]:
     from cometmq.net import NetError
     from cometmq.store.errors import StoreFilesError
 
+    failed: BaseExceptionGroup[Exception] | None = None
     try:
         yield
     except* (BrokerError, NameServerError, NetError, StoreFilesError, OSError) as group:
-        raise click.ClickException(_first_of(group)) from group
+        failed = group  # Raised in here, the error would be in a group again.
+    if failed is not None:
+        raise click.ClickException(_first_of(failed)) from failed
 
 
 def _first_of(group: BaseExceptionGroup[Exception]) -> str:

@@ -1,0 +1,40 @@
+"""What a daemon cannot start with is one line, whatever it is wrapped in."""
+
+from __future__ import annotations
+
+import errno
+
+import click
+import pytest
+
+from cometmq.admin.daemons import failures_told
+from cometmq.store.errors import NotAStoreError
+
+DENIED = PermissionError(errno.EACCES, "Permission denied", "/s/lock")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DENIED,
+        ExceptionGroup("nursery", [DENIED]),
+        ExceptionGroup("nursery", [ExceptionGroup("inner", [DENIED, NotAStoreError("other")])]),
+    ],
+)
+def test_a_failure_is_told_by_one_error_of_the_command_line(error: Exception) -> None:
+    with pytest.raises(click.ClickException) as told, failures_told():
+        raise error
+    assert told.value.message == (
+        "/s/lock: Permission denied; run it as the user that the store belongs to"
+    )
+
+
+def test_a_mistake_of_ours_keeps_its_traceback() -> None:
+    with pytest.raises(ExceptionGroup) as raised, failures_told():
+        raise ExceptionGroup("nursery", [DENIED, ValueError("ours")])
+    assert raised.value.subgroup(ValueError) is not None
+
+
+def test_nothing_is_told_when_nothing_failed() -> None:
+    with failures_told():
+        pass
