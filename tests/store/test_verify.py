@@ -28,6 +28,7 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.errors import StoreFilesError
 from cometmq.store.filesystem import RealFileSystem
 from cometmq.store.findings import Kind, Report
+from cometmq.store.index_format import HEADER_SIZE, IndexHeader
 from cometmq.store.inspection import inspect
 from cometmq.store.log_check import LogCheck
 from cometmq.store.message_store import MessageStore
@@ -358,3 +359,24 @@ def test_expired_records_leave_nothing_to_find() -> None:
     assert report.findings == []
     assert report.first_offset == 4096
     assert report.records < 58
+
+
+def test_an_expired_index_file_that_came_back_says_nothing_of_the_next() -> None:
+    """A power cut may undo the removal of the older of two files, and keep the other's."""
+    disk = SimulatedFileSystem()
+    store = MessageStore.open(ROOT, SMALL, now_ms=1, filesystem=disk, threads=False)
+    for number in range(150):
+        now_ms = 1_700_000_000_000 + number * 9000
+        key = b"UNIQ_KEY\x01%d\x02" % number
+        store.put("T", 0, bytes(200), key, Origin(now_ms, now_ms, HOST))
+        store.commit()
+    assert store.close(1)
+    paths = sorted(contents(disk, f"{ROOT}/index"))
+    headers = [IndexHeader.unpack(content(disk, path)[:HEADER_SIZE]) for path in paths]
+    assert headers[2].begin_offset % SMALL.segment_size == 0
+    for path in sorted(contents(disk, f"{ROOT}/commitlog")):
+        if int(path.rpartition("/")[2]) < headers[2].begin_offset:
+            disk.remove(path)
+    assert verified(disk).findings == []
+    disk.remove(paths[1])
+    assert verified(disk).findings == []

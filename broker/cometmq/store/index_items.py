@@ -82,6 +82,7 @@ class IndexItems:
         self._files = files
         self._file = 0
         self._number = 1
+        self._first_offset = 0
         self._open: tuple[int, File] | None = None
         self._chunk: tuple[int, int, npt.NDArray[np.void]] = (-1, 0, np.empty(0, ITEM_FIELDS))
         self._settle()
@@ -97,12 +98,15 @@ class IndexItems:
         return self._files[-1].path, self._files[-1].header.next_item
 
     def end_time_before(self, file: IndexedFile) -> int | None:
-        """Return the last time of the file before; 0 of the first, None if it may have expired."""
+        """Return the last time of the file before; None if it may have expired.
+
+        Of expired files a power cut may undo the removal of an older one only.
+        """
         number = self._files.index(file)
-        if number:
-            before = self._files[number - 1]
-            return before.header.end_time if before.end_time is None else before.end_time
-        return None
+        before = self._files[number - 1]
+        if not number or before.header.end_offset < self._first_offset:
+            return None
+        return before.header.end_time if before.end_time is None else before.end_time
 
     def _settle(self) -> None:
         """Step over files that are through."""
@@ -146,6 +150,7 @@ class IndexItems:
 
     def skip_expired(self, first_offset: int) -> None:
         """Step over items of records in front of the log, which nothing can be said of."""
+        self._first_offset = first_offset
         while len(offsets := self.peek(CHUNK_ITEMS).offsets):
             kept = np.flatnonzero(offsets >= first_offset)
             self.advance(int(kept[0]) if len(kept) else len(offsets))
