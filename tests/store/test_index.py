@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -300,10 +301,34 @@ def test_a_torn_item_that_names_no_record_is_where_an_index_ends() -> None:
     header.next_item, header.end_offset = header.next_item + 1, 256
     file.write(header.pack(), 0)
     again = opened(disk, clean=False)
-    assert again.recover(300, synced=True, is_record={0, 100, 200}.__contains__) == 300
+
+    def count_sound(physical_offset: int, hashes: Sequence[int]) -> int:
+        return len(hashes) if physical_offset in {0, 100, 200} else 0
+
+    assert again.recover(300, synced=True, count_sound=count_sound) == 300
     recovered = IndexHeader.unpack(file.read(HEADER_SIZE, 0))
     assert (recovered.next_item, recovered.end_offset) == (7, 200)
     assert recovered.next_item == IndexHeader.unpack(whole).next_item
+
+
+def test_a_torn_item_that_names_the_record_before_is_where_an_index_ends() -> None:
+    """Nothing of its offset was written: it seems to be of the first record of the log."""
+    disk = SimulatedFileSystem()
+    index = filled(disk, 1)
+    assert index.finish(NOW_MS)
+    index.close()
+    (path,) = files_below(disk, "/store/index")
+    file = disk.open(path)
+    whole = file.read(FILE_SIZE, 0)
+    header = IndexHeader.unpack(whole[:HEADER_SIZE])
+    file.write(ITEM.pack(7, 0, 0, 0), IndexShape(50, 10).items_at + header.next_item * ITEM_SIZE)
+    header.next_item += 1
+    file.write(header.pack(), 0)
+    again = opened(disk, clean=False)
+    assert again.recover(100, synced=True, count_sound=lambda _, hashes: min(2, len(hashes))) == 100
+    assert again.finish(NOW_MS)
+    assert again.query("t", "all", 9) == [0]
+    assert file.read(FILE_SIZE, 0)[32:] == whole[32:]
 
 
 def test_a_slot_that_leads_nowhere_is_taken_for_an_empty_one() -> None:

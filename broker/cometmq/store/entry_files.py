@@ -281,10 +281,7 @@ class EntryFiles:
                 raise CorruptionError(file.path, position, "not an entry; rebuild the queue")
 
     def _list(self) -> list[int]:
-        """Return the numbers of the files in the folder; checks their sizes.
-
-        What has another name is left alone, and named by `cometmq store verify`.
-        """
+        """Return the numbers of the files; checks their sizes, and leaves what is foreign alone."""
         disk = self._shelf.disk
         file_size = self._shelf.file_size
         numbers: list[int] = []

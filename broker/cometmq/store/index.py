@@ -30,7 +30,7 @@ from cometmq.store.index_format import (
     positive_hash,
     walk_chain,
 )
-from cometmq.store.index_keys import query_key
+from cometmq.store.index_keys import all_sound, query_key
 from cometmq.store.open_files import OpenFiles
 from cometmq.store.unsynced import Unsynced
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from cometmq.store.filesystem import FileSystem
     from cometmq.store.index_file import IndexFile
     from cometmq.store.index_hash import Hashed
-    from cometmq.store.index_keys import Noted
+    from cometmq.store.index_keys import CountSound, Noted
 
 INDEX_FOLDER: Final = "index"
 OPEN_FILES_MAX: Final = 64
@@ -68,7 +68,7 @@ class Index:
         self._filesystem = filesystem
         self._root = f"{root}/{INDEX_FOLDER}"
         self._shape = IndexShape(config.index_slots, config.index_items)
-        self._is_record: Callable[[int], bool] = lambda _: True
+        self._count_sound: CountSound = all_sound
         self._searched_files = 2 if read_only and not clean else 0  # See `index_search`.
         self._open_files = OpenFiles(OPEN_FILES_MAX)
         self._noted: list[Noted] = []
@@ -326,16 +326,15 @@ class Index:
 
     # Opening
 
-    def recover(
-        self, start: int, *, synced: bool, is_record: Callable[[int], bool] = lambda _: True
-    ) -> int:
+    def recover(self, start: int, *, synced: bool, count_sound: CountSound = all_sound) -> int:
         """Repair the files after an unclean stop; returns from where on records must be added.
 
         `start` is where the store begins to read the log back. `synced` says that the index was
-        synced, too, up to there; without it the answer may be lower than `start`. `is_record` says
-        whether a record begins at a physical offset: a torn item may name any.
+        synced, too, up to there; without it the answer may be lower than `start`. `count_sound`
+        says of the last items of a file how many are of the record that they name: a torn item may
+        name any.
         """
-        self._is_record = is_record
+        self._count_sound = count_sound
         for known in self._files[:-1]:
             if known.header.next_item <= 1:
                 self._remove(known)  # Its making failed, and so did removing it again.
@@ -365,8 +364,8 @@ class Index:
             if not full or header.end_offset >= below:
                 file = self._opened(known)
                 whole = file.recover(below, predecessor, chains=chains)
-                while file.header.next_item > 1 and not self._is_record(file.header.end_offset):
-                    whole = file.recover(file.header.end_offset, predecessor, chains=chains)
+                while sound := self._sound_end(file):
+                    whole = file.recover(below, predecessor, chains=chains, end=sound)
                 known.header = file.header
                 file.write_slots(_EVERYTHING)
                 self._unsynced_files.add(self._path(known))
@@ -377,6 +376,12 @@ class Index:
                         self._remove(each)
                     return
             predecessor = known.header
+
+    def _sound_end(self, file: IndexFile) -> int | None:
+        """Return the item at which a file must end; None when its last ones are what they say."""
+        hashes = file.last_hashes()
+        torn = len(hashes) - self._count_sound(file.header.end_offset, hashes) if hashes else 0
+        return file.header.next_item - torn if torn else None
 
     def _remove(self, known: KnownFile) -> None:
         self._forget(known)

@@ -39,6 +39,9 @@ _SLOTS_READ: Final = 1 << 18
 CHECKED_ITEMS: Final = 65536
 """Items looked at together when a file is checked."""
 
+ITEMS_OF_RECORD_MAX: Final = 1 << 15
+"""More than a record can have: its properties have 32,767 bytes."""
+
 ITEM_FIELDS: Final = np.dtype(
     [("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
 )
@@ -131,16 +134,19 @@ class IndexFile:
 
     # After an unclean stop
 
-    def recover(self, below: int, predecessor: IndexHeader, *, chains: bool) -> bool:
+    def recover(
+        self, below: int, predecessor: IndexHeader, *, chains: bool, end: int | None = None
+    ) -> bool:
         """Keep the items of records below an offset, up to the first bad one; erase the others.
 
-        With `chains` an item counts only if its chain is right, too: for files of which nothing is
-        known to be synced. Returns whether the file is whole, that is, was full and stays so.
+        Those from number `end` on, too. With `chains` an item counts only if its chain is right,
+        too: for files of which nothing is known to be synced. Returns whether the file is whole,
+        that is, was full and stays so.
         """
         header = self.header
         self._slots[:] = 0
         kept, offset, seconds = 1, 0, 0
-        for items in self._stored_items():
+        for items in self._stored_items(end):
             good = _good_items(items, offset, below)
             slots = items["hash"][:good] % np.int32(self._shape.slots)
             if chains and good:
@@ -158,13 +164,25 @@ class IndexFile:
         self._cut(kept, predecessor, header, offset, seconds)
         return kept == self._shape.items
 
-    def _stored_items(self) -> Iterator[npt.NDArray[np.void]]:
+    def last_hashes(self) -> list[int]:
+        """Return the hashes of the items of the last record, in order; none of an empty file."""
+        count = min(self.header.next_item - 1, ITEMS_OF_RECORD_MAX)
+        if count <= 0:
+            return []
+        items = self._items(self.header.next_item - count, count)
+        others = np.flatnonzero(items["offset"] != self.header.end_offset)
+        hashes: list[int] = items["hash"][others[-1] + 1 if len(others) else 0 :].tolist()
+        return hashes
+
+    def _stored_items(self, end: int | None) -> Iterator[npt.NDArray[np.void]]:
         """Read the items that the header counts, piece by piece."""
-        end = min(self.header.next_item, self._shape.items)
+        end = min(self.header.next_item if end is None else end, self._shape.items)
         for number in range(1, end, CHECKED_ITEMS):
-            count = min(CHECKED_ITEMS, end - number)
-            data = self._file.read(count * ITEM_SIZE, self._shape.items_at + number * ITEM_SIZE)
-            yield np.frombuffer(data.ljust(count * ITEM_SIZE, b"\0"), ITEM_FIELDS)
+            yield self._items(number, min(CHECKED_ITEMS, end - number))
+
+    def _items(self, number: int, count: int) -> npt.NDArray[np.void]:
+        data = self._file.read(count * ITEM_SIZE, self._shape.items_at + number * ITEM_SIZE)
+        return np.frombuffer(data.ljust(count * ITEM_SIZE, b"\0"), ITEM_FIELDS)
 
     def _cut(
         self, kept: int, predecessor: IndexHeader, header: IndexHeader, offset: int, seconds: int

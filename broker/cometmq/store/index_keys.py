@@ -7,9 +7,12 @@ last `topic#T#tags` for all its tags as one, which Apache does since 5.5.0. For 
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from cometmq.proto.properties import property_finder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 _find_unique_id: Final = property_finder(b"UNIQ_KEY")
 _find_keys: Final = property_finder(b"KEYS")
@@ -18,6 +21,15 @@ _find_tags: Final = property_finder(b"TAGS")
 
 # A plain tuple, for one is made with each message: physical offset, topic, properties, store time.
 Noted: TypeAlias = "tuple[int, bytes, bytes, int]"
+
+
+CountSound: TypeAlias = "Callable[[int, Sequence[int]], int]"
+"""Of the items that name a record by its physical offset: how many, from the front, are its own."""
+
+
+def all_sound(_physical_offset: int, hashes: Sequence[int]) -> int:
+    """Take every item for one of the record that it names."""
+    return len(hashes)
 
 
 def index_keys(topic: bytes, properties: bytes) -> list[bytes]:

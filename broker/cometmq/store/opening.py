@@ -243,8 +243,11 @@ class Opening:
             resume = index.resume_offset - 1  # The last record that is in it.
         else:
             is_ours = found.checkpoint.claims is not None
-            is_record = RecordCheck(found.segments).begins_at
-            resume = index.recover(found.start.replay_from, synced=is_ours, is_record=is_record)
+            resume = index.recover(
+                found.start.replay_from,
+                synced=is_ours,
+                count_sound=RecordCheck(found.segments).count_items,
+            )
         return max(resume, found.segments.first_offset)
 
     def _promised_end(self, found: _Found) -> int:
