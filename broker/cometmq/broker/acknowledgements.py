@@ -2,8 +2,11 @@
 
 How it works. Handlers add the sends of a turn; `commit` writes the turn, which then is a group in
 a queue. A group is answered when the log is synced up to its end (with async flush: at once) and
-the table of topics that it may have added to is saved; held pulls are woken at the same moment.
-Groups leave in order, so that the queue is looked at in front only.
+the table of topics that it may have added to is saved. Groups leave in order, so that the queue is
+looked at in front only.
+
+Nearly all sends are to be answered with a frame that is made already. Those are kept by connection,
+so that each costs no more than its place in a list, and leaves with one call for all of a turn.
 
 When the write is refused, exactly the sends of that turn are. When a sync fails nobody is told
 that a send is safe any more: who waits is refused, and the process has to stop.
@@ -11,31 +14,35 @@ that a send is safe any more: who waits is refused, and the process has to stop.
 
 from __future__ import annotations
 
-from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from collections import defaultdict, deque
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from msgspec.structs import replace
 
 from cometmq.broker.refusals import put_refusal
 from cometmq.proto.capture import decode_frame
-from cometmq.proto.codes import ResponseCode
+from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.store.config import Flush
 from cometmq.store.errors import PutRefusedError, SyncFailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from cometmq.broker.config import BrokerConfig
-    from cometmq.broker.long_polling import LongPolling
     from cometmq.broker.saved_table import SavedTable
     from cometmq.broker.traffic import Traffic
     from cometmq.net import Peer
     from cometmq.proto.command import Command
     from cometmq.store.message_store import MessageStore
 
-# Who asked, what, and the answer if it goes well (a command, or a whole frame), None where nobody
-# waits for one; then the topic and queue that got the message. A plain tuple, made for each send.
-Sent: TypeAlias = "tuple[Peer, Command, Command | bytes | None, str, int]"
+# Who asked, what, and the answer if it goes well, None where nobody waits for one.
+Sent: TypeAlias = "tuple[Peer, Command, Command | None]"
+
+# The frames of answers to single messages (310), in JSON, by who asked.
+Frames: TypeAlias = "dict[Peer, list[bytes]]"
+
+_FRAMES_CODE: Final = int(RequestCode.SEND_MESSAGE_V2)
+_TIMEOUT: Final = int(ResponseCode.FLUSH_DISK_TIMEOUT)
 
 
 class TurnPart(Protocol):
@@ -60,6 +67,10 @@ class _Group(NamedTuple):
     since_ns: int
     """By the clock of `Traffic`: when the first of them was taken."""
     sends: list[Sent]
+    frames: Frames
+
+    def __len__(self) -> int:
+        return len(self.sends) + sum(map(len, self.frames.values()))
 
 
 class Acknowledgements:
@@ -71,26 +82,25 @@ class Acknowledgements:
         store: MessageStore,
         topics: SavedTable,
         traffic: Traffic,
-        long_polling: LongPolling,
         *,
         now_ms: Callable[[], int],
         elapsed_ms: Callable[[], int],
     ) -> None:
-        """`long_polling` is told of each queue with messages that can be read now."""
         self._store = store
         self._topics = topics
         self._traffic = traffic
         self._clock_ns = traffic.clock_ns
         self._since_ns = 0
-        self._long_polling = long_polling
         self._now_ms = now_ms
         self._elapsed_ms = elapsed_ms
         self.config = config
         """The settings in force: `Broker.configure` replaces them."""
         self._is_sync = config.store.flush is Flush.SYNC
         self._turn: list[Sent] = []
-        self._hasty: list[tuple[Peer, Command, Command | bytes]] = []
+        self._hasty: list[tuple[Peer, Command, Command]] = []
         self._parts: list[TurnPart] = []
+        self.frames: Frames = defaultdict(list)
+        """Of this turn: a send of the common kind adds its answer here, after `begin`."""
         self._groups: deque[_Group] = deque()
         self._late = 0  # groups in front that have been told of the timeout
         self.turn_ms = 0
@@ -102,22 +112,14 @@ class Acknowledgements:
         self.turn_ms = self._now_ms()
         return self.turn_ms
 
-    def add(
-        self,
-        peer: Peer,
-        request: Command,
-        response: Command | bytes | None,
-        topic: str,
-        queue_id: int,
-        waits: bool,
-    ) -> None:
+    def add(self, peer: Peer, request: Command, response: Command | None, waits: bool) -> None:
         """Add a send of this turn; one that does not wait is answered once it is written."""
         if not self.turn_ms:
             self.begin()
         if not waits and response is not None:
             self._hasty.append((peer, request, response))
-            response = None
-        self._turn.append((peer, request, response, topic, queue_id))
+        else:
+            self._turn.append((peer, request, response))
 
     def join(self, part: TurnPart) -> None:
         """Have this have a part in the turn, once."""
@@ -129,30 +131,29 @@ class Acknowledgements:
         return elapsed_ms - self._groups[0].since_ms if self._groups else 0
 
     def __len__(self) -> int:
-        return sum(len(group.sends) for group in self._groups)
+        return sum(map(len, self._groups))
 
     def commit(self) -> None:
         """End the turn: write it, and answer what need not wait."""
         now_ms, self.turn_ms = self.turn_ms, 0
-        sends, parts = self._turn, self._parts
-        if not sends and not parts:
+        sends, hasty, frames, parts = self._turn, self._hasty, self.frames, self._parts
+        if not (sends or hasty or frames or parts):
             return
-        hasty = self._hasty
-        self._turn, self._hasty = [], []
+        self._turn, self._hasty, self.frames = [], [], defaultdict(list)
         try:
             end = self._commit(parts, now_ms) if parts else self._store.commit()
         except PutRefusedError as error:
-            self._refuse(sends, error)
-            self._refuse([(peer, asked, said, "", 0) for peer, asked, said in hasty], error)
+            self._refuse([*sends, *hasty], frames, error)
             return
         for peer, request, response in hasty:
             peer.answer(request, response)
+            sends.append((peer, request, None))
         topics = self._topics
         is_saved = topics.version == topics.saved_version
         if is_saved and not self._is_sync and not self._groups:
-            self._answer(sends, self._since_ns)
+            self._answer(sends, frames, self._since_ns)
             return
-        group = _Group(end, topics.version, self._elapsed_ms(), self._since_ns, sends)
+        group = _Group(end, topics.version, self._elapsed_ms(), self._since_ns, sends, frames)
         self._groups.append(group)
         if not self._is_sync:
             self.release()
@@ -180,7 +181,8 @@ class Acknowledgements:
         if self._store.failure is not None:
             failed = SyncFailedError(f"a sync failed: {self._store.failure}")
             while groups:
-                self._refuse(groups.popleft().sends, failed)
+                group = groups.popleft()
+                self._refuse(group.sends, group.frames, failed)
             return
         saved_version = self._topics.saved_version
         while groups:
@@ -190,7 +192,7 @@ class Acknowledgements:
             groups.popleft()
             if self._late:
                 self._late -= 1
-            self._answer(group.sends, group.since_ns)
+            self._answer(group.sends, group.frames, group.since_ns)
 
     def tick(self, elapsed_ms: int) -> None:
         """Tell those that have waited too long that they are stored, and no more."""
@@ -199,33 +201,42 @@ class Acknowledgements:
             if elapsed_ms - group.since_ms < self.config.sync_flush_timeout_ms:
                 return
             self._late += 1
-            for index, (peer, request, response, topic, queue_id) in enumerate(group.sends):
-                self._traffic.refused[request.code, int(ResponseCode.FLUSH_DISK_TIMEOUT)] += 1
+            refused = self._traffic.refused
+            for index, (peer, request, response) in enumerate(group.sends):
+                refused[request.code, _TIMEOUT] += 1
                 if response is not None:
-                    if isinstance(response, bytes):
-                        response = decode_frame(response)
-                    late = replace(response, code=int(ResponseCode.FLUSH_DISK_TIMEOUT))
-                    peer.answer(request, late)
-                    group.sends[index] = (peer, request, None, topic, queue_id)
+                    peer.answer(request, replace(response, code=_TIMEOUT))
+                    group.sends[index] = (peer, request, None)
+            for peer, said in _decoded(group.frames):
+                refused[_FRAMES_CODE, _TIMEOUT] += 1
+                peer.answer(said, replace(said, code=_TIMEOUT))
+            group.frames.clear()
 
-    def _answer(self, sends: list[Sent], since_ns: int) -> None:
-        for peer, request, response, _, _ in sends:
+    def _answer(self, sends: list[Sent], frames: Frames, since_ns: int) -> None:
+        count = len(sends)
+        for peer, request, response in sends:
             if response is not None:
                 peer.answer(request, response)
-        duration_us = (self._clock_ns() - since_ns) // 1000
-        self._traffic.send_durations.add(duration_us, len(sends))
-        long_polling = self._long_polling
-        if len(long_polling):
-            for topic, queue_id in {(send[3], send[4]) for send in sends}:
-                long_polling.arrived(topic, queue_id)
+        for peer, answers in frames.items():
+            peer.answer_all(answers)
+            count += len(answers)
+        self._traffic.send_durations.add((self._clock_ns() - since_ns) // 1000, count)
 
-    def _refuse(self, sends: list[Sent], error: PutRefusedError) -> None:
-        for peer, request, response, topic, _ in sends:
-            if topic:
-                self._traffic.refused[request.code, int(error.code)] += 1
+    def _refuse(self, sends: Sequence[Sent], frames: Frames, error: PutRefusedError) -> None:
+        refusal = put_refusal(error, self.config)
+        code, fields, remark = int(refusal.code), refusal.fields, refusal.remark
+        refused = self._traffic.refused
+        for peer, request, response in sends:
+            refused[request.code, code] += 1
             if response is not None:
-                refusal = put_refusal(error, self.config)
-                peer.answer(
-                    request,
-                    request.answer(refusal.code, refusal.fields, remark=refusal.remark),
-                )
+                peer.answer(request, request.answer(code, fields, remark=remark))
+        for peer, said in _decoded(frames):
+            refused[_FRAMES_CODE, code] += 1
+            peer.answer(said, replace(said, code=code, fields=fields, remark=remark))
+
+
+def _decoded(frames: Frames) -> Iterator[tuple[Peer, Command]]:
+    """Read answers that will not leave as they are; each has the number of its request."""
+    for peer, answers in frames.items():
+        for frame in answers:
+            yield peer, decode_frame(frame)

@@ -109,11 +109,10 @@ class Broker:
         memberships = Memberships(config)
         self.long_polling = LongPolling(config.held_pulls_max)
         clocks = {"now_ms": now_ms, "elapsed_ms": elapsed_ms}
-        self.acknowledgements = Acknowledgements(
-            config, self.store, topics.file, traffic, self.long_polling, **clocks
-        )
+        self.acknowledgements = Acknowledgements(config, self.store, topics.file, traffic, **clocks)
+        self.store.tell_readers(self.long_polling.readable)
         self.end_turn = self.acknowledgements.commit
-        self.delays = Delays(config, filesystem, self.store, self.end_turn, self.long_polling)
+        self.delays = Delays(config, filesystem, self.store, self.end_turn)
         producers = Producers(memberships)
         self.transactions = self._recovered(config, topics, offsets, producers, host, now_ms)
         self.state = State(
@@ -131,7 +130,7 @@ class Broker:
             transactions=self.transactions,
             send_answers=SendAnswers(config, host),
             changes=Changes(topics.file, elapsed_ms=elapsed_ms),
-            sent_properties=SentProperties(),
+            sent_properties=SentProperties(_stored_properties(config)),
             long_polling=self.long_polling,
             cold_reads=ColdReads(self.store, call_soon_threadsafe),
             configure=self.configure,
@@ -181,7 +180,6 @@ class Broker:
     def synced(self) -> None:
         """Answer what the disk has confirmed."""
         self.acknowledgements.release()
-        self.delays.release()
         self.transactions.release()
 
     def saved(self, table: SavedTable, version: int) -> None:

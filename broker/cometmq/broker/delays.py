@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cometmq.broker.config import BrokerConfig
-    from cometmq.broker.long_polling import LongPolling
     from cometmq.proto.message import StoredMessage
     from cometmq.store.consume_queue import ConsumeQueue
     from cometmq.store.filesystem import FileSystem
@@ -110,7 +109,6 @@ class _Delivered(NamedTuple):
     """Of the log in front of them."""
     end: int
     offsets: dict[int, int]
-    queues: set[tuple[str, int]]
 
 
 class Delays:
@@ -122,7 +120,6 @@ class Delays:
         filesystem: FileSystem,
         store: MessageStore,
         end_turn: Callable[[], None],
-        long_polling: LongPolling,
     ) -> None:
         """`end_turn` writes, and answers for, what others have put in a turn."""
         self.file = SavedTable(
@@ -130,7 +127,6 @@ class Delays:
         )
         self._store = store
         self._end_turn = end_turn
-        self._arrived = long_polling.arrived
         self._levels = [
             _Level(queue_id, delay_ms)
             for queue_id, delay_ms in enumerate(config.store.delay_levels_ms)
@@ -200,10 +196,9 @@ class Delays:
         self._end_turn()
         begin = self._store.end_offset
         offsets: dict[int, int] = {}
-        queues: set[tuple[str, int]] = set()
         try:
             for level, message in due:
-                self._deliver(level, message, now_ms, queues)
+                self._deliver(level, message, now_ms)
                 offsets[level.queue_id] = message.queue_offset + 1
         except PutRefusedError:
             done.refused = True
@@ -216,8 +211,7 @@ class Delays:
             level = self._levels[queue_id]
             done.done += offset - level.next_offset
             level.next_offset = offset
-        self._unconfirmed.append(_Delivered(begin, end, offsets, queues))
-        self.release()
+        self._unconfirmed.append(_Delivered(begin, end, offsets))
         return done
 
     def _collect(
@@ -268,9 +262,7 @@ class Delays:
             count += 1
         return count
 
-    def _deliver(
-        self, level: _Level, message: StoredMessage, now_ms: int, queues: set[tuple[str, int]]
-    ) -> None:
+    def _deliver(self, level: _Level, message: StoredMessage, now_ms: int) -> None:
         """Put one message into its real queue. One that has none can only be logged."""
         properties = message.properties_raw
         try:
@@ -286,8 +278,6 @@ class Delays:
                 level.queue_id + 1,
                 error,
             )
-        else:
-            queues.add((topic, queue_id))
 
     def _put(
         self, topic: str, queue_id: int, message: StoredMessage, origin: bytes, now_ms: int
@@ -306,15 +296,6 @@ class Delays:
             ),
             message.flag,
         )
-
-    def release(self) -> None:
-        """Wake who waits for what can be read now: called when a sync is done, too."""
-        readable = self._store.readable_offset
-        for delivered in self._unconfirmed:
-            if delivered.end > readable:
-                return
-            while delivered.queues:
-                self._arrived(*delivered.queues.pop())
 
     # Saving
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from cometmq.net import Later, Peer
     from cometmq.proto.command import Command
+    from cometmq.store.turn import Runs
 
 
 @dataclass(slots=True, eq=False)
@@ -59,6 +60,12 @@ class LongPolling:
         self._of_peer.setdefault(pull.peer, {})[pull] = None
         heapq.heappush(self._deadlines, (pull.deadline_ms, self._number, pull))
         return True
+
+    def readable(self, runs: Runs) -> None:
+        """Have those look again that wait for any of the queues that got messages."""
+        if self._count:
+            for queue, _, _ in runs:
+                self.arrived(queue.topic, queue.queue_id)
 
     def arrived(self, topic: str, queue_id: int) -> None:
         """Have those that wait for a queue look again."""

@@ -46,6 +46,8 @@ class Topic:
     config: TopicConfig
     queue_count: int
     """Queue ids below this can be sent to."""
+    plain_queue_count: int
+    """And below this without a further look: 0 where a send needs one."""
     read_queue_count: int
     """Queue ids below this can be pulled from."""
     is_closed: bool
@@ -60,14 +62,19 @@ class Topic:
 
 def topic_of(config: TopicConfig, flow: Flow) -> Topic:
     """Work out what follows from a configuration."""
+    queue_count = max(config.read_queue_nums, config.write_queue_nums)
+    is_closed = config.topic_name in CLOSED_TOPICS
+    is_batch = config.attributes.get("queue.type") == "BatchCQ"
+    is_retry = config.topic_name.startswith(RETRY_PREFIX)
     return Topic(
         config=config,
-        queue_count=max(config.read_queue_nums, config.write_queue_nums),
+        queue_count=queue_count,
+        plain_queue_count=0 if is_closed or is_batch or is_retry else queue_count,
         read_queue_count=config.read_queue_nums,
-        is_closed=config.topic_name in CLOSED_TOPICS,
-        is_batch=config.attributes.get("queue.type") == "BatchCQ",
+        is_closed=is_closed,
+        is_batch=is_batch,
         flow=flow,
-        is_retry=config.topic_name.startswith(RETRY_PREFIX),
+        is_retry=is_retry,
     )
 
 

@@ -2,16 +2,14 @@
 
 A put checks a message, gives it its offsets and encodes its record, which then waits in the turn
 for the commit. Most messages are alike: of a topic that was written to before, to IPv4 hosts, and
-with properties that, behind a unique id, were seen before. `put` has a quick way for those, a third
-of the work; every other goes through `_put_with_care`, and both make the same of a message.
+with properties that, behind a unique id, were seen before. `put_quick` is for those, a third of the
+work; every other goes through `_put_with_care`, and both make the same of a message.
 """
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Final
 
-from cometmq.proto.checksum import CRC_MASK, crc32
 from cometmq.proto.errors import LocalProtocolError
 from cometmq.proto.host import PACKED_IPV4_SIZE
 from cometmq.proto.properties import (
@@ -20,10 +18,7 @@ from cometmq.proto.properties import (
     set_property,
 )
 from cometmq.proto.record import (
-    HOSTS_MASK,
-    MAGIC_V1,
     RECORD_CRC_SIZE,
-    RECORD_HEAD,
     shared_part,
 )
 from cometmq.proto.sysflag import SysFlag
@@ -34,16 +29,15 @@ from cometmq.store.admission import (
     admit_topic,
 )
 from cometmq.store.batch_consume_queue import BATCH_ENTRY, BatchEntry
-from cometmq.store.committing import Committer
 from cometmq.store.consume_queue import ENTRY
-from cometmq.store.dispatch import UNIQUE_ID, TagsCodes, tags_code_of
+from cometmq.store.dispatch import UNIQUE_ID, tags_code_of
 from cometmq.store.errors import MessageIllegalError
+from cometmq.store.quick_puts import IN_TRANSACTION, INNER_BATCH, PACKED_SIZES, UNUSUAL, QuickPuts
 from cometmq.store.turn import Appended
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from cometmq.proto.buffer import Buffer
     from cometmq.store.admission import Topic
     from cometmq.store.commit_log import CommitLog
     from cometmq.store.config import StoreConfig
@@ -59,22 +53,13 @@ _RECORD_CRC: Final = b"__CRC32#\x01"
 _INNER_NUM: Final = b"INNER_NUM\x01"
 _pack_entry: Final = ENTRY.pack
 
-_INNER_BATCH: Final = int(SysFlag.INNER_BATCH)
 _WITHOUT_ENTRY: Final = int(SysFlag.TRANSACTION_PREPARED)
 """Set in the transaction types that consumers never see: prepared and rolled back."""
 
-_IN_TRANSACTION: Final = int(SysFlag.TRANSACTION_PREPARED | SysFlag.TRANSACTION_COMMITTED)
-_ROLLED_BACK: Final = _IN_TRANSACTION
-
-_UNUSUAL: Final = _IN_TRANSACTION | _INNER_BATCH | HOSTS_MASK
-"""Flags of messages that need care."""
-
-_pack_head: Final = RECORD_HEAD.pack
-_PACKED_SIZES: Final = [struct.Struct(">h").pack(size) for size in range(1024)]
-"""How the size of properties stands in a record; longer ones are not quick."""
+_ROLLED_BACK: Final = IN_TRANSACTION
 
 
-class Appender(Committer):
+class Appender(QuickPuts):
     """The one writer of a store."""
 
     def __init__(
@@ -88,19 +73,13 @@ class Appender(Committer):
         on_published: Callable[[list[Noted]], None],
     ) -> None:
         """`on_published` gets the records of each turn once they can be read, for the index."""
-        super().__init__(log, syncer, config, on_published=on_published)
-        self._queues = queues
+        super().__init__(log, syncer, queues, config, on_published=on_published)
         self._is_batch_topic = is_batch_topic
         self._levels = config.delay_levels_ms
-        self._store_host = config.store_host
-        self._body_size_max = config.message_size_max
         self._is_plain = not config.record_crc and len(config.store_host) == PACKED_IPV4_SIZE
         self._properties_size_max = PROPERTIES_SIZE_MAX - (
             RECORD_CRC_SIZE + 1 if config.record_crc else 0
         )
-        self._topics: dict[str, Topic] = {}
-        self._codes = TagsCodes()
-        self._known_codes = self._codes.known
 
     # Putting
 
@@ -119,56 +98,28 @@ class Appender(Committer):
         that is to stay one record (`SysFlag.INNER_BATCH`) goes into a batch topic only.
         `PutRefusedError` when the message is not taken; nothing has changed then.
         """
-        first, _, rest = properties.partition(b"\x02")
-        turn = self._turn
-        physical_offset = turn.end
-        try:
-            known = self._topics[topic]
-            queue = known.queues[queue_id]
-            code = self._known_codes[rest]
-            properties_size = len(properties)
-            packed_size = _PACKED_SIZES[properties_size]
-            size = known.record_size + len(body) + properties_size
-            end = physical_offset + size
-            if (
-                not first.startswith(UNIQUE_ID)
-                or 0 in properties
-                or origin.sys_flag & _UNUSUAL
-                or len(origin.born_host) != PACKED_IPV4_SIZE
-                or len(body) > self._body_size_max
-                or end > self._quick_limit
-            ):
-                return self._put_with_care(topic, queue_id, body, properties, origin, flag)
-            now_ms = origin.now_ms
-            queue_offset = queue.next_offset
-            head = _pack_head(
-                size,
-                MAGIC_V1,
-                crc32(body) & CRC_MASK,
+        first, _, tail = properties.partition(b"\x02")
+        now_ms = origin.now_ms
+        if first.startswith(UNIQUE_ID) and 0 not in first:
+            # A view may be of a buffer that is used again before the commit.
+            raw = body if type(body) is bytes else bytes(body)
+            put = self.put_quick(
+                topic,
                 queue_id,
-                flag,
-                queue_offset,
-                physical_offset,
-                origin.sys_flag,
+                raw,
+                properties,
+                tail,
+                now_ms,
                 origin.born_timestamp,
                 origin.born_host,
-                now_ms,
-                self._store_host,
+                origin.sys_flag,
                 origin.reconsume_times,
                 origin.prepared_transaction_offset,
-                len(body),
+                flag,
             )
-        except (KeyError, IndexError, struct.error):
-            return self._put_with_care(topic, queue_id, body, properties, origin, flag)
-        # A view may be of a buffer that is used again before the commit.
-        raw = body if type(body) is bytes else bytes(body)
-        turn.pieces += (head, raw, known.part, packed_size, properties)
-        turn.end = end
-        run = turn.begin_run(queue) if queue.run is None else queue.run
-        run.append(_pack_entry(physical_offset, size, code))
-        queue.next_offset = queue_offset + 1
-        turn.records.append((physical_offset, known.raw, properties, now_ms))
-        return Appended(physical_offset, queue_offset, size, now_ms)
+            if put is not None:
+                return Appended(*put, now_ms)
+        return self._put_with_care(topic, queue_id, body, properties, origin, flag)
 
     def _put_with_care(
         self,
@@ -187,7 +138,7 @@ class Appender(Committer):
         # `find`, because `in` costs four times as much where bytes are looked for in bytes.
         if len(properties) > self._properties_size_max or properties.find(_RECORD_CRC) >= 0:
             properties = self._checked(properties)
-        if known.is_batch or sys_flag & _INNER_BATCH or properties.find(_INNER_NUM) >= 0:
+        if known.is_batch or sys_flag & INNER_BATCH or properties.find(_INNER_NUM) >= 0:
             return self._put_as_batch(topic, queue_id, body, properties, origin, flag)
         part = known.part
         physical_offset = self._place(len(part) + len(body) + len(properties) + _RECORD_SIZE)
@@ -207,7 +158,7 @@ class Appender(Committer):
             if known.is_plain and self._is_plain:
                 known.queues = self._queues.simple.in_memory(topic)
                 self._codes.remember(properties, code)
-        if sys_flag & _IN_TRANSACTION == _ROLLED_BACK:
+        if sys_flag & IN_TRANSACTION == _ROLLED_BACK:
             properties = b""  # Nobody looks for it: it has no key.
         turn.records.append((physical_offset, known.raw, properties, now_ms))
         return Appended(physical_offset, queue_offset, size, now_ms)
@@ -223,7 +174,7 @@ class Appender(Committer):
 
         All of them are taken or none, they get consecutive offsets, and lie in one segment.
         """
-        if topic.startswith(RETRY_PREFIX) or origin.sys_flag & _IN_TRANSACTION:
+        if topic.startswith(RETRY_PREFIX) or origin.sys_flag & IN_TRANSACTION:
             raise MessageIllegalError("a batch can neither be retried nor be of a transaction")
         bodies_size = sum(len(body) for _, body, _ in messages)
         if bodies_size > self._config.message_size_max:
@@ -242,10 +193,10 @@ class Appender(Committer):
         is_quick = (
             known.is_plain
             and self._is_plain
-            and size_max < len(_PACKED_SIZES)
+            and size_max < len(PACKED_SIZES)
             and joined.find(_RECORD_CRC) < 0
             and 0 not in joined
-            and not origin.sys_flag & _UNUSUAL
+            and not origin.sys_flag & UNUSUAL
             and len(origin.born_host) == PACKED_IPV4_SIZE
         )
         if is_quick and messages:
@@ -254,65 +205,6 @@ class Appender(Committer):
             self.put(topic, queue_id, body, properties, origin, flag)
             for flag, body, properties in messages
         ]
-
-    def _put_alike(
-        self,
-        known: Topic,
-        topic: str,
-        queue_id: int,
-        messages: Sequence[tuple[int, bytes, bytes]],
-        origin: Origin,
-    ) -> list[Appended]:
-        """Add messages of one queue of which nothing is unusual, for which there is room."""
-        queue = self._queues.simple.get(topic, queue_id)
-        turn = self._turn
-        now_ms, sys_flag, born_timestamp = origin.now_ms, origin.sys_flag, origin.born_timestamp
-        times, prepared = origin.reconsume_times, origin.prepared_transaction_offset
-        born_host, store_host = origin.born_host, self._store_host
-        part, topic_raw, record_size = known.part, known.raw, known.record_size
-        physical_offset, queue_offset = turn.end, queue.next_offset
-        code_of = self._codes.code_of
-        pieces: list[Buffer] = []
-        entries: list[bytes] = []
-        records: list[Noted] = []
-        added: list[Appended] = []
-        try:
-            for flag, body, properties in messages:
-                body_size, properties_size = len(body), len(properties)
-                size = record_size + body_size + properties_size
-                head = _pack_head(
-                    size,
-                    MAGIC_V1,
-                    crc32(body) & CRC_MASK,
-                    queue_id,
-                    flag,
-                    queue_offset,
-                    physical_offset,
-                    sys_flag,
-                    born_timestamp,
-                    born_host,
-                    now_ms,
-                    store_host,
-                    times,
-                    prepared,
-                    body_size,
-                )
-                pieces += (head, body, part, _PACKED_SIZES[properties_size], properties)
-                code = code_of(properties)
-                entries.append(_pack_entry(physical_offset, size, code))
-                records.append((physical_offset, topic_raw, properties, now_ms))
-                added.append(Appended(physical_offset, queue_offset, size, now_ms))
-                physical_offset += size
-                queue_offset += 1
-        except struct.error as error:
-            raise MessageIllegalError(f"record: a number does not fit its field: {error}") from None
-        turn.pieces += pieces
-        turn.records += records
-        turn.end = physical_offset
-        run = turn.begin_run(queue) if queue.run is None else queue.run
-        run += entries
-        queue.next_offset = queue_offset
-        return added
 
     def _put_as_batch(
         self,
@@ -328,7 +220,7 @@ class Appender(Committer):
             raise MessageIllegalError(f"{topic}: a batch topic takes no half of a transaction")
         known = self._topics[topic]
         number = find_property(properties, b"INNER_NUM")
-        is_inner = bool(origin.sys_flag & _INNER_BATCH)
+        is_inner = bool(origin.sys_flag & INNER_BATCH)
         batch_size = admit_batch(topic, number, is_batch=known.is_batch, is_inner=is_inner)
         queue = self._queues.batch.get(topic, queue_id)
         base = queue.next_offset

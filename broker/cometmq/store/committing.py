@@ -55,10 +55,15 @@ class Committer:
         self._unsynced: deque[tuple[int, Runs, list[Noted]]] = deque()
         self._turn = Turn(log.end_offset, log.segments.size, record_crc=config.record_crc)
         self._record_size_max = log.segments.size - BLANK_SIZE
+        self._on_readable: Callable[[Runs], None] = lambda _: None
         self._refusal: PutRefusedError | None = None
         self._limit = 0
         self._quick_limit = 0
         self._set_limit()
+
+    def tell_readers(self, on_readable: Callable[[Runs], None]) -> None:
+        """Have this called, from now on, with the queues that got what can be read."""
+        self._on_readable = on_readable
 
     @property
     def pending_size(self) -> int:
@@ -141,6 +146,7 @@ class Committer:
         self.published_count += len(records)
         self.published_timestamp = records[-1][3]
         self._on_published(records)
+        self._on_readable(runs)
 
     def _drop_waiting(self, topic: str) -> None:
         """Let what waits for the disk get no entries in the queues of a topic."""

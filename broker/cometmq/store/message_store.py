@@ -81,8 +81,10 @@ class MessageStore:
         self._flushed_ms = self._prepare_at = 0
         # Bound here, because the way through one more function costs 0.1 µs a message.
         self.put = parts.appender.put
+        self.put_quick = parts.appender.put_quick
         self.put_batch = parts.appender.put_batch
         self.take_back = parts.appender.take_back
+        self.tell_readers = parts.appender.tell_readers
         self.read = parts.reader.read
         self.configure = parts.expiry.configure
         self.figures = partial(figures_of, parts)

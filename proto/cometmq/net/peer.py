@@ -22,8 +22,9 @@ from cometmq.net.errors import AnswerTimeoutError, ConnectionLostError
 from cometmq.net.failures import failure, overload, unsayable
 from cometmq.net.opening import refusal_of
 from cometmq.net.owner import LATER
+from cometmq.proto.capture import decode_frame
 from cometmq.proto.command import ONEWAY_FLAG, Command
-from cometmq.proto.connection import NEED_DATA, Answer, Connection, ConnectionBroken
+from cometmq.proto.connection import Answer, Connection, ConnectionBroken
 from cometmq.proto.errors import LocalProtocolError
 from cometmq.proto.host import Host
 
@@ -33,16 +34,12 @@ if TYPE_CHECKING:
     from cometmq.net.errors import NetError
     from cometmq.net.peers import Peers
     from cometmq.proto.buffer import Buffer
-    from cometmq.proto.connection import ConnectionClosed, Event
+    from cometmq.proto.connection import ConnectionClosed
 
 _log = logging.getLogger("cometmq.net")
 
 # Answers up to this size are joined: copying them costs less than a write of many buffers.
 JOIN_SIZE_MAX: Final = 16 * 1024
-
-
-def _nothing() -> Event:
-    return NEED_DATA
 
 
 class Peer:
@@ -56,7 +53,6 @@ class Peer:
     __slots__ = (
         "_asks",
         "_fresh",
-        "_next_event",
         "_out",
         "_out_size",
         "_prepare",
@@ -99,7 +95,6 @@ class Peer:
         self.in_flight = 0  # requests of the peer's whose answers come later
         self.closed_because: str | None = None
         self._prepare = prepare
-        self._next_event: Callable[[], Event] = connection.next_event
         self._send = connection.send
         self._asks: Asks | None = None  # made for the first: few peers are asked anything
         self._fresh = True  # nothing has been received
@@ -111,20 +106,25 @@ class Peer:
 
     # What an owner calls.
 
-    def answer(self, request: Command, response: Command | bytes) -> None:
-        """Answer a request that was put off with LATER, once; it leaves with the turn.
-
-        Bytes are the answer's whole frame, of a connection that `takes_frames`.
-        """
+    def answer(self, request: Command, response: Command) -> None:
+        """Answer a request that was put off with LATER, once; it leaves with the turn."""
         if request.flag & ONEWAY_FLAG or self.closed_because is not None:
             return
         self.in_flight -= 1
-        if isinstance(response, bytes):
-            if not self._out:
-                self.peers.turn.release(self)
-            self._out.append(response)
-        else:
-            self._put(response)
+        self._put(response)
+
+    def answer_all(self, frames: list[bytes]) -> None:
+        """Answer as many requests, each with a whole frame, which has its number; none one-way."""
+        if self.closed_because is not None:
+            return
+        self.in_flight -= len(frames)
+        if not self.connection.takes_frames:
+            for frame in frames:
+                self._put(decode_frame(frame))
+            return
+        if not self._out:
+            self.peers.turn.release(self)
+        self._out += frames
 
     def ask(
         self, request: Command, answered: Callable[[Command | NetError], None], *, timeout_ms: int
@@ -271,28 +271,28 @@ class Peer:
         elif self._stalled:
             self.peers.call_soon(self._go_on)
 
-    # How it is done.
-
     def _handle_events(self) -> bool:
         """Handle what has been received; tell whether there was anything."""
         peers = self.peers
         turn = peers.turn
         handle = peers.owner.handle
-        limits = peers.limits
+        in_flight_max = peers.limits.in_flight_max
+        unsent_bytes_pause = peers.limits.unsent_bytes_pause
         found = False
         turn.is_handling = True
         try:
-            # Not `next_event` of a local name: `_end` takes it away.
-            while (event := self._next_event()) is not NEED_DATA:
+            for event in self.connection.events():
+                if self.closed_because is not None:
+                    break
                 found = True
                 if not isinstance(event, Command):
                     self._take(event)
                     continue
                 try:
-                    if self.in_flight < limits.in_flight_max:
+                    if self.in_flight < in_flight_max:
                         response = handle(event, self)
                     else:
-                        response = overload(event, limits.in_flight_max)
+                        response = overload(event, in_flight_max)
                     if event.flag & ONEWAY_FLAG:
                         continue
                     if response is LATER:
@@ -300,10 +300,8 @@ class Peer:
                         continue
                     self._put(response)
                 except Exception as error:
-                    _log.exception("%s: request %d failed; this is a bug", self.host, event.code)
-                    if not event.flag & ONEWAY_FLAG:
-                        self._put(failure(event, error))
-                if self._out_size > limits.unsent_bytes_pause:
+                    self._failed(event, error)
+                if self._out_size > unsent_bytes_pause:
                     self._stalled = True
                     self._pause_reading()
                     break
@@ -313,15 +311,18 @@ class Peer:
                 turn.found(self)
         return found
 
+    def _failed(self, request: Command, error: Exception) -> None:
+        _log.exception("%s: request %d failed; this is a bug", self.host, request.code)
+        if not request.flag & ONEWAY_FLAG:
+            self._put(failure(request, error))
+
     def _take(self, event: Answer | ConnectionClosed | ConnectionBroken) -> None:
-        """Take what is no request."""
+        """Take what is no request; of the end, `receive_end` takes care when the turn is over."""
         if isinstance(event, Answer):
             if self._asks:
                 self._asks.settle(event.request.opaque, event.response)
         elif isinstance(event, ConnectionBroken):
             self.drop(str(event.error))
-        else:
-            self._next_event = _nothing  # `receive_end` closes when the turn is over.
 
     def _tell_owner(self, word: Callable[[Peer], None]) -> None:
         try:
@@ -370,7 +371,6 @@ class Peer:
         if self.closed_because is not None:
             return False
         self.closed_because = reason
-        self._next_event = _nothing
         self._out = []
         if self._asks:
             self._asks.fail(ConnectionLostError(f"{self.host}: the connection ended: {reason}"))

@@ -1,7 +1,7 @@
 """What a sender is told of a message that is stored: where it went.
 
 Nearly all sends are answered in JSON with the same fields, so that answer is a form that is filled
-in. What has no place in the form (a batch, another codec, an odd id) is encoded as any answer is.
+in: `frame`. What has no place in it (a batch, another codec, an odd id) is encoded as usual.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from cometmq.proto.answer_form import JsonAnswerForm
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.command import ONEWAY_FLAG, Command
 from cometmq.proto.commands.send import SendMessageResponse
-from cometmq.proto.header_json import JSON
 from cometmq.proto.message_id import encode_offset_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cometmq.broker.config import BrokerConfig
-    from cometmq.net import Peer
 
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 _OFFSET, _QUEUE, _QUEUE_OFFSET, _UNIQUE_ID = "<offset>", 135797531, 246808642086, "<id>"
@@ -41,7 +39,7 @@ class SendAnswers:
             region_id=config.region_id,
             trace_on=config.trace_on,
         )
-        self._form = JsonAnswerForm(
+        form = JsonAnswerForm(
             Command.request(0).answer(_SUCCESS, specimen),
             [
                 (_OFFSET, b"%016X"),
@@ -50,27 +48,11 @@ class SendAnswers:
                 (_UNIQUE_ID, b"%s"),
             ],
         )
+        self.frame = form.frame
+        """Make the whole frame of an answer in JSON, of a physical offset, a queue id, a queue
+        offset, a unique id of letters and digits, and the number of the request."""
 
-    def of_one(
-        self,
-        request: Command,
-        peer: Peer,
-        physical_offset: int,
-        queue_id: int,
-        queue_offset: int,
-        unique_id: bytes,
-    ) -> Command | bytes | None:
-        """Answer the send of one message; None to who wants no answer."""
-        # An id of letters and digits is written in JSON as it is.
-        if request.codec is JSON and unique_id.isalnum() and peer.connection.takes_frames:
-            if request.flag & ONEWAY_FLAG:
-                return None
-            return self._form.frame(
-                physical_offset, queue_id, queue_offset, unique_id, request.opaque
-            )
-        return self.of_many(request, [physical_offset], queue_id, queue_offset, unique_id)
-
-    def of_many(
+    def answer(
         self,
         request: Command,
         physical_offsets: Sequence[int],
@@ -79,7 +61,7 @@ class SendAnswers:
         unique_id: bytes | None,
         batch_id: bytes | None = None,
     ) -> Command | None:
-        """Answer the send of a batch; None to who wants no answer."""
+        """Answer the send of a message or a batch; None to who wants no answer."""
         if request.flag & ONEWAY_FLAG:
             return None
         host = self._store_host

@@ -134,9 +134,7 @@ def _put_back(
         session.peer,
         request,
         request.answer(ResponseCode.SUCCESS),
-        topic.config.topic_name,
-        queue_id,
-        False,
+        waits=False,
     )
     return LATER
 

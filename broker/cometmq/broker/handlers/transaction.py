@@ -62,14 +62,13 @@ def end_transaction(request: Command, session: Session) -> Command | Later:
 
     def end(half: StoredMessage) -> Later:
         opened = _checked(header, half, outcome, session.state)
-        topic, queue_id = "", 0
         if opened is not None and opened.end is Outcome.OPEN:
             if outcome is Outcome.COMMITTED:
-                topic, queue_id = _commit(half, opened, session.state)
+                _commit(half, opened, session.state)
             session.state.transactions.end(opened, outcome)
         # One that came before may still wait for the disk: then so does this one.
         session.state.acknowledgements.add(
-            session.peer, request, request.answer(ResponseCode.SUCCESS), topic, queue_id, True
+            session.peer, request, request.answer(ResponseCode.SUCCESS), waits=True
         )
         return LATER
 
@@ -136,8 +135,8 @@ def _checked(
     return opened
 
 
-def _commit(half: StoredMessage, opened: Open, state: State) -> tuple[str, int]:
-    """Put the message that a half message stands for; returns its topic and queue."""
+def _commit(half: StoredMessage, opened: Open, state: State) -> None:
+    """Put the message that a half message stands for."""
     try:
         name, queue_id, properties = committed(half.properties_raw)
     except ValueError as error:
@@ -160,7 +159,6 @@ def _commit(half: StoredMessage, opened: Open, state: State) -> tuple[str, int]:
     topic = state.topics.find(name)
     if topic is not None:
         topic.flow.take(1, put.size)
-    return name, queue_id
 
 
 def resume_check_half_message(request: Command, session: Session) -> Command | Later:
@@ -197,7 +195,7 @@ def resume_check_half_message(request: Command, session: Session) -> Command | L
         )
         state.transactions.begin(put, half.born_timestamp, properties)
         response = request.answer(ResponseCode.SUCCESS)
-        state.acknowledgements.add(session.peer, request, response, HALF_TOPIC, 0, True)
+        state.acknowledgements.add(session.peer, request, response, waits=True)
         return LATER
 
     return _with_message(request, session, offset, failed, resume)
