@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tests.interop.apache_client import BrokerClient
 
     from cometmq.store.message_store import MessageStore
-    from cometmq.store.turn import Appended
 
 PLAIN, BATCHES, INNER, TRANSACTIONS = "io_plain", "io_batches", "io_inner", "io_transactions"
 LONG = "%RETRY%" + "io_long_group_" * 9 + "_topic"
@@ -197,7 +196,7 @@ def write_turn(store: MessageStore, first: int, times: Iterator[int]) -> list[Kn
         origin = Origin(now_ms, now_ms - 5, sent.born_host, sent.sys_flag)
         properties = encode_properties(sent.properties)
         appended = store.put(sent.topic, sent.queue_id, sent.body, properties, origin, flag=number)
-        turn.append(_known(number, sent, appended))
+        turn.append(_known(number, sent, appended.queue_offset, appended.physical_offset))
     store.commit()
     store.tick(now_ms)
     return turn
@@ -212,7 +211,7 @@ def write_prepared(store: MessageStore, number: int, now_ms: int) -> Known:
     properties = encode_properties(sent.properties)
     appended = store.put(sent.topic, sent.queue_id, sent.body, properties, origin)
     store.commit()
-    return _known(number, sent, appended)
+    return _known(number, sent, appended.queue_offset, appended.physical_offset)
 
 
 def write(store: MessageStore, first: int, count: int, start_ms: int) -> list[Known]:
@@ -228,7 +227,10 @@ def _put_batch(store: MessageStore, first: int, count: int, now_ms: int) -> list
     messages = [batched(number) for number in range(first, first + count)]
     items = [(0, each.body, encode_properties(each.properties)) for each in messages]
     put = store.put_batch(BATCHES, 0, items, Origin(now_ms, now_ms, IPV4))
-    return [_known(first + n, each, put[n]) for n, each in enumerate(messages)]
+    return [
+        _known(first + n, each, put.queue_offset + n, put.physical_offsets[n])
+        for n, each in enumerate(messages)
+    ]
 
 
 def batched(number: int) -> Message:
@@ -237,13 +239,13 @@ def batched(number: int) -> Message:
     return Message(BATCHES, 0, b"number %d;" % number, properties)
 
 
-def _known(number: int, sent: Message, appended: Appended) -> Known:
+def _known(number: int, sent: Message, queue_offset: int, physical_offset: int) -> Known:
     return Known(
         number,
         sent.topic,
         sent.queue_id,
-        appended.queue_offset,
-        appended.physical_offset,
+        queue_offset,
+        physical_offset,
         sent.body,
         sent.properties,
         sent.sys_flag,

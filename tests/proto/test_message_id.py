@@ -14,6 +14,7 @@ from cometmq.proto.message_id import (
     decode_offset_id,
     decode_unique_id,
     encode_offset_id,
+    encode_offset_ids,
     month_start_ms,
     unique_id_time_ms,
 )
@@ -142,3 +143,11 @@ def test_times_before_1970_and_far_ahead_are_months_too() -> None:
     for now_ms in (-1, 0, 100_000_000_000_000):
         made_ms = unique_id_time_ms(UNIQUE_ID, now_ms)
         assert now_ms - 2 * 31 * 86_400_000 < made_ms <= now_ms
+
+
+@pytest.mark.parametrize("host", ["192.168.0.1", "::1"])
+def test_the_ids_of_a_batch_are_those_of_its_messages(host: str) -> None:
+    packed = pack_host(host, 10911)
+    for offsets in ([7], [0, 2**63 - 1, 123456]):
+        ids = ",".join(encode_offset_id(packed, offset) for offset in offsets)
+        assert encode_offset_ids(packed, offsets) == ids

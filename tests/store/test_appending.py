@@ -157,11 +157,11 @@ def test_the_records_of_a_batch_are_those_of_its_messages(batches: list[list[Mes
             for each in batch
         ]
         items = [(each.flag, each.body, each.properties) for each in batch]
-        puts = store.put_batch(*place, items, Origin(7, 5, first.born_host, 1))
-        for message, put in zip(batch, puts, strict=True):
+        put = store.put_batch(*place, items, Origin(7, 5, first.born_host, 1))
+        assert put.queue_offset == ends.get(place, 0)
+        for message, offset in zip(batch, put.physical_offsets, strict=True):
             end = ends.get(place, 0)
-            assert put.queue_offset == end
-            records[put.physical_offset] = expected(message, end, put.physical_offset)
+            records[offset] = expected(message, end, offset)
             ends[place] = end + 1
         store.commit()
     check(store, records, ends)

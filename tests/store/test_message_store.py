@@ -377,8 +377,8 @@ def test_a_batch_gets_consecutive_offsets_in_one_segment(opened: Opened) -> None
     batch = [(number, b"%d" % number * 1000, b"") for number in range(8)]
     placed = opened.store.put_batch("T", 0, batch, origin)
     opened.sync()
-    assert [put.queue_offset for put in placed] == list(range(1, 9))
-    assert {put.physical_offset // CONFIG.segment_size for put in placed} == {1}
+    assert placed.queue_offset == 1
+    assert {offset // CONFIG.segment_size for offset in placed.physical_offsets} == {1}
     assert opened.bodies()[1:] == [body for _, body, _ in batch]
 
 

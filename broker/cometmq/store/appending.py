@@ -33,7 +33,7 @@ from cometmq.store.consume_queue import ENTRY
 from cometmq.store.dispatch import UNIQUE_ID, tags_code_of
 from cometmq.store.errors import MessageIllegalError
 from cometmq.store.quick_puts import IN_TRANSACTION, INNER_BATCH, PACKED_SIZES, UNUSUAL, QuickPuts
-from cometmq.store.turn import Appended
+from cometmq.store.turn import Appended, AppendedBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -169,42 +169,50 @@ class Appender(QuickPuts):
         queue_id: int,
         messages: Sequence[tuple[int, bytes, bytes]],
         origin: Origin,
-    ) -> list[Appended]:
+    ) -> AppendedBatch:
         """Add the messages of one batch, each its flag, body and properties, as records.
 
-        All of them are taken or none, they get consecutive offsets, and lie in one segment.
+        All of them are taken or none, they get consecutive offsets, and lie in one segment. There
+        is at least one.
         """
         if topic.startswith(RETRY_PREFIX) or origin.sys_flag & IN_TRANSACTION:
             raise MessageIllegalError("a batch can neither be retried nor be of a transaction")
-        bodies_size = sum(len(body) for _, body, _ in messages)
+        _, bodies, properties = zip(*messages, strict=True)
+        bodies_size = sum(map(len, bodies))
         if bodies_size > self._config.message_size_max:
             raise self._body_too_long(bodies_size)
         known = self._topics.get(topic) or self._admit(topic)
-        joined = b"\x02".join([properties for _, _, properties in messages])
+        joined = b"\x02".join(properties)
         if known.is_batch or joined.find(_INNER_NUM) >= 0:
-            for _, _, properties in messages:
-                if known.is_batch or properties.find(_INNER_NUM) >= 0:
+            for each in properties:
+                if known.is_batch or each.find(_INNER_NUM) >= 0:
                     raise MessageIllegalError(f"{topic}: its batches stay one record each")
-        size_max = max([len(properties) for _, _, properties in messages], default=0)
-        if size_max > self._properties_size_max or joined.find(_RECORD_CRC) >= 0:
-            for _, _, properties in messages:
-                self._checked(properties)
+        size_max = max(map(len, properties))
+        has_crc = joined.find(_RECORD_CRC) >= 0
+        if size_max > self._properties_size_max or has_crc:
+            for each in properties:
+                self._checked(each)
         self._place(bodies_size + len(joined) + len(messages) * (_RECORD_SIZE + len(known.part)))
-        is_quick = (
+        if (
             known.is_plain
             and self._is_plain
             and size_max < len(PACKED_SIZES)
-            and joined.find(_RECORD_CRC) < 0
+            and not has_crc
             and 0 not in joined
             and not origin.sys_flag & UNUSUAL
             and len(origin.born_host) == PACKED_IPV4_SIZE
-        )
-        if is_quick and messages:
-            return self._put_alike(known, topic, queue_id, messages, origin)
-        return [
+        ):
+            shared = self._shared(origin)
+            return self._put_alike(known, topic, queue_id, messages, origin.now_ms, shared)
+        puts = [
             self.put(topic, queue_id, body, properties, origin, flag)
             for flag, body, properties in messages
         ]
+        return AppendedBatch(
+            [put.physical_offset for put in puts],
+            puts[0].queue_offset,
+            sum(put.size for put in puts),
+        )
 
     def _put_as_batch(
         self,

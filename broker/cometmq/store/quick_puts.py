@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.proto.checksum import CRC_MASK, crc32
 from cometmq.proto.host import PACKED_IPV4_SIZE
-from cometmq.proto.record import HOSTS_MASK, MAGIC_V1, RECORD_HEAD
+from cometmq.proto.record import HOSTS_MASK, MAGIC_V1, RECORD_HEAD, RECORD_HEAD_SHARED
 from cometmq.proto.sysflag import SysFlag
 from cometmq.store.committing import Committer
 from cometmq.store.consume_queue import ENTRY
-from cometmq.store.dispatch import TagsCodes
+from cometmq.store.dispatch import UNIQUE_ID, TagsCodes
 from cometmq.store.errors import MessageIllegalError
-from cometmq.store.turn import Appended
+from cometmq.store.turn import AppendedBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.index_keys import Noted
     from cometmq.store.sync import Syncer
-    from cometmq.store.turn import Origin
 
 IN_TRANSACTION: Final = int(SysFlag.TRANSACTION_PREPARED | SysFlag.TRANSACTION_COMMITTED)
 INNER_BATCH: Final = int(SysFlag.INNER_BATCH)
@@ -42,6 +41,7 @@ PACKED_SIZES: Final = [struct.Struct(">h").pack(size) for size in range(1024)]
 """How the size of properties stands in a record; longer ones are not quick."""
 
 _pack_head: Final = RECORD_HEAD.pack
+_pack_head_shared: Final = RECORD_HEAD_SHARED.pack
 _pack_entry: Final = ENTRY.pack
 
 
@@ -82,10 +82,10 @@ class QuickPuts(Committer):
     ) -> tuple[int, int, int] | None:
         """Add one message that is like those before it, or return None: then `put` it.
 
-        It is the way of nearly every send, so it makes no object that it can do without: what is
-        returned is a plain `Appended`, without the time, and an `Origin` comes in parts. The caller
-        vouches that the properties begin with a unique id, without a NUL, and that `tail` is what
-        stands behind that pair.
+        It is the way of nearly every send, so it makes no object that it can do without: an
+        `Origin` comes, and an `Appended` is returned, in parts. The caller vouches that the
+        properties begin with a unique id, without a NUL, and that `tail` is what stands behind
+        that pair.
         """
         turn = self._turn
         physical_offset = turn.end
@@ -141,26 +141,25 @@ class QuickPuts(Committer):
         topic: str,
         queue_id: int,
         messages: Sequence[tuple[int, bytes, bytes]],
-        origin: Origin,
-    ) -> list[Appended]:
+        now_ms: int,
+        shared: bytes,
+    ) -> AppendedBatch:
         """Add messages of one queue of which nothing is unusual, for which there is room."""
         queue = self._queues.simple.get(topic, queue_id)
         turn = self._turn
-        now_ms, sys_flag, born_timestamp = origin.now_ms, origin.sys_flag, origin.born_timestamp
-        times, prepared = origin.reconsume_times, origin.prepared_transaction_offset
-        born_host, store_host = origin.born_host, self._store_host
         part, topic_raw, record_size = known.part, known.raw, known.record_size
-        physical_offset, queue_offset = turn.end, queue.next_offset
-        code_of = self._codes.code_of
+        start = physical_offset = turn.end
+        queue_offset = queue.next_offset
         pieces: list[Buffer] = []
         entries: list[bytes] = []
         records: list[Noted] = []
-        added: list[Appended] = []
+        offsets: list[int] = []
+        tail, code = None, 0  # Of the message before, if it began with a unique id.
         try:
             for flag, body, properties in messages:
                 body_size, properties_size = len(body), len(properties)
                 size = record_size + body_size + properties_size
-                head = _pack_head(
+                head = _pack_head_shared(
                     size,
                     MAGIC_V1,
                     crc32(body) & CRC_MASK,
@@ -168,20 +167,18 @@ class QuickPuts(Committer):
                     flag,
                     queue_offset,
                     physical_offset,
-                    sys_flag,
-                    born_timestamp,
-                    born_host,
-                    now_ms,
-                    store_host,
-                    times,
-                    prepared,
+                    shared,
                     body_size,
                 )
                 pieces += (head, body, part, PACKED_SIZES[properties_size], properties)
-                code = code_of(properties)
+                pair, _, rest = properties.partition(b"\x02")
+                if not pair.startswith(UNIQUE_ID):
+                    tail, code = None, self._codes.code_of(properties)
+                elif rest != tail:
+                    tail, code = rest, self._codes.code_of(properties)
                 entries.append(_pack_entry(physical_offset, size, code))
                 records.append((physical_offset, topic_raw, properties, now_ms))
-                added.append(Appended(physical_offset, queue_offset, size, now_ms))
+                offsets.append(physical_offset)
                 physical_offset += size
                 queue_offset += 1
         except struct.error as error:
@@ -192,4 +189,4 @@ class QuickPuts(Committer):
         run = turn.begin_run(queue) if queue.run is None else queue.run
         run += entries
         queue.next_offset = queue_offset
-        return added
+        return AppendedBatch(offsets, queue_offset - len(offsets), physical_offset - start)

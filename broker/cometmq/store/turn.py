@@ -47,6 +47,16 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
     store_timestamp: int
 
 
+class AppendedBatch(msgspec.Struct, frozen=True, gc=False):
+    """Where the messages of a batch went; true once its turn is committed."""
+
+    physical_offsets: list[int]
+    queue_offset: int
+    """Of the first one; the others follow."""
+    size: int
+    """Bytes of its records."""
+
+
 class Origin(msgspec.Struct, frozen=True, gc=False):
     """What the messages of one request share."""
 

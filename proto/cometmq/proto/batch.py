@@ -42,7 +42,9 @@ RETRY_TOPIC_PREFIX: Final = "%RETRY%"
 
 _HEAD = struct.Struct(">I4x4xiI")
 assert _HEAD.size == 20
+_unpack_head = _HEAD.unpack_from
 _U16 = struct.Struct(">H")
+_SEPARATOR: Final = 2
 _EMPTY_SIZE: Final = _HEAD.size + _U16.size
 
 _find_delay = property_finder(names.DELAY.encode())
@@ -103,23 +105,31 @@ def _encode_item(item: BatchItem) -> tuple[bytes, bytes, bytes, bytes]:
 
 
 def decode_batch(raw: Buffer | None) -> Iterator[BatchItem]:
-    """Yield the messages of a batch's body.
+    """Yield the messages of a batch's body; a `MessageError` as of `split_batch`, at once."""
+    for flag, body, properties in split_batch(b"" if raw is None else bytes(raw)):
+        yield BatchItem(body, properties, flag)
 
-    `MessageError`, with the place, when it comes to one whose lengths do not agree, and for no
-    body at all: a batch has a message.
+
+def split_batch(raw: bytes, more: bytes = b"") -> list[tuple[int, bytes, bytes]]:
+    """Return the messages of a batch's body: each its flag, body and properties.
+
+    `more` is added to the properties of each, as `join_properties` does. `MessageError`, with the
+    place, when there is one whose lengths do not agree, and for no body at all: a batch has a
+    message.
     """
-    raw = b"" if raw is None else bytes(raw)
     if not raw:
         raise MessageError("batch: no messages")
+    messages: list[tuple[int, bytes, bytes]] = []
     start, size_all = 0, len(raw)
+    apart = b"\x02" + more
     while start < size_all:
         try:
-            size, flag, body_size = _HEAD.unpack_from(raw, start)
-            body_end = start + _HEAD.size + body_size
-            (properties_size,) = _U16.unpack_from(raw, body_end)
-        except struct.error:
+            size, flag, body_size = _unpack_head(raw, start)
+            body_end = start + 20 + body_size
+            properties_size = raw[body_end] << 8 | raw[body_end + 1]
+        except (struct.error, IndexError):
             raise MessageError(f"batch item at {start}: cut short") from None
-        properties_start = body_end + _U16.size
+        properties_start = body_end + 2
         end = properties_start + properties_size
         if end - start != size:
             raise MessageError(
@@ -127,8 +137,12 @@ def decode_batch(raw: Buffer | None) -> Iterator[BatchItem]:
             )
         if end > size_all or properties_size > PROPERTIES_SIZE_MAX:
             raise MessageError(f"batch item at {start}: properties of {properties_size} bytes")
-        yield BatchItem(raw[start + 20 : body_end], raw[properties_start:end], flag)
+        properties = raw[properties_start:end]
+        if more:
+            properties += more if not properties or raw[end - 1] == _SEPARATOR else apart
+        messages.append((flag, raw[start + 20 : body_end], properties))
         start = end
+    return messages
 
 
 def unwrap_batch(message: StoredMessage, body: bytes) -> list[InnerMessage]:

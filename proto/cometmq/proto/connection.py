@@ -50,7 +50,7 @@ from cometmq.proto.header_rocketmq import ROCKETMQ
 from cometmq.proto.offer import NO_OFFER, Accepting, Offering, reads_messagepack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from cometmq.proto.buffer import Buffer
     from cometmq.proto.command import HeaderCodec
@@ -218,22 +218,28 @@ class Connection:
 
     def next_event(self) -> Event:
         """Give what happened next, NEED_DATA when nothing did. The last event is repeated."""
-        frames = self._frames
+        return next(self.events(), NEED_DATA)
+
+    def events(self) -> Iterator[Command | Answer | ConnectionClosed | ConnectionBroken]:
+        """Give what happened, until there is nothing more; `next_event` as often, for less."""
+        frames, decoders, fields_max = self._frames, self._decoders, self.fields_max
         while frames:
             serialize_type, header, body = frames.popleft()
             try:
-                command = self._decoders[serialize_type](header, body, self.fields_max)
+                command = decoders[serialize_type](header, body, fields_max)
             except RemoteProtocolError as error:
-                return self._break(header, body, error)
+                yield self._break(header, body, error)
+                return
             flag = command.flag
             if flag and flag & RESPONSE_FLAG:  # Most have none, and need no second look.
                 if (answer := self._match(command)) is not None:
-                    return answer
+                    yield answer
                 continue
             if self._accepting is not None:
                 self._see_request(self._accepting, command)
-            return command
-        return self._end() if self._parser.is_over else NEED_DATA
+            yield command
+        if self._parser.is_over:
+            yield self._end()
 
     def send(self, command: Command) -> list[Buffer]:
         """Give the buffers to write; body and parts are those of the command, uncopied.
@@ -336,13 +342,16 @@ class Connection:
             self._accepting = None
         return response
 
-    def _break(self, header: bytes, body: bytes | None, error: RemoteProtocolError) -> Event:
+    def _break(
+        self, header: bytes, body: bytes | None, error: RemoteProtocolError
+    ) -> ConnectionBroken:
         start = self._parser.offset - HEAD_SIZE - len(header) - len(body or b"")
         self._parser.stop()
-        self._last_event = ConnectionBroken(RemoteProtocolError(f"frame at byte {start}: {error}"))
-        return self._last_event
+        broken = ConnectionBroken(RemoteProtocolError(f"frame at byte {start}: {error}"))
+        self._last_event = broken
+        return broken
 
-    def _end(self) -> Event:
+    def _end(self) -> ConnectionClosed | ConnectionBroken:
         if self._last_event is None:
             breach = self._parser.breach
             self._last_event = (

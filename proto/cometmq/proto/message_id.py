@@ -26,10 +26,13 @@ from __future__ import annotations
 
 import struct
 from datetime import datetime, tzinfo
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.proto.errors import LocalProtocolError, MessageError
 from cometmq.proto.host import PACKED_IPV4_SIZE, PACKED_IPV6_SIZE, Host, unpack_host
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _I64 = struct.Struct(">q")
 _TAIL = struct.Struct(">HIIH")
@@ -65,6 +68,13 @@ class UniqueId(NamedTuple):
 def encode_offset_id(store_host: bytes, physical_offset: int) -> str:
     """Return the offset id of the record that lies there; the host is packed."""
     return (store_host + _I64.pack(physical_offset)).hex().upper()
+
+
+def encode_offset_ids(store_host: bytes, physical_offsets: Sequence[int]) -> str:
+    """Return the offset ids of records, joined by commas, as a batch is answered."""
+    host = store_host.hex().upper()
+    offsets = struct.pack(f">{len(physical_offsets)}q", *physical_offsets)
+    return host + offsets.hex(",", 8).upper().replace(",", "," + host)
 
 
 def decode_offset_id(text: str) -> OffsetId:

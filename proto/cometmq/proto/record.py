@@ -77,6 +77,11 @@ For who writes so many that a call of `record_parts` for each counts, and vouche
 
 assert RECORD_HEAD.size == HEAD_SIZE
 
+RECORD_HEAD_SHARED: Final = struct.Struct(">iIIiiqq48si")
+"""The same, with what `shared_part` returns in one: for the messages of a batch."""
+
+assert RECORD_HEAD_SHARED.size == HEAD_SIZE
+
 _HOST_BITS: Final = {(8, 8): 0, (20, 8): 0x10, (8, 20): 0x20, (20, 20): 0x30}
 """Of the sysFlag, by the sizes of the two hosts packed: the four kinds of record."""
 

@@ -22,7 +22,7 @@ from cometmq.broker.topic_names import (
 from cometmq.broker.topics import described
 from cometmq.broker.transaction_records import HALF_TOPIC, half_properties, is_half
 from cometmq.net import LATER
-from cometmq.proto.batch import decode_batch
+from cometmq.proto.batch import split_batch
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.commands.send import SendMessage, SendMessageV2
 from cometmq.proto.errors import MessageError
@@ -62,8 +62,7 @@ def send_message_v2(request: Command, session: Session) -> Command | Later:
     those, in one function because each call is a tenth of a microsecond; whatever is different in
     anything, or wrong, goes through `_send`, which does the same for it with every check.
     """
-    fields = request.fields
-    header = fields if type(fields) is SendMessageV2 else request.read(SendMessageV2)
+    header = request.read(SendMessageV2)
     state = session.state
     body = request.body
     queue_id = header.queue_id
@@ -233,26 +232,17 @@ def _send_batch(
             state, ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(name)}"
         )
     try:
-        items = list(decode_batch(body))
+        messages = split_batch(body, b"" if topic.is_batch else state.stored_properties)
     except MessageError as error:
         raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+    count = len(messages)
     if topic.is_batch:
-        return _send_inner_batch(request, header, body, session, topic, queue_id, sent, len(items))
+        return _send_inner_batch(request, header, body, session, topic, queue_id, sent, count)
     _, unique_id, waits, _ = sent
-    added = state.stored_properties
-    puts = state.store.put_batch(
-        name,
-        queue_id,
-        [(item.flag, item.body, join_properties(item.properties, added)) for item in items],
-        _origin(header, session),
-    )
-    topic.flow.take(len(puts), sum([put.size for put in puts]))
+    put = state.store.put_batch(name, queue_id, messages, _origin(header, session))
+    topic.flow.take(count, put.size)
     response = state.send_answers.answer(
-        request,
-        [put.physical_offset for put in puts],
-        queue_id,
-        puts[0].queue_offset,
-        unique_id,
+        request, put.physical_offsets, queue_id, put.queue_offset, unique_id
     )
     state.acknowledgements.add(session.peer, request, response, waits)
     return LATER

@@ -12,7 +12,7 @@ from cometmq.proto.answer_form import JsonAnswerForm
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.command import ONEWAY_FLAG, Command
 from cometmq.proto.commands.send import SendMessageResponse
-from cometmq.proto.message_id import encode_offset_id
+from cometmq.proto.message_id import encode_offset_ids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,9 +64,8 @@ class SendAnswers:
         """Answer the send of a message or a batch; None to who wants no answer."""
         if request.flag & ONEWAY_FLAG:
             return None
-        host = self._store_host
         response = SendMessageResponse(
-            ",".join([encode_offset_id(host, offset) for offset in physical_offsets]),
+            encode_offset_ids(self._store_host, physical_offsets),
             queue_id,
             queue_offset,
             None if unique_id is None else unique_id.decode(),
