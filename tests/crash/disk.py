@@ -202,7 +202,7 @@ class SimulatedFile:
                 raise _error(errno.EIO, self.path)
         return bytes(self._content.cache[position : position + count])
 
-    def read_cached(self, count: int, position: int) -> bytes | None:
+    def read_cached(self, count: int, position: int) -> bytes | bytearray | None:
         """Read what is in the page cache: here, all of it or, with `is_cold`, nothing."""
         return None if self._disk.is_cold else self.read(count, position)
 

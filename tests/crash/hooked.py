@@ -65,7 +65,7 @@ class HookedFile:
         """Read up to `count` bytes; fewer only at the end of the file."""
         return self._inner.read(count, position)
 
-    def read_cached(self, count: int, position: int) -> bytes | None:
+    def read_cached(self, count: int, position: int) -> bytes | bytearray | None:
         """Read what is in the page cache; None when the disk would have to be waited for."""
         return self._inner.read_cached(count, position)
 

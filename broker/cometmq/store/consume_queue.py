@@ -114,7 +114,7 @@ class ConsumeQueue(EntryFiles):
             return b""
         return self.read_entries(queue_offset, count)
 
-    def read_cached(self, queue_offset: int, count: int) -> bytes | None:
+    def read_cached(self, queue_offset: int, count: int) -> bytes | bytearray | None:
         """Return what `read` does, or None when the disk would have to be waited for."""
         if queue_offset < self.min_entry:
             return b""

@@ -109,7 +109,7 @@ class EntryFiles:
             data += self._tail[: (stop - written) * size]
         return data
 
-    def read_entries_cached(self, index: int, count: int) -> bytes | None:
+    def read_entries_cached(self, index: int, count: int) -> bytes | bytearray | None:
         """Return what `read_entries` does, or None when the disk would have to be waited for."""
         size = self._shelf.entry_size
         written = self.written

@@ -74,7 +74,7 @@ class File(Protocol):
         """Read up to `count` bytes; fewer only at the end of the file."""
         ...
 
-    def read_cached(self, count: int, position: int) -> bytes | None:
+    def read_cached(self, count: int, position: int) -> bytes | bytearray | None:
         """Read what is in the page cache; None when the disk would have to be waited for."""
         ...
 
@@ -230,7 +230,7 @@ class RealFile:
             have += len(data)
         return b"".join(parts)
 
-    def read_cached(self, count: int, position: int) -> bytes | None:
+    def read_cached(self, count: int, position: int) -> bytes | bytearray | None:
         """Read what is in the page cache; None when the disk would have to be waited for.
 
         None too where the file system cannot tell (tmpfs): then a thread reads, as for the disk.
@@ -242,9 +242,9 @@ class RealFile:
             if isinstance(error, BlockingIOError) or error.errno == _NOT_SUPPORTED:
                 return None
             raise
-        if have == count or position + have >= self.size():
-            return bytes(data[:have])
-        return None
+        if have == count:
+            return data
+        return data[:have] if position + have >= self.size() else None
 
     def write(self, data: Buffer, position: int) -> None:
         """Write all of it. On an error an unknown part, from the front, may be written."""

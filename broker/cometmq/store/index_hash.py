@@ -73,7 +73,9 @@ def hash_noted(noted: Sequence[Noted]) -> Hashed | None:
     hashes, rows = record_hashes(topics, properties)
     if not len(hashes):
         return None
-    return Hashed(hashes, np.array(offsets, np.int64)[rows], np.array(times, np.int64)[rows])
+    count = len(offsets)
+    of_records = np.fromiter(offsets, np.int64, count), np.fromiter(times, np.int64, count)
+    return Hashed(hashes, *(each[rows] for each in of_records))
 
 
 def record_hashes(topics: Sequence[bytes], properties: Sequence[bytes]) -> tuple[Hashes, Places]:

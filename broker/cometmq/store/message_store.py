@@ -74,17 +74,15 @@ class MessageStore:
         self.expiry = parts.expiry
         self.kept = parts.kept
         """Where the torn tail is kept that this start cut off; None when it cut nothing."""
-        self._filesystem = filesystem
-        self._config = config
+        self._filesystem, self._config = filesystem, config
         self._parts = parts
         self._refusal: StoreNotWriteableError | None = None
         self._flushed_ms = self._prepare_at = 0
         # Bound here, because the way through one more function costs 0.1 µs a message.
-        self.put = parts.appender.put
-        self.put_quick = parts.appender.put_quick
-        self.put_batch = parts.appender.put_batch
-        self.take_back = parts.appender.take_back
-        self.tell_readers = parts.appender.tell_readers
+        appender = parts.appender
+        self.put, self.put_quick = appender.put, appender.put_quick
+        self.put_batch, self.take_back = appender.put_batch, appender.take_back
+        self.tell_readers = appender.tell_readers
         self.read = parts.reader.read
         self.configure = parts.expiry.configure
         self.figures = partial(figures_of, parts)

@@ -120,12 +120,13 @@ def split_batch(raw: bytes, more: bytes = b"") -> list[tuple[int, bytes, bytes]]
     if not raw:
         raise MessageError("batch: no messages")
     messages: list[tuple[int, bytes, bytes]] = []
-    start, size_all = 0, len(raw)
+    size_all = len(raw)
     apart = b"\x02" + more
+    start: int = 0
     while start < size_all:
         try:
             size, flag, body_size = _unpack_head(raw, start)
-            body_end = start + 20 + body_size
+            body_end: int = start + 20 + body_size
             properties_size = raw[body_end] << 8 | raw[body_end + 1]
         except (struct.error, IndexError):
             raise MessageError(f"batch item at {start}: cut short") from None
