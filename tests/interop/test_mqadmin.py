@@ -124,6 +124,28 @@ def test_mqadmin_sees_a_python_consumer_and_has_it_consume(
             assert "CR_SUCCESS" in again
 
 
+def test_mqadmin_reads_the_traces_of_a_python_client(
+    tmp_path_factory: pytest.TempPathFactory, target: Target
+) -> None:
+    path = class_path(RELEASE, tmp_path_factory.mktemp("java"), JAVA / "pom.xml")
+    config = ClientConfig(timeout=15, trace=True, producer_group="shop")
+    with SyncClient(target.nameserver, config) as mq:
+        mq.admin.create_topic("Traced", queues=1)
+        sent = mq.send("Traced", b"hello", key="o-17")
+        with (
+            mq.consume("Traced", group="pythons_traced", start="first") as consumer,
+            next(consumer),
+        ):
+            pass
+    shown = ""
+    for _ in range(60):  # The index of the traces is written a moment later.
+        (shown,) = asked(path, target, f"queryMsgTraceById -n NS -i {sent.id}")
+        if "Sub" in shown:
+            break
+    assert re.search(r"Pub +shop .*success", shown), shown
+    assert re.search(r"pythons_traced .*success", shown), shown
+
+
 def asked(path: str, target: Target, *commands: str) -> list[str]:
     answers = ask(path, JAVA / "MqAdmin.java", [placed(command, target) for command in commands])
     return [base64.b64decode(answer).decode() for answer in answers]

@@ -33,6 +33,7 @@ from cometmq.client.errors import (
     UnreachableError,
     UsageError,
 )
+from cometmq.client.hooks import ConsumeWatch, Hook, Sending, SendWatch, Sent
 from cometmq.client.messages import Pulled, Queue, Receipt, ReceivedMessage, Reply
 from cometmq.client.reader import Reader
 from cometmq.client.sync import SyncAdmin, SyncClient
@@ -51,9 +52,11 @@ __all__ = [
     "ClientError",
     "ClosedError",
     "ConnectionEndedError",
+    "ConsumeWatch",
     "Consumer",
     "DeadlineError",
     "ForbiddenError",
+    "Hook",
     "Message",
     "NetworkError",
     "NewMessage",
@@ -68,6 +71,9 @@ __all__ = [
     "ReceivedMessage",
     "RefusedError",
     "Reply",
+    "SendWatch",
+    "Sending",
+    "Sent",
     "SettledError",
     "Sql",
     "SyncAdmin",

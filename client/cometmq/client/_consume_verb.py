@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from cometmq.client._consumption import Consumption
 from cometmq.client._core.filters import ALL, Sql
+from cometmq.client._core.names import check_group
 from cometmq.client._core.options import ConsumeOptions, OnError, Start, read_topics
 from cometmq.client._life import Life
 from cometmq.client.consumer import Consumer, Message
@@ -70,9 +71,10 @@ class ConsumeVerb(Life):
         "CONSISTENT_HASH", `ByConfig` or `ByMachineRoom`.
         """
         self._check_here()
+        found = read_topics(topics, filter)
         options = ConsumeOptions(
-            group=group,
-            filters=read_topics(topics, filter),
+            group=self._named(check_group(group)),
+            filters={self._named(topic): each for topic, each in found.items()},
             start=start,
             is_broadcast=broadcast,
             is_ordered=ordered,
@@ -94,4 +96,7 @@ class ConsumeVerb(Life):
         queue: Queue,
         process_queue: ProcessQueue,
     ) -> Message:
-        return Message(consumption, stored, queue, process_queue, self.config.inflated_size_max)
+        config = self.config
+        return Message(
+            consumption, stored, queue, process_queue, config.inflated_size_max, config.namespace
+        )

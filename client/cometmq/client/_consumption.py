@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from cometmq.client._core.identity import now_ms
+from cometmq.client._core.names import in_namespace
 from cometmq.client._core.options import GIVE_UP_LEVEL
 from cometmq.client._core.process_queue import DirectQueue, Outcome
 from cometmq.client._core.queues import Queue, from_wire
@@ -87,7 +88,11 @@ class Consumption:
         """Return the next message, having begun if need be."""
         if self.state is not State.RUNNING:
             await self.start()
-        return await self.delivery.next()
+        message = await self.delivery.next()
+        if self._parts.hooks:
+            group = self.options.group
+            message.watches = [hook.consuming(message, group) for hook in self._parts.hooks]
+        return message
 
     async def start(self) -> None:
         """Begin, once; who comes meanwhile waits."""
@@ -216,7 +221,7 @@ class Consumption:
             self.options.group,
             delay_level,
             origin_msg_id=message.id,
-            origin_topic=message.topic,
+            origin_topic=in_namespace(self._parts.config.namespace, message.topic),
             max_reconsume_times=self.options.max_attempts,
         )
         extras = {"bname": message.queue.broker}

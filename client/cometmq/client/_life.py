@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Self
+from functools import partial
+from typing import TYPE_CHECKING, Final, Self
 
 import anyio
 
 from cometmq.client._connections import Connections
 from cometmq.client._core.identity import Identity
+from cometmq.client._core.names import in_namespace
 from cometmq.client._membership import Membership
 from cometmq.client._nameservers import NameServers, parse_nameservers
 from cometmq.client._parts import Parts
@@ -18,6 +20,7 @@ from cometmq.client._reading import Reading
 from cometmq.client._requests import Requests
 from cometmq.client._routes import Routes
 from cometmq.client._runtime import current_runtime
+from cometmq.client._trace import Trace
 from cometmq.client.config import ClientConfig, default_nameservers, local_address
 from cometmq.client.errors import ClientError, ClosedError, UsageError
 from cometmq.net import LATER
@@ -30,12 +33,16 @@ if TYPE_CHECKING:
 
     from cometmq.client._consumption import Consumption
     from cometmq.client._runtime import Runtime
+    from cometmq.client.hooks import Hook
     from cometmq.client.messages import ReceivedMessage
     from cometmq.client.transaction import Decision
     from cometmq.net import Later, Peer
     from cometmq.proto.command import Command
 
 _log = logging.getLogger("cometmq.client")
+
+TRACE_SECONDS: Final = 2.0
+"""How long the end of a client waits for its last traces to be sent."""
 
 
 class Life:
@@ -52,6 +59,7 @@ class Life:
         self._consumptions: dict[str, Consumption] = {}
         self._questions = Questions(self._consumptions, self._open_parts)
         self._requests = Requests()
+        self._trace: Trace | None = None
         self._is_closed = False
 
     def __repr__(self) -> str:
@@ -77,6 +85,10 @@ class Life:
         membership = Membership(config, identity)
         connections = Connections(runtime, config, greet=membership.greet, asked=self._asked)
         nameservers = NameServers(connections, self._nameserver_list)
+        hooks: list[Hook] = list(config.hooks)
+        trace = Trace(identity.producer_group) if config.trace else None
+        if trace is not None:
+            hooks.append(trace)
         routes = Routes(nameservers, config.template_queue_count, self._route_changed)
         self._parts = Parts(
             runtime=runtime,
@@ -87,13 +99,19 @@ class Life:
             nameservers=nameservers,
             routes=routes,
             reading=Reading(config, connections, routes),
-            producer=Producer(config, identity, connections, routes, membership.broker_version),
+            producer=Producer(
+                config, identity, connections, routes, membership.broker_version, hooks
+            ),
+            hooks=hooks,
         )
         await runtime.open()
         self._runtime = runtime
         runtime.spawn(self._tick, "tick")
         runtime.spawn(self._look_for_routes, "routes")
         runtime.spawn(self._send_heartbeats, "heartbeats")
+        self._trace = trace
+        if trace is not None:
+            runtime.spawn(partial(trace.run, self._parts.producer), "traces")
         return self
 
     async def __aexit__(
@@ -119,6 +137,9 @@ class Life:
         if runtime is not None:
             for consumption in tuple(self._consumptions.values()):
                 await consumption.stop()
+            if self._trace is not None:
+                with anyio.move_on_after(TRACE_SECONDS, shield=True):
+                    await self._trace.flush(self._parts.producer)
             self._parts.connections.close("the client is closed")
             await runtime.close()
 
@@ -138,6 +159,11 @@ class Life:
     def _open_parts(self) -> Parts:
         self._check_here()
         return self._parts
+
+    def _named(self, name: str) -> str:
+        """Return a topic's or a group's name as brokers know it."""
+        namespace = self.config.namespace
+        return name if not namespace else in_namespace(namespace, name)
 
     def _seconds(self, timeout: float | None) -> float:
         if timeout is None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cometmq.client._connections import Connections
     from cometmq.client._core.identity import Identity
     from cometmq.client._membership import Membership
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from cometmq.client._routes import Routes
     from cometmq.client._runtime import Runtime
     from cometmq.client.config import ClientConfig
+    from cometmq.client.hooks import Hook
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +33,4 @@ class Parts:
     routes: Routes
     reading: Reading
     producer: Producer
+    hooks: Sequence[Hook]

@@ -20,6 +20,7 @@ from cometmq.client._core.outgoing import (
 from cometmq.client._core.queues import Queue
 from cometmq.client._core.retry import Retrying
 from cometmq.client._core.selection import Selection, queue_of_key
+from cometmq.client._watching import sending_of, watched
 from cometmq.client.errors import (
     ClientError,
     ForbiddenError,
@@ -29,6 +30,7 @@ from cometmq.client.errors import (
     UsageError,
     refusal,
 )
+from cometmq.client.hooks import Sending
 from cometmq.client.messages import Receipt
 from cometmq.proto import property_names as names
 from cometmq.proto.batch import encode_batch
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from cometmq.client._core.routes import Route
     from cometmq.client._routes import Routes
     from cometmq.client.config import ClientConfig
+    from cometmq.client.hooks import Hook, SendWatch
     from cometmq.proto.batch import BatchItem
 
 _SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
@@ -59,7 +62,10 @@ _TIMERS_VERSION: Final = version_ordinal(5, 0, 0)
 class Parcel:
     """What one send carries, whichever queue it goes to."""
 
-    __slots__ = ("body", "code", "flag", "id", "is_batch", "needs_timers", "properties", "sys_flag")
+    __slots__ = (
+        "body", "code", "flag", "id", "is_batch", "needs_timers", "properties", "sys_flag",
+        "watches",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -80,6 +86,7 @@ class Parcel:
         self.is_batch = is_batch
         self.code = _SEND_BATCH if is_batch else _SEND
         self.needs_timers = needs_timers
+        self.watches: list[SendWatch] | None = None
 
 
 class Producer:
@@ -92,7 +99,9 @@ class Producer:
         connections: Connections,
         routes: Routes,
         broker_version: dict[str, int],
+        hooks: Sequence[Hook] = (),
     ) -> None:
+        self._hooks = hooks
         self._config = config
         self._identity = identity
         self._connections = connections
@@ -102,6 +111,7 @@ class Producer:
 
     def pack(
         self,
+        topic: str,
         message: NewMessage,
         body: bytes,
         timing: Timing,
@@ -110,14 +120,21 @@ class Producer:
     ) -> Parcel:
         """Check a message and write its properties; a `UsageError` says what is wrong with it."""
         more = {**timing_properties(timing), **(more or {})}
+        if self._config.namespace:
+            more[names.INSTANCE_ID] = self._config.namespace
         if sharding_key is not None:
             if not sharding_key:
                 raise UsageError("sharding_key: it is empty")
             more[names.SHARDING_KEY] = sharding_key
         message_id = self._identity.new_message_id()
+        watches = None
+        if self._hooks:
+            sending = sending_of(topic, message, message_id, len(body), more)
+            watches = [hook.sending(sending) for hook in self._hooks]
+            more |= sending.properties
         properties = encoded(properties_of(message, message_id, more))
         body, sys_flag = shrink(body, self._config.compress_from)
-        return Parcel(
+        parcel = Parcel(
             body,
             properties,
             message_id,
@@ -125,12 +142,24 @@ class Producer:
             flag=message.flag,
             needs_timers=needs_timers(timing),
         )
+        parcel.watches = watches
+        return parcel
 
     def pack_batch(self, topic: str, items: Sequence[BatchItem]) -> Parcel:
         """Make one parcel of several messages, which are checked by now."""
         message_id = self._identity.new_message_id()
         properties = encoded({names.UNIQ_KEY: message_id, names.WAIT: "true"})
-        return Parcel(encode_batch(topic, items), properties, message_id, is_batch=True)
+        parcel = Parcel(encode_batch(topic, items), properties, message_id, is_batch=True)
+        if self._hooks:
+            sending = Sending(
+                topic=topic,
+                id=message_id,
+                kind="batch",
+                body_size=len(parcel.body),
+                count=len(items),
+            )
+            parcel.watches = [hook.sending(sending) for hook in self._hooks]
+        return parcel
 
     async def send(
         self,
@@ -146,6 +175,12 @@ class Producer:
         To a chosen queue, or that of a sharding key, it is tried again as well: there is no other
         place where it would be right.
         """
+        if parcel.watches:
+            watches, parcel.watches = parcel.watches, None
+            return await watched(
+                watches,
+                self.send(topic, parcel, queue=queue, sharding_key=sharding_key, timeout=timeout),
+            )
         deadline_ms = elapsed_ms() + int(timeout * 1000)
         retrying = Retrying(self._config.send_attempts)
         while True:
@@ -184,6 +219,8 @@ class Producer:
         address = self._address(route, target)
         link = await self._connections.to(address)
         link.tell(self._request(target, parcel, address))
+        for watch in parcel.watches or ():
+            watch.ended(None)
 
     async def send_reply(self, asked: Queue, topic: str, parcel: Parcel) -> None:
         """Send a reply to the broker that has the request, to which its sender is connected."""

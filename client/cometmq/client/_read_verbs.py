@@ -36,7 +36,11 @@ class ReadVerbs(Life):
                 print(queue, await mq.end_offset(queue))
         """
         self._check_here()
-        return list(await self._parts.reading.queues(check_topic(topic), self._seconds(timeout)))
+        return list(
+            await self._parts.reading.queues(
+                self._named(check_topic(topic)), self._seconds(timeout)
+            )
+        )
 
     async def first_offset(self, queue: Queue, *, timeout: float | None = None) -> int:
         """Return the offset of the first message that a queue still has.
@@ -83,7 +87,7 @@ class ReadVerbs(Life):
         Brokers answer 0 for a group without an offset while a queue still has its first message.
         """
         self._check_here()
-        check_group(group)
+        group = self._named(check_group(group))
         return await self._parts.reading.committed(queue, group, self._seconds(timeout))
 
     async def commit(
@@ -98,7 +102,7 @@ class ReadVerbs(Life):
         Brokers do not know a group that has neither pulled nor consumed: that is refused.
         """
         self._check_here()
-        check_group(group)
+        group = self._named(check_group(group))
         await self._parts.reading.commit(queue, group, offset, self._seconds(timeout))
 
     async def pull(
@@ -125,7 +129,7 @@ class ReadVerbs(Life):
         wants none of this. A broker gives 32 messages or 256 KiB at a time.
         """
         self._check_here()
-        check_group(group)
+        group = self._named(check_group(group))
         if not 0 <= wait <= WAIT_SECONDS_MAX:
             raise UsageError(f"wait={wait}: seconds, from 0 to {WAIT_SECONDS_MAX:.0f}")
         if count < 1:
@@ -151,8 +155,8 @@ class ReadVerbs(Life):
             await reader.commit()
         """
         return Reader(
-            check_topic(topic),
-            check_group(group),
+            self._named(check_topic(topic)),
+            self._named(check_group(group)),
             parse_filter(filter),
             self._open_parts,
             self._make_received,
@@ -169,4 +173,4 @@ class ReadVerbs(Life):
         return Admin(self._open_parts)
 
     def _make_received(self, stored: StoredMessage, queue: Queue) -> ReceivedMessage:
-        return ReceivedMessage(stored, queue, self.config.inflated_size_max)
+        return ReceivedMessage(stored, queue, self.config.inflated_size_max, self.config.namespace)

@@ -69,8 +69,9 @@ class SendVerbs(Life):
             body=body, key=key, keys=keys, tag=tag, properties=properties, flag=flag
         )
         self._check_here()
-        check_topic_to_send(topic)
+        topic = self._named(check_topic_to_send(topic))
         parcel = self._parts.producer.pack(
+            topic,
             message,
             check_body(body, self.config.body_size_max),
             _timing(delay, deliver_at, delay_level),
@@ -109,9 +110,9 @@ class SendVerbs(Life):
         """
         message = NewMessage(body=body, key=key, keys=keys, tag=tag, properties=properties)
         self._check_here()
-        check_topic_to_send(topic)
+        topic = self._named(check_topic_to_send(topic))
         checked = check_body(body, self.config.body_size_max)
-        parcel = self._parts.producer.pack(message, checked, AT_ONCE, sharding_key)
+        parcel = self._parts.producer.pack(topic, message, checked, AT_ONCE, sharding_key)
         await self._parts.producer.send_oneway(
             topic, parcel, queue=queue, sharding_key=sharding_key
         )
@@ -135,7 +136,7 @@ class SendVerbs(Life):
         request fails, those before it are stored. There are no delays in batches.
         """
         self._check_here()
-        check_topic_to_send(topic)
+        topic = self._named(check_topic_to_send(topic))
         timeout = self._seconds(timeout)
         ids, items = self._batch_items(messages)
         receipts: list[Receipt] = []

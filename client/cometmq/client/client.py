@@ -9,13 +9,12 @@ goes on beside its caller (connecting, heartbeats, routes, consumers) is in task
 from __future__ import annotations
 
 from cometmq.client._consume_verb import ConsumeVerb
-from cometmq.client._read_verbs import ReadVerbs
 from cometmq.client._send_verbs import SendVerbs
 from cometmq.client.request import RequestVerbs
 from cometmq.client.transaction import TransactionVerbs
 
 
-class Client(SendVerbs, RequestVerbs, ReadVerbs, ConsumeVerb, TransactionVerbs):
+class Client(SendVerbs, RequestVerbs, ConsumeVerb, TransactionVerbs):
     """A client of a RocketMQ cluster, ours or Apache's.
 
     ::

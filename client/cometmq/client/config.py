@@ -5,10 +5,15 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cometmq.client._core.names import check_group
+from cometmq.client._core.names import check_group, check_namespace
 from cometmq.client.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cometmq.client.hooks import Hook
 
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -38,6 +43,9 @@ class ClientConfig:
     )
     producer_group: str = _setting(
         "cometmq-client", "name", "under which brokers list this producer"
+    )
+    namespace: str = _setting(
+        "", "name", "put before topics and groups as Java's clients do: namespace%topic"
     )
     instance: str = _setting(
         "", "name", "a part of the client's id; empty is made up, unique for each client"
@@ -71,9 +79,17 @@ class ClientConfig:
         "", "path", "where broadcast consumers keep their offsets; empty is ~/.rocketmq_offsets"
     )
 
+    trace: bool = _setting(
+        False, "flag", "write what is sent and consumed into RMQ_SYS_TRACE_TOPIC, as Java's does"
+    )
+    hooks: Sequence[Hook] = _setting(
+        (), "hooks", "who is told of each message sent and consumed: OpenTelemetry, or your own"
+    )
+
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
         check_group(self.producer_group, "producer_group")
+        check_namespace(self.namespace)
         for each in fields(self):
             value = getattr(self, each.name)
             if each.metadata["unit"] == "seconds" and not value > 0:

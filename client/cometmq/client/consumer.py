@@ -13,12 +13,13 @@ from cometmq.client.errors import SettledError, UsageError
 from cometmq.client.messages import ReceivedMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from types import TracebackType
 
     from cometmq.client._consumption import Consumption
     from cometmq.client._core.process_queue import ProcessQueue
     from cometmq.client._core.queues import Queue
+    from cometmq.client.hooks import ConsumeWatch, Settled
     from cometmq.proto.buffer import Buffer
     from cometmq.proto.message import StoredMessage
 
@@ -40,7 +41,7 @@ class Message(ReceivedMessage):
     cancelled, it comes again at once. `ack`, `retry` and `reject` do the same by hand.
     """
 
-    __slots__ = ("_consumption", "_failures", "_is_in_hand", "process_queue")
+    __slots__ = ("_consumption", "_failures", "_is_in_hand", "process_queue", "watches")
 
     def __init__(
         self,
@@ -49,14 +50,18 @@ class Message(ReceivedMessage):
         queue: Queue,
         process_queue: ProcessQueue,
         inflated_size_max: int,
+        namespace: str = "",
     ) -> None:
-        super().__init__(stored, queue, inflated_size_max)
+        super().__init__(stored, queue, inflated_size_max, namespace)
         self._consumption = consumption
         self.process_queue = process_queue
         self._is_in_hand = False
         self._failures = 0
+        self.watches: Sequence[ConsumeWatch] = ()
 
     async def __aenter__(self) -> Self:
+        for watch in self.watches:
+            watch.entered()
         return self
 
     async def __aexit__(
@@ -65,13 +70,15 @@ class Message(ReceivedMessage):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
+        for watch in self.watches:
+            watch.left()
         if not self._is_in_hand:
             return False
         if error is None:
             self.ack()
             return False
         if not isinstance(error, Exception):
-            self._leave_hand()
+            self._leave_hand("cancelled")
             self._consumption.delivery.give_back(self)
             return False
         return await self.fail(error)
@@ -102,7 +109,7 @@ class Message(ReceivedMessage):
         It is told to the broker within seconds, with all before it; a crash until then makes it
         come again.
         """
-        self._leave_hand()
+        self._leave_hand("ack")
         self._consumption.delivery.settle(self)
 
     async def retry(self, *, delay_level: int = 0) -> None:
@@ -125,7 +132,7 @@ class Message(ReceivedMessage):
 
             await message.reject()
         """
-        self._leave_hand()
+        self._leave_hand("reject")
         await self._consumption.send_back(self, GIVE_UP_LEVEL)
 
     async def reply(self, body: Buffer, *, properties: Mapping[str, str] | None = None) -> None:
@@ -146,14 +153,16 @@ class Message(ReceivedMessage):
         self._is_in_hand = True
 
     async def _give_back(self, delay_level: int, error: Exception | None) -> None:
-        self._leave_hand()
+        self._leave_hand("retry", error)
         self._failures += 1  # Counts if it comes again here; elsewhere, the broker counts.
         await self._consumption.send_back(self, delay_level, error)
 
-    def _leave_hand(self) -> None:
+    def _leave_hand(self, how: Settled, error: Exception | None = None) -> None:
         if not self._is_in_hand:
             raise SettledError(f"{self!r} is acknowledged or given back already")
         self._is_in_hand = False
+        for watch in self.watches:
+            watch.ended(how, error)
 
 
 class Consumer:

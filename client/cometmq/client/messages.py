@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar
 
+from cometmq.client._core.names import without_namespace
 from cometmq.client._core.queues import Queue
 from cometmq.proto import property_names as names
 from cometmq.proto.batch import unwrap_batch
@@ -72,10 +73,21 @@ class ReceivedMessage:
     `message.body`, not the message, if it is to be kept for long.
     """
 
-    __slots__ = ("_body", "_inflated_size_max", "_raw_properties", "_stored", "offset", "queue")
+    __slots__ = (
+        "_body",
+        "_inflated_size_max",
+        "_namespace",
+        "_raw_properties",
+        "_stored",
+        "offset",
+        "queue",
+    )
 
-    def __init__(self, stored: StoredMessage, queue: Queue, inflated_size_max: int) -> None:
+    def __init__(
+        self, stored: StoredMessage, queue: Queue, inflated_size_max: int, namespace: str = ""
+    ) -> None:
         self._stored = stored
+        self._namespace = namespace
         self._inflated_size_max = inflated_size_max
         self._body: bytes | None = None
         self._raw_properties: bytes | None = None
@@ -97,7 +109,9 @@ class ReceivedMessage:
     @property
     def topic(self) -> str:
         """The topic that it was sent to."""
-        return self._find(names.RETRY_TOPIC) or self._stored.topic
+        return without_namespace(
+            self._namespace, self._find(names.RETRY_TOPIC) or self._stored.topic
+        )
 
     @property
     def id(self) -> str:
@@ -195,6 +209,7 @@ class ReceivedMessage:
         """Be the same message as another, in another class."""
         self._stored = other._stored
         self._inflated_size_max = other._inflated_size_max
+        self._namespace = other._namespace
         self._body = other._body
         self._raw_properties = other._raw_properties
         self.queue = other.queue

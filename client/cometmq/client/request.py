@@ -50,7 +50,7 @@ class RequestVerbs(Life):
         the first one counts.
         """
         self._check_here()
-        check_topic_to_send(topic)
+        topic = self._named(check_topic_to_send(topic))
         seconds = self._seconds(timeout)
         message = NewMessage(body=body, key=key, keys=keys, tag=tag, properties=properties)
         checked = check_body(body, self.config.body_size_max)
@@ -59,7 +59,7 @@ class RequestVerbs(Life):
         more = self._requests.begin(parts.identity.client_id, seconds)
         correlation_id = more[names.CORRELATION_ID]
         try:
-            parcel = parts.producer.pack(message, checked, AT_ONCE, sharding_key, more)
+            parcel = parts.producer.pack(topic, message, checked, AT_ONCE, sharding_key, more)
             await parts.producer.send(
                 topic, parcel, queue=None, sharding_key=sharding_key, timeout=seconds
             )
@@ -89,5 +89,6 @@ async def send_reply(
         more[names.TTL] = ttl
     checked = check_body(body, parts.config.body_size_max)
     message = NewMessage(body=checked, properties=properties)
-    parcel = parts.producer.pack(message, checked, AT_ONCE, None, more)
-    await parts.producer.send_reply(request.queue, f"{cluster}_REPLY_TOPIC", parcel)
+    topic = f"{cluster}_REPLY_TOPIC"
+    parcel = parts.producer.pack(topic, message, checked, AT_ONCE, None, more)
+    await parts.producer.send_reply(request.queue, topic, parcel)

@@ -16,10 +16,9 @@ from cometmq.client._connections import elapsed_ms
 from cometmq.client._core.names import check_topic_to_send
 from cometmq.client._core.outgoing import AT_ONCE, NewMessage, check_body
 from cometmq.client._core.queues import Queue
-from cometmq.client._life import Life
 from cometmq.client._producer import receipt_of
+from cometmq.client._read_verbs import ReadVerbs
 from cometmq.client.errors import ClosedError, UnreachableError, UsageError, refusal
-from cometmq.client.messages import ReceivedMessage
 from cometmq.proto import property_names as names
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import Command
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from cometmq.client._parts import Parts
-    from cometmq.client.messages import Receipt
+    from cometmq.client.messages import Receipt, ReceivedMessage
     from cometmq.net import Peer
     from cometmq.proto.buffer import Buffer
 
@@ -90,7 +89,7 @@ class Transaction:
         parts = self._parts()
         body = check_body(self._message.body, parts.config.body_size_max)
         more = {names.TRAN_MSG: "true", names.PGROUP: parts.identity.producer_group}
-        parcel = parts.producer.pack(self._message, body, AT_ONCE, None, more)
+        parcel = parts.producer.pack(self._topic, self._message, body, AT_ONCE, None, more)
         parcel.sys_flag |= _PREPARED
         self._receipt = receipt_of(
             parcel.id,
@@ -180,7 +179,7 @@ async def _end(parts: Parts, queue: Queue, header: EndTransaction, timeout: floa
         return
 
 
-class TransactionVerbs(Life):
+class TransactionVerbs(ReadVerbs):
     """`transaction` and `on_transaction_check` of a `Client`."""
 
     def transaction(
@@ -204,7 +203,7 @@ class TransactionVerbs(Life):
         There are no delays, batches or chosen queues in transactions.
         """
         self._check_here()
-        check_topic_to_send(topic)
+        topic = self._named(check_topic_to_send(topic))
         message = NewMessage(body=body, key=key, keys=keys, tag=tag, properties=properties)
         check_body(body, self.config.body_size_max)
         return Transaction(self._open_parts, topic, message, self._seconds(timeout))
@@ -234,7 +233,7 @@ class TransactionVerbs(Life):
             return
         stored = read_message(bytes(request.body or b""))
         queue = Queue(stored.topic, "", stored.queue_id)
-        message = ReceivedMessage(stored, queue, self.config.inflated_size_max)
+        message = self._make_received(stored, queue)
 
         async def answer() -> None:
             try:
@@ -248,14 +247,14 @@ class TransactionVerbs(Life):
                 Command.request(
                     RequestCode.END_TRANSACTION,
                     EndTransaction(
-                        self.config.producer_group,
+                        self._parts.identity.producer_group,
                         header.tran_state_table_offset,
                         header.commit_log_offset,
                         int(_ENDS[decision]),
                         header.msg_id or message.id,
                         from_transaction_check=True,
                         transaction_id=header.transaction_id,
-                        topic=message.topic,
+                        topic=stored.topic,
                     ),
                 )
             )

@@ -8,6 +8,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Final
 
+from cometmq.client._core.names import in_namespace
 from cometmq.proto.message_id import UniqueIds
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Identity:
 
     def __init__(self, address: str, config: ClientConfig) -> None:
         number = next(_numbers)
-        self.producer_group = config.producer_group
+        self.producer_group = in_namespace(config.namespace, config.producer_group)
         self.instance = config.instance or f"{os.getpid()}#{time.monotonic_ns()}{number}"
         self.client_id = f"{address}@{self.instance}"
         self.broadcast_id = f"{address}@{config.instance or 'DEFAULT'}"

@@ -88,3 +88,45 @@ def retry_topic(group: str) -> str:
 def dead_letter_topic(group: str) -> str:
     """Return the topic of what a group has given up."""
     return DLQ_PREFIX + group
+
+
+def in_namespace(namespace: str, name: str) -> str:
+    """Return the name of a topic or group as brokers know it: Java's `namespace%name`.
+
+    The system's own names are the same in all namespaces, and one that has the prefix keeps it.
+    """
+    if not namespace or _is_system(name):
+        return name
+    prefix, bare = _divided(name)
+    if bare.startswith(f"{namespace}%"):
+        return name
+    return f"{prefix}{namespace}%{bare}"
+
+
+def without_namespace(namespace: str, name: str) -> str:
+    """Return a name as the members of a namespace say it."""
+    if not namespace:
+        return name
+    prefix, bare = _divided(name)
+    return prefix + bare.removeprefix(f"{namespace}%")
+
+
+def check_namespace(name: str) -> None:
+    """Refuse what cannot be one."""
+    if name and (_LEGAL.fullmatch(name) is None or "%" in name or "|" in name):
+        raise UsageError(f"namespace {name!r}: letters, digits and the characters _ - are allowed")
+
+
+def _divided(name: str) -> tuple[str, str]:
+    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+        if name.startswith(prefix):
+            return prefix, name.removeprefix(prefix)
+    return "", name
+
+
+def _is_system(name: str) -> bool:
+    return (
+        name in _CLOSED
+        or name in (TEMPLATE, "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC")
+        or name.startswith(("rmq_sys_", "CID_RMQ_SYS_"))
+    )
