@@ -13,7 +13,16 @@ from __future__ import annotations
 from cometmq.client._core.filters import Sql
 from cometmq.client._core.outgoing import NewMessage
 from cometmq.client._core.rebalance import ByConfig, ByMachineRoom
-from cometmq.client.admin import Admin, BrokerListed, BrokerRoute, QueueStatus, TopicListed
+from cometmq.client.admin import (
+    Admin,
+    BrokerListed,
+    BrokerRoute,
+    GroupListed,
+    MemberListed,
+    QueueProgress,
+    QueueStatus,
+    TopicListed,
+)
 from cometmq.client.client import Client
 from cometmq.client.config import ClientConfig
 from cometmq.client.consumer import Consumer, Message
@@ -56,7 +65,9 @@ __all__ = [
     "Consumer",
     "DeadlineError",
     "ForbiddenError",
+    "GroupListed",
     "Hook",
+    "MemberListed",
     "Message",
     "NetworkError",
     "NewMessage",
@@ -65,6 +76,7 @@ __all__ = [
     "ProtocolViolationError",
     "Pulled",
     "Queue",
+    "QueueProgress",
     "QueueStatus",
     "Reader",
     "Receipt",

@@ -1,4 +1,4 @@
-"""Administration: topics and the cluster, asked of name servers and brokers.
+"""Administration: topics, groups and messages, asked of name servers and brokers.
 
 ::
 
@@ -10,21 +10,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
+from cometmq.client._admin_asking import BrokerListed, time_of
+from cometmq.client._admin_groups import GroupAdmin, GroupListed, MemberListed, QueueProgress
+from cometmq.client._admin_messages import MessageAdmin
 from cometmq.client._core.names import DLQ_PREFIX, RETRY_PREFIX, TEMPLATE, check_topic
 from cometmq.client._core.queues import Queue, from_wire, share_order
 from cometmq.client._core.routes import MASTER
 from cometmq.client.errors import (
-    NotFoundError,
-    ProtocolViolationError,
     UsageError,
-    refusal,
 )
-from cometmq.proto.bodies import ClusterInfo, TopicList, TopicStats
-from cometmq.proto.codes import RequestCode, ResponseCode
-from cometmq.proto.command import Command
+from cometmq.proto.bodies import TopicList, TopicStats
+from cometmq.proto.codes import RequestCode
 from cometmq.proto.commands import (
     DeleteTopicInBroker,
     DeleteTopicInNamesrv,
@@ -33,14 +31,13 @@ from cometmq.proto.commands import (
     UpdateAndCreateTopic,
 )
 from cometmq.proto.commands.topic_attributes import encode_attributes
-from cometmq.proto.errors import BodyError, LocalProtocolError
+from cometmq.proto.errors import LocalProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
 
-    from cometmq.client._parts import Parts
     from cometmq.proto.body import Body
-    from cometmq.proto.header import Header
 
 B = TypeVar("B", bound="Body")
 
@@ -100,16 +97,7 @@ class QueueStatus:
         return self.end_offset - self.first_offset
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerListed:
-    """A broker of a cluster, with its addresses by id; 0 is the master."""
-
-    name: str
-    cluster: str
-    addresses: Mapping[int, str]
-
-
-class Admin:
+class Admin(GroupAdmin, MessageAdmin):
     """The administrative calls of a client: `Client.admin`.
 
     ::
@@ -119,24 +107,6 @@ class Admin:
     What changes something asks every master that is concerned. A failure in the middle leaves the
     others changed; the same call again does the rest.
     """
-
-    def __init__(self, parts: Callable[[], Parts]) -> None:
-        self._get_parts = parts
-
-    async def brokers(self) -> list[BrokerListed]:
-        """Return the brokers that the name servers know.
-
-        ::
-
-            for broker in await mq.admin.brokers():
-                print(broker.name, broker.addresses)
-        """
-        address, response = await self._ask_names(RequestCode.GET_BROKER_CLUSTER_INFO)
-        found = self._read(ClusterInfo, address, response)
-        return [
-            BrokerListed(name, data.cluster or "", dict(data.broker_addrs))
-            for name, data in sorted(found.broker_addr_table.items())
-        ]
 
     async def topics(self) -> list[TopicListed]:
         """Return all topics, with their kind.
@@ -254,55 +224,11 @@ class Admin:
                     from_wire(queue),
                     ends.min_offset,
                     ends.max_offset,
-                    _time(ends.last_update_timestamp),
+                    time_of(ends.last_update_timestamp),
                 )
                 for queue, ends in table.items()
             ]
         return sorted(found, key=lambda status: share_order(status.queue))
-
-    async def _masters(self, broker: str | None) -> dict[str, str]:
-        found = {
-            each.name: each.addresses[MASTER]
-            for each in await self.brokers()
-            if MASTER in each.addresses
-        }
-        if broker is None:
-            if not found:
-                raise NotFoundError(
-                    ResponseCode.BROKER_NOT_EXIST, "no broker is registered", "the name server"
-                )
-            return found
-        if broker not in found:
-            raise UsageError(f"broker {broker!r}: there are {', '.join(sorted(found)) or 'none'}")
-        return {broker: found[broker]}
-
-    async def _ask_names(self, code: RequestCode) -> tuple[str, Command]:
-        parts = self._get_parts()
-        request = Command.request(code)
-        address, response = await parts.nameservers.call(request, timeout=parts.config.timeout)
-        if response.code != ResponseCode.SUCCESS:
-            raise refusal(response.code, response.remark, address)
-        return address, response
-
-    async def _ask(
-        self, address: str, code: RequestCode, fields: Header, *, is_broker: bool = True
-    ) -> Command:
-        parts = self._get_parts()
-        response = await parts.connections.call(
-            address,
-            Command.request(code, fields),
-            timeout=parts.config.timeout,
-            is_broker=is_broker,
-        )
-        if response.code != ResponseCode.SUCCESS:
-            raise refusal(response.code, response.remark, address)
-        return response
-
-    def _read(self, kind: type[B], address: str, response: Command) -> B:
-        try:
-            return kind.decode(response.body)
-        except BodyError as error:
-            raise ProtocolViolationError(response.code, str(error), address) from None
 
 
 def permission_text(perm: int) -> str:
@@ -325,14 +251,13 @@ def _kind(name: str, own: Iterable[str]) -> TopicKind:
     return "system" if is_system else "user"
 
 
-def _time(milliseconds: int) -> datetime | None:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds > 0 else None
-
-
 __all__ = [
     "Admin",
     "BrokerListed",
     "BrokerRoute",
+    "GroupListed",
+    "MemberListed",
+    "QueueProgress",
     "QueueStatus",
     "TopicListed",
     "permission_text",

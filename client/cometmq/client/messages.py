@@ -120,7 +120,7 @@ class ReceivedMessage:
 
     @property
     def offset_id(self) -> str:
-        """The id by which a broker finds it: see `Client.find`."""
+        """The id by which a broker finds it: see `Admin.message`."""
         return self._stored.offset_id
 
     @property

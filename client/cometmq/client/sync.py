@@ -96,6 +96,15 @@ class SyncAdmin:
     create_topic = _admin_verb(Admin.create_topic)
     delete_topic = _admin_verb(Admin.delete_topic)
     topic_status = _admin_verb(Admin.topic_status)
+    groups = _admin_verb(Admin.groups)
+    create_group = _admin_verb(Admin.create_group)
+    delete_group = _admin_verb(Admin.delete_group)
+    group_members = _admin_verb(Admin.group_members)
+    group_progress = _admin_verb(Admin.group_progress)
+    reset_offsets = _admin_verb(Admin.reset_offsets)
+    set_offset = _admin_verb(Admin.set_offset)
+    message = _admin_verb(Admin.message)
+    find_messages = _admin_verb(Admin.find_messages)
 
 
 class SyncClient:

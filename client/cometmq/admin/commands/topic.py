@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
-from cometmq.admin.commands.with_client import client_command, json_option, read_pairs
+from cometmq.admin.commands.with_client import client_command, iso_time, json_option, read_pairs
 from cometmq.admin.render import count_text, show_json, show_table
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from cometmq.client import Client
 
 
@@ -161,7 +159,7 @@ async def status(mq: Client, *, name: str, as_json: bool) -> None:
                 "first_offset": each.first_offset,
                 "end_offset": each.end_offset,
                 "messages": each.message_count,
-                "stored_at": _iso(each.stored_at),
+                "stored_at": iso_time(each.stored_at),
             }
             for each in found
         ]
@@ -174,14 +172,10 @@ async def status(mq: Client, *, name: str, as_json: bool) -> None:
             each.first_offset,
             each.end_offset,
             each.message_count,
-            _iso(each.stored_at) or "-",
+            iso_time(each.stored_at) or "-",
         )
         for each in found
     ]
     columns = ["broker", "#queue", "#first", "#end", "#messages", "last stored"]
     show_table(columns, rows)
     click.echo(count_text(sum(each.message_count for each in found), "message"))
-
-
-def _iso(time: datetime | None) -> str | None:
-    return None if time is None else time.isoformat(timespec="milliseconds")

@@ -17,6 +17,7 @@ from cometmq.client import Client, ClientConfig, ClientError, NetworkError, Usag
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+    from datetime import datetime
 
     from cometmq.client import ReceivedMessage
 
@@ -143,6 +144,11 @@ def message_line(message: ReceivedMessage) -> str:
     if message.keys:
         about.append(" ".join(message.keys))
     return f"{'  '.join(about)}  {body_text(message.body)}"
+
+
+def iso_time(time: datetime | None) -> str | None:
+    """Say a time in ISO 8601."""
+    return None if time is None else time.isoformat(timespec="milliseconds")
 
 
 def body_text(body: bytes) -> str:

@@ -1,0 +1,94 @@
+"""`cometmq offset`: where groups go on, of a cluster, ours or Apache's."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from cometmq.admin.commands.group import show_progress
+from cometmq.admin.commands.with_client import client_command, json_option
+from cometmq.admin.render import TimeParameter, show_json, show_table
+from cometmq.client import Queue
+
+if TYPE_CHECKING:
+    from cometmq.client import Client
+    from cometmq.client._admin_groups import ResetTo
+
+
+@click.group()
+def offset() -> None:
+    """Show and move where consumer groups go on, of CometMQ and of Apache RocketMQ.
+
+    \b
+      cometmq offset show billing orders
+      cometmq offset reset billing orders --to first
+      cometmq offset reset billing orders --to 2026-11-21T10:00:00+01:00
+      cometmq offset set billing orders broker-a 3 17
+    """
+
+
+@offset.command("show")
+@click.argument("group")
+@click.argument("topic", required=False)
+@json_option
+@client_command
+async def show(mq: Client, *, group: str, topic: str | None, as_json: bool) -> None:
+    """Show where GROUP goes on in each queue, of TOPIC or of all its topics."""
+    show_progress(await mq.admin.group_progress(group, topic), as_json=as_json)
+
+
+class _Place(TimeParameter):
+    """`first`, `last` or a time."""
+
+    name = "first|last|TIME"
+
+    def convert(  # type: ignore[override]  # A word, too.
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | int:
+        """Return the word, or milliseconds."""
+        return value if value in ("first", "last") else super().convert(value, param, ctx)
+
+
+@offset.command("reset")
+@click.argument("group")
+@click.argument("topic")
+@click.option("--to", "place", type=_Place(), required=True, help="Where to go on.")
+@json_option
+@client_command
+async def reset(mq: Client, *, group: str, topic: str, place: str | int, as_json: bool) -> None:
+    """Have GROUP go on elsewhere in all queues of TOPIC.
+
+    At the first message there is, behind the last, or at the first that was stored at a time or
+    later: milliseconds since 1970 or like 2026-11-21T10:00:00. Members follow at once.
+    """
+    to: ResetTo
+    if isinstance(place, int):
+        to = datetime.fromtimestamp(place / 1000, UTC)
+    else:
+        to = "first" if place == "first" else "last"
+    moved = await mq.admin.reset_offsets(group, topic, to)
+    if as_json:
+        show_json(
+            [{"broker": each.broker, "queue": each.id, "offset": moved[each]} for each in moved]
+        )
+        return
+    show_table(
+        ["broker", "#queue", "#offset"], [(each.broker, each.id, moved[each]) for each in moved]
+    )
+
+
+@offset.command("set")
+@click.argument("group")
+@click.argument("topic")
+@click.argument("broker")
+@click.argument("queue", type=click.IntRange(0))
+@click.argument("number", metavar="OFFSET", type=click.IntRange(0))
+@client_command
+async def set_offset(
+    mq: Client, *, group: str, topic: str, broker: str, queue: int, number: int
+) -> None:
+    """Have GROUP go on at OFFSET in one queue of TOPIC; a member that has it follows at once."""
+    await mq.admin.set_offset(group, Queue(topic, broker, queue), number)
+    click.echo(f"{group} goes on at {number} in {topic}@{broker}:{queue}")

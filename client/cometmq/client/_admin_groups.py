@@ -1,0 +1,280 @@
+"""Administration of consumer groups: which there are, who is in them, how far they have come."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, Literal
+
+from cometmq.client._admin_asking import AdminAsking, time_of
+from cometmq.client._core.names import check_group, check_topic
+from cometmq.client._core.queues import Queue, from_wire, share_order
+from cometmq.client.errors import RefusedError, UsageError
+from cometmq.proto.bodies import (
+    ConsumerConnections,
+    ConsumeStats,
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
+    decode_reset_offsets,
+)
+from cometmq.proto.codes import RequestCode, ResponseCode
+from cometmq.proto.commands import (
+    DeleteSubscriptionGroup,
+    GetConsumerConnectionList,
+    GetConsumeStats,
+    ResetOffset,
+)
+from cometmq.proto.version import version_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ResetTo = Literal["first", "last"] | datetime
+
+_FIRST_MS: Final = 0
+_LAST_MS: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListed:
+    """A consumer group, and the names of the brokers that know it.
+
+    ::
+
+        disabled = [each.name for each in await mq.admin.groups() if not each.is_enabled]
+
+    `max_attempts` is how often brokers deliver a message again whose consumer does not say;
+    `is_enabled` tells whether it may consume.
+    """
+
+    name: str
+    max_attempts: int
+    is_enabled: bool
+    brokers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberListed:
+    """A member of a group that is connected now, and what it wants, by topic.
+
+    ::
+
+        pythons = [each for each in members if each.language == "PYTHON"]
+    """
+
+    client_id: str
+    address: str
+    language: str
+    version: str
+    subscriptions: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueProgress:
+    """How far a group has come in a queue; `consumed_at` is when its last message was stored.
+
+    ::
+
+        behind = [each for each in await mq.admin.group_progress("billing") if each.lag > 1000]
+    """
+
+    queue: Queue
+    offset: int
+    end_offset: int
+    consumed_at: datetime | None
+
+    @property
+    def lag(self) -> int:
+        """How many messages are still to be consumed."""
+        return max(0, self.end_offset - self.offset)
+
+
+class GroupAdmin(AdminAsking):
+    """The calls about groups; see `Admin`."""
+
+    async def groups(self) -> list[GroupListed]:
+        """Return the groups that brokers know.
+
+        ::
+
+            for group in await mq.admin.groups():
+                print(group.name, group.brokers)
+        """
+        found: dict[str, SubscriptionGroupConfig] = {}
+        brokers: defaultdict[str, list[str]] = defaultdict(list)
+        for broker, address in (await self._masters(None)).items():
+            code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+            response = await self._ask(address, code, None)
+            table = self._read(SubscriptionGroupTable, address, response)
+            for name, config in table.subscription_group_table.items():
+                found[name] = config
+                brokers[name].append(broker)
+        return [
+            GroupListed(name, each.retry_max_times, each.consume_enable, tuple(brokers[name]))
+            for name, each in sorted(found.items())
+        ]
+
+    async def create_group(
+        self,
+        group: str,
+        *,
+        max_attempts: int = 16,
+        enabled: bool = True,
+        ordered: bool = False,
+        broker: str | None = None,
+    ) -> list[str]:
+        """Make a group on every broker, or on one; or change it, where it exists.
+
+        ::
+
+            await mq.admin.create_group("billing", max_attempts=5)
+
+        Returns the names of the brokers. Most brokers make a group by themselves when its first
+        member comes. One that is not `enabled` gets no messages.
+        """
+        if max_attempts < 0:
+            raise UsageError(f"max_attempts={max_attempts}: at least 0")
+        config = SubscriptionGroupConfig(
+            group_name=check_group(group),
+            retry_max_times=max_attempts,
+            consume_enable=enabled,
+            consume_message_orderly=ordered,
+        )
+        chosen = await self._masters(broker)
+        for address in chosen.values():
+            code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+            await self._ask(address, code, None, body=config.encode())
+        return list(chosen)
+
+    async def delete_group(self, group: str) -> None:
+        """Delete a group with its offsets on all brokers.
+
+        ::
+
+            await mq.admin.delete_group("billing")
+
+        Its retries and dead letters stay, in topics of their own.
+        """
+        header = DeleteSubscriptionGroup(check_group(group), clean_offset=True)
+        for address in (await self._masters(None)).values():
+            await self._ask(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
+
+    async def group_members(self, group: str) -> list[MemberListed]:
+        """Return the members of a group that are connected now, maybe none.
+
+        ::
+
+            for member in await mq.admin.group_members("billing"):
+                print(member.client_id, member.language, member.subscriptions)
+        """
+        header = GetConsumerConnectionList(check_group(group))
+        found: dict[str, MemberListed] = {}
+        for address in (await self._masters(None)).values():
+            try:
+                code = RequestCode.GET_CONSUMER_CONNECTION_LIST
+                response = await self._ask(address, code, header)
+            except RefusedError as error:
+                if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
+                    raise
+                continue
+            members = self._read(ConsumerConnections, address, response)
+            wanted = {
+                topic: each.sub_string or "*" for topic, each in members.subscription_table.items()
+            }
+            for each in members.connection_set:
+                found[each.client_id or ""] = MemberListed(
+                    each.client_id or "",
+                    each.client_addr or "",
+                    each.language or "",
+                    version_name(each.version),
+                    wanted,
+                )
+        return [found[client_id] for client_id in sorted(found)]
+
+    async def group_progress(self, group: str, topic: str | None = None) -> list[QueueProgress]:
+        """Return how far a group has come in each queue, of all its topics or of one.
+
+        ::
+
+            lag = sum(each.lag for each in await mq.admin.group_progress("billing", "orders"))
+        """
+        if topic is not None:
+            check_topic(topic)
+        header = GetConsumeStats(check_group(group), topic)
+        found: list[QueueProgress] = []
+        problem: RefusedError | None = None
+        for address in (await self._masters(None)).values():
+            try:
+                response = await self._ask(address, RequestCode.GET_CONSUME_STATS, header)
+            except RefusedError as error:
+                problem = error  # One broker need not know the group.
+                continue
+            table = self._read(ConsumeStats, address, response).offset_table
+            found += [
+                QueueProgress(
+                    from_wire(queue),
+                    each.consumer_offset,
+                    each.broker_offset,
+                    time_of(each.last_timestamp),
+                )
+                for queue, each in table.items()
+            ]
+        if not found and problem is not None:
+            raise problem
+        return sorted(found, key=lambda each: share_order(each.queue))
+
+    async def reset_offsets(self, group: str, topic: str, to: ResetTo) -> dict[Queue, int]:
+        """Have a group go on elsewhere in all queues of a topic; returns where.
+
+        ::
+
+            an_hour_ago = datetime.now(UTC) - timedelta(hours=1)
+            await mq.admin.reset_offsets("billing", "orders", an_hour_ago)
+
+        With the "first" message there is, with the "last", which is to say with the next one that
+        comes, or with the first that was stored at a time or later. Members that are connected
+        follow at once; what they have in hand comes again or not, as it happens.
+        """
+        if isinstance(to, datetime):
+            if to.tzinfo is None:
+                raise UsageError("to: a datetime with a zone, such as datetime.now(UTC) - ...")
+            time_ms = int(to.timestamp() * 1000)
+        elif to in ("first", "last"):
+            time_ms = _FIRST_MS if to == "first" else _LAST_MS
+        else:
+            raise UsageError(f"to={to!r}: 'first', 'last' or a datetime")
+        header = ResetOffset(check_topic(topic), check_group(group), time_ms, is_force=True)
+        return await self._reset(header, None)
+
+    async def set_offset(self, group: str, queue: Queue, offset: int) -> None:
+        """Have a group go on at an offset of one queue.
+
+        ::
+
+            await mq.admin.set_offset("billing", Queue("orders", "broker-a", 3), 17)
+
+        A member that has the queue follows at once. `Client.commit` is for who reads by hand.
+        """
+        header = ResetOffset(
+            check_topic(queue.topic),
+            check_group(group),
+            _LAST_MS,
+            is_force=True,
+            queue_id=queue.id,
+            offset=offset,
+        )
+        await self._reset(header, queue.broker)
+
+    async def _reset(self, header: ResetOffset, broker: str | None) -> dict[Queue, int]:
+        parts = self._get_parts()
+        route = await parts.routes.fetch(header.topic, parts.config.timeout)
+        on_topic = {each.broker_name for each in route.broker_datas}
+        found: dict[Queue, int] = {}
+        for name, address in (await self._masters(broker)).items():
+            if name in on_topic:
+                code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+                response = await self._ask(address, code, header)
+                table = decode_reset_offsets(response.body).offset_table
+                found |= {from_wire(queue): offset for queue, offset in table.items()}
+        return dict(sorted(found.items(), key=lambda item: share_order(item[0])))

@@ -1,0 +1,136 @@
+"""Groups, their offsets, and finding messages: what an administrator asks a cluster."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import anyio.lowlevel
+import pytest
+from tests.client.running import Servers, on_every_loop, play_on
+
+from cometmq.client import (
+    Client,
+    ClientConfig,
+    NotFoundError,
+    RefusedError,
+    Sql,
+    SyncClient,
+    UsageError,
+)
+from cometmq.testing import Cluster
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@on_every_loop
+def test_groups_come_and_go(loop: str, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            assert await mq.admin.create_group("billing", max_attempts=5) == ["broker-a"]
+            await mq.admin.create_group("idle", enabled=False)
+            found = {each.name: each for each in await mq.admin.groups()}
+            billing = found["billing"]
+            assert (billing.max_attempts, billing.is_enabled) == (5, True)
+            assert billing.brokers == ("broker-a",)
+            assert not found["idle"].is_enabled
+            await mq.admin.delete_group("idle")
+            assert "idle" not in {each.name for each in await mq.admin.groups()}
+            with pytest.raises(UsageError, match="max_attempts"):
+                await mq.admin.create_group("billing", max_attempts=-1)
+            with pytest.raises(UsageError, match="group"):
+                await mq.admin.create_group("bill ing")
+
+    play_on(loop, tmp_path, scenario)
+
+
+@on_every_loop
+def test_members_and_progress_of_a_group_are_shown(loop: str, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        config = ClientConfig(instance="python-1")
+        async with Client(servers.nameserver, config) as mq:
+            queue = (await mq.send("orders", b"0", sharding_key="c")).queue
+            for number in range(1, 5):
+                await mq.send("orders", b"%d" % number, queue=queue)
+            assert await mq.admin.group_members("billing") == []
+            filters = {"orders": Sql("a IS NULL")}
+            async with mq.consume(filters, group="billing", start="first") as consumer:
+                for _ in range(3):
+                    (await anext(consumer)).ack()
+                (member,) = await mq.admin.group_members("billing")
+                assert member.client_id == mq.id
+                assert member.subscriptions == {"orders": "a IS NULL", "%RETRY%billing": "*"}
+            found = await mq.admin.group_progress("billing", "orders")
+            (here,) = [each for each in found if each.queue == queue]
+            assert (here.offset, here.end_offset, here.lag) == (3, 5, 2)
+            assert here.consumed_at is not None
+            assert datetime.now(UTC) - here.consumed_at < timedelta(minutes=5)
+            assert await mq.admin.group_progress("nobody") == []
+
+    play_on(loop, tmp_path, scenario)
+
+
+def test_offsets_are_reset_to_the_ends_and_to_a_time() -> None:
+    with Cluster() as cluster:
+        queue = cluster.send("orders", b"0", sharding_key="c").queue
+        cluster.clock.jump(3600)
+        cluster.send("orders", b"1", queue=queue)
+        with cluster.client.consume("orders", group="billing", start="first") as consumer:
+            for _ in range(2):
+                with next(consumer):
+                    pass
+        admin = cluster.admin
+        half_an_hour_ago = cluster.clock.now() - timedelta(minutes=30)
+        places = ("first", 0), (half_an_hour_ago, 1), ("last", 2)
+        for place, offset in places:
+            moved = admin.reset_offsets("billing", "orders", place)  # type: ignore[arg-type]  # A mix.
+            assert moved[queue] == offset
+            progress = {each.queue: each.offset for each in admin.group_progress("billing")}
+            assert progress[queue] == offset
+        admin.set_offset("billing", queue, 1)
+        assert {each.queue: each.lag for each in admin.group_progress("billing")}[queue] == 1
+        with pytest.raises(RefusedError):
+            admin.set_offset("billing", queue, 99)
+        with pytest.raises(UsageError, match="broker"):
+            admin.set_offset("billing", queue._replace(broker="broker-z"), 1)
+        with pytest.raises(UsageError, match="zone"):
+            admin.reset_offsets("billing", "orders", datetime(2026, 1, 1))
+        with pytest.raises(UsageError, match="'first', 'last'"):
+            admin.reset_offsets("billing", "orders", "middle")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # The mistake.
+        with pytest.raises(NotFoundError):
+            admin.reset_offsets("billing", "nowhere", "first")
+
+
+@on_every_loop
+def test_messages_are_found_by_id_and_by_key(loop: str, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            receipt = await mq.send("orders", b"one", keys=["o-17", "c-4"])
+            await mq.send("orders", b"two", key="o-18")
+            message = await mq.admin.message(receipt.offset_id)
+            assert (message.body, message.id, message.queue) == (b"one", receipt.id, receipt.queue)
+            with anyio.fail_after(20):  # The index comes a moment later.
+                while not await mq.admin.find_messages("orders", "o-18"):
+                    await anyio.lowlevel.checkpoint()
+            for key in ("o-17", "c-4", receipt.id):
+                (found,) = await mq.admin.find_messages("orders", key)
+                assert found.body == b"one"
+            assert await mq.admin.find_messages("orders", "o-99") == []
+            a_day_ago = datetime.now(UTC) - timedelta(days=1)
+            assert await mq.admin.find_messages("orders", "o-17", until=a_day_ago) == []
+            for wrong in (receipt.id[:31], "x" * 32):
+                with pytest.raises(UsageError, match="offset_id"):
+                    await mq.admin.message(wrong)
+            elsewhere = receipt.offset_id.replace("7F000001", "0A000001")
+            with pytest.raises(NotFoundError, match="no broker is at"):
+                await mq.admin.message(elsewhere)
+
+    play_on(loop, tmp_path, scenario)
+
+
+def test_the_sync_admin_has_all_of_it() -> None:
+    with Cluster() as cluster, SyncClient(cluster.nameserver) as mq:
+        mq.admin.create_group("billing")
+        assert "billing" in {each.name for each in mq.admin.groups()}
+        assert mq.admin.message(mq.send("orders", b"x").offset_id).body == b"x"
