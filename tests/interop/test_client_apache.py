@@ -325,3 +325,54 @@ def test_a_request_gets_the_reply_of_its_consumer(nameserver: str, loop: str) ->
             assert replies == {b"%d" % each: b"%d" % each * 2000 for each in range(10)}
 
     play(loop, scenario)
+
+
+def test_groups_offsets_and_messages_are_administered(nameserver: str) -> None:
+    async def scenario() -> None:
+        async with Client(nameserver, PATIENT) as mq:
+            admin = mq.admin
+            await admin.create_topic("administered", queues=1)
+            await admin.create_group("administrated", max_attempts=5)
+            listed = {each.name: each for each in await admin.groups()}
+            assert listed["administrated"].max_attempts == 5
+            receipt = await mq.send("administered", b"one", key="o-17")
+            await mq.send("administered", b"two")
+            async with mq.consume("administered", group="administrated", start="first") as consumer:
+                assert await take(consumer, 2) == [b"one", b"two"]
+                (member,) = await admin.group_members("administrated")
+                assert (member.client_id, member.subscriptions["administered"]) == (mq.id, "*")
+            (progress,) = await admin.group_progress("administrated", "administered")
+            assert (progress.offset, progress.lag) == (2, 0)
+            assert await admin.reset_offsets("administrated", "administered", "first") == {
+                receipt.queue: 0
+            }
+            async with mq.consume("administered", group="administrated") as consumer:
+                assert await take(consumer, 2) == [b"one", b"two"]
+            await admin.set_offset("administrated", receipt.queue, 1)
+            async with mq.consume("administered", group="administrated") as consumer:
+                assert await take(consumer, 1) == [b"two"]
+            assert (await admin.message(receipt.offset_id)).body == b"one"
+            for key in ("o-17", receipt.id):
+                with anyio.fail_after(30):
+                    while not (found := await admin.find_messages("administered", key)):
+                        await anyio.lowlevel.checkpoint()
+                assert [each.id for each in found] == [receipt.id]
+            await admin.delete_group("administrated")
+            assert "administrated" not in {each.name for each in await admin.groups()}
+
+    play("asyncio", scenario)
+
+
+def test_names_in_a_namespace_are_javas(nameserver: str) -> None:
+    async def scenario() -> None:
+        config = ClientConfig(timeout=15, namespace="vienna")
+        async with Client(nameserver, config) as mq:
+            await mq.admin.create_topic("vienna%named", queues=1)
+            await mq.send("named", b"x")
+            consumer = mq.consume("named", group="namers", start="first")
+            async with await anext(consumer) as message:
+                assert (message.topic, message.queue.topic) == ("named", "vienna%named")
+            await consumer.drain()
+            assert "vienna%namers" in {each.name for each in await mq.admin.groups()}
+
+    play("asyncio", scenario)
