@@ -107,6 +107,12 @@ class Consumption:
             await self.member.start()
             if self.state is State.NEW:
                 self.state = State.RUNNING
+        except ClientError as error:
+            if not error.can_retry:  # It never will be: the group is free for another.
+                self.state = State.ENDED
+                self.delivery.end()
+                self._ended(self)
+            raise
         finally:
             self._starting.set()
             self._starting = None

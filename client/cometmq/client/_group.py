@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from cometmq.client._agreement import check_agreement
 from cometmq.client._core.identity import now_ms
 from cometmq.client._core.names import RETRY_PREFIX
 from cometmq.client._core.process_queue import ProcessQueue
@@ -109,6 +110,7 @@ class GroupMember:
         """Join the group; a ClientError when the brokers refuse what is wanted."""
         await self._offsets.load()
         await self._check_filters()
+        await check_agreement(self._parts, self._options)
         if self._is_leaving:
             return  # Stopped before it had begun.
         self._parts.membership.join(self._options.group, self._tell)

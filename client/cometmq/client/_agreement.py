@@ -1,0 +1,84 @@
+"""Whether the members of a group ask for the same, which brokers and queues rely on.
+
+Members share queues whatever each of them asks for, and a broker filters by what it heard last: one
+that asks for something else gets, and keeps from the others, what nobody wants it to.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cometmq.client._core.names import RETRY_PREFIX
+from cometmq.client.errors import ClientError, UsageError
+from cometmq.proto.bodies import ConsumerConnections
+from cometmq.proto.codes import RequestCode, ResponseCode
+from cometmq.proto.command import Command
+from cometmq.proto.commands import GetConsumerConnectionList
+from cometmq.proto.errors import BodyError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cometmq.client._core.options import ConsumeOptions
+    from cometmq.client._parts import Parts
+    from cometmq.proto.bodies import SubscriptionData
+
+
+async def check_agreement(parts: Parts, options: ConsumeOptions) -> None:
+    """Raise a `UsageError` when members that are there ask for something else.
+
+    What cannot be found out is no reason not to begin.
+    """
+    ours = {topic: each.subscription(topic, 0) for topic, each in options.filters.items()}
+    for topic in options.filters:
+        try:
+            members = await _members(parts, options.group, topic)
+        except (ClientError, BodyError):
+            continue
+        others = [
+            each for each in members.connection_set if each.client_id != parts.identity.client_id
+        ]
+        if others and (problem := differing(ours, members.subscription_table)) is not None:
+            raise UsageError(
+                f"group {options.group!r} has members that ask for {problem} (one is"
+                f" {others[0].client_id}): all members of a group ask for the same; stop those, or"
+                " take another group"
+            )
+
+
+def differing(
+    ours: Mapping[str, SubscriptionData], theirs: Mapping[str, SubscriptionData]
+) -> str | None:
+    """Say in which way others ask for something else; None when they do not."""
+    wanted = {topic: each for topic, each in theirs.items() if not topic.startswith(RETRY_PREFIX)}
+    for topic in sorted(ours.keys() | wanted.keys()):
+        here, there = ours.get(topic), wanted.get(topic)
+        if here is None:
+            return f"{topic!r}, too"
+        if there is None:
+            return f"other topics than {topic!r}"
+        if _meaning(here) != _meaning(there):
+            return f"{topic!r} with the filter {there.sub_string!r}, not {here.sub_string!r}"
+    return None
+
+
+def _meaning(subscription: SubscriptionData) -> object:
+    if subscription.expression_type == "SQL92":
+        return subscription.sub_string
+    return frozenset(subscription.tags_set)
+
+
+async def _members(parts: Parts, group: str, topic: str) -> ConsumerConnections:
+    """Ask a broker of the topic who is there."""
+    timeout = parts.config.timeout
+    route = await parts.routes.get(topic, timeout=timeout)
+    for broker in route.addresses:
+        if (address := route.address_of(broker)) is None:
+            continue
+        request = Command.request(
+            RequestCode.GET_CONSUMER_CONNECTION_LIST, GetConsumerConnectionList(group)
+        )
+        response = await parts.connections.call(address, request, timeout=timeout)
+        if response.code == ResponseCode.SUCCESS:
+            return ConsumerConnections.decode(response.body)
+    return ConsumerConnections()

@@ -1,0 +1,57 @@
+"""Members of a group ask for the same, or the one that comes is told so before it disturbs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.client.running import Servers, on_every_loop, play_on
+
+from cometmq.client import Client, Sql, UsageError
+from cometmq.client._agreement import differing
+from cometmq.client._core.filters import parse_filter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cometmq.proto.bodies import SubscriptionData
+
+
+def asked(**topics: str | Sql) -> dict[str, SubscriptionData]:
+    return {topic: parse_filter(each).subscription(topic, 1) for topic, each in topics.items()}
+
+
+def test_the_same_in_other_words_is_the_same() -> None:
+    assert differing(asked(a="paid||refunded"), asked(a="refunded || paid")) is None
+    assert differing(asked(a="*"), asked(a="*") | {"%RETRY%g": asked(r="*")["r"]}) is None
+    assert differing(asked(a=Sql("x = 1")), asked(a=Sql("x = 1"))) is None
+
+
+@pytest.mark.parametrize(
+    ("theirs", "told"),
+    [
+        (asked(a="paid"), "'a' with the filter 'paid', not '*'"),
+        (asked(a=Sql("x = 1")), "'a' with the filter 'x = 1'"),
+        (asked(a="*", b="*"), "'b', too"),
+        (asked(b="*"), "other topics than 'a'"),
+    ],
+)
+def test_what_differs_is_said(theirs: dict[str, SubscriptionData], told: str) -> None:
+    assert told in (differing(asked(a="*"), theirs) or "")
+
+
+@on_every_loop
+def test_a_member_that_asks_for_something_else_is_refused(loop: str, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as first, Client(servers.nameserver) as second:
+            await first.send("orders", b"x", tag="paid")
+            async with first.consume("orders", group="billing", filter="paid") as consumer:
+                (await anext(consumer)).ack()
+                with pytest.raises(UsageError, match="all members of a group ask for the same"):
+                    await anext(second.consume("orders", group="billing"))
+                async with second.consume("orders", group="billing", filter="paid"):
+                    pass
+            async with second.consume("orders", group="billing"):
+                pass
+
+    play_on(loop, tmp_path, scenario)
