@@ -140,6 +140,10 @@ bench: install ## Measure the broker beside Apache's (15 minutes, Java 17), and 
 bench-quick: install ## Measure the quick parts of docs/performance.md; says how to run the long ones.
 	$(BIN)/python -m bench
 
+.PHONY: api-pages
+api-pages: install ## Make the pages of the Python API, in site/api, without a network.
+	$(BIN)/sphinx-build -q -W -E -b html docs/api site/api
+
 .PHONY: dist
 dist: install ## Build the wheel and the sdist into dist/.
 	$(BIN)/python -m build --no-isolation --outdir dist
