@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 import anyio.lowlevel
 import pytest
+from tests.client.consuming import take, take_in_order
 from tests.client.running import Servers, on_every_loop, play_on
 
 from cometmq.client import (
@@ -28,17 +29,6 @@ if TYPE_CHECKING:
     from cometmq.client import Consumer
 
 QUICK = ClientConfig(redelivery_delay=0.05)
-
-
-async def take(consumer: Consumer, count: int) -> list[bytes]:
-    """Consume so many messages, and give their bodies."""
-    bodies: list[bytes] = []
-    async for message in consumer:
-        async with message:
-            bodies.append(message.body)
-        if len(bodies) == count:
-            break
-    return bodies
 
 
 async def send_numbers(mq: Client, first: int, end: int, topic: str = "orders") -> list[bytes]:
@@ -456,22 +446,8 @@ def test_an_ordered_consumer_keeps_the_order_also_of_what_fails(loop: str, tmp_p
         async with Client(servers.nameserver) as mq:
             for number in range(20):
                 await mq.send("orders", b"%d" % number, sharding_key=str(number % 2))
-            seen: dict[int, list[int]] = {0: [], 1: []}
             consumer = mq.consume("orders", group="in-order", ordered=True)
-            has_failed: list[bool] = []
-
-            async def handle(message: Message) -> None:
-                number = int(message.body)
-                await anyio.lowlevel.checkpoint()
-                if number == 7 and not has_failed:
-                    has_failed.append(True)
-                    raise KeyError
-                seen[number % 2].append(number)
-                if sum(map(len, seen.values())) == 20:
-                    draining.start_soon(consumer.drain)
-
-            async with anyio.create_task_group() as draining:
-                await consumer.run(handle, concurrency=4)
+            seen = await take_in_order(consumer)
             assert seen == {0: list(range(0, 20, 2)), 1: list(range(1, 20, 2))}
             # The locks are given back: another member has the queues at once.
             async with Client(servers.nameserver) as other:

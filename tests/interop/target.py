@@ -39,7 +39,7 @@ class Target(NamedTuple):
 def running_target(folder: Path) -> Generator[Target]:
     if ON_APACHE:
         with ApacheBroker(folder, QUICK_QUESTIONS) as apache:
-            yield Target(f"127.0.0.1:{apache.name_server_port}", f"127.0.0.1:{apache.port}")
+            yield Target(apache.nameserver, f"127.0.0.1:{apache.port}")
     else:
         with running_up(folder) as target:
             yield target

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal
 import anyio
 import anyio.lowlevel
 import pytest
+from tests.client.consuming import take, take_in_order
 from tests.client.running import LOOPS, on_loop
 from tests.interop.apache_broker import ApacheBroker
 
 from cometmq.client import (
     Client,
     ClientConfig,
-    Message,
     NewMessage,
     ReceivedMessage,
     Sql,
@@ -50,16 +50,6 @@ async def registered(nameserver: str) -> None:
 
 def play(loop: str, scenario: Callable[[], Awaitable[None]]) -> None:
     on_loop(loop, scenario)
-
-
-async def take(consumer: Consumer, count: int) -> list[bytes]:
-    bodies: list[bytes] = []
-    async for message in consumer:
-        async with message:
-            bodies.append(message.body)
-        if len(bodies) == count:
-            break
-    return bodies
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -232,22 +222,8 @@ def test_an_ordered_consumer_keeps_the_order_also_of_what_fails(nameserver: str)
             await mq.admin.create_topic("ordered", queues=2)
             for number in range(20):
                 await mq.send("ordered", b"%d" % number, sharding_key=str(number % 2))
-            seen: dict[int, list[int]] = {0: [], 1: []}
             consumer = mq.consume("ordered", group="in-order", start="first", ordered=True)
-            has_failed: list[bool] = []
-
-            async def handle(message: Message) -> None:
-                number = int(message.body)
-                await anyio.lowlevel.checkpoint()
-                if number == 7 and not has_failed:
-                    has_failed.append(True)
-                    raise KeyError
-                seen[number % 2].append(number)
-                if sum(map(len, seen.values())) == 20:
-                    draining.start_soon(consumer.drain)
-
-            async with anyio.create_task_group() as draining:
-                await consumer.run(handle, concurrency=4)
+            seen = await take_in_order(consumer)
             assert seen == {0: list(range(0, 20, 2)), 1: list(range(1, 20, 2))}
             # The locks are given back: another member has the queues at once.
             async with Client(nameserver, PATIENT) as other:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.interop.apache_java import class_path, required
-from tests.interop.target import REPEAT, Target, running_target
+from tests.interop.target import REPEAT, Target
 
 from cometmq.testing import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 pytestmark = pytest.mark.slow
 
@@ -85,12 +85,6 @@ GO_SCENARIOS = (
     "go_consume_goes_on_where_it_stopped",
     "go_pull",
 )
-
-
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    with running_target(tmp_path_factory.mktemp("servers")) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 from tests.interop.apache_java import ask, class_path
-from tests.interop.target import Target, running_target
+from tests.interop.target import Target
 from tests.interop.test_clients import JAVA, RELEASE
 
 from cometmq.client import ClientConfig, SyncClient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 pytestmark = pytest.mark.slow
 
@@ -77,12 +77,6 @@ CASES = (
         r"delete topic \[" + TOPIC + r"\] from NameServer success",
     ),
 )
-
-
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    with running_target(tmp_path_factory.mktemp("servers")) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,8 @@ from cometmq.admin.sources import BROKER, NAMESERVER, Settings
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Mapping
 
+    import trio
+
     from cometmq.broker.config import BrokerConfig
     from cometmq.nameserver import NameServerConfig
     from cometmq.net.exposition import Exposition
@@ -242,3 +244,27 @@ def say_ready(**addresses: object) -> None:
     settle_memory()
     parts = [f"{name}={address}" for name, address in addresses.items() if address is not None]
     print(" ".join(["cometmq ready", *parts]), flush=True)
+
+
+async def run_one(
+    role: str,
+    serve: Callable[..., Awaitable[None]],
+    config: object,
+    metrics: socket.socket | None,
+    repeat: Callable[[Callable[[], float]], Awaitable[None]],
+    stop: trio.Event,
+) -> None:
+    """Run one daemon and its metrics page until a signal comes, and say when it is ready.
+
+    `role` is its name in the ready line; `repeat` is how its loop calls something now and then.
+    """
+    import trio
+
+    exposition = new_exposition(metrics, repeat)
+    async with trio.open_nursery() as nursery:
+        if exposition is not None:
+            await nursery.start(exposition.serve, metrics)
+        address: object = await nursery.start(serve, config, exposition)
+        say_ready(**{role: address}, metrics=metrics_url(metrics))
+        await stop.wait()
+        nursery.cancel_scope.cancel()

@@ -14,10 +14,8 @@ from cometmq.admin.daemons import (
     broker_config,
     failures_told,
     gathered,
-    metrics_url,
-    new_exposition,
     open_metrics,
-    say_ready,
+    run_one,
     shared_options,
     store_options,
 )
@@ -109,19 +107,10 @@ def broker(
 
 def run(config: BrokerConfig, metrics: socket.socket | None) -> None:
     """Run it until a signal ends it."""
-    import trio
-
     from cometmq.broker import daemon
     from cometmq.net import guest
 
     async def main(stop: trio.Event) -> None:
-        exposition = new_exposition(metrics, guest.repeat_on_loop)
-        async with trio.open_nursery() as nursery:
-            if exposition is not None:
-                await nursery.start(exposition.serve, metrics)
-            address = await nursery.start(daemon.serve, config, exposition)
-            say_ready(broker=address, metrics=metrics_url(metrics))
-            await stop.wait()
-            nursery.cancel_scope.cancel()
+        await run_one("broker", daemon.serve, config, metrics, guest.repeat_on_loop, stop)
 
     guest.run(main)

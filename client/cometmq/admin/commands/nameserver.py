@@ -12,11 +12,9 @@ from cometmq.admin.daemons import (
     begin_logs,
     failures_told,
     gathered,
-    metrics_url,
     nameserver_config,
-    new_exposition,
     open_metrics,
-    say_ready,
+    run_one,
     shared_options,
 )
 from cometmq.admin.sources import NAMESERVER
@@ -83,19 +81,10 @@ def nameserver(
 
 def run(config: NameServerConfig, metrics: socket.socket | None) -> None:
     """Run it until a signal ends it."""
-    import trio
-
     from cometmq.nameserver import daemon
     from cometmq.net import alone
 
     async def main(stop: trio.Event) -> None:
-        exposition = new_exposition(metrics, alone.repeat)
-        async with trio.open_nursery() as nursery:
-            if exposition is not None:
-                await nursery.start(exposition.serve, metrics)
-            address = await nursery.start(daemon.serve_alone, config, exposition)
-            say_ready(nameserver=address, metrics=metrics_url(metrics))
-            await stop.wait()
-            nursery.cancel_scope.cancel()
+        await run_one("nameserver", daemon.serve_alone, config, metrics, alone.repeat, stop)
 
     alone.run(main)

@@ -31,15 +31,10 @@ from cometmq.proto.bodies.topics import (
 from cometmq.proto.body import BY_HAND_SIZE_MAX, Body, preset
 from cometmq.proto.errors import BodyError
 from cometmq.proto.fastjson import SIZE_MAX, dumps, loads
+from cometmq.proto.version import COMPRESSED_QUEUE_MAPPING_VERSION, REGISTER_BROKER_BODY_VERSION
 
 if TYPE_CHECKING:
     from cometmq.proto.buffer import Buffer
-
-VERSION_WITH_WRAPPER: Final = 37
-"""Brokers before 3.0.11 send the topic table alone."""
-
-VERSION_WITH_MAPPINGS: Final = 413
-"""Brokers from 5.0.0 on compress attributes and mappings too."""
 
 TOPICS_MAX: Final = 100_000
 """Topics of a compressed registration: as many as a broker makes by itself."""
@@ -79,17 +74,19 @@ def decode_registration(
     """
     if data is None or len(data) == 0:
         return RegisterBrokerBody()
-    if version < VERSION_WITH_WRAPPER:
+    if version < REGISTER_BROKER_BODY_VERSION:
         return RegisterBrokerBody(topic_config_serialize_wrapper=TopicConfigTable.decode(data))
     if compressed:
-        return _Inflated(_inflate(data, size_max)).registration(version >= VERSION_WITH_MAPPINGS)
+        return _Inflated(_inflate(data, size_max)).registration(
+            version >= COMPRESSED_QUEUE_MAPPING_VERSION
+        )
     return RegisterBrokerBody.decode(data)
 
 
 def encode_compressed(registration: RegisterBrokerBody, *, version: int) -> bytes:
     """Write the compressed form as a broker of this version does."""
     table = registration.topic_config_serialize_wrapper
-    mappings = version >= VERSION_WITH_MAPPINGS
+    mappings = version >= COMPRESSED_QUEUE_MAPPING_VERSION
     parts = [_block(table.data_version.encode()), _I32.pack(len(table.topic_config_table))]
     parts += [_block(_topic_text(t, mappings)) for t in table.topic_config_table.values()]
     parts.append(_block(dumps(registration.filter_server_list)))

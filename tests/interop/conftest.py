@@ -1,0 +1,17 @@
+"""What the programs of official clients share: the servers that they talk to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.interop.target import Target, running_target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    with running_target(tmp_path_factory.mktemp("servers")) as running:
+        yield running
