@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.crash.disk import SimulatedFileSystem
 
-from cometmq.store.filesystem import BUFFERS_MAX, FileSystem, RealFileSystem
+from cometmq.store.filesystem import BUFFERS_MAX, FileSystem, RealFileSystem, Space
 
 LOCK_FROM_ELSEWHERE = """
 import sys
@@ -144,6 +144,17 @@ def test_the_space_of_a_partition_is_known(disk: FileSystem, root: str) -> None:
     space = disk.space(root)
     assert space.total >= space.free >= 0
     assert space.total > 0
+
+
+def test_room_that_is_reserved_for_others_does_not_make_a_partition_look_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.statvfs(tmp_path)
+    # 1,000 blocks, 200 of them used, 300 reserved.
+    blocks = {"f_bsize": 4096, "f_frsize": 4096, "f_blocks": 1000, "f_bfree": 800, "f_bavail": 500}
+    fields = (*blocks.values(), *tuple(real)[5:])
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(fields))
+    assert RealFileSystem().space(str(tmp_path)) == Space(700 * 4096, 500 * 4096)
 
 
 def test_a_file_removed_stays_readable_to_whoever_has_it_open(disk: FileSystem, root: str) -> None:

@@ -395,6 +395,11 @@ class RealFileSystem:
         return RealPartition(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def space(self, path: str) -> Space:
-        """The partition that the path is on."""
+        """The partition that the path is on, without what is reserved for others, as `df` counts.
+
+        A partition of which a quarter is out of this process's reach is else never less than a
+        quarter full, and data is removed long before there is a need.
+        """
         stat = os.statvfs(path)
-        return Space(stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize)
+        used = stat.f_blocks - stat.f_bfree
+        return Space((used + stat.f_bavail) * stat.f_frsize, stat.f_bavail * stat.f_frsize)

@@ -29,6 +29,7 @@ either order, and a log whose second segment is missing does not open.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from contextlib import suppress
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from cometmq.store.config import StoreConfig
     from cometmq.store.filesystem import FileSystem, Mapping, Space
     from cometmq.store.segments import Segment, Segments
+
+log = logging.getLogger(__name__)
 
 HOUR_MS = 3_600_000
 ROUNDS_OF_A_REQUEST = 20
@@ -209,9 +212,26 @@ class Retention:
         assert self._leaving is None, "one removal is settled before the next"
         if self._segments.first_offset != removal.start or len(self._segments) < 2:
             return False
+        level = logging.WARNING if removal.reason is Reason.FULL else logging.INFO
+        log.log(
+            level,
+            "removing the log from %d to %d, the oldest: %s",
+            removal.start,
+            removal.start + self._segments.size,
+            self._why(removal.reason),
+        )
         self._leaving = self._segments.detach_first()
         self._follow(self._segments.first_offset)
         return True
+
+    def _why(self, reason: Reason) -> str:
+        match reason:
+            case Reason.QUOTA:
+                return f"the log is larger than its quota of {self.config.retention_size_max} bytes"
+            case Reason.FULL:
+                return f"the disk is {self.used_percent} % full"
+            case Reason.AGE:
+                return f"nothing was written to it for {self.config.retention_hours} hours"
 
     def settle(self) -> None:
         """Remove the file for good; a thread may do it, and may try again after an `OSError`.
