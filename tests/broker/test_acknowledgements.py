@@ -9,6 +9,7 @@ from tests.broker.running import config_of, pull_request, send_request
 from tests.broker.wired import Wired
 from tests.crash.disk import Moment, Operation, SimulatedFileSystem
 
+from cometmq.broker.acknowledgements import TELLING_PATIENCE_MS
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.commands import SendMessageResponse
 from cometmq.store.config import Flush
@@ -33,6 +34,43 @@ def test_a_send_that_makes_its_topic_waits_for_the_topics_file(tmp_path: Path) -
     wired.give(peer, wired.frame(peer, send_request("fresh", b"x")))
     assert wired.answers(peer) == []
     wired.save()
+    assert [answer.code for answer in wired.answers(peer)] == [0]
+    wired.close()
+
+
+def test_a_send_that_makes_its_topic_waits_until_name_servers_know_the_route(
+    tmp_path: Path,
+) -> None:
+    wired = Wired(config_of(tmp_path), SimulatedFileSystem())
+    first, second = wired.connect(), wired.connect()
+    wired.give(first, wired.frame(first, send_request("fresh", b"x")))
+    wired.save_tables()
+    wired.give(second, wired.frame(second, send_request(TOPIC, b"y")))
+    assert [answer.code for answer in wired.answers(second)] == [0], "it need not wait"
+    assert wired.answers(first) == []
+    wired.give(second, wired.frame(second, pull_request("fresh")))
+    assert [answer.code for answer in wired.answers(second)] == [0], "it can be read"
+    assert len(wired.broker.acknowledgements) == 1, "a shutdown waits for it"
+    wired.broker.told(wired.broker.state.topics.file.version - 1)
+    assert wired.answers(first) == []
+    wired.save()
+    assert [answer.code for answer in wired.answers(first)] == [0]
+    assert len(wired.broker.acknowledgements) == 0
+    wired.close()
+
+
+def test_a_name_server_that_hangs_holds_a_send_up_for_a_second_at_most(tmp_path: Path) -> None:
+    wired = Wired(config_of(tmp_path), SimulatedFileSystem())
+    peer = wired.connect()
+    wired.give(peer, wired.frame(peer, send_request("fresh", b"x")))
+    wired.save_tables()
+    wired.now_ms += TELLING_PATIENCE_MS - 1
+    wired.broker.tick(wired.now_ms)
+    wired.turn()
+    assert wired.answers(peer) == []
+    wired.now_ms += 1
+    wired.broker.tick(wired.now_ms)
+    wired.turn()
     assert [answer.code for answer in wired.answers(peer)] == [0]
     wired.close()
 

@@ -100,11 +100,16 @@ class Wired:
 
     def save(self) -> None:
         """Save what has changed and tell the name servers, as the daemon does."""
+        self.save_tables()
+        self.broker.told(self.broker.state.topics.file.version)
+        self.turn()
+
+    def save_tables(self) -> None:
+        """Save what has changed."""
         for table in filter(lambda table: table.is_changed, self.broker.tables):
             version, snapshot = table.begin_save()
             table.write(snapshot)
             self.broker.saved(table, version)
-        self.broker.told(self.broker.state.topics.file.version)
         self.turn()
 
     def sync(self) -> None:

@@ -1,9 +1,11 @@
-"""Sends that wait for what was promised: their turn's write, the disk, and their topic's file.
+"""Sends that wait for what was promised: their turn's write, the disk, and their topic's file
+and route.
 
 How it works. Handlers add the sends of a turn; `commit` writes the turn, which then is a group in
 a queue. A group is answered when the log is synced up to its end (with async flush: at once) and
 the table of topics that it may have added to is saved. Groups leave in order, so that the queue is
-looked at in front only.
+looked at in front only. A send that made its topic waits, alone, until the name servers know it: a
+consumer that is started on such an answer asks for the route once, and not again for half a minute.
 
 Nearly all sends are to be answered with a frame that is made already. Those are kept by connection,
 so that each costs no more than its place in a list, and leaves with one call for all of a turn.
@@ -41,6 +43,9 @@ Sent: TypeAlias = "tuple[Peer, Command, Command | None]"
 # The frames of answers to single messages (310), in JSON, by who asked.
 Frames: TypeAlias = "dict[Peer, list[bytes]]"
 
+TELLING_PATIENCE_MS: Final = 1_000
+"""Producers wait 3 s for an answer; a name server that hangs must not let them run into that."""
+
 _FRAMES_CODE: Final = int(RequestCode.SEND_MESSAGE_V2)
 _TIMEOUT: Final = int(ResponseCode.FLUSH_DISK_TIMEOUT)
 
@@ -73,6 +78,15 @@ class _Group(NamedTuple):
         return len(self.sends) + sum(map(len, self.frames.values()))
 
 
+class _Untold(NamedTuple):
+    version: int
+    """Of the table of topics: name servers that know it know the send's topic."""
+    deadline_ms: int
+    peer: Peer
+    request: Command
+    response: Command
+
+
 class Acknowledgements:
     """All sends that are not answered yet."""
 
@@ -103,6 +117,10 @@ class Acknowledgements:
         """Of this turn: a send of the common kind adds its answer here, after `begin`."""
         self._groups: deque[_Group] = deque()
         self._late = 0  # groups in front that have been told of the timeout
+        self._makers: list[tuple[int, Command]] = []
+        """Sends that made topics, with the version of the table that name servers do not know."""
+        self._untold: list[_Untold] = []
+        self._told_version = -1
         self.turn_ms = 0
         """When the sends of this turn are stored; 0 until `begin`. One look at the clock a turn."""
 
@@ -121,6 +139,22 @@ class Acknowledgements:
         else:
             self._turn.append((peer, request, response))
 
+    def made_topic(self, request: Command) -> None:
+        """Note that a send of this turn made its topic."""
+        if self._topics.version > self._told_version:
+            self._makers.append((self._topics.version, request))
+
+    def told(self, version: int) -> None:
+        """Note up to which version of the table of topics the name servers were told."""
+        self._told_version = version
+        self._makers = [each for each in self._makers if each[0] > version]
+        untold, self._untold = self._untold, []
+        for each in untold:
+            if each.version <= version:
+                each.peer.answer(each.request, each.response)
+            else:
+                self._untold.append(each)
+
     def join(self, part: TurnPart) -> None:
         """Have this have a part in the turn, once."""
         if part not in self._parts:
@@ -131,7 +165,7 @@ class Acknowledgements:
         return elapsed_ms - self._groups[0].since_ms if self._groups else 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._groups))
+        return sum(map(len, self._groups)) + len(self._untold)
 
     def commit(self) -> None:
         """End the turn: write it, and answer what need not wait."""
@@ -195,7 +229,12 @@ class Acknowledgements:
             self._answer(group.sends, group.frames, group.since_ns)
 
     def tick(self, elapsed_ms: int) -> None:
-        """Tell those that have waited too long that they are stored, and no more."""
+        """Tell those that have waited too long that they are stored, and no more.
+
+        A name server that does not answer is told of new topics later.
+        """
+        while self._untold and self._untold[0].deadline_ms <= elapsed_ms:
+            self.told(self._untold[0].version)
         while self._late < len(self._groups):
             group = self._groups[self._late]
             if elapsed_ms - group.since_ms < self.config.sync_flush_timeout_ms:
@@ -214,6 +253,8 @@ class Acknowledgements:
 
     def _answer(self, sends: list[Sent], frames: Frames, since_ns: int) -> None:
         count = len(sends)
+        if self._makers:
+            sends = list(self._without_untold(sends))
         for peer, request, response in sends:
             if response is not None:
                 peer.answer(request, response)
@@ -221,6 +262,17 @@ class Acknowledgements:
             peer.answer_all(answers)
             count += len(answers)
         self._traffic.send_durations.add((self._clock_ns() - since_ns) // 1000, count)
+
+    def _without_untold(self, sends: Sequence[Sent]) -> Iterator[Sent]:
+        """Put those aside whose topic the name servers do not know; gives the others."""
+        for sent in sends:
+            peer, request, response = sent
+            made = [version for version, maker in self._makers if maker is request]
+            if made and response is not None:
+                deadline_ms = self._elapsed_ms() + TELLING_PATIENCE_MS
+                self._untold.append(_Untold(made[0], deadline_ms, peer, request, response))
+            else:
+                yield sent
 
     def _refuse(self, sends: Sequence[Sent], frames: Frames, error: PutRefusedError) -> None:
         refusal = put_refusal(error, self.config)

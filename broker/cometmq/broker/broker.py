@@ -191,6 +191,7 @@ class Broker:
     def told(self, version: int) -> None:
         """Note up to which version of the table of topics the name servers were told."""
         self.state.changes.told(version)
+        self.acknowledgements.told(version)
 
     def flush_offsets(self) -> None:
         """Put into their tables how far consumers and delayed messages have come."""

@@ -120,6 +120,7 @@ def _send(request: Command, header: SendMessage, session: Session) -> Command | 
     topic = state.topics.find(name)
     if topic is None or topic.is_closed:
         topic = _admitted(header, state)
+        state.acknowledgements.made_topic(request)
     queue_id = header.queue_id
     if not 0 <= queue_id < topic.queue_count:
         queue_id = _chosen_queue(header, topic, session)
