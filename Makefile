@@ -5,7 +5,6 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 SECONDS_EACH ?= 60
 SEEDS ?= 0..20000
-INTEROP_SHORT := tests/interop/test_store_clean.py tests/interop/test_store_killed.py tests/interop/test_java_json.py tests/interop/test_java_messages.py tests/interop/test_java_filter.py
 INTEROP_LONG := tests/interop/test_store_extensions.py tests/interop/test_store_files.py
 
 # A clear word before a long traceback: the interpreter is the one thing that make cannot install.
@@ -109,10 +108,6 @@ crash-full: install ## 50 kills of a broker, then many seeds (SEEDS=a..b); says 
 .PHONY: interop
 interop: install ## The official Java and Go clients and mqadmin, and a store passed to a live Apache RocketMQ and back; needs Java 17, Maven and Go.
 	$(BIN)/pytest -q -rs --durations=10 tests/interop $(INTEROP_LONG:%=--ignore=%)
-
-.PHONY: interop-short
-interop-short: install ## Of these, what is quick and sure: a store passed to a live Apache and back, and Apache's own classes.
-	$(BIN)/pytest -q -rs --durations=10 $(INTEROP_SHORT)
 
 .PHONY: interop-clients
 interop-clients: install ## Of these, only the official clients and mqadmin, against ours.
