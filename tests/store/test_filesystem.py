@@ -153,7 +153,11 @@ def test_room_that_is_reserved_for_others_does_not_make_a_partition_look_full(
     # 1,000 blocks, 200 of them used, 300 reserved.
     blocks = {"f_bsize": 4096, "f_frsize": 4096, "f_blocks": 1000, "f_bfree": 800, "f_bavail": 500}
     fields = (*blocks.values(), *tuple(real)[5:])
-    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(fields))
+
+    def statvfs(_: str) -> os.statvfs_result:
+        return os.statvfs_result(fields)
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
     assert RealFileSystem().space(str(tmp_path)) == Space(700 * 4096, 500 * 4096)
 
 
