@@ -105,7 +105,8 @@ class Broker:
         self.store = _opened(open_store, config, filesystem, topics, host, now_ms())
         # Behind the store's lock: two brokers must not write one table.
         with _closed_on_failure(self.store, now_ms):
-            _load(topics, groups, offsets, now_ms())
+            groups.load(now_ms())
+            offsets.load()
         memberships = Memberships(config)
         self.long_polling = LongPolling(config.held_pulls_max)
         clocks = {"now_ms": now_ms, "elapsed_ms": elapsed_ms}
@@ -259,20 +260,15 @@ def _opened(
     host: bytes,
     now_ms: int,
 ) -> MessageStore:
-    """Open the store of a broker at this packed address."""
+    """Open the store of a broker at this packed address, and read its topics, which say how."""
     return open_store(
         config.store_path,
         replace(config.store, store_host=host),
         now_ms=now_ms,
         filesystem=filesystem,
         is_batch_topic=topics.is_batch,
+        on_locked=partial(topics.load, now_ms),
     )
-
-
-def _load(topics: Topics, groups: Groups, offsets: ConsumerOffsets, now_ms: int) -> None:
-    topics.load(now_ms)
-    groups.load(now_ms)
-    offsets.load()
 
 
 def _stored_properties(config: BrokerConfig) -> bytes:

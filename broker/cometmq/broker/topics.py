@@ -170,10 +170,10 @@ class Topics:
         """All names."""
         return self._topics.keys()
 
-    def is_batch(self, name: str) -> bool:
-        """Whether the batches of a topic stay one record."""
+    def is_batch(self, name: str) -> bool | None:
+        """Whether the batches of a topic stay one record; None where there is no such topic."""
         topic = self._topics.get(name)
-        return topic is not None and topic.is_batch
+        return None if topic is None else topic.is_batch
 
     def put(self, config: TopicConfig, now_ms: int) -> Topic:
         """Make a topic, or change it."""

@@ -76,12 +76,15 @@ class ConsumeQueues:
         self.write_error: OSError | None = None
         """Why entries cannot be written now; None again as soon as one could be."""
 
-    def check_kinds(self, is_batch_topic: Callable[[str], bool]) -> None:
-        """Refuse a store in which a topic's queues are not of the kind its attribute says."""
+    def check_kinds(self, is_batch_topic: Callable[[str], bool | None]) -> None:
+        """Refuse a store in which a topic's queues are not of the kind its attribute says.
+
+        It says None of a topic that is not known: one that was deleted may have queues left.
+        """
         for table, batch in ((self.simple, False), (self.batch, True)):
             for topic in table.topics():
-                if is_batch_topic(topic) is not batch:
-                    kind = f"{'' if is_batch_topic(topic) else 'not '}queue.type=BatchCQ"
+                if is_batch_topic(topic) is (not batch):
+                    kind = f"{'not ' if batch else ''}queue.type=BatchCQ"
                     raise StoreFormatError(
                         f"topic {topic} is {kind}, but its queues lie in"
                         f" {BATCH_FOLDER if batch else SIMPLE_FOLDER}/"

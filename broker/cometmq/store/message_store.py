@@ -95,15 +95,19 @@ class MessageStore:
         *,
         now_ms: int,
         filesystem: FileSystem | None = None,
-        is_batch_topic: Callable[[str], bool] | None = None,
+        is_batch_topic: Callable[[str], bool | None] = lambda _: None,
+        on_locked: Callable[[], None] = lambda: None,
         on_change: Callable[[], None] = lambda: None,
         threads: bool = True,
     ) -> MessageStore:
         """Open a store, making it when there is none. May take seconds after an unclean stop.
 
         `is_batch_topic` says of a topic whether its batches stay one record (`queue.type=BatchCQ`);
-        without it the folders say so. `on_change` is called in a thread when `advance` has
-        something to do. Without `threads` nothing is done in the background until `run_jobs`.
+        where it says None the folders do. `on_locked` is called once no other process can write to
+        the folder, before `is_batch_topic` is relied on. `on_change` is called in a thread when
+        `advance` has something to do. Without `threads` nothing is done in the background until
+        `run_jobs`.
+
         `StoreFilesError`, with nothing changed, when what stands in the folder cannot be opened.
         """
         filesystem = RealFileSystem() if filesystem is None else filesystem
@@ -112,6 +116,7 @@ class MessageStore:
             root,
             config,
             is_batch_topic=is_batch_topic,
+            on_locked=on_locked,
             on_change=on_change,
             now_ms=now_ms,
             process_id=os.getpid(),

@@ -93,7 +93,8 @@ class Opening:
         root: str,
         config: StoreConfig,
         *,
-        is_batch_topic: Callable[[str], bool] | None,
+        is_batch_topic: Callable[[str], bool | None],
+        on_locked: Callable[[], None],
         on_change: Callable[[], None],
         now_ms: int,
         process_id: int,
@@ -101,10 +102,12 @@ class Opening:
         self._filesystem = filesystem
         self._root = root
         self._config = config
-        self._is_batch_topic = is_batch_topic
+        self._says_batch = is_batch_topic
+        self._on_locked = on_locked
         self._on_change = on_change
         self._now_ms = now_ms
         self._process_id = process_id
+        self._batch_folders: frozenset[str] = frozenset()
         self._index: Index | None = None
         self._replayed: Replay | None = None
 
@@ -117,6 +120,7 @@ class Opening:
         lock = acquire_lock(self._filesystem, self._root)
         try:
             finish_swap(self._filesystem, self._root)
+            self._on_locked()
             return self._open(lock)
         except BaseException:
             lock.close()
@@ -171,6 +175,10 @@ class Opening:
         found.deletions.settle(found.segments.first_offset, end.offset)
         return self._assemble(lock, found, kept, file, claims, longs)
 
+    def _is_batch_topic(self, topic: str) -> bool:
+        says = self._says_batch(topic)
+        return topic in self._batch_folders if says is None else says
+
     def _inspect(self) -> _Found:
         """Find out what there is; changes nothing."""
         filesystem, root, config = self._filesystem, self._root, self._config
@@ -178,9 +186,8 @@ class Opening:
         checkpoint = load_checkpoint(filesystem, f"{root}/checkpoint")
         segments = load_segments(filesystem, root, config, checkpoint)
         queues = load_queues(filesystem, root, config, checkpoint, clean=clean)
-        if self._is_batch_topic is None:
-            self._is_batch_topic = frozenset(queues.batch.topics()).__contains__
-        queues.check_kinds(self._is_batch_topic)
+        queues.check_kinds(self._says_batch)
+        self._batch_folders = frozenset(queues.batch.topics())
         deletions = Deletions(filesystem, root)
         start = choose_start(segments, checkpoint)
         integrity = Integrity(filesystem, f"{root}/{INTEGRITY_FOLDER}", segments.size)
@@ -310,7 +317,6 @@ class Opening:
         end = found.end.offset
         if replay_from >= end:
             return end
-        assert self._is_batch_topic is not None
         if self._replayed is None:
             self._replayed = Replay(
                 found.queues,
@@ -349,7 +355,6 @@ class Opening:
         jobs = Jobs()
         zeros = ZeroAhead.of(self._filesystem, syncer, config)
         log = CommitLog(found.segments, syncer, end, hot_size=config.hot_size, zeros=zeros)
-        assert self._is_batch_topic is not None
         appender = Appender(
             log,
             syncer,
