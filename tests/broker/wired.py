@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from cometmq.broker.broker import DAILY_BREAD, Broker
+from cometmq.broker.filter import compiler
 from cometmq.net import Peer, Peers
 from cometmq.proto.connection import NEED_DATA, Answer, Connection
 from cometmq.proto.host import Host
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 
 PATIENCE_SECONDS: Final = 20
+
+compiler.load()  # Else the first expression is answered by way of a thread.
 
 
 class WiredPeer(Peer):

@@ -21,6 +21,7 @@ from cometmq.broker.cold_reads import ColdReads
 from cometmq.broker.consumers import Consumers, Memberships, Producers
 from cometmq.broker.delays import Delays
 from cometmq.broker.dispatch import HANDLERS, VIP_HANDLERS, dispatch
+from cometmq.broker.filter.compiler import Loading
 from cometmq.broker.groups import Groups
 from cometmq.broker.handlers.consumer import notify_members
 from cometmq.broker.handlers.send_answers import SendAnswers
@@ -134,6 +135,7 @@ class Broker:
             sent_properties=SentProperties(_stored_properties(config)),
             long_polling=self.long_polling,
             cold_reads=ColdReads(self.store, call_soon_threadsafe),
+            loading=Loading(call_soon_threadsafe, dispatch),
             configure=self.configure,
             traffic=traffic,
             recent=RecentRates(traffic, now_ms=now_ms(), elapsed_ms=elapsed_ms()),

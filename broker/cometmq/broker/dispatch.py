@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from cometmq.broker.errors import RequestError
+from cometmq.broker.filter.compiler import CompilerLoadingError
 from cometmq.broker.handlers import (
     client_admin,
     config,
@@ -35,6 +36,7 @@ from cometmq.broker.handlers import (
     upkeep,
 )
 from cometmq.broker.refusals import put_refusal
+from cometmq.net import LATER
 from cometmq.proto.codes import RequestCode as Code, ResponseCode
 from cometmq.proto.errors import FieldError, RemoteProtocolError
 from cometmq.store.errors import PutRefusedError
@@ -150,6 +152,9 @@ def dispatch(request: Command, peer: Peer) -> Command | Later:
         )
     try:
         return handler(request, session)
+    except CompilerLoadingError:
+        session.state.loading.wait(request, peer)
+        return LATER
     except RequestError as error:
         refusal = error
     except PutRefusedError as error:

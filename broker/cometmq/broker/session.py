@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cometmq.broker.config import BrokerConfig
     from cometmq.broker.consumers import Consumers, Producers
     from cometmq.broker.delays import Delays
+    from cometmq.broker.filter.compiler import Loading
     from cometmq.broker.groups import Groups
     from cometmq.broker.handlers.send_answers import SendAnswers
     from cometmq.broker.handlers.sent_properties import SentProperties
@@ -61,6 +62,7 @@ class State:
     sent_properties: SentProperties
     long_polling: LongPolling
     cold_reads: ColdReads
+    loading: Loading
     configure: Callable[[BrokerConfig], None]
     """Has the broker work with other settings."""
     traffic: Traffic

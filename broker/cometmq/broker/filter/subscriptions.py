@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from cometmq.broker.filter.compiler import compiler
 from cometmq.broker.filter.errors import FilterSyntaxError, FilterTypeError
 from cometmq.broker.filter.tags import tag_filter
 from cometmq.store.reading import Filter
@@ -23,7 +24,10 @@ def is_tag_type(expression_type: str | None) -> bool:
 def filter_of(
     expression_type: str | None, expression: str | None, config: BrokerConfig
 ) -> Filter | None:
-    """Compile a subscription; None takes everything. A `FilterError` says what is wrong with it."""
+    """Compile a subscription; None takes everything. A `FilterError` says what is wrong with it.
+
+    `CompilerLoadingError` when it has to be asked again, for the first expression of a process.
+    """
     length_max = config.filter_expression_length_max
     if expression is not None and len(expression) > length_max:
         raise FilterSyntaxError(
@@ -36,10 +40,7 @@ def filter_of(
         raise FilterTypeError(str(expression_type))
     if not expression:
         raise FilterSyntaxError("the expression is empty")
-    # lark takes a tenth of a second and 10 MiB, and few brokers need it.
-    from cometmq.broker.filter.sql import compile_sql  # on first use
-
-    found = compile_sql(expression, config.filter_depth_max)
+    found = compiler()(expression, config.filter_depth_max)
     # One read may hold up the loop for a millisecond or two, whatever it looks for.
     entries_max = max(_ENTRIES_MIN, _TERMS_MAX // max(found.terms, 4))
     return Filter(matches=found.matches, entries_max=entries_max)
