@@ -9,6 +9,7 @@ import pytest
 from tests.net.harness import BIG, CHUNK, COMMIT, ECHO, HOLD, TestOwner
 
 from cometmq.net import AnswerTimeoutError, Limits, NetError, Peer, Peers
+from cometmq.net.peers import DROPS_LOGGED_MAX, DROPS_WINDOW_MS
 from cometmq.proto.command import Command
 from cometmq.proto.connection import Connection
 from cometmq.proto.host import Host
@@ -258,6 +259,22 @@ def test_one_that_never_reads_what_is_unsent_is_dropped_in_the_end(owner: TestOw
     peers.tick(1100)
     peers.tick(1200)
     assert [peer.ending for peer in (paused, closing, slow)] == ["aborted", "aborted", "closed"]
+
+
+def test_a_flood_of_bad_connections_is_no_flood_of_log_lines(
+    owner: TestOwner, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, peers, found = world(owner, DROPS_LOGGED_MAX + 7)
+    for peer in found:
+        peer.drop("it is bad")
+    assert caplog.text.count("it is bad") == DROPS_LOGGED_MAX
+    peers.tick(DROPS_WINDOW_MS)
+    assert caplog.records[-1].getMessage() == "7 more connections were dropped in 10 s"
+    late = MemoryPeer(peers)
+    assert late.open(Host("10.0.0.2", 1), 10911)
+    late.drop("a new window")
+    peers.tick(2 * DROPS_WINDOW_MS)
+    assert caplog.records[-1].getMessage() == "10.0.0.2:1: dropped: a new window"
 
 
 def test_an_owner_that_fails_on_a_connection_keeps_it(caplog: pytest.LogCaptureFixture) -> None:

@@ -172,7 +172,7 @@ class Peer:
     def drop(self, reason: str) -> None:
         """Close at once, log why, and forget what has not left."""
         if self._end(reason):
-            _log.warning("%s: dropped: %s", self.host, reason)
+            self.peers.note_dropped(self, reason)
         self._abort()  # Also one that was closed: it may never read what it is to be sent first.
 
     # What the drivers and `Peers` call.

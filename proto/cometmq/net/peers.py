@@ -29,6 +29,10 @@ _log = logging.getLogger("cometmq.net")
 # In how many shares of the idle time each peer is looked at.
 _LOOKS = 10
 
+DROPS_LOGGED_MAX = 20
+"""Dropped connections that get a line of their own in each `DROPS_WINDOW_MS`."""
+DROPS_WINDOW_MS = 10_000
+
 
 class Peers:
     """The connections of one owner, over any number of listening sockets and either driver.
@@ -60,6 +64,8 @@ class Peers:
         self._deadlines: list[tuple[int, int, Peer]] = []  # a heap: when, opaque, whose
         self._looked_ms = now_ms
         self._full = False
+        self._drops = 0  # of this window
+        self._drops_since_ms = now_ms
 
     def __len__(self) -> int:
         return len(self._peers)
@@ -102,6 +108,12 @@ class Peers:
         self._receiving.pop(peer, None)
         self.receiving_size -= size
 
+    def note_dropped(self, peer: Peer, reason: str) -> None:
+        """Log why a connection was dropped; who is flooded with bad ones gets their number."""
+        self._drops += 1
+        if self._drops <= DROPS_LOGGED_MAX:
+            _log.warning("%s: dropped: %s", peer.host, reason)
+
     def note_deadline(self, peer: Peer, opaque: int, timeout_ms: int) -> None:
         """Note when a request of ours is to be given up."""
         heapq.heappush(self._deadlines, (self.now_ms + timeout_ms, opaque, peer))
@@ -109,6 +121,8 @@ class Peers:
     def tick(self, now_ms: int) -> None:
         """Give up what is overdue at this time of a monotonic clock."""
         self.now_ms = now_ms
+        if now_ms - self._drops_since_ms >= DROPS_WINDOW_MS:
+            self._end_drops()
         self._end_slow_frames()
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             _, opaque, peer = heapq.heappop(self._deadlines)
@@ -120,6 +134,13 @@ class Peers:
         self.turn.end()
         for peer in self:
             peer.close(reason)
+
+    def _end_drops(self) -> None:
+        more = self._drops - DROPS_LOGGED_MAX
+        if more > 0:
+            _log.warning("%d more connections were dropped in %d s", more, DROPS_WINDOW_MS // 1000)
+        self._drops = 0
+        self._drops_since_ms = self.now_ms
 
     def _end_slow_frames(self) -> None:
         timeout_ms = self.limits.frame_timeout_ms
