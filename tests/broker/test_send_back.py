@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.broker.running import config_of, pull_request, send_request
 from tests.broker.wired import Wired, WiredPeer
 
-from cometmq.proto.bodies import SubscriptionGroupConfig
+from cometmq.proto.bodies import MessageQueue, SubscriptionGroupConfig
 from cometmq.proto.codes import RequestCode as Code
 from cometmq.proto.command import Command
 from cometmq.proto.commands import SendMessageResponse
@@ -156,3 +156,52 @@ def test_a_message_comes_back_when_its_delay_is_over(wired: Wired, peer: WiredPe
     (message,) = stored(wired, peer, "%RETRY%g")
     assert (message.body, message.reconsume_times) == (b"hello", 1)
     assert message.properties["RETRY_TOPIC"] == "T"
+
+
+def resend(
+    wired: Wired, peer: WiredPeer, times: int, *, version: int = 513, **fields: Any
+) -> Command:
+    """What a consumer does that gives a message up, or whose send-back failed."""
+    properties = "RETRY_TOPIC\x01T\x02DELAY\x011\x02"
+    request = send_request(
+        "%RETRY%g", b"hello", properties=properties, reconsume_times=times, **fields
+    )
+    return wired.ask(peer, replace(request, version=version))
+
+
+@pytest.mark.parametrize(
+    ("times", "fields", "is_dead"),
+    [
+        (16, {}, False),
+        (17, {}, True),
+        (3, {"max_reconsume_times": 3}, False),
+        (4, {"max_reconsume_times": 3}, True),
+        (4, {"max_reconsume_times": 3, "version": 120}, False),
+    ],
+)
+def test_what_a_consumer_sends_to_its_retry_topic_too_often_is_a_dead_letter(
+    wired: Wired, peer: WiredPeer, times: int, fields: dict[str, Any], is_dead: bool
+) -> None:
+    assert resend(wired, peer, times, **fields).code == 0
+    letters = stored(wired, peer, "%DLQ%g")
+    waiting = stored(wired, peer, SCHEDULE, 0)
+    assert (len(letters), len(waiting)) == (int(is_dead), int(not is_dead))
+    (message,) = letters + waiting
+    assert (message.body, message.reconsume_times) == (b"hello", times)
+    if is_dead:
+        assert message.properties["DELAY"] == "-1"
+        assert "REAL_TOPIC" not in message.properties
+
+
+def test_what_a_group_that_consumes_in_order_gives_up_is_a_dead_letter_at_once(
+    wired: Wired, peer: WiredPeer
+) -> None:
+    state = wired.broker.state
+    queue = MessageQueue(broker_name="broker-a", queue_id=0, topic="T")
+    state.locks.lock("g", [queue], "c", peer, state.elapsed_ms())
+    assert resend(wired, peer, 0).code == 0
+    assert len(stored(wired, peer, "%DLQ%g")) == 1
+    wired.now_ms += state.config.lock_lifetime_ms + 1  # No lock is renewed any more.
+    assert resend(wired, peer, 0).code == 0
+    assert len(stored(wired, peer, "%DLQ%g")) == 1
+    assert len(stored(wired, peer, SCHEDULE, 0)) == 1

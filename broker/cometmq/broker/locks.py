@@ -62,6 +62,13 @@ class Locks:
             self._groups_of.setdefault(peer, set()).add(group)
         return held
 
+    def is_ordered(self, group: str, now_ms: int) -> bool:
+        """Whether a client consumes any queue for this group in order."""
+        locks = self._locks.get(group)
+        return locks is not None and not all(
+            self._has_expired(lock, now_ms) for lock in locks.values()
+        )
+
     def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
         """Give queues back; those of another client stay its."""
         locks = self._locks.get(group, {})

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.delays import delay_level, set_aside
 from cometmq.broker.errors import RequestError
+from cometmq.broker.handlers.retry_sends import dead_letters
 from cometmq.broker.refusals import FAQ, send_refusal
 from cometmq.broker.topic_names import (
     CLOSED_TOPICS,
@@ -124,14 +125,15 @@ def _send(request: Command, header: SendMessage, session: Session) -> Command | 
     queue_id = header.queue_id
     if not 0 <= queue_id < topic.queue_count:
         queue_id = _chosen_queue(header, topic, session)
-    if topic.is_retry:
-        _check_group(header, state)
     raw, unique_id, waits, is_special = state.sent_properties.read(header.properties)
     if header.batch or request.code == _BATCH_CODE:
         sent = raw, unique_id, waits, is_special
         return _send_batch(request, header, body, session, topic, queue_id, sent)
     stored_topic, stored_queue = name, queue_id
-    if is_special:
+    if topic.is_retry and (dead := dead_letters(request, header, state)) is not None:
+        topic, stored_topic, stored_queue = dead, dead.config.topic_name, 0
+        raw = set_property(raw, b"DELAY", b"-1")
+    elif is_special:
         if is_half(raw, header.reconsume_times):
             return _send_half(request, header, body, session, topic, queue_id, (raw, unique_id))
         stored_topic, stored_queue, raw = _set_aside(name, queue_id, raw, state)
@@ -337,17 +339,6 @@ def _chosen_queue(header: SendMessage, topic: Topic, session: Session) -> int:
     if header.queue_id >= topic.queue_count:
         raise _queue_illegal(header, topic, session)
     return random.randrange(max(topic.config.write_queue_nums, 1))
-
-
-def _check_group(header: SendMessage, state: State) -> None:
-    """Check the group whose retry topic this is."""
-    group = header.topic[len(RETRY_PREFIX) :]
-    if state.groups.find_or_make(group, state.now_ms()) is None:
-        raise _refusal(
-            state,
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-            f"subscription group not exist, {group}",
-        )
 
 
 def _queue_illegal(header: SendMessage, topic: Topic, session: Session) -> RequestError:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.broker.delays import set_aside
 from cometmq.broker.errors import RequestError
 from cometmq.broker.handlers.reading import answered
+from cometmq.broker.handlers.retry_sends import retries_max
 from cometmq.broker.refusals import FAQ, put_refusal
 from cometmq.broker.topic_names import dead_letter_topic, retry_topic
 from cometmq.net import LATER
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from cometmq.proto.command import Command
     from cometmq.proto.message import StoredMessage
 
-VERSION_WITH_MAX: Final = 121
-"""V3_4_9: clients from here on say themselves how often a message may come back."""
 FIRST_LEVEL: Final = 3
 """The delay level, of 10 s, of what comes back for the first time."""
 
@@ -98,9 +97,7 @@ def _put_back(
 ) -> Later:
     """Put the message as a new one, and answer when it is written."""
     state = session.state
-    times_max = group.retry_max_times
-    if request.version >= VERSION_WITH_MAX and header.max_reconsume_times is not None:
-        times_max = header.max_reconsume_times
+    times_max = retries_max(request, header.max_reconsume_times, group)
     properties = _marked(message, state)
     is_dead = message.reconsume_times >= times_max or header.delay_level < 0
     if is_dead:

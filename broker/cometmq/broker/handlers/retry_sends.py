@@ -1,0 +1,52 @@
+"""Sends to the retry topic of a group: by a consumer that could not send a message back (36), or
+that consumes in order and gives a message up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.broker.errors import RequestError
+from cometmq.broker.refusals import send_refusal
+from cometmq.broker.topic_names import RETRY_PREFIX, dead_letter_topic
+from cometmq.proto.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from cometmq.broker.session import State
+    from cometmq.broker.topics import Topic
+    from cometmq.proto.bodies import SubscriptionGroupConfig
+    from cometmq.proto.command import Command
+    from cometmq.proto.commands.send import SendMessage
+
+VERSION_WITH_MAX: Final = 121
+"""V3_4_9: clients from here on say themselves how often a message may come back."""
+
+
+def dead_letters(request: Command, header: SendMessage, state: State) -> Topic | None:
+    """Find or make the topic of dead letters for a send that must not be retried; else None.
+
+    It came back too often, or its group consumes in order: what holds a queue up is not retried
+    beside it. `RequestError` when there is no such group.
+    """
+    name = header.topic[len(RETRY_PREFIX) :].partition("+")[0]
+    group = state.groups.find_or_make(name, state.now_ms())
+    if group is None:
+        raise send_refusal(
+            state.config,
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"subscription group not exist, {name}",
+        )
+    times_max = retries_max(request, header.max_reconsume_times, group)
+    if header.reconsume_times <= times_max and not state.locks.is_ordered(name, state.elapsed_ms()):
+        return None
+    dead = dead_letter_topic(name)
+    topic = state.topics.make_derived(dead, 1, state.now_ms())
+    if topic is None:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"topic[{dead}] not exist")
+    return topic
+
+
+def retries_max(request: Command, wanted: int | None, group: SubscriptionGroupConfig) -> int:
+    """How often a message may come back: as a newer client says, or as its group is set."""
+    if request.version >= VERSION_WITH_MAX and wanted is not None:
+        return wanted
+    return group.retry_max_times
