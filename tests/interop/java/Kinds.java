@@ -5,7 +5,9 @@ import java.util.Map;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
@@ -18,6 +20,7 @@ final class Kinds {
         scenarios.put("delayed_by_level", Kinds::delayed);
         scenarios.put("retried_until_consumed", Kinds::retried);
         scenarios.put("dead_after_too_many_retries", Kinds::dead);
+        scenarios.put("dead_when_an_ordered_consumer_gives_up", Kinds::deadInOrder);
     }
 
     private static void delayed() throws Exception {
@@ -77,6 +80,12 @@ final class Kinds {
         consumer.setMaxReconsumeTimes(1);
         consumer.subscribe(topic, "*");
         consumer.start();
+        untilDeadLetter(consumer.getConsumerGroup());
+        Interop.equal("attempts", List.of("d00", "d01"), List.copyOf(seen));
+        consumer.shutdown();
+    }
+
+    private static void untilDeadLetter(String group) throws Exception {
         AtomicInteger letters = new AtomicInteger();
         Administration.admin(
                 admin ->
@@ -84,7 +93,7 @@ final class Kinds {
                                 "a dead letter",
                                 () -> {
                                     try {
-                                        admin.examineTopicStats("%DLQ%" + consumer.getConsumerGroup())
+                                        admin.examineTopicStats("%DLQ%" + group)
                                                 .getOffsetTable()
                                                 .values()
                                                 .forEach(each -> letters.addAndGet((int) each.getMaxOffset()));
@@ -93,7 +102,30 @@ final class Kinds {
                                     }
                                     return letters.get() > 0;
                                 }));
-        Interop.equal("attempts", List.of("d00", "d01"), List.copyOf(seen));
+    }
+
+    private static void deadInOrder() throws Exception {
+        String topic = Interop.fresh("deadInOrder");
+        Administration.createTopic(topic, 1);
+        Sending.send(topic, "o", 2);
+        List<String> seen = Consuming.list();
+        DefaultMQPushConsumer consumer = Consuming.pushConsumer("deadInOrder", "");
+        consumer.setMaxReconsumeTimes(1);
+        consumer.setSuspendCurrentQueueTimeMillis(10);
+        consumer.registerMessageListener(
+                (MessageListenerOrderly)
+                        (messages, context) -> {
+                            String body = new String(messages.get(0).getBody(), UTF_8);
+                            seen.add(body + messages.get(0).getReconsumeTimes());
+                            return body.equals("o0")
+                                    ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+                                    : ConsumeOrderlyStatus.SUCCESS;
+                        });
+        consumer.subscribe(topic, "*");
+        consumer.start();
+        untilDeadLetter(consumer.getConsumerGroup());
+        Interop.until("the next", () -> seen.contains("o10"));
+        Interop.equal("attempts", List.of("o00", "o01", "o10"), List.copyOf(seen));
         consumer.shutdown();
     }
 }
