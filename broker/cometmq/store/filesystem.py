@@ -395,11 +395,7 @@ class RealFileSystem:
         return RealPartition(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def space(self, path: str) -> Space:
-        """The partition that the path is on, without what is reserved for others, as `df` counts.
-
-        A partition of which a quarter is out of this process's reach is else never less than a
-        quarter full, and data is removed long before there is a need.
-        """
+        """The partition that the path is on, without what is reserved for others, as `df` counts."""
         stat = os.statvfs(path)
-        used = stat.f_blocks - stat.f_bfree
-        return Space((used + stat.f_bavail) * stat.f_frsize, stat.f_bavail * stat.f_frsize)
+        reserved = stat.f_bfree - stat.f_bavail
+        return Space((stat.f_blocks - reserved) * stat.f_frsize, stat.f_bavail * stat.f_frsize)

@@ -240,21 +240,12 @@ class MessageStore:
         What was put and not committed is dropped. When the disk refuses something, the next start
         reads the tail of the log back: nothing that was acknowledged is lost.
         """
-        parts = self._parts
         clean = False
         with suppress(OSError, StoreNotWriteableError, SyncFailedError):
             clean = self._settle(now_ms)
             if clean:
                 mark_shut_down(self._filesystem, self.root)
-        parts.queues.close()
-        if parts.index is not None:
-            parts.index.close()
-        parts.sealing.close()
-        if parts.zeros is not None:
-            parts.zeros.close()
-        parts.checkpoint_file.close()
-        parts.segments.close()
-        parts.lock.close()
+        self._parts.close()
         return clean
 
     def finish_log(self) -> bool:

@@ -49,3 +49,15 @@ class Opened:
         """What works in the background; without them their steps are taken in this order."""
         zeros = [] if self.zeros is None else [self.zeros.thread]
         return [*zeros, self.jobs.thread, self.syncer.thread]
+
+    def close(self) -> None:
+        """Close every file; the lock comes last."""
+        self.queues.close()
+        if self.index is not None:
+            self.index.close()
+        self.sealing.close()
+        if self.zeros is not None:
+            self.zeros.close()
+        self.checkpoint_file.close()
+        self.segments.close()
+        self.lock.close()
