@@ -313,9 +313,7 @@ class RealFileSystem:
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> RealFile:
         """Open a file; with `create` make it when it is missing."""
-        flags = os.O_RDONLY if read_only else os.O_RDWR
-        if create:
-            flags |= os.O_CREAT
+        flags = (os.O_RDONLY if read_only else os.O_RDWR) | (os.O_CREAT if create else 0)
         return RealFile(path, os.open(path, flags | os.O_CLOEXEC, 0o644))
 
     def lock(self, path: str) -> RealFile | None:
@@ -395,7 +393,7 @@ class RealFileSystem:
         return RealPartition(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def space(self, path: str) -> Space:
-        """The partition that the path is on, without what is reserved for others, as `df` counts."""
+        """The partition that a path is on, without what is kept for others, as `df` counts."""
         stat = os.statvfs(path)
         reserved = stat.f_bfree - stat.f_bavail
         return Space((stat.f_blocks - reserved) * stat.f_frsize, stat.f_bavail * stat.f_frsize)
