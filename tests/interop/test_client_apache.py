@@ -16,6 +16,7 @@ from tests.interop.apache_broker import ApacheBroker
 from cometmq.client import (
     Client,
     ClientConfig,
+    Message,
     NewMessage,
     ReceivedMessage,
     Sql,

@@ -102,12 +102,9 @@ class Broker:
         topics = Topics(config, filesystem, traffic, on_change=topic_changed, on_unsaved=unsaved)
         groups = Groups(config, filesystem, on_unsaved=unsaved)
         offsets = ConsumerOffsets(config, filesystem, on_unsaved=unsaved)
+        load = partial(_load, topics, groups, offsets, now_ms)
         open_store = partial(MessageStore.open, on_change=store_changed, threads=threads)
-        self.store = _opened(open_store, config, filesystem, topics, host, now_ms())
-        # Behind the store's lock: two brokers must not write one table.
-        with _closed_on_failure(self.store, now_ms):
-            groups.load(now_ms())
-            offsets.load()
+        self.store = _opened(open_store, config, filesystem, topics, load, host, now_ms())
         memberships = Memberships(config)
         self.long_polling = LongPolling(config.held_pulls_max)
         clocks = {"now_ms": now_ms, "elapsed_ms": elapsed_ms}
@@ -259,18 +256,27 @@ def _opened(
     config: BrokerConfig,
     filesystem: FileSystem,
     topics: Topics,
+    load: Callable[[], None],
     host: bytes,
     now_ms: int,
 ) -> MessageStore:
-    """Open the store of a broker at this packed address, and read its topics, which say how."""
+    """Open the store of a broker at this packed address."""
     return open_store(
         config.store_path,
         replace(config.store, store_host=host),
         now_ms=now_ms,
         filesystem=filesystem,
         is_batch_topic=topics.is_batch,
-        on_locked=partial(topics.load, now_ms),
+        on_locked=load,  # Not earlier: two brokers must not write one table.
     )
+
+
+def _load(
+    topics: Topics, groups: Groups, offsets: ConsumerOffsets, now_ms: Callable[[], int]
+) -> None:
+    topics.load(now_ms())
+    groups.load(now_ms())
+    offsets.load()
 
 
 def _stored_properties(config: BrokerConfig) -> bytes:
