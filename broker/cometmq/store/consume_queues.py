@@ -76,10 +76,11 @@ class ConsumeQueues:
         self.write_error: OSError | None = None
         """Why entries cannot be written now; None again as soon as one could be."""
 
-    def check_kinds(self, is_batch_topic: Callable[[str], bool | None]) -> None:
-        """Refuse a store in which a topic's queues are not of the kind its attribute says.
+    def kinds(self, is_batch_topic: Callable[[str], bool | None]) -> Callable[[str], bool]:
+        """Give what says of any topic whether its queues are batch queues.
 
-        It says None of a topic that is not known: one that was deleted may have queues left.
+        Where `is_batch_topic` says None the folders do: a topic that was deleted may have queues
+        left. A store in which the two contradict one another is refused.
         """
         for table, batch in ((self.simple, False), (self.batch, True)):
             for topic in table.topics():
@@ -89,6 +90,13 @@ class ConsumeQueues:
                         f"topic {topic} is {kind}, but its queues lie in"
                         f" {BATCH_FOLDER if batch else SIMPLE_FOLDER}/"
                     )
+        in_folder = frozenset(self.batch.topics())
+
+        def is_batch(topic: str) -> bool:
+            says = is_batch_topic(topic)
+            return topic in in_folder if says is None else says
+
+        return is_batch
 
     def expect_records(self, segments: Segments) -> None:
         """Take no last entry of a queue, when it is loaded, that is of no record in the log."""

@@ -107,7 +107,7 @@ class Opening:
         self._on_change = on_change
         self._now_ms = now_ms
         self._process_id = process_id
-        self._batch_folders: frozenset[str] = frozenset()
+        self._is_batch_topic: Callable[[str], bool]
         self._index: Index | None = None
         self._replayed: Replay | None = None
 
@@ -175,10 +175,6 @@ class Opening:
         found.deletions.settle(found.segments.first_offset, end.offset)
         return self._assemble(lock, found, kept, file, claims, longs)
 
-    def _is_batch_topic(self, topic: str) -> bool:
-        says = self._says_batch(topic)
-        return topic in self._batch_folders if says is None else says
-
     def _inspect(self) -> _Found:
         """Find out what there is; changes nothing."""
         filesystem, root, config = self._filesystem, self._root, self._config
@@ -186,8 +182,7 @@ class Opening:
         checkpoint = load_checkpoint(filesystem, f"{root}/checkpoint")
         segments = load_segments(filesystem, root, config, checkpoint)
         queues = load_queues(filesystem, root, config, checkpoint, clean=clean)
-        queues.check_kinds(self._says_batch)
-        self._batch_folders = frozenset(queues.batch.topics())
+        self._is_batch_topic = queues.kinds(self._says_batch)
         deletions = Deletions(filesystem, root)
         start = choose_start(segments, checkpoint)
         integrity = Integrity(filesystem, f"{root}/{INTEGRITY_FOLDER}", segments.size)
