@@ -34,9 +34,9 @@ AT_CLIENTS = {"222-6", "222-7"}
 RELAYED = {"307-2": "307-3", "223-1": "221-1"}
 """What the broker asks of the client then, and the captured client's answer to that."""
 
-UNLIKE = {"36-4", "37-8"}
+UNLIKE = {"36-4", "37-8", "325-1", "325-2", "325-3"}
 """Without a topic Apache dies of a null pointer, and a dead letter needs none; where a half message
-lay, see test_transactions."""
+lay, see test_transactions; of who asked, see test_reply."""
 
 OTHER_WORDS = {"41-3", "41-4", "41-5"}
 """Apache's text names a Java exception."""

@@ -62,6 +62,8 @@ JAVA_SCENARIOS = (
     "transaction_committed_when_asked",
     "transaction_rolled_back_when_asked",
     "transaction_asked_of_another_producer",
+    "request_is_replied_to",
+    "request_without_a_reply",
     "admin_creates_and_deletes_a_topic",
     "admin_refuses_a_bad_topic",
     "admin_creates_a_topic_as_clients_do",

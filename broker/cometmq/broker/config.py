@@ -108,6 +108,9 @@ class BrokerConfig:
     save_interval_ms: int = 5_000
     """Time between two saves of consumer offsets."""
 
+    store_replies: bool = True
+    """Whether replies are kept in their topic, too, beside being handed to who asked."""
+
     # Transactions.
 
     reject_transactions: bool = False
@@ -120,6 +123,16 @@ class BrokerConfig:
     """Questions that reached a producer; after as many a transaction is given up."""
     open_transactions_max: int = 1_000_000
     """Transactions at a time that are neither committed nor rolled back, some 300 bytes each."""
+
+    # Messages that are stored once, however often they are sent.
+
+    idempotent_window_max: int = 10_000
+    """Messages of one producer among which a repeated one is found, and up to twice as many."""
+    idempotent_messages_max: int = 500_000
+    """The same over all producers, some 250 bytes each: beyond it those are forgotten that have
+    been silent for the longest."""
+    idempotent_expiry_ms: int = 900_000
+    """A producer that is silent for longer is forgotten."""
 
     config_black_list: str = ""
     """More keys, divided by `;`, that a running broker does not change."""

@@ -198,9 +198,15 @@ class Producers:
         self._memberships = memberships
         self._groups: dict[str, dict[Peer, Member]] = {}
         self._of_peer: dict[Peer, set[str]] = {}
+        self._clients: dict[str, dict[Peer, int]] = {}
+        """By client id, its connections, and in how many groups each is."""
 
     def __len__(self) -> int:
         return sum(len(members) for members in self._groups.values())
+
+    def peer_of(self, client_id: str) -> Peer | None:
+        """The newest connection over which a client is a member of any group."""
+        return next(reversed(self._clients.get(client_id, {})), None)
 
     def members(self, group: str) -> dict[Peer, Member]:
         """The members of a group."""
@@ -213,7 +219,13 @@ class Producers:
     def beat(self, peer: Peer, group: str, member: Member) -> None:
         """Take a heartbeat; `LimitError` when there are too many."""
         members = self._groups.get(group, {})
-        self._memberships.put(members.get(peer), member)
+        before = members.get(peer)
+        self._memberships.put(before, member)
+        if before is None or before.client_id != member.client_id:
+            if before is not None:
+                self._forget_client(peer, before)
+            connections = self._clients.setdefault(member.client_id, {})
+            connections[peer] = connections.get(peer, 0) + 1
         members[peer] = member
         self._groups[group] = members
         self._of_peer.setdefault(peer, set()).add(group)
@@ -225,12 +237,21 @@ class Producers:
         if member is None:
             return
         self._memberships.remove(member)
+        self._forget_client(peer, member)
         if not members:
             del self._groups[group]
         names = self._of_peer[peer]
         names.discard(group)
         if not names:
             del self._of_peer[peer]
+
+    def _forget_client(self, peer: Peer, member: Member) -> None:
+        connections = self._clients[member.client_id]
+        connections[peer] -= 1
+        if not connections[peer]:
+            del connections[peer]
+        if not connections:
+            del self._clients[member.client_id]
 
     def leave_all(self, peer: Peer) -> None:
         """Take a peer that is gone out of its groups."""

@@ -25,6 +25,7 @@ from cometmq.broker.handlers import (
     pull,
     query,
     queue_entries,
+    reply,
     runtime_info,
     send,
     send_back,
@@ -74,6 +75,8 @@ TABLE: Mapping[int, Row] = {
     Code.LITE_PULL_MESSAGE: Row(pull.pull_message, on_vip=False),
     Code.PEEK_MESSAGE: Row(peek.peek_message, on_vip=False),
     Code.END_TRANSACTION: Row(transaction.end_transaction),
+    Code.SEND_REPLY_MESSAGE: Row(reply.send_reply_message),
+    Code.SEND_REPLY_MESSAGE_V2: Row(reply.send_reply_message_v2),
     Code.RESUME_CHECK_HALF_MESSAGE: Row(transaction.resume_check_half_message),
     # Offsets of queues and groups.
     Code.QUERY_CONSUMER_OFFSET: Row(offset.query_consumer_offset),

@@ -35,6 +35,7 @@ public final class Interop {
         Finding.addTo(SCENARIOS);
         Kinds.addTo(SCENARIOS);
         Transactions.addTo(SCENARIOS);
+        Replies.addTo(SCENARIOS);
         Administration.addTo(SCENARIOS);
         if (arguments[0].equals("--list")) {
             SCENARIOS.keySet().forEach(System.out::println);
@@ -69,6 +70,7 @@ public final class Interop {
                     "Finding.java",
                     "Kinds.java",
                     "Transactions.java",
+                    "Replies.java",
                     "Administration.java");
 
     /** A name that no earlier run has used. */
