@@ -26,6 +26,7 @@ from cometmq.broker.groups import Groups
 from cometmq.broker.handlers.consumer import notify_members
 from cometmq.broker.handlers.send_answers import SendAnswers
 from cometmq.broker.handlers.sent_properties import SentProperties
+from cometmq.broker.idempotence import Idempotence
 from cometmq.broker.locks import Locks
 from cometmq.broker.log_tail import recover
 from cometmq.broker.long_polling import LongPolling
@@ -105,14 +106,14 @@ class Broker:
         load = partial(_load, topics, groups, offsets, now_ms)
         open_store = partial(MessageStore.open, on_change=store_changed, threads=threads)
         self.store = _opened(open_store, config, filesystem, topics, load, host, now_ms())
-        memberships = Memberships(config)
+        producers = Producers(memberships := Memberships(config))
         self.long_polling = LongPolling(config.held_pulls_max)
         clocks = {"now_ms": now_ms, "elapsed_ms": elapsed_ms}
         self.acknowledgements = Acknowledgements(config, self.store, topics.file, traffic, **clocks)
         self.store.tell_readers(self.long_polling.readable)
         self.end_turn = self.acknowledgements.commit
         self.delays = Delays(config, filesystem, self.store, self.end_turn)
-        producers = Producers(memberships)
+        self.idempotence = Idempotence(config, self.store, self.acknowledgements)
         self.transactions = self._recovered(config, topics, offsets, producers, host, now_ms)
         self.state = State(
             config=config,
@@ -124,6 +125,7 @@ class Broker:
             consumers=Consumers(memberships),
             producers=producers,
             locks=Locks(config),
+            idempotence=self.idempotence,
             acknowledgements=self.acknowledgements,
             delays=self.delays,
             transactions=self.transactions,
@@ -158,7 +160,7 @@ class Broker:
         store, acknowledgements = self.store, self.acknowledgements
         made = Transactions(config, store, acknowledgements, producers, offsets, topics, host)
         with _closed_on_failure(store, now_ms):
-            recover(store, self.delays, made, offsets)
+            recover(store, self.delays, made, self.idempotence, offsets)
         return made
 
     def opened(self, peer: Peer) -> None:
@@ -193,12 +195,13 @@ class Broker:
         self.state.changes.told(version)
         self.acknowledgements.told(version)
 
-    def flush_offsets(self) -> None:
+    def flush_offsets(self, *, is_last: bool = False) -> None:
         """Put into their tables how far consumers and delayed messages have come."""
         self.transactions.flush()
         self.state.offsets.flush()
+        self.delays.keep_tail(self.idempotence.flush())
         if not self.transactions.unwritten:
-            self.delays.flush()
+            self.delays.flush(is_last=is_last)
 
     def tick(self, elapsed_ms: int) -> None:
         """Answer what has waited long enough, and let silent clients go."""
@@ -214,6 +217,7 @@ class Broker:
         before_ms = alive_ms - state.config.client_timeout_ms
         state.producers.expire(before_ms)
         state.locks.expire(alive_ms)
+        state.idempotence.expire(state.now_ms() - state.config.idempotent_expiry_ms)
         state.recent.tick(state.now_ms(), elapsed_ms)
         for group in state.consumers.expire(before_ms):
             notify_members(group, state)
@@ -230,13 +234,14 @@ class Broker:
         state.groups.config = config
         self.acknowledgements.config = config
         self.transactions.config = config
+        self.idempotence.config = config
         self.store.configure(replace(config.store, store_host=state.store_host))
 
     def close(self, now_ms: int) -> bool:
         """Close the store; whether the next start finds a clean shutdown. Waits for the disk."""
         self.state.cold_reads.close()
         self.store.finish_log()
-        self.flush_offsets()
+        self.flush_offsets(is_last=True)
         for table in self.tables:
             if table.is_changed:
                 version, snapshot = table.begin_save()

@@ -55,6 +55,9 @@ _SECTION: Final = "offsetTable"
 _LOG_OFFSET: Final = "logOffset"
 """Our member of Apache's file: up to where in the log it knows of all deliveries."""
 
+_TAIL_OFFSET: Final = "sentOnceFrom"
+"""Another one, of `idempotence`: from where a start has to read the log."""
+
 _DELIVERED_FROM: Final = b"DELAYED_AT"
 """Property of a delivered message: the level's queue and the offset in it."""
 _find_delay: Final = property_finder(b"DELAY")
@@ -133,6 +136,7 @@ class Delays:
         ]
         self._unconfirmed: deque[_Delivered] = deque()
         self._log_offset = 0
+        self.tail_offset = -1
 
     def load(self) -> int:
         """Read the file; returns up to where in the log it knows of all deliveries, -1 of none."""
@@ -141,12 +145,19 @@ class Delays:
         try:
             offsets = {int(level): int(at) for level, at in tree.get(_SECTION, {}).items()}
             log_offset = int(tree.get(_LOG_OFFSET, -1))
+            self.tail_offset = int(tree.get(_TAIL_OFFSET, -1))
         except (AttributeError, TypeError, ValueError) as error:
             raise StoreFormatError(f"{DELAY_OFFSETS}: {error}") from error
         for level in self._levels:
             level.next_offset = offsets.get(level.queue_id + 1, 0)
         self.file.loaded()
         return log_offset
+
+    def keep_tail(self, offset: int) -> None:
+        """Keep in this file, too, from where on messages that were sent once are looked for."""
+        if offset != self.tail_offset:
+            self.tail_offset = offset
+            self.file.set_member(_TAIL_OFFSET, offset)
 
     def recovered(self, message: StoredMessage) -> None:
         """Look whether a record of the log's tail was delivered from here."""
@@ -164,6 +175,7 @@ class Delays:
     def start(self, log_offset: int) -> None:
         """Begin, with all deliveries known up to a place in the log."""
         self._log_offset = log_offset
+        self.file.set_member(_TAIL_OFFSET, self.tail_offset)
         self._save({level.queue_id: level.next_offset for level in self._levels})
 
     def _queue(self, level: _Level) -> ConsumeQueue | None:
@@ -299,14 +311,14 @@ class Delays:
 
     # Saving
 
-    def flush(self) -> None:
-        """Put into the table what the disk has confirmed."""
+    def flush(self, *, is_last: bool = False) -> None:
+        """Put into the table what the disk has confirmed; in the end even if it is little."""
         synced = self._store.advance()
         confirmed: dict[int, int] = {}
         while self._unconfirmed and self._unconfirmed[0].end <= synced:
             confirmed.update(self._unconfirmed.popleft().offsets)
         known = min(synced, self._unconfirmed[0].begin) if self._unconfirmed else synced
-        if confirmed or known - self._log_offset >= SAVE_EVERY_SIZE:
+        if confirmed or is_last or known - self._log_offset >= SAVE_EVERY_SIZE:
             self._log_offset = known
             self._save(confirmed)
 

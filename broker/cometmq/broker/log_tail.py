@@ -5,29 +5,45 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cometmq.broker.idempotence import TAIL_SIZE
 from cometmq.broker.transaction_recovery import TransactionRecovery
 from cometmq.store.log_scan import LogScan
 
 if TYPE_CHECKING:
     from cometmq.broker.delays import Delays
+    from cometmq.broker.idempotence import Idempotence
     from cometmq.broker.offsets import ConsumerOffsets
     from cometmq.broker.transactions import Transactions
     from cometmq.store.message_store import MessageStore
 
 
 def recover(
-    store: MessageStore, delays: Delays, transactions: Transactions, offsets: ConsumerOffsets
+    store: MessageStore,
+    delays: Delays,
+    transactions: Transactions,
+    idempotence: Idempotence,
+    offsets: ConsumerOffsets,
 ) -> None:
-    """Load delays and transactions. May read much after an unclean stop, waiting for the disk."""
+    """Load all of these. May read much after an unclean stop, waiting for the disk."""
     known = delays.load()
+    idempotence.tail_offset = delays.tail_offset
     recovery = TransactionRecovery(transactions, store, offsets)
     oldest = recovery.load()
-    # Apache's brokers do not say how far they knew.
-    start = known if known >= 0 else oldest
-    if start is not None and (delays.offsets() or oldest is not None):
-        for message in LogScan(store.segments, max(start, store.first_offset), is_verified=True):
+    first, end = store.first_offset, store.readable_offset
+    begins = [known] if known >= 0 else [oldest]
+    if known < 0 and end - first <= TAIL_SIZE:  # The first life of a broker, or Apache's store.
+        begins = [first]
+    begins += [delays.tail_offset] * (delays.tail_offset >= 0)
+    begin = min([each for each in begins if each is not None], default=None)
+    if begin is not None:
+        begin = max(begin, first)
+        for message in LogScan(store.segments, begin, is_verified=True):
             delays.recovered(message)
             recovery.recovered(message)
-    if start is None or not transactions.unwritten:
-        start = store.readable_offset
-    delays.start(start)
+            idempotence.recovered(message)
+    if len(idempotence) and idempotence.tail_offset < 0 and begin is not None:
+        idempotence.tail_offset = delays.tail_offset = begin
+    # What is half written is made whole by the next turn; until then it must be found again.
+    if begin is None or not transactions.unwritten:
+        begin = end
+    delays.start(begin)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cometmq.broker.groups import Groups
     from cometmq.broker.handlers.send_answers import SendAnswers
     from cometmq.broker.handlers.sent_properties import SentProperties
+    from cometmq.broker.idempotence import Idempotence
     from cometmq.broker.locks import Locks
     from cometmq.broker.long_polling import LongPolling
     from cometmq.broker.offsets import ConsumerOffsets
@@ -54,6 +55,7 @@ class State:
     consumers: Consumers
     producers: Producers
     locks: Locks
+    idempotence: Idempotence
     acknowledgements: Acknowledgements
     delays: Delays
     transactions: Transactions

@@ -54,7 +54,7 @@ class _Reply:
         self._request = request
         self._header = header
         self._session = session
-        _, self._queue_id = checked_target(header, session)
+        _, self._queue_id = checked_target(request, header, session)
         state = session.state
         self._now_ms = state.now_ms()
         self._body = bytes(request.body or b"")

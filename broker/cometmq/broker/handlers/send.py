@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 from cometmq.broker.delays import delay_level, set_aside
 from cometmq.broker.errors import RequestError
 from cometmq.broker.handlers.retry_sends import dead_letters
+from cometmq.broker.handlers.send_half import send_half
+from cometmq.broker.handlers.sent_properties import ONCE, SPECIAL
 from cometmq.broker.refusals import FAQ, send_refusal
 from cometmq.broker.topic_names import (
     CLOSED_TOPICS,
@@ -21,7 +23,7 @@ from cometmq.broker.topic_names import (
     topic_problem,
 )
 from cometmq.broker.topics import described
-from cometmq.broker.transaction_records import HALF_TOPIC, half_properties, is_half
+from cometmq.broker.transaction_records import is_half
 from cometmq.net import LATER
 from cometmq.proto.batch import split_batch
 from cometmq.proto.codes import RequestCode, ResponseCode
@@ -29,7 +31,7 @@ from cometmq.proto.commands.send import SendMessage, SendMessageV2
 from cometmq.proto.errors import MessageError
 from cometmq.proto.header_json import JSON
 from cometmq.proto.properties import join_properties, property_finder, set_property
-from cometmq.proto.sysflag import TRANSACTION_MASK, SysFlag
+from cometmq.proto.sysflag import SysFlag
 from cometmq.store.dispatch import SCHEDULE_TOPIC
 from cometmq.store.turn import Origin
 
@@ -47,7 +49,6 @@ _INNER_BATCH: Final = int(SysFlag.INNER_BATCH)
 _find_times = [
     property_finder(name) for name in (b"TIMER_DELAY_MS", b"TIMER_DELAY_SEC", b"TIMER_DELIVER_MS")
 ]
-_find_delays = [property_finder(b"DELAY"), *_find_times]
 
 
 def send_message(request: Command, session: Session) -> Command | Later:
@@ -119,24 +120,23 @@ def _send(request: Command, header: SendMessage, session: Session) -> Command | 
         body = _body_of(request)
     name = header.topic
     topic = state.topics.find(name)
-    if topic is None or topic.is_closed:
-        topic = _admitted(header, state)
-        state.acknowledgements.made_topic(request)
     queue_id = header.queue_id
-    if not 0 <= queue_id < topic.queue_count:
-        queue_id = _chosen_queue(header, topic, session)
-    raw, unique_id, waits, is_special = state.sent_properties.read(header.properties)
+    if topic is None or topic.is_closed or not 0 <= queue_id < topic.queue_count:
+        topic, queue_id = checked_target(request, header, session)
+    raw, unique_id, waits, kind = state.sent_properties.read(header.properties)
     if header.batch or request.code == _BATCH_CODE:
-        sent = raw, unique_id, waits, is_special
+        sent = raw, unique_id, waits, kind
         return _send_batch(request, header, body, session, topic, queue_id, sent)
     stored_topic, stored_queue = name, queue_id
     if topic.is_retry and (dead := dead_letters(request, header, state)) is not None:
         topic, stored_topic, stored_queue = dead, dead.config.topic_name, 0
         raw = set_property(raw, b"DELAY", b"-1")
-    elif is_special:
-        if is_half(raw, header.reconsume_times):
-            return _send_half(request, header, body, session, topic, queue_id, (raw, unique_id))
-        stored_topic, stored_queue, raw = _set_aside(name, queue_id, raw, state)
+    elif kind:
+        sent = raw, unique_id, waits, kind
+        target = _of_kind(request, header, body, session, topic, queue_id, sent)
+        if target is LATER:
+            return LATER
+        stored_topic, stored_queue, raw = target
     acknowledgements = state.acknowledgements
     now_ms = acknowledgements.turn_ms or acknowledgements.begin()
     if unique_id is None:
@@ -156,6 +156,8 @@ def _send(request: Command, header: SendMessage, session: Session) -> Command | 
         ),
         header.flag,
     )
+    if kind & ONCE:
+        state.idempotence.note((put.physical_offset, queue_id, put.queue_offset), now_ms)
     flow = topic.flow
     flow.messages += 1
     flow.size += put.size
@@ -166,50 +168,35 @@ def _send(request: Command, header: SendMessage, session: Session) -> Command | 
     return LATER
 
 
-def _send_half(
+def _of_kind(
     request: Command,
     header: SendMessage,
     body: bytes,
     session: Session,
     topic: Topic,
     queue_id: int,
-    sent: tuple[bytes, bytes | None],
-) -> Later:
-    """Put the first half of a transaction aside; its place is what ends it."""
+    sent: Sent,
+) -> Later | tuple[str, int, bytes]:
+    """Return where a message that is not an ordinary one is stored, and its properties there.
+
+    LATER when it is dealt with: it came before, or is the half of a transaction.
+    """
+    raw, unique_id, waits, kind = sent
     state = session.state
-    raw, unique_id = sent
-    _check_half(raw, topic, state)
-    if unique_id is None:
-        unique_id = state.unique_ids.make(state.now_ms()).encode()
-        raw = set_property(raw, b"UNIQ_KEY", unique_id)
-    raw = half_properties(header.topic, queue_id, raw + state.stored_properties, unique_id)
-    origin = _origin(header, session, dropped=TRANSACTION_MASK)
-    put = state.store.put(HALF_TOPIC, 0, body, raw, origin, header.flag)
-    state.transactions.begin(put, header.born_timestamp, raw)
-    response = state.send_answers.answer(
-        request, [put.physical_offset], queue_id, put.queue_offset, unique_id
-    )
-    # Whoever has no answer cannot end it: it always waits for what was promised.
-    state.acknowledgements.add(session.peer, request, response, waits=True)
-    return LATER
-
-
-def _check_half(properties: bytes, topic: Topic, state: State) -> None:
-    """Refuse a half message that could not become what it says."""
-    if state.config.reject_transactions:
-        raise _refusal(
-            state, ResponseCode.NO_PERMISSION, "sending transaction message is forbidden"
-        )
-    may_wait = properties.find(b"DELAY\x01") >= 0 or properties.find(b"TIMER_DEL") >= 0
-    if topic.is_batch or (
-        may_wait and any((find(properties) or b"0") != b"0" for find in _find_delays)
-    ):
-        raise _refusal(
-            state,
-            ResponseCode.MESSAGE_ILLEGAL,
-            "a message of a transaction can be neither delayed nor in a batch topic",
-        )
-    state.transactions.check_room()
+    if kind & ONCE:
+        place = state.idempotence.find(unique_id or b"")
+        if place is not None:  # It came before: it is answered as it was then, or will be.
+            physical_offset, queue_id, queue_offset = place
+            response = state.send_answers.answer(
+                request, [physical_offset], queue_id, queue_offset, unique_id
+            )
+            state.acknowledgements.add(session.peer, request, response, waits)
+            return LATER
+    if not kind & SPECIAL:
+        return header.topic, queue_id, raw
+    if is_half(raw, header.reconsume_times):
+        return send_half(request, header, body, session, topic, queue_id, sent)
+    return _set_aside(header.topic, queue_id, raw, state)
 
 
 def _send_batch(
@@ -280,20 +267,30 @@ def _send_inner_batch(
     return LATER
 
 
-def _origin(
-    header: SendMessage, session: Session, more_flags: int = 0, *, dropped: int = 0
-) -> Origin:
+def _origin(header: SendMessage, session: Session, more_flags: int = 0) -> Origin:
     acknowledgements = session.state.acknowledgements
     return Origin(
         acknowledgements.turn_ms or acknowledgements.begin(),
         header.born_timestamp,
         session.born_host,
-        header.sys_flag & ~dropped | more_flags,
+        header.sys_flag | more_flags,
         header.reconsume_times,
     )
 
 
 # Checks that most sends need not make.
+
+
+def checked_target(request: Command, header: SendMessage, session: Session) -> tuple[Topic, int]:
+    """Find or make the topic of a send, and choose a queue for who leaves that to the broker."""
+    topic = session.state.topics.find(header.topic)
+    if topic is None or topic.is_closed:
+        topic = _admitted(header, session.state)
+        session.state.acknowledgements.made_topic(request)
+    queue_id = header.queue_id
+    if not 0 <= queue_id < topic.queue_count:
+        queue_id = _chosen_queue(header, topic, session)
+    return topic, queue_id
 
 
 def _admitted(header: SendMessage, state: State) -> Topic:

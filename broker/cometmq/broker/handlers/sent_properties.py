@@ -8,20 +8,26 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
-from cometmq.proto.properties import property_finder
+from cometmq.broker.idempotence import ASKED
+from cometmq.proto.properties import property_finder, remove_property, set_property
 
 UNIQUE_ID: Final = b"UNIQ_KEY\x01"
 REMEMBERED_MAX: Final = 1024
 REMEMBERED_SIZE_MAX: Final = 256
 
 _find_unique_id = property_finder(b"UNIQ_KEY")
+_find_asked = property_finder(b"IDEMPOTENT")
 _find_wait = property_finder(b"WAIT")
+SPECIAL: Final = 1
+"""They may ask for more than to be stored."""
+ONCE: Final = 2
+"""The message is to be stored once, however often it is sent: see `idempotence`."""
 _SPECIAL: Final = (b"DELAY", b"TRAN_MSG", b"TIMER_DELIVER")
 """What stands in properties that may ask for more than to be stored."""
 
 # The properties with a separator at their end; the unique id; whether the sender waits for what was
-# promised; whether something special may be in them. A plain tuple, made for each send.
-Sent: TypeAlias = "tuple[bytes, bytes | None, bool, bool]"
+# promised; what may be in them, `SPECIAL` or `ONCE`. A plain tuple, made for each send.
+Sent: TypeAlias = "tuple[bytes, bytes | None, bool, int]"
 
 
 class SentProperties:
@@ -41,15 +47,19 @@ class SentProperties:
     def read(self, text: str | None) -> Sent:
         """Read the properties of one message, or of a batch as a whole."""
         if not text:
-            return b"", None, True, False
+            return b"", None, True, 0
         raw = text.encode()
         rest = raw.partition(b"\x02")[2]
         is_complete = raw.endswith(b"\x02")
+        raw = raw if is_complete else raw + b"\x02"
         waits = (_find_wait(raw) or b"true").lower() == b"true"
-        is_special = any(part in raw for part in _SPECIAL)
-        if rest and is_complete and waits and not is_special and UNIQUE_ID not in rest:
+        kind = SPECIAL if any(part in raw for part in _SPECIAL) else 0
+        if raw.find(ASKED) >= 0 and _find_asked(raw) == b"1":
+            kind |= ONCE
+            raw = set_property(remove_property(raw, b"IDEMPOTENT"), b"SENT_ONCE", b"1")
+        elif rest and is_complete and waits and not kind and UNIQUE_ID not in rest:
             self._remember(rest)
-        return raw if is_complete else raw + b"\x02", _find_unique_id(raw), waits, is_special
+        return raw, _find_unique_id(raw), waits, kind
 
     def _remember(self, rest: bytes) -> None:
         if len(rest) > REMEMBERED_SIZE_MAX:

@@ -1,0 +1,222 @@
+"""A message that is sent again because its answer was lost is stored once."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from random import Random
+
+import pytest
+from tests.broker.clocked import FOLDER, TOPIC, Clocked
+from tests.broker.running import config_of, send_request
+from tests.crash.disk import Moment, Operation, SimulatedFileSystem
+
+from cometmq.proto.codes import ResponseCode
+from cometmq.proto.command import Command
+from cometmq.proto.commands import SendMessageResponse
+from cometmq.proto.properties import decode_properties
+from cometmq.store.config import Flush
+
+PRODUCER = "0123456789ABCDEF0123"
+
+
+def unique_id(number: int, producer: str = PRODUCER) -> str:
+    return f"{producer}{number:012X}"
+
+
+def once(
+    number: int, body: bytes = b"paid", *, more: str = "", producer: str = PRODUCER
+) -> Command:
+    properties = f"UNIQ_KEY\x01{unique_id(number, producer)}\x02IDEMPOTENT\x011\x02WAIT\x01true\x02"
+    return send_request(TOPIC, body, properties=properties + more, sys_flag=0)
+
+
+class Once(Clocked):
+    """A broker, and a producer that sends what is to be stored once."""
+
+    def send(self, request: Command) -> SendMessageResponse:
+        answer = self.ask(request)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        return answer.read(SendMessageResponse)
+
+
+@pytest.fixture
+def broker() -> Once:
+    return Once(SimulatedFileSystem())
+
+
+def test_a_repeat_is_answered_as_the_first_and_not_stored(broker: Once) -> None:
+    first = broker.send(once(1))
+    broker.send(once(2, b"next"))
+    for _ in range(3):
+        assert broker.send(once(1)) == first
+    assert broker.bodies() == [b"paid", b"next"]
+
+
+def test_what_is_stored_does_not_ask_to_be_stored_once(broker: Once) -> None:
+    """Who sends on what it received would otherwise repeat what its producer said."""
+    broker.send(once(1))
+    (message,) = broker.messages()
+    properties = decode_properties(message.properties_raw)
+    assert "IDEMPOTENT" not in properties
+    assert properties["SENT_ONCE"] == "1"
+    on = send_request(TOPIC, b"on", properties=message.properties_raw.decode())
+    for _ in range(2):
+        broker.send(on)
+    assert broker.bodies() == [b"paid", b"on", b"on"]
+
+
+def test_nobody_else_is_kept_from_sending_twice(broker: Once) -> None:
+    twice = send_request(TOPIC, b"twice", properties=f"UNIQ_KEY\x01{unique_id(1)}\x02")
+    for _ in range(2):
+        broker.send(twice)
+    for producer in ("A" * 20, "B" * 20):
+        broker.send(once(1, producer=producer))
+    assert len(broker.bodies()) == 4
+    assert broker.wired.broker.idempotence.tail_offset >= 0
+
+
+def test_a_repeat_in_the_same_turn_waits_for_the_first() -> None:
+    broker = Once(SimulatedFileSystem(), config_of(FOLDER, flush=Flush.SYNC))
+    frames = [broker.wired.frame(broker.peer, once(1)) for _ in range(2)]
+    broker.wired.give(broker.peer, *frames)
+    broker.wired.give(broker.peer, broker.wired.frame(broker.peer, once(1)))
+    assert broker.wired.answers(broker.peer) == []
+    broker.wired.sync()
+    answers = [each.read(SendMessageResponse) for each in broker.wired.answers(broker.peer)]
+    assert len(answers) == 3
+    assert len({each.msg_id for each in answers}) == 1
+    assert broker.bodies() == [b"paid"]
+
+
+def test_messages_that_come_in_another_order_are_new(broker: Once) -> None:
+    for number in (5, 3, 9, 1):
+        broker.send(once(number, b"%d" % number))
+    for number in (1, 3, 5, 9):
+        broker.send(once(number))
+    assert broker.bodies() == [b"5", b"3", b"9", b"1"]
+
+
+def test_of_what_is_too_old_nobody_says_that_it_is_new() -> None:
+    broker = Once(SimulatedFileSystem(), replace(config_of(FOLDER), idempotent_window_max=10))
+    for number in range(35):
+        broker.send(once(number))
+    for number in range(20, 35):
+        broker.send(once(number))
+    assert len(broker.wired.broker.idempotence) <= 20
+    answer = broker.ask(once(3))
+    assert answer.code == ResponseCode.ILLEGAL_OPERATION
+    assert len(broker.bodies()) == 35
+
+
+def test_memory_is_bounded_and_the_silent_are_forgotten_first() -> None:
+    config = replace(config_of(FOLDER), idempotent_messages_max=50)
+    broker = Once(SimulatedFileSystem(), config)
+    for number in range(200):
+        broker.send(once(1, producer=f"{number:020X}"))
+        broker.send(once(number, producer="F" * 20))
+        broker.pass_time(1)
+        assert len(broker.wired.broker.idempotence) <= 51 or number > 50
+    assert broker.send(once(199, producer="F" * 20)).queue_offset == 399
+    broker.pass_time(config.idempotent_expiry_ms)
+    broker.wired.broker.expire_clients(broker.now_ms)
+    broker.pass_time(1)
+    broker.wired.broker.expire_clients(broker.now_ms)
+    assert len(broker.wired.broker.idempotence) == 0
+
+
+@pytest.mark.parametrize("id_", ["", "short", "x" * 31, "x" * 65])
+def test_an_id_that_does_not_count_is_refused(broker: Once, id_: str) -> None:
+    properties = f"UNIQ_KEY\x01{id_}\x02IDEMPOTENT\x011\x02"
+    answer = broker.ask(send_request(TOPIC, b"x", properties=properties))
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert broker.bodies() == []
+
+
+@pytest.mark.parametrize("more", ["DELAY\x011\x02", "TRAN_MSG\x01true\x02PGROUP\x01p\x02"])
+def test_delayed_and_half_messages_are_put_aside_once(broker: Once, more: str) -> None:
+    first = broker.send(once(1, more=more))
+    assert broker.send(once(1, more=more)) == first
+    broker.start(broker.disk.kill())
+    assert broker.send(once(1, more=more)) == first
+    broker.pass_time(1_000)
+    assert broker.send(once(1, more=more)) == first
+    assert broker.bodies() == ([b"paid"] if "DELAY" in more else [])
+
+
+def test_a_turn_that_is_refused_leaves_nothing_behind(broker: Once) -> None:
+    def refuse(operation: Operation) -> None:
+        is_write = operation.verb == "write" and "commitlog" in operation.path
+        if is_write and operation.moment is Moment.BEFORE:
+            raise OSError(errno.ENOSPC, "no room")
+
+    broker.disk.hook = refuse
+    assert broker.ask(once(1)).code != ResponseCode.SUCCESS
+    broker.disk.hook = None
+    broker.wired.broker.store.tick(broker.now_ms)
+    broker.send(once(1))
+    broker.send(once(1))
+    assert broker.bodies() == [b"paid"]
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_restart_remembers(broker: Once, is_clean: bool, saved: bool) -> None:
+    first = [broker.send(once(number)) for number in range(20)]
+    if saved:
+        broker.wired.broker.flush_offsets()
+        broker.wired.save()
+    for _ in range(2):
+        if is_clean:
+            broker.wired.close()
+            broker.start(broker.disk)
+        else:
+            broker.start(broker.disk.kill())
+        assert [broker.send(once(number)) for number in range(20)] == first
+    assert len(broker.bodies()) == 20
+
+
+def test_a_start_reads_only_the_tail(broker: Once, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cometmq.broker.idempotence.TAIL_SIZE", 20_000)
+    for number in range(400):
+        broker.send(once(number))
+        if number % 10 == 0:
+            broker.wired.broker.flush_offsets()
+            broker.wired.save()
+    broker.wired.close()
+    broker.start(broker.disk)
+    assert 20 < len(broker.wired.broker.idempotence) < 200
+    broker.send(once(399))
+    assert len(broker.bodies()) == 400
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_ends_the_broker_what_was_answered_is_there_once(seed: int) -> None:
+    rng = Random(seed)
+    is_sync = bool(seed % 2)
+    flush = Flush.SYNC if is_sync else Flush.ASYNC
+    broker = Once(SimulatedFileSystem(), config_of(FOLDER, flush=flush))
+    places: dict[int, int] = {}
+    for number in range(100):
+        request = once(number, b"%d" % number)
+        broker.wired.give(broker.peer, broker.wired.frame(broker.peer, request))
+        match rng.randint(0, 12):  # The answer is lost, more or less.
+            case 0:
+                broker.start(broker.disk.kill())
+            case 1 if is_sync:
+                broker.start(broker.disk.power_cut(rng))
+            case 2:
+                broker.wired.close()
+                broker.start(broker.disk)
+            case 3 | 4:
+                broker.wired.broker.flush_offsets()
+                broker.wired.save()
+            case _:
+                pass
+        broker.wired.sync()
+        broker.wired.answers(broker.peer)
+        places[number] = broker.send(request).queue_offset
+        for repeated in rng.sample(sorted(places), min(3, len(places))):
+            again = broker.send(once(repeated, b"%d" % repeated)).queue_offset
+            assert again == places[repeated]
+    assert sorted(broker.bodies()) == sorted(b"%d" % number for number in range(100))
