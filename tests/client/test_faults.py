@@ -6,6 +6,7 @@ import asyncio
 import socket
 import threading
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -17,9 +18,9 @@ from cometmq.client import (
     BusyError,
     Client,
     ClientConfig,
-    ConnectionEndedError,
     DeadlineError,
     NetworkError,
+    OutcomeUnknownError,
     ProtocolViolationError,
 )
 from cometmq.proto import Connection
@@ -220,14 +221,18 @@ def test_a_busy_broker_is_asked_again_and_at_last_is_told_of() -> None:
         on_loop("asyncio", scenario)
 
 
-def test_a_connection_that_ends_is_an_attempt_each() -> None:
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_a_connection_that_ends_is_an_attempt_each(idempotent: bool) -> None:
+    """What a broker stores once is sent again as often as there is time."""
     scripted = Scripted(lambda _: None)
 
     async def scenario() -> None:
-        async with Client(scripted.address, EAGER) as mq:
-            with pytest.raises(ConnectionEndedError):
-                await mq.send("orders", b"x")
-        assert scripted.asked.count(RequestCode.SEND_MESSAGE_V2) == 3
+        config = replace(EAGER, idempotent=idempotent)
+        async with Client(scripted.address, config) as mq:
+            with pytest.raises(OutcomeUnknownError):
+                await mq.send("orders", b"x", timeout=1.5)
+        count = scripted.asked.count(RequestCode.SEND_MESSAGE_V2)
+        assert count > 3 if idempotent else count == 3
 
     with scripted.serve():
         on_loop("asyncio", scenario)

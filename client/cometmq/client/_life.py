@@ -99,9 +99,7 @@ class Life:
             nameservers=nameservers,
             routes=routes,
             reading=Reading(config, connections, routes),
-            producer=Producer(
-                config, identity, connections, routes, membership.broker_version, hooks
-            ),
+            producer=Producer(config, identity, connections, routes, membership, hooks),
             hooks=hooks,
         )
         await runtime.open()

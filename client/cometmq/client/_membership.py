@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cometmq.client.errors import ClientError, ConnectionEndedError, DeadlineError, refusal
 from cometmq.net import AnswerTimeoutError, ConnectionLostError
 from cometmq.proto.bodies import ConsumerData, HeartbeatData, ProducerData
-from cometmq.proto.codes import RequestCode, ResponseCode
+from cometmq.proto.codes import Language, RequestCode, ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands import UnregisterClient
 from cometmq.proto.errors import LocalProtocolError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cometmq.client._runtime import Link
     from cometmq.client.config import ClientConfig
 
+_OURS: Final = int(Language.PYTHON)
 _log = logging.getLogger("cometmq.client")
 
 
@@ -33,6 +34,8 @@ class Membership:
         self._groups: dict[str, Callable[[], ConsumerData]] = {}
         self._told: dict[str, tuple[Link, frozenset[str]]] = {}
         self.broker_version: dict[str, int] = {}
+        self.stores_once: set[str] = set()
+        """Brokers that store a message once, however often it is sent: CometMQ's."""
 
     def join(self, group: str, tell: Callable[[], ConsumerData]) -> None:
         """Be a member of a group from the next heartbeat on; `tell` says what it wants."""
@@ -62,6 +65,7 @@ class Membership:
         if response.code != ResponseCode.SUCCESS:
             raise refusal(response.code, response.remark, address)
         self.broker_version[address] = response.version
+        (self.stores_once.add if response.language == _OURS else self.stores_once.discard)(address)
         self._told[address] = (link, groups)
 
     async def beat(self, connections: Connections) -> None:

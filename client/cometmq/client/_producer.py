@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from cometmq.client._core.identity import Identity
     from cometmq.client._core.outgoing import NewMessage, Timing
     from cometmq.client._core.routes import Route
+    from cometmq.client._membership import Membership
     from cometmq.client._routes import Routes
     from cometmq.client.config import ClientConfig
     from cometmq.client.hooks import Hook, SendWatch
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 _SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
 _SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 _SEND_REPLY: Final = int(RequestCode.SEND_REPLY_MESSAGE_V2)
+_ONCE: Final = f"{names.IDEMPOTENT}\x011\x02"
 _STORED: Final = frozenset(map(int, STORED_CODES))
 _TIMERS_VERSION: Final = version_ordinal(5, 0, 0)
 
@@ -98,7 +100,7 @@ class Producer:
         identity: Identity,
         connections: Connections,
         routes: Routes,
-        broker_version: dict[str, int],
+        membership: Membership,
         hooks: Sequence[Hook] = (),
     ) -> None:
         self._hooks = hooks
@@ -106,7 +108,7 @@ class Producer:
         self._identity = identity
         self._connections = connections
         self._routes = routes
-        self._broker_version = broker_version
+        self._membership = membership
         self._selection = Selection(avoids=config.avoid_slow_brokers)
 
     def pack(
@@ -183,24 +185,29 @@ class Producer:
             )
         deadline_ms = elapsed_ms() + int(timeout * 1000)
         retrying = Retrying(self._config.send_attempts)
+        once: Queue | None = None  # Where it may be stored already, and will not be again.
         while True:
             route = self._routes.known_to_send(topic)
             if route is None:
                 remaining = (deadline_ms - elapsed_ms()) / 1000
                 route = await self._routes.get_to_send(topic, timeout=remaining)
-            target = self._target(topic, route, queue, sharding_key, retrying)
+            target = once or self._target(topic, route, queue, sharding_key, retrying)
             try:
                 return await self._attempt(route, target, parcel, deadline_ms)
             except ClientError as error:
                 self._selection.note_failure(target.broker, elapsed_ms())
                 self._routes.doubt(topic)
-                is_free = queue is None and sharding_key is None
+                address = route.master_of(target.broker) or ""
+                if isinstance(error, OutcomeUnknownError) and self._is_stored_once(parcel, address):
+                    once = target
+                is_free = queue is None and sharding_key is None and once is None
                 brokers = {each.broker for each in route.to_send} if is_free else set[str]()
                 delay = retrying.after(
                     error,
                     target.broker,
                     others=bool(brokers - retrying.failed - {target.broker}),
-                    reconnect=self._connections.delay_of(route.master_of(target.broker) or ""),
+                    reconnect=self._connections.delay_of(address),
+                    is_stored_once=once is not None,
                 )
                 if delay is None or delay * 1000 >= deadline_ms - elapsed_ms():
                     if retrying.may_be_done and not isinstance(error, OutcomeUnknownError):
@@ -290,6 +297,9 @@ class Producer:
     def _request(self, target: Queue, parcel: Parcel, address: str) -> Command:
         if parcel.needs_timers:
             self._check_version(address)
+        properties = parcel.properties
+        if self._is_stored_once(parcel, address):
+            properties += _ONCE
         header = SendMessageV2(
             self._identity.producer_group,
             target.topic,
@@ -299,14 +309,22 @@ class Producer:
             parcel.sys_flag,
             now_ms(),
             parcel.flag,
-            parcel.properties,
+            properties,
             batch=parcel.is_batch,
             broker_name=target.broker,
         )
         return Command(parcel.code, header, body=parcel.body)
 
+    def _is_stored_once(self, parcel: Parcel, address: str) -> bool:
+        """Whether a broker stores a message once, however often it is sent."""
+        return (
+            self._config.idempotent
+            and parcel.code == _SEND
+            and address in self._membership.stores_once
+        )
+
     def _check_version(self, address: str) -> None:
-        version = self._broker_version.get(address, _TIMERS_VERSION)
+        version = self._membership.broker_version.get(address, _TIMERS_VERSION)
         if version < _TIMERS_VERSION:
             raise UsageError(
                 f"{address} is of version {version_name(version)}, which knows no delays but its"

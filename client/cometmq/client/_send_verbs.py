@@ -62,8 +62,10 @@ class SendVerbs(Life):
         Messages of one `sharding_key` go to one queue, so they are consumed in their order;
         `queue` names it outright.
 
-        It is tried again, on other brokers first, until `timeout` seconds have passed. A retry may
-        store a message twice; `id` is the same then. Cancelled, it may have been stored.
+        It is tried again, on other brokers first, until `timeout` seconds have passed. A broker of
+        CometMQ's stores it once, however often it was tried there, and where an answer was lost it
+        is tried there only. Another broker may store it twice; `id` is the same then. Cancelled, it
+        may have been stored.
         """
         message = NewMessage(
             body=body, key=key, keys=keys, tag=tag, properties=properties, flag=flag

@@ -41,6 +41,9 @@ class ClientConfig:
     send_attempts: int = _setting(
         3, "attempts", "of a send; connections that do not come about are not counted"
     )
+    idempotent: bool = _setting(
+        True, "flag", "CometMQ's brokers store a message once, however often it must be sent"
+    )
     producer_group: str = _setting(
         "cometmq-client", "name", "under which brokers list this producer"
     )

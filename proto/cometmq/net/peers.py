@@ -10,6 +10,7 @@ heard from copies `now_ms`, so activity costs no call of a clock.
 from __future__ import annotations
 
 import heapq
+import itertools
 import logging
 from collections import OrderedDict
 from typing import TYPE_CHECKING
@@ -61,7 +62,9 @@ class Peers:
         self.receiving_size = 0  # bytes of frames begun and not finished
         self._peers: OrderedDict[Peer, None] = OrderedDict()
         self._receiving: dict[Peer, int] = {}  # since when a frame is being received
-        self._deadlines: list[tuple[int, int, Peer]] = []  # a heap: when, opaque, whose
+        self._numbers = itertools.count()
+        # A heap: when, a number for what is due at one time, the request's own number, whose.
+        self._deadlines: list[tuple[int, int, int, Peer]] = []
         self._looked_ms = now_ms
         self._full = False
         self._drops = 0  # of this window
@@ -116,7 +119,8 @@ class Peers:
 
     def note_deadline(self, peer: Peer, opaque: int, timeout_ms: int) -> None:
         """Note when a request of ours is to be given up."""
-        heapq.heappush(self._deadlines, (self.now_ms + timeout_ms, opaque, peer))
+        due_ms = self.now_ms + timeout_ms
+        heapq.heappush(self._deadlines, (due_ms, next(self._numbers), opaque, peer))
 
     def tick(self, now_ms: int) -> None:
         """Give up what is overdue at this time of a monotonic clock."""
@@ -125,7 +129,7 @@ class Peers:
             self._end_drops()
         self._end_slow_frames()
         while self._deadlines and self._deadlines[0][0] <= now_ms:
-            _, opaque, peer = heapq.heappop(self._deadlines)
+            _, _, opaque, peer = heapq.heappop(self._deadlines)
             peer.expire(opaque)
         self._end_idle()
 

@@ -121,11 +121,16 @@ def _from_hex(text: str, what: str, *sizes: int) -> bytes:
     return raw
 
 
+_INSTANCE_STEP: Final = 0x9E3779B1
+"""Odd, so that a producer has 2 ** 32 names before one comes again."""
+
+
 class UniqueIds:
     """Makes the unique ids of one producer.
 
     It owns no clock: each id is made for the time that it is given. Two producers of one process
-    on one address need different `instance` numbers.
+    on one address need different `instance` numbers. The last 12 characters are greater from id to
+    id while the first 20 stay, which is until the month ends.
     """
 
     def __init__(
@@ -139,8 +144,11 @@ class UniqueIds:
     ) -> None:
         if len(address) not in (4, 16):
             raise LocalProtocolError(f"unique id: an address of {len(address)} bytes, not 4 or 16")
-        tail = _TAIL.pack(process_id & 0xFFFF, instance & 0xFFFFFFFF, 0, 0)
-        self._prefix = (address + tail[:6]).hex().upper()
+        self._address = address
+        self._process_id = process_id & 0xFFFF
+        self._instance = instance
+        self._prefix = ""
+        self._last = -1
         self._counter = counter
         self._zone = zone
         self._month_start_ms = 0
@@ -149,11 +157,22 @@ class UniqueIds:
     def make(self, now_ms: int) -> str:
         """Return the next id."""
         if now_ms >= self._month_end_ms:
+            self._begin_month()
             self._month_start_ms = month_start_ms(now_ms, 0, self._zone)
             self._month_end_ms = month_start_ms(now_ms, 1, self._zone)
         time_ms = now_ms - self._month_start_ms
         if -_CLOCK_STEP_MS < time_ms < 0:
             time_ms = 0
-        counter = self._counter
-        self._counter = counter + 1
-        return f"{self._prefix}{time_ms & 0xFFFFFFFF:08X}{counter & 0xFFFF:04X}"
+        number = (time_ms & 0xFFFFFFFF) << 16 | self._counter & 0xFFFF
+        self._counter += 1
+        if number <= self._last:  # The counter began anew, or the clock was set back.
+            number = self._last + 1
+        self._last = number
+        return f"{self._prefix}{number:012X}"
+
+    def _begin_month(self) -> None:
+        """Name another producer, for the time in the ids is that since the month began."""
+        tail = _TAIL.pack(self._process_id, self._instance & 0xFFFFFFFF, 0, 0)
+        self._prefix = (self._address + tail[:6]).hex().upper()
+        self._instance += _INSTANCE_STEP
+        self._last = -1

@@ -36,6 +36,10 @@ INSTANCE_ID: Final = "INSTANCE_ID"
 TRACE_CONTEXT: Final = "TRACE_CONTEXT"
 INNER_NUM: Final = "INNER_NUM"  # how many messages an inner batch holds
 
+# Ours: a message that is stored once, however often it is sent.
+IDEMPOTENT: Final = "IDEMPOTENT"  # "1", from the producer
+SENT_ONCE: Final = "SENT_ONCE"  # "1", in the store
+
 # Request and reply.
 CORRELATION_ID: Final = "CORRELATION_ID"
 REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"

@@ -154,7 +154,6 @@ def test_a_client_is_found_over_its_newest_connection_and_in_any_group(wired: Wi
         assert the_answer(wired, replying).code == ResponseCode.SUCCESS
         if expected is new:
             new.gone("it ended")
-            wired.peers.tick(1)
     beat(wired, old, "another name")
     answer = the_answer(wired, give(wired, reply(b"pong")))
     assert answer.remark == f"push reply message fail, channel of <{ASKING}> not found."

@@ -89,7 +89,8 @@ def properties_of(
     message: NewMessage, unique_id: str, more: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """Return all properties of a message: the user's, and those that its arguments stand for."""
-    found: dict[str, str] = {}
+    # In front: brokers look at what is behind it once, where messages are alike.
+    found = {names.UNIQ_KEY: unique_id}
     if message.properties:
         for name, value in message.properties.items():
             _check_property(name, value)
@@ -100,7 +101,6 @@ def properties_of(
         found[names.TAGS] = _checked_tag(message.tag)
     if more:
         found.update(more)
-    found[names.UNIQ_KEY] = unique_id
     found[names.WAIT] = "true"
     return found
 

@@ -50,12 +50,19 @@ class Retrying:
         self._waits = 0
 
     def after(
-        self, error: ClientError, broker: str, *, others: bool, reconnect: float
+        self,
+        error: ClientError,
+        broker: str,
+        *,
+        others: bool,
+        reconnect: float,
+        is_stored_once: bool = False,
     ) -> float | None:
         """Tell how many seconds to wait before the next attempt; None is not to make one.
 
         `others` tells whether there are brokers that have not failed, `reconnect` for how long
-        this one's address is left alone.
+        this one's address is left alone. A message that `is_stored_once` may be sent as often as
+        there is time.
         """
         if isinstance(error, OutcomeUnknownError):
             self.may_be_done = True
@@ -63,7 +70,7 @@ class Retrying:
             return None
         if not isinstance(error, NetworkError | RefusedError):
             return None
-        if not isinstance(error, UnreachableError):
+        if not isinstance(error, UnreachableError) and not is_stored_once:
             self._left -= 1
             if self._left <= 0:
                 return None
