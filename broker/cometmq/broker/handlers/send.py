@@ -73,6 +73,9 @@ def send_message_v2(request: Command, session: Session) -> Command | Later:
     pair, _, rest = raw.partition(b"\x02")
     name, _, unique_id = pair.partition(b"\x01")
     tail = state.sent_properties.tails.get(rest)
+    once = None if tail is not None else state.sent_properties.once.get(rest)
+    if once is not None:
+        raw, tail = pair + once[0], once[1]
     if (
         topic is None
         or not 0 <= queue_id < topic.plain_queue_count
@@ -85,6 +88,8 @@ def send_message_v2(request: Command, session: Session) -> Command | Later:
         or request.codec is not JSON
         or type(body) is not bytes
     ):
+        return _send(request, header, session)
+    if once is not None and state.idempotence.find(unique_id) is not None:
         return _send(request, header, session)
     acknowledgements = state.acknowledgements
     put = state.store.put_quick(
@@ -104,6 +109,9 @@ def send_message_v2(request: Command, session: Session) -> Command | Later:
     if put is None:
         return _send(request, header, session)
     physical_offset, queue_offset, size = put
+    if once is not None:
+        place = physical_offset, queue_id, queue_offset
+        state.idempotence.note(place, acknowledgements.turn_ms)
     flow = topic.flow
     flow.messages += 1
     flow.size += size

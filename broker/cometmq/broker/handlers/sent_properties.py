@@ -6,7 +6,7 @@ what is behind it is looked at once and remembered.
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from cometmq.broker.idempotence import ASKED
 from cometmq.proto.properties import property_finder, remove_property, set_property
@@ -18,6 +18,8 @@ REMEMBERED_SIZE_MAX: Final = 256
 _find_unique_id = property_finder(b"UNIQ_KEY")
 _find_asked = property_finder(b"IDEMPOTENT")
 _find_wait = property_finder(b"WAIT")
+T = TypeVar("T")
+
 SPECIAL: Final = 1
 """They may ask for more than to be stored."""
 ONCE: Final = 2
@@ -40,9 +42,13 @@ class SentProperties:
         """By what is behind the unique id, if nothing special is in it and the sender waits for
         what was promised: what is stored behind the unique id."""
 
+        self.once: dict[bytes, tuple[bytes, bytes]] = {}
+        """The same of messages that are to be stored once: their own properties as they are stored
+        behind the unique id, with the separator in front, and all that is stored there."""
+
     def __len__(self) -> int:
         """How many are remembered."""
-        return len(self.tails)
+        return len(self.tails) + len(self.once)
 
     def read(self, text: str | None) -> Sent:
         """Read the properties of one message, or of a batch as a whole."""
@@ -54,16 +60,20 @@ class SentProperties:
         raw = raw if is_complete else raw + b"\x02"
         waits = (_find_wait(raw) or b"true").lower() == b"true"
         kind = SPECIAL if any(part in raw for part in _SPECIAL) else 0
+        is_common = rest and is_complete and waits and not kind and UNIQUE_ID not in rest
         if raw.find(ASKED) >= 0 and _find_asked(raw) == b"1":
             kind |= ONCE
             raw = set_property(remove_property(raw, b"IDEMPOTENT"), b"SENT_ONCE", b"1")
-        elif rest and is_complete and waits and not kind and UNIQUE_ID not in rest:
-            self._remember(rest)
+            if is_common and raw.startswith(UNIQUE_ID):
+                stored = raw.partition(b"\x02")[2]
+                self._remember(self.once, rest, (b"\x02" + stored, stored + self._stored))
+        elif is_common:
+            self._remember(self.tails, rest, rest + self._stored)
         return raw, _find_unique_id(raw), waits, kind
 
-    def _remember(self, rest: bytes) -> None:
+    def _remember(self, table: dict[bytes, T], rest: bytes, what: T) -> None:
         if len(rest) > REMEMBERED_SIZE_MAX:
             return
-        if len(self.tails) >= REMEMBERED_MAX:
-            self.tails.clear()
-        self.tails[rest] = rest + self._stored
+        if len(table) >= REMEMBERED_MAX:
+            table.clear()
+        table[rest] = what
