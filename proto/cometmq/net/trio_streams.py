@@ -239,7 +239,16 @@ async def connected(
 
 
 def _joined(buffers: list[Buffer]) -> list[Buffer]:
-    """Join what is small, for each buffer is a call of the kernel here."""
-    if len(buffers) == 1 or sum(map(len, buffers)) > JOIN_SIZE_MAX:
-        return list(buffers)
-    return [b"".join(buffers)]
+    """Join neighbours that are small together, for each buffer is a call of the kernel here."""
+    joined: list[Buffer] = []
+    small: list[Buffer] = []
+    size = 0
+    for buffer in buffers:
+        if small and size + len(buffer) > JOIN_SIZE_MAX:
+            joined.append(b"".join(small) if len(small) > 1 else small[0])
+            small, size = [], 0
+        small.append(buffer)
+        size += len(buffer)
+    if small:
+        joined.append(b"".join(small) if len(small) > 1 else small[0])
+    return joined
