@@ -224,7 +224,8 @@ def _corruption(segments: Segments, scan: LogScan, start: Start, *, clean: bool)
     return CorruptionError(
         path,
         end % segments.size,
-        f"{why}; restore the log from a replica, or cut it here by `cometmq store repair`",
+        f"{why}; restore the log from a replica, or mend it with `cometmq store repair`, which says"
+        " first what it would do",
     )
 
 
