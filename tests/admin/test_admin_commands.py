@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 def test_a_group_is_made_shown_and_deleted(tmp_path: Path) -> None:
     def scenario(servers: Servers) -> None:
         terminal = Terminal(servers)
-        made = terminal.json("group", "create", "billing", "--max-attempts", "5")
+        made = terminal.json("group", "create", "billing", "--max-retries", "5")
         assert made == {"group": "billing", "brokers": ["broker-a"]}
         (shown,) = [each for each in terminal.json("group", "list") if each["group"] == "billing"]
-        assert shown["max_attempts"] == 5
+        assert shown["max_retries"] == 5
         assert any(line.startswith("billing ") for line in terminal.lines("group", "list"))
         assert terminal.json("group", "members", "billing") == []
         terminal.run("group", "delete", "billing", given="n\n", status=1)

@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 def test_groups_come_and_go(loop: str, tmp_path: Path) -> None:
     async def scenario(servers: Servers) -> None:
         async with Client(servers.nameserver) as mq:
-            assert await mq.admin.create_group("billing", max_attempts=5) == ["broker-a"]
+            assert await mq.admin.create_group("billing", max_retries=5) == ["broker-a"]
             await mq.admin.create_group("idle", enabled=False)
             found = {each.name: each for each in await mq.admin.groups()}
             billing = found["billing"]
-            assert (billing.max_attempts, billing.is_enabled) == (5, True)
+            assert (billing.max_retries, billing.is_enabled) == (5, True)
             assert billing.brokers == ("broker-a",)
             assert not found["idle"].is_enabled
             await mq.admin.delete_group("idle")
             assert "idle" not in {each.name for each in await mq.admin.groups()}
-            with pytest.raises(UsageError, match="max_attempts"):
-                await mq.admin.create_group("billing", max_attempts=-1)
+            with pytest.raises(UsageError, match="max_retries"):
+                await mq.admin.create_group("billing", max_retries=-1)
             with pytest.raises(UsageError, match="group"):
                 await mq.admin.create_group("bill ing")
 

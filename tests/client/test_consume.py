@@ -413,7 +413,7 @@ def test_what_fails_too_often_goes_to_the_dead_letters(loop: str, tmp_path: Path
         async with Client(servers.nameserver) as mq:
             await mq.send("orders", b"x", key="o-17")
             attempts: list[int] = []
-            async with mq.consume("orders", group="unlucky", max_attempts=1) as consumer:
+            async with mq.consume("orders", group="unlucky", max_retries=1) as consumer:
                 for _ in range(2):
                     message = await anext(consumer)
                     attempts.append(message.attempt)

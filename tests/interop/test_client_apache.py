@@ -107,7 +107,7 @@ def test_what_fails_comes_again_by_the_broker_and_at_last_to_the_dead_letters(
             await mq.admin.create_topic("failing", queues=1)
             await mq.send("failing", b"x", key="o-17")
             attempts: list[int] = []
-            consumer = mq.consume("failing", group="unlucky", start="first", max_attempts=1)
+            consumer = mq.consume("failing", group="unlucky", start="first", max_retries=1)
             async with consumer:
                 async for message in consumer:
                     attempts.append(message.attempt)
@@ -309,9 +309,9 @@ def test_groups_offsets_and_messages_are_administered(nameserver: str) -> None:
         async with Client(nameserver, PATIENT) as mq:
             admin = mq.admin
             await admin.create_topic("administered", queues=1)
-            await admin.create_group("administrated", max_attempts=5)
+            await admin.create_group("administrated", max_retries=5)
             listed = {each.name: each for each in await admin.groups()}
-            assert listed["administrated"].max_attempts == 5
+            assert listed["administrated"].max_retries == 5
             receipt = await mq.send("administered", b"one", key="o-17")
             await mq.send("administered", b"two")
             async with mq.consume("administered", group="administrated", start="first") as consumer:

@@ -77,7 +77,7 @@ def test_retries_follow_the_clock_until_the_message_is_a_dead_letter(
     async def scenario() -> None:
         async with (
             Client(cluster.nameserver) as mq,
-            mq.consume("orders", group="billing", start="first", max_attempts=2) as consumer,
+            mq.consume("orders", group="billing", start="first", max_retries=2) as consumer,
         ):
             await mq.send("orders", b"o-17")
             for attempt in (1, 2, 3):

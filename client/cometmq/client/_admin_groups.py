@@ -44,12 +44,12 @@ class GroupListed:
 
         disabled = [each.name for each in await mq.admin.groups() if not each.is_enabled]
 
-    `max_attempts` is how often brokers deliver a message again whose consumer does not say;
+    `max_retries` is how often brokers deliver a message again whose consumer does not say;
     `is_enabled` tells whether it may consume.
     """
 
     name: str
-    max_attempts: int
+    max_retries: int
     is_enabled: bool
     brokers: tuple[str, ...]
 
@@ -119,7 +119,7 @@ class GroupAdmin(AdminAsking):
         self,
         group: str,
         *,
-        max_attempts: int = 16,
+        max_retries: int = 16,
         enabled: bool = True,
         ordered: bool = False,
         broker: str | None = None,
@@ -128,16 +128,16 @@ class GroupAdmin(AdminAsking):
 
         ::
 
-            await mq.admin.create_group("billing", max_attempts=5)
+            await mq.admin.create_group("billing", max_retries=5)
 
         Returns the names of the brokers. Most brokers make a group by themselves when its first
         member comes. One that is not `enabled` gets no messages.
         """
-        if max_attempts < 0:
-            raise UsageError(f"max_attempts={max_attempts}: at least 0")
+        if max_retries < 0:
+            raise UsageError(f"max_retries={max_retries}: at least 0")
         config = SubscriptionGroupConfig(
             group_name=check_group(group),
-            retry_max_times=max_attempts,
+            retry_max_times=max_retries,
             consume_enable=enabled,
             consume_message_orderly=ordered,
         )

@@ -37,7 +37,7 @@ class ConsumeVerb(Life):
         concurrency: int = 64,
         prefetch: int = 1000,
         prefetch_bytes: int = 100 * _MIB,
-        max_attempts: int = 16,
+        max_retries: int = 16,
         strategy: Strategy = "AVG",
         on_error: OnError = "retry",
     ) -> Consumer:
@@ -65,7 +65,7 @@ class ConsumeVerb(Life):
 
         At most `concurrency` messages are in hand, not acknowledged; up to `prefetch` of each queue
         and `prefetch_bytes` of all are fetched ahead. A message that fails comes again up to
-        `max_attempts` times, and then goes to the dead letters. With ``on_error="raise"`` an
+        `max_retries` times, and then goes to the dead letters. With ``on_error="raise"`` an
         exception in `async with message` also goes on to the caller. `strategy` is how members
         share queues, one of Apache's, the same for all of them: "AVG", "AVG_BY_CIRCLE",
         "CONSISTENT_HASH", `ByConfig` or `ByMachineRoom`.
@@ -81,7 +81,7 @@ class ConsumeVerb(Life):
             concurrency=concurrency,
             prefetch=prefetch,
             prefetch_bytes=prefetch_bytes,
-            max_attempts=max_attempts,
+            max_retries=max_retries,
             strategy=strategy,
             on_error=on_error,
         )

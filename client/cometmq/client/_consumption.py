@@ -192,7 +192,7 @@ class Consumption:
             self.delivery.settle(message)
             return
         if self.options.is_ordered and delay_level >= 0:
-            if message.attempt <= self.options.max_attempts:
+            if message.attempt <= self.options.max_retries:
                 self.delivery.set_aside()
                 self._put_again_after(message, SUSPEND_SECONDS)
                 return
@@ -228,7 +228,7 @@ class Consumption:
             delay_level,
             origin_msg_id=message.id,
             origin_topic=in_namespace(self._parts.config.namespace, message.topic),
-            max_reconsume_times=self.options.max_attempts,
+            max_reconsume_times=self.options.max_retries,
         )
         extras = {"bname": message.queue.broker}
         request = Command.request(RequestCode.CONSUMER_SEND_MSG_BACK, header, extras=extras)

@@ -128,7 +128,7 @@ class Questions:
             "PROP_THREADPOOL_CORE_SIZE": str(options.concurrency),
             "consumerGroup": options.group,
             "messageModel": "BROADCASTING" if options.is_broadcast else "CLUSTERING",
-            "maxReconsumeTimes": str(options.max_attempts),
+            "maxReconsumeTimes": str(options.max_retries),
             "pullThresholdForQueue": str(options.prefetch),
             "language": f"Python {sys.version.split()[0]}",
         }

@@ -35,7 +35,7 @@ async def list_groups(mq: Client, *, as_json: bool) -> None:
             [
                 {
                     "group": each.name,
-                    "max_attempts": each.max_attempts,
+                    "max_retries": each.max_retries,
                     "enabled": each.is_enabled,
                     "brokers": list(each.brokers),
                 }
@@ -44,15 +44,15 @@ async def list_groups(mq: Client, *, as_json: bool) -> None:
         )
         return
     rows = [
-        (each.name, each.max_attempts, "yes" if each.is_enabled else "no", ", ".join(each.brokers))
+        (each.name, each.max_retries, "yes" if each.is_enabled else "no", ", ".join(each.brokers))
         for each in found
     ]
-    show_table(["group", "#max attempts", "enabled", "brokers"], rows)
+    show_table(["group", "#retries", "enabled", "brokers"], rows)
 
 
 @group.command("create")
 @click.argument("name")
-@click.option("--max-attempts", default=16, show_default=True, help="Before the dead letters.")
+@click.option("--max-retries", default=16, show_default=True, help="Before the dead letters.")
 @click.option("--disabled", is_flag=True, help="It gets no messages.")
 @click.option("--ordered", is_flag=True, help="Its members may consume in order.")
 @click.option("--broker", help="Only on the broker of this name.")
@@ -62,7 +62,7 @@ async def create(
     mq: Client,
     *,
     name: str,
-    max_attempts: int,
+    max_retries: int,
     disabled: bool,
     ordered: bool,
     broker: str | None,
@@ -73,7 +73,7 @@ async def create(
     Brokers make a group by themselves, unless told not to, when its first member comes.
     """
     brokers = await mq.admin.create_group(
-        name, max_attempts=max_attempts, enabled=not disabled, ordered=ordered, broker=broker
+        name, max_retries=max_retries, enabled=not disabled, ordered=ordered, broker=broker
     )
     if as_json:
         show_json({"group": name, "brokers": brokers})

@@ -35,7 +35,7 @@ class ConsumeOptions:
     concurrency: int
     prefetch: int
     prefetch_bytes: int
-    max_attempts: int
+    max_retries: int
     strategy: Strategy
     on_error: OnError
 
@@ -46,7 +46,7 @@ class ConsumeOptions:
             check_topic(topic)
         if not self.filters:
             raise UsageError("topics: there are none")
-        for name in ("concurrency", "prefetch", "prefetch_bytes", "max_attempts"):
+        for name in ("concurrency", "prefetch", "prefetch_bytes", "max_retries"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name}={getattr(self, name)}: at least 1")
         check_start(self.start)
