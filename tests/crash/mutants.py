@@ -29,6 +29,8 @@ from cometmq.store import (
 if TYPE_CHECKING:
     from cometmq.store.checkpoint import Claims, Longs
     from cometmq.store.checkpointing import Checkpointer
+    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.recovery import LogEnd, Start
     from cometmq.store.segments import Segment, Segments
     from cometmq.store.sync import Syncer
     from cometmq.store.turn import Turn
@@ -56,6 +58,19 @@ class Mutant(NamedTuple):
 
 def _nothing(*arguments: object, **options: object) -> None:
     """Leave something out."""
+
+
+def _repair_without_erasing(
+    filesystem: FileSystem, root: str, segments: Segments, start: Start, end: LogEnd, **options: Any
+) -> str | None:
+    """Keep what is torn in a file of its own, and leave it in the log, too."""
+    module: Any = log_repair
+    right = module.erase, module._erase_unseen
+    module.erase = module._erase_unseen = _nothing
+    try:
+        return log_repair.repair(filesystem, root, segments, start, end, **options)
+    finally:
+        module.erase, module._erase_unseen = right
 
 
 def _step_without_sync(syncer: Syncer) -> None:
@@ -155,7 +170,7 @@ MUTANTS = (
         _write_in_spite,
     ),
     Mutant("recovery trusts the tail", log_scan, "crc32", _any_checksum),
-    Mutant("recovery leaves the torn tail standing", log_repair, "_cut", _nothing),
+    Mutant("recovery leaves the torn tail standing", opening, "repair", _repair_without_erasing),
     Mutant("recovery does not write the tail again", log_repair, "_write_again", _nothing),
     Mutant("recovery takes every start for a clean one", opening, "was_shut_down", _always),
     Mutant(
