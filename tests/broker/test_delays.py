@@ -61,6 +61,36 @@ def test_what_comes_is_what_was_sent() -> None:
     assert red.code == ResponseCode.SUCCESS, "its tag is not in the queue's entry"
 
 
+def test_a_message_without_room_for_what_its_delivery_adds_is_refused() -> None:
+    broker = Clocked(SimulatedFileSystem())
+
+    def send_padded(size: int) -> int:
+        properties = "DELAY\x011\x02PAD\x01" + "x" * size + "\x02"
+        return broker.ask(send_request(TOPIC, b"later", properties=properties)).code
+
+    size = 32_767
+    while send_padded(size) == ResponseCode.MESSAGE_ILLEGAL:
+        size -= 1
+    assert size > 32_000, "the room is for the broker's own properties"
+    broker.pass_time(SECOND)
+    assert broker.bodies() == [b"later"]
+
+
+@pytest.mark.parametrize("record_crc", [False, True])
+def test_a_message_with_a_checksum_in_its_properties_comes_once_over_a_kill(
+    record_crc: bool,
+) -> None:
+    config = config_of(FOLDER)
+    config = replace(config, store=replace(config.store, record_crc=record_crc))
+    broker = Clocked(SimulatedFileSystem(), config)
+    properties = "DELAY\x011\x02X\x01a\x00b\x02"  # A NUL gets any record a checksum.
+    assert broker.ask(send_request(TOPIC, b"later", properties=properties)).code == 0
+    broker.pass_time(SECOND)
+    broker.start(broker.disk.kill())
+    broker.pass_time(SECOND)
+    assert broker.bodies() == [b"later"]
+
+
 def test_a_consumer_that_waits_is_woken_by_the_delivery() -> None:
     broker = Clocked(SimulatedFileSystem())
     send(broker, b"later", 1)

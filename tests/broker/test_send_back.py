@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 from tests.broker.running import config_of, pull_request, send_request
 from tests.broker.wired import Wired, WiredPeer
+from tests.crash.disk import SimulatedFileSystem
 
 from cometmq.proto.bodies import MessageQueue, SubscriptionGroupConfig
 from cometmq.proto.codes import RequestCode as Code
@@ -17,8 +18,10 @@ from cometmq.proto.command import Command
 from cometmq.proto.commands import SendMessageResponse
 from cometmq.proto.commands.send import ConsumerSendMsgBack
 from cometmq.proto.message import StoredMessage
-from cometmq.proto.message_id import decode_offset_id
+from cometmq.proto.message_id import decode_offset_id, encode_offset_id
 from cometmq.proto.message_list import MessageList
+from cometmq.store.config import Flush
+from cometmq.store.turn import Origin
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 
@@ -119,6 +122,47 @@ def test_a_message_that_came_back_too_often_is_a_dead_letter(
     assert stored(wired, peer, SCHEDULE, 2) == []
 
 
+def test_a_message_that_says_it_came_back_less_than_never_waits_at_the_first_level(
+    wired: Wired, peer: WiredPeer
+) -> None:
+    sent = send(wired, peer, reconsume_times=-100)
+    assert back(wired, peer, sent.msg_id).code == 0
+    (message,) = stored(wired, peer, SCHEDULE, 0)
+    assert message.properties["DELAY"] == "1"
+
+
+def test_a_message_whose_properties_are_no_text_comes_back_once(
+    wired: Wired, peer: WiredPeer
+) -> None:
+    store = wired.broker.store
+    properties = b"UNIQ_KEY\x01AB\x02RETRY_TOPIC\x01\xff\x02"
+    put = store.put("T", 0, b"hello", properties, Origin(wired.now_ms, 1, bytes(8)))
+    store.commit()
+    msg_id = encode_offset_id(bytes(8), put.physical_offset)
+    assert back(wired, peer, msg_id).code == 0
+    assert len(stored(wired, peer, SCHEDULE, 2)) == 1
+
+
+def test_a_message_is_taken_back_when_the_disk_and_the_topics_file_have_it(tmp_path: Path) -> None:
+    config = config_of(tmp_path, flush=Flush.SYNC)
+    wired = Wired(config, SimulatedFileSystem(), threads=False)
+    peer = wired.connect()
+    wired.give(peer, wired.frame(peer, send_request("T", b"hello")))
+    wired.save()
+    wired.sync()
+    (answer,) = wired.answers(peer)
+    offset = decode_offset_id(answer.read(SendMessageResponse).msg_id).physical_offset
+    header = ConsumerSendMsgBack(offset=offset, group="g", delay_level=0, origin_topic="T")
+    request = Command.request(Code.CONSUMER_SEND_MSG_BACK, header)
+    wired.give(peer, wired.frame(peer, request))
+    assert wired.answers(peer) == []
+    wired.sync()
+    assert wired.answers(peer) == [], "a start would not know the retry topic"
+    wired.save()
+    assert [answer.code for answer in wired.answers(peer)] == [0]
+    wired.close()
+
+
 def test_a_group_without_retries_drops_what_comes_back(wired: Wired, peer: WiredPeer) -> None:
     wired.broker.state.groups.put(SubscriptionGroupConfig(group_name="g", retry_queue_nums=0), 0)
     sent = send(wired, peer)
@@ -143,6 +187,14 @@ def test_a_message_inside_of_another_is_not_found(wired: Wired, peer: WiredPeer)
     header = ConsumerSendMsgBack(offset=place, group="g", delay_level=0)
     answer = wired.ask(peer, Command.request(Code.CONSUMER_SEND_MSG_BACK, header))
     assert (answer.code, answer.remark) == (1, f"look message by offset failed, {place}")
+
+
+def test_only_its_property_makes_a_message_one_of_a_transaction(
+    wired: Wired, peer: WiredPeer
+) -> None:
+    sent = send(wired, peer, sys_flag=4)  # "Prepared", which no queue would show.
+    assert len(stored(wired, peer, "T")) == 1
+    assert back(wired, peer, sent.msg_id).code == 0
 
 
 def test_a_message_comes_back_when_its_delay_is_over(wired: Wired, peer: WiredPeer) -> None:

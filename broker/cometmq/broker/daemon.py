@@ -17,7 +17,7 @@ import trio
 from cometmq.broker.broker import DAILY_BREAD, Broker
 from cometmq.broker.clock import Clock
 from cometmq.broker.errors import BrokerError
-from cometmq.broker.registration import NameServer, Registration
+from cometmq.broker.registration import EVERYTHING, NameServer, Registration
 from cometmq.broker.stepping import Stepping
 from cometmq.net import Peers, listen_on, loop as loop_driver, parse_addresses
 from cometmq.net.guest import on_loop, repeat_on_loop
@@ -294,12 +294,14 @@ class Daemon:
 
     async def drain(self) -> None:
         """Take leave of the name servers, and answer the sends that wait."""
+        self.broker.told(EVERYTHING)  # They are told nothing more.
         await on_loop(self.registration.unregister())
         with trio.move_on_after(DRAIN_SECONDS):
             await self._save(self.broker.state.topics.file)
             while len(self.broker.acknowledgements):
                 self.broker.synced()
                 await trio.sleep(0.001)
+                await self._save(self.broker.state.topics.file)
         self.peers.close("the broker stops")
 
     def close(self) -> None:

@@ -25,7 +25,13 @@ from cometmq.broker.saved_table import SavedTable
 from cometmq.broker.stepping import Step, messages_from
 from cometmq.proto.bodies import DataVersion
 from cometmq.proto.message_list import MessageList
-from cometmq.proto.properties import property_finder, remove_property, set_property
+from cometmq.proto.properties import (
+    PROPERTIES_SIZE_MAX,
+    property_finder,
+    remove_property,
+    set_property,
+)
+from cometmq.proto.sysflag import TRANSACTION_MASK
 from cometmq.store.consume_queue import ENTRY
 from cometmq.store.dispatch import SCHEDULE_TOPIC
 from cometmq.store.errors import MessageIllegalError, PutRefusedError, StoreFormatError
@@ -60,6 +66,9 @@ _TAIL_OFFSET: Final = "sentOnceFrom"
 
 _DELIVERED_FROM: Final = b"DELAYED_AT"
 """Property of a delivered message: the level's queue and the offset in it."""
+_DELIVERY_SIZE: Final = len(_DELIVERED_FROM) + 32
+"""What that property takes at most, and the checksum of a record that did not need one before."""
+_RECORD_CRC: Final = b"__CRC32#"
 _find_delay: Final = property_finder(b"DELAY")
 _find_topic: Final = property_finder(b"REAL_TOPIC")
 _find_queue: Final = property_finder(b"REAL_QID")
@@ -84,14 +93,27 @@ def delay_level(properties: bytes) -> int:
     return max(int(_find_delay(properties) or 0), 0)
 
 
-def set_aside(topic: str, queue_id: int, properties: bytes, level: int, levels: int) -> Aside:
-    """Return where a message with a delay level waits; one above the highest is the highest."""
-    level = min(level, levels)
+def set_aside(
+    topic: str, queue_id: int, properties: bytes, level: int, levels: int, *, more: int = 0
+) -> Aside:
+    """Return where a message with a delay level waits; one outside of the levels is the nearest.
+
+    Raises a `MessageIllegalError` where there is no room for what its delivery adds to these
+    properties, and to `more` bytes of others.
+    """
+    level = max(1, min(level, levels))
     properties = set_property(properties, b"DELAY", b"%d" % level)
     for name in _TIMERS:
         properties = remove_property(properties, name)
     properties = set_property(properties, b"REAL_TOPIC", topic.encode())
-    return Aside(level - 1, set_property(properties, b"REAL_QID", b"%d" % queue_id))
+    properties = set_property(properties, b"REAL_QID", b"%d" % queue_id)
+    size = len(properties) + more
+    if size > PROPERTIES_SIZE_MAX - _DELIVERY_SIZE:
+        raise MessageIllegalError(
+            f"properties of {size} bytes, of which a delayed message may have"
+            f" {PROPERTIES_SIZE_MAX - _DELIVERY_SIZE}"
+        )
+    return Aside(level - 1, properties)
 
 
 @dataclass(slots=True)
@@ -169,7 +191,8 @@ class Delays:
         # Any producer can write such a property: only what is the same otherwise counts.
         waiting = messages_from(self._store, SCHEDULE_TOPIC, level.queue_id, queue_offset, 1)
         for waited in waiting:
-            if _delivered(waited, origin) == message.properties_raw:
+            delivered = remove_property(_delivered(waited, origin), _RECORD_CRC)
+            if delivered == remove_property(message.properties_raw, _RECORD_CRC):
                 level.next_offset = max(level.next_offset, queue_offset + 1)
 
     def start(self, log_offset: int) -> None:
@@ -303,7 +326,7 @@ class Delays:
                 now_ms,
                 message.born_timestamp,
                 message.born_host,
-                message.sys_flag,
+                message.sys_flag & ~TRANSACTION_MASK,
                 message.reconsume_times,
             ),
             message.flag,

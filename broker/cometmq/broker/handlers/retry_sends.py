@@ -36,7 +36,7 @@ def dead_letters(request: Command, header: SendMessage, state: State) -> Topic |
             f"subscription group not exist, {name}",
         )
     times_max = retries_max(request, header.max_reconsume_times, group)
-    if header.reconsume_times <= times_max and not state.locks.is_ordered(name, state.elapsed_ms()):
+    if header.reconsume_times <= times_max and not state.locks.is_ordered(name, state.alive_ms()):
         return None
     dead = dead_letter_topic(name)
     topic = state.topics.make_derived(dead, 1, state.now_ms())

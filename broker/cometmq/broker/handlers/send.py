@@ -31,7 +31,7 @@ from cometmq.proto.commands.send import SendMessage, SendMessageV2
 from cometmq.proto.errors import MessageError
 from cometmq.proto.header_json import JSON
 from cometmq.proto.properties import join_properties, property_finder, set_property
-from cometmq.proto.sysflag import SysFlag
+from cometmq.proto.sysflag import TRANSACTION_MASK, SysFlag
 from cometmq.store.dispatch import SCHEDULE_TOPIC
 from cometmq.store.turn import Origin
 
@@ -44,6 +44,10 @@ if TYPE_CHECKING:
 
 _V2_CODE: Final = int(RequestCode.SEND_MESSAGE_V2)
 _BATCH_CODE: Final = int(RequestCode.SEND_BATCH_MESSAGE)
+_PLAIN_FLAGS: Final = ~int(TRANSACTION_MASK)
+"""A message is of a transaction by its property, whatever else it says."""
+_UNIQUE_ID_SIZE: Final = len("UNIQ_KEY") + 2 + 56
+"""What the property takes that a message without one gets, at most."""
 _INNER_BATCH: Final = int(SysFlag.INNER_BATCH)
 
 _find_times = [
@@ -101,7 +105,7 @@ def send_message_v2(request: Command, session: Session) -> Command | Later:
         acknowledgements.turn_ms or acknowledgements.begin(),
         header.born_timestamp,
         session.born_host,
-        header.sys_flag,
+        header.sys_flag & _PLAIN_FLAGS,
         header.reconsume_times,
         0,
         header.flag,
@@ -159,7 +163,7 @@ def _send(request: Command, header: SendMessage, session: Session) -> Command | 
             now_ms,
             header.born_timestamp,
             session.born_host,
-            header.sys_flag,
+            header.sys_flag & _PLAIN_FLAGS,
             header.reconsume_times,
         ),
         header.flag,
@@ -368,7 +372,8 @@ def _set_aside(
         raise _refusal(state, ResponseCode.SYSTEM_ERROR, f"property DELAY: {error}") from error
     if level:
         levels = len(state.config.store.delay_levels_ms)
-        waits = set_aside(topic, queue_id, properties, level, levels)
+        more = len(state.stored_properties) + _UNIQUE_ID_SIZE
+        waits = set_aside(topic, queue_id, properties, level, levels, more=more)
         return SCHEDULE_TOPIC, waits.queue_id, waits.properties
     if any((find(properties) or b"0") != b"0" for find in _find_times):
         raise _refusal(

@@ -19,9 +19,11 @@ from cometmq.net import LATER
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.commands.send import ConsumerSendMsgBack
 from cometmq.proto.commands.topic import may_write
+from cometmq.proto.errors import MessageError
 from cometmq.proto.message import read_message
 from cometmq.proto.message_id import encode_offset_id
 from cometmq.proto.properties import find_property, set_property
+from cometmq.proto.sysflag import TRANSACTION_MASK
 from cometmq.store.commit_log import Cold
 from cometmq.store.dispatch import SCHEDULE_TOPIC
 from cometmq.store.errors import PutRefusedError
@@ -69,6 +71,8 @@ def consumer_send_msg_back(request: Command, session: Session) -> Command | Late
             return _put_back(request, header, read_message(bytes(record)), group, session)
         except RequestError as error:
             return request.answer(error.code, remark=error.remark)
+        except MessageError as error:
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark=str(error))
         except PutRefusedError as error:
             refusal = put_refusal(error, state.config)
             return request.answer(refusal.code, remark=refusal.remark)
@@ -110,6 +114,7 @@ def _put_back(
         topic, queue_id, properties = _aside(
             retry_topic(group.group_name), queue_id, level, properties, state
         )
+    origin = (find_property(properties, b"RETRY_TOPIC") or b"").decode(errors="replace")
     put = state.store.put(
         topic.config.topic_name,
         queue_id,
@@ -119,19 +124,18 @@ def _put_back(
             state.now_ms(),
             message.born_timestamp,
             message.born_host,
-            message.sys_flag,
+            message.sys_flag & ~TRANSACTION_MASK,
             message.reconsume_times + 1,
         ),
         message.flag,
     )
     topic.flow.take(1, put.size)
-    origin = find_property(properties, b"RETRY_TOPIC") or b""
-    state.traffic.sent_back_flow(origin.decode(), group.group_name).take(1, put.size)
+    state.traffic.sent_back_flow(origin, group.group_name).take(1, put.size)
     state.acknowledgements.add(
         session.peer,
         request,
         request.answer(ResponseCode.SUCCESS),
-        waits=False,
+        waits=True,  # The consumer lets go of the message then.
     )
     return LATER
 
