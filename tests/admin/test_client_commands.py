@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -57,6 +60,33 @@ def test_what_is_sent_is_consumed_once_and_seen_by_tail_always(tmp_path: Path) -
         assert again.stdout == ""
         assert again.stderr == "0 messages consumed as cometmq-cli\n"
         assert len(terminal.lines("tail", "orders", "-c", "2")) == 2
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("command", ["consume", "tail"])
+def test_who_stops_reading_ends_the_command_and_consumes_nothing_unseen(
+    tmp_path: Path, command: str
+) -> None:
+    def scenario(servers: Servers) -> None:
+        terminal = Terminal(servers)
+        terminal.run("send", "orders", "-", "--lines", given="1\n2\n3")
+        reading, writing = os.pipe()
+        os.close(reading)  # As `| head` does after its last line.
+        options = ["--group", "g", "--start", "first"] if command == "consume" else []
+        ended = subprocess.run(
+            [sys.executable, "-m", "cometmq.admin", command, "orders", *options],
+            env=os.environ | {"NAMESRV_ADDR": servers.nameserver},
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+        os.close(writing)
+        assert (ended.returncode, ended.stderr) == (1, "")
+        if command == "consume":
+            seen = terminal.lines("consume", "orders", "--group", "g", "-c", "3")
+            assert sorted(line.split("  ")[-1] for line in seen) == ["1", "2", "3"]
 
     play(tmp_path, scenario)
 

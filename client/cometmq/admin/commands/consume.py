@@ -84,21 +84,29 @@ async def consume(
         topic, group=group, filter=Sql(sql) if sql else tags, start=start, concurrency=1
     )
     shown = 0
+    hung_up: BrokenPipeError | None = None
 
     async def show_all() -> None:
-        nonlocal shown
+        nonlocal shown, hung_up
         while count is None or shown < count:
             message: Message | None = None
             with anyio.move_on_after(idle):
                 message = await anext(consumer)
             if message is None:
                 return
-            async with message:
+            try:
                 show(message, as_json)
+            except BrokenPipeError as error:  # Nobody reads on: what was not seen stays.
+                hung_up = error
+                await consumer.drain(timeout=0)
+                return
+            message.ack()
             shown += 1
 
     async with consumer, until_stopped():
         await show_all()
+    if hung_up is not None:
+        raise hung_up
     if not as_json:
         warn(f"{count_text(shown, 'message')} consumed as {group}")
 
@@ -140,19 +148,25 @@ async def tail(
     """
     wanted = Sql(sql) if sql else tags
     shown = 0
+    hung_up: BrokenPipeError | None = None
     async with until_stopped() as scope:
 
         def show_one(message: ReceivedMessage) -> None:
-            nonlocal shown
-            if shown != count:
-                show(message, as_json)
+            nonlocal shown, hung_up
+            if shown != count and hung_up is None:
+                try:
+                    show(message, as_json)
+                except BrokenPipeError as error:  # Nobody reads on.
+                    hung_up = error
                 shown += 1
-            if shown == count:
+            if shown == count or hung_up is not None:
                 scope.cancel()
 
         async with anyio.create_task_group() as tasks:
             for queue in await mq.queues(topic):
                 tasks.start_soon(_follow, mq, queue, wanted, last, follow, show_one)
+    if hung_up is not None:
+        raise hung_up
 
 
 async def _follow(
