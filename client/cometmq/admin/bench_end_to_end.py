@@ -54,9 +54,12 @@ class _Puller:
         self.received_us: array[float] = array("f")
         self._connection = Connection()
         self._topic = load.topic
+        self._since_ns = time.perf_counter_ns()
         self._queues: dict[int, int] = {}  # by the number of the pull that is out for it
-        for queue in range(load.queues):
-            self._pull(queue, self._end_of(queue))
+        # All ends first: a pull is answered when it likes, with what the warm-up still sends, say.
+        ends = [self._end_of(queue) for queue in range(load.queues)]
+        for queue, end in enumerate(ends):
+            self._pull(queue, end)
 
     def _end_of(self, queue: int) -> int:
         connection = self._connection
@@ -95,7 +98,8 @@ class _Puller:
         if code == ResponseCode.SUCCESS:
             for message in MessageList(answer.body):
                 sent_ns = int(bytes(message.body[:TIME_SIZE]))
-                self.received_us.append((now_ns - sent_ns) / 1000)
+                if sent_ns >= self._since_ns:  # The warm-up may have sends on their way yet.
+                    self.received_us.append((now_ns - sent_ns) / 1000)
         queue = self._queues.pop(answer.opaque)
         self._pull(queue, answer.read(PullMessageResponse).next_begin_offset)
 
