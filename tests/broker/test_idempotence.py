@@ -116,13 +116,62 @@ def test_memory_is_bounded_and_the_silent_are_forgotten_first() -> None:
         broker.send(once(1, producer=f"{number:020X}"))
         broker.send(once(number, producer="F" * 20))
         broker.pass_time(1)
-        assert len(broker.wired.broker.idempotence) <= 51 or number > 50
+        assert len(broker.wired.broker.idempotence) <= 50
     assert broker.send(once(199, producer="F" * 20)).queue_offset == 399
+    assert broker.send(once(1, producer=f"{199:020X}")).queue_offset == 398
     broker.pass_time(config.idempotent_expiry_ms)
     broker.wired.broker.expire_clients(broker.now_ms)
     broker.pass_time(1)
     broker.wired.broker.expire_clients(broker.now_ms)
     assert len(broker.wired.broker.idempotence) == 0
+
+
+@pytest.mark.parametrize("producers", [1, 3, 10])
+def test_memory_is_bounded_also_when_nobody_is_new_or_has_sent_a_whole_window(
+    producers: int,
+) -> None:
+    config = replace(config_of(FOLDER), idempotent_messages_max=50, idempotent_window_max=1000)
+    broker = Once(SimulatedFileSystem(), config)
+    names = [f"{number:020X}" for number in range(producers)]
+    for number in range(100):
+        for name in names:  # All of them in the same millisecond.
+            first = broker.send(once(number, producer=name))
+            assert len(broker.wired.broker.idempotence) <= 50
+            assert broker.send(once(number, producer=name)) == first
+    if producers == 1:
+        for number in range(75, 100):
+            assert broker.send(once(number, producer=names[0])).queue_offset == number
+
+
+def test_the_silent_are_forgotten_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop has other things to do."""
+    monkeypatch.setattr("cometmq.broker.idempotence.EXPIRED_MAX", 10)
+    broker = Once(SimulatedFileSystem())
+    for number in range(25):
+        broker.send(once(1, producer=f"{number:020X}"))
+    broker.pass_time(broker.config.idempotent_expiry_ms)
+    broker.send(once(2, producer=f"{0:020X}"))
+    broker.pass_time(1)
+    left: list[int] = []
+    for _ in range(4):
+        broker.wired.broker.expire_clients(broker.now_ms)
+        left.append(len(broker.wired.broker.idempotence))
+    assert left == [16, 6, 2, 2]  # Who is heard again is not forgotten.
+
+
+@pytest.mark.parametrize("by", [-1, 1])
+def test_who_sets_the_clock_makes_nobody_silent(broker: Once, by: int) -> None:
+    """What a start finds counts as heard then."""
+    first = broker.send(once(1))
+    for is_last in (False, True):
+        broker.wired.set_by_ms += by * broker.config.idempotent_expiry_ms * 2
+        broker.wired.broker.expire_clients(broker.now_ms)
+        assert broker.send(once(1)) == first
+        broker.send(once(2 + is_last))
+        broker.start(broker.disk.kill())
+    broker.wired.broker.expire_clients(broker.now_ms)
+    assert broker.send(once(1)) == first
+    assert broker.send(once(3)).queue_offset == 2
 
 
 @pytest.mark.parametrize("id_", ["", "short", "x" * 31, "x" * 65])
@@ -144,19 +193,77 @@ def test_delayed_and_half_messages_are_put_aside_once(broker: Once, more: str) -
     assert broker.bodies() == ([b"paid"] if "DELAY" in more else [])
 
 
-def test_a_turn_that_is_refused_leaves_nothing_behind(broker: Once) -> None:
+@pytest.fixture
+def dead_letters(broker: Once) -> Once:
+    """A broker with a retry topic, and one of dead letters."""
+    plain = send_request("%RETRY%group", b"plain", properties="", reconsume_times=100)
+    assert broker.wired.ask(broker.peer, plain).code == ResponseCode.SUCCESS
+    return broker
+
+
+def dead(number: int, body: bytes = b"dead") -> Command:
+    """Send to the retry topic of a group what has come back too often."""
+    properties = f"UNIQ_KEY\x01{unique_id(number)}\x02IDEMPOTENT\x011\x02"
+    return send_request("%RETRY%group", body, properties=properties, reconsume_times=100)
+
+
+def test_a_dead_letter_is_stored_once(dead_letters: Once) -> None:
+    broker = dead_letters
+    first = broker.send(dead(1))
+    assert broker.send(dead(1)) == first
+    broker.start(broker.disk.kill())
+    assert broker.send(dead(1)) == first
+    assert broker.bodies("%DLQ%group") == [b"plain", b"dead"]
+
+
+def test_a_dead_letter_is_not_taken_for_what_was_looked_for_before_it(dead_letters: Once) -> None:
+    broker = dead_letters
+    first = broker.send(once(1, b"first"))
+    refuse_writes(broker)
+    assert broker.ask(once(2)).code != ResponseCode.SUCCESS
+    allow_writes(broker)
+    broker.send(dead(77))
+    broker.send(once(2))
+    assert broker.send(once(1, b"first")) == first
+    assert broker.bodies() == [b"first", b"paid"]
+
+
+def refuse_writes(broker: Once) -> None:
     def refuse(operation: Operation) -> None:
         is_write = operation.verb == "write" and "commitlog" in operation.path
         if is_write and operation.moment is Moment.BEFORE:
             raise OSError(errno.ENOSPC, "no room")
 
     broker.disk.hook = refuse
-    assert broker.ask(once(1)).code != ResponseCode.SUCCESS
+
+
+def allow_writes(broker: Once) -> None:
     broker.disk.hook = None
     broker.wired.broker.store.tick(broker.now_ms)
+
+
+def test_a_turn_that_is_refused_leaves_nothing_behind(broker: Once) -> None:
+    refuse_writes(broker)
+    assert broker.ask(once(1)).code != ResponseCode.SUCCESS
+    assert len(broker.wired.broker.idempotence) == 0
+    allow_writes(broker)
     broker.send(once(1))
     broker.send(once(1))
     assert broker.bodies() == [b"paid"]
+
+
+def test_who_is_forgotten_in_a_turn_that_is_refused_is_forgotten_once() -> None:
+    config = replace(config_of(FOLDER), idempotent_messages_max=10)
+    broker = Once(SimulatedFileSystem(), config)
+    refuse_writes(broker)
+    requests = [once(0, producer=f"{number:020X}") for number in range(40)]
+    broker.wired.give(broker.peer, *[broker.wired.frame(broker.peer, each) for each in requests])
+    assert all(each.code != ResponseCode.SUCCESS for each in broker.wired.answers(broker.peer))
+    assert len(broker.wired.broker.idempotence) == 0
+    allow_writes(broker)
+    for number in range(40):
+        broker.send(once(1, producer=f"{number:020X}"))
+    assert len(broker.wired.broker.idempotence) == 10
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
@@ -185,9 +292,26 @@ def test_a_start_reads_only_the_tail(broker: Once, monkeypatch: pytest.MonkeyPat
             broker.wired.save()
     broker.wired.close()
     broker.start(broker.disk)
-    assert 20 < len(broker.wired.broker.idempotence) < 200
-    broker.send(once(399))
+    known = len(broker.wired.broker.idempotence)
+    assert 20 < known < 200
+    for number in (399, 400 - known):
+        assert broker.send(once(number)).queue_offset == number
+    for number in (399 - known, 3):  # It may be in front of the tail: nobody can tell.
+        assert broker.ask(once(number)).code == ResponseCode.ILLEGAL_OPERATION
     assert len(broker.bodies()) == 400
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_start_that_has_read_all_knows_what_is_new(broker: Once, is_clean: bool) -> None:
+    broker.ask(send_request(TOPIC, b"plain", properties=""))  # The log does not begin with it.
+    broker.send(once(9))
+    broker.wired.broker.flush_offsets()
+    broker.wired.save()
+    if is_clean:
+        broker.wired.close()
+    broker.start(broker.disk if is_clean else broker.disk.kill())
+    broker.send(once(3))
+    assert len(broker.bodies()) == 3
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -70,6 +70,8 @@ class Wired:
         self.soon: list[Callable[[], None]] = []
         self._told = threading.Event()
         self.now_ms = 1_700_000_000_000
+        self.set_by_ms = 0
+        """How far somebody has set the clock on the wall."""
         self.changed: list[str] = []
         self.broker = Broker(
             config,
@@ -79,7 +81,7 @@ class Wired:
             topic_changed=self.changed.append,
             unsaved=lambda: None,
             store_changed=lambda: None,
-            now_ms=lambda: self.now_ms,
+            now_ms=lambda: self.now_ms + self.set_by_ms,
             elapsed_ms=lambda: self.now_ms,
             threads=threads,
         )

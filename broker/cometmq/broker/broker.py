@@ -105,7 +105,7 @@ class Broker:
         offsets = ConsumerOffsets(config, filesystem, on_unsaved=unsaved)
         load = partial(_load, topics, groups, offsets, now_ms)
         open_store = partial(MessageStore.open, on_change=store_changed, threads=threads)
-        self.store = _opened(open_store, config, filesystem, topics, load, host, now_ms())
+        store = self.store = _opened(open_store, config, filesystem, topics, load, host, now_ms())
         producers = Producers(memberships := Memberships(config))
         self.long_polling = LongPolling(config.held_pulls_max)
         clocks = {"now_ms": now_ms, "elapsed_ms": elapsed_ms}
@@ -113,7 +113,7 @@ class Broker:
         self.store.tell_readers(self.long_polling.readable)
         self.end_turn = self.acknowledgements.commit
         self.delays = Delays(config, filesystem, self.store, self.end_turn)
-        self.idempotence = Idempotence(config, self.store, self.acknowledgements)
+        self.idempotence = Idempotence(config, store, self.acknowledgements, alive_ms or elapsed_ms)
         self.transactions = self._recovered(config, topics, offsets, producers, host, now_ms)
         self.state = State(
             config=config,
@@ -217,7 +217,7 @@ class Broker:
         before_ms = alive_ms - state.config.client_timeout_ms
         state.producers.expire(before_ms)
         state.locks.expire(alive_ms)
-        state.idempotence.expire(state.now_ms() - state.config.idempotent_expiry_ms)
+        state.idempotence.expire(alive_ms - state.config.idempotent_expiry_ms)
         state.recent.tick(state.now_ms(), elapsed_ms)
         for group in state.consumers.expire(before_ms):
             notify_members(group, state)
@@ -234,7 +234,7 @@ class Broker:
         state.groups.config = config
         self.acknowledgements.config = config
         self.transactions.config = config
-        self.idempotence.config = config
+        self.idempotence.configure(config)
         self.store.configure(replace(config.store, store_host=state.store_host))
 
     def close(self, now_ms: int) -> bool:

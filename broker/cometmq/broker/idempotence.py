@@ -11,12 +11,13 @@ so that who sends a message on that it has received does not repeat what its pro
 reads the last `TAIL_SIZE` bytes of the log, and what more it reads anyway.
 
 Each producer has two generations of places, so that nothing is removed one by one: when the younger
-one is full, the older one is forgotten.
+one is full, the older one is forgotten. The producers stand in the order in which they were heard
+last, so that those who have been silent for the longest are found without a look at the others.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from cometmq.broker.errors import RequestError
@@ -25,6 +26,8 @@ from cometmq.proto.properties import property_finder
 from cometmq.store.dispatch import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cometmq.broker.acknowledgements import Acknowledgements
     from cometmq.broker.config import BrokerConfig
     from cometmq.proto.message import StoredMessage
@@ -34,6 +37,8 @@ ASKED: Final = b"IDEMPOTENT\x01"
 STORED: Final = b"SENT_ONCE\x011\x02"
 TAIL_SIZE: Final = 16 << 20
 """Bytes of the log, at least, in which a start finds what was sent."""
+EXPIRED_MAX: Final = 20_000
+"""Messages that are forgotten at a time, because their producers are silent: some 10 ms."""
 
 _NUMBER_SIZE: Final = 12
 _ID_SIZE_MIN: Final = 32
@@ -47,41 +52,65 @@ _find_queue: Final = property_finder(b"REAL_QID")
 # each send.
 Place: TypeAlias = "tuple[int, int, int]"
 
+# What `find` found: the producer, the number of its message, and where that is; None if it is new.
+Found: TypeAlias = "tuple[_Producer, bytes, Place | None]"
+
 
 class _Producer:
     """What is remembered of one producer."""
 
-    __slots__ = ("floor", "heard_ms", "last", "old", "old_last", "young")
+    __slots__ = ("floor", "heard_ms", "last", "name", "old", "old_last", "young")
 
-    def __init__(self) -> None:
+    def __init__(self, name: bytes) -> None:
+        self.name = name
         self.young: dict[bytes, Place] = {}
         self.old: dict[bytes, Place] = {}
         self.old_last = self.last = b""
         """The highest counts, in the older generation and at all."""
         self.floor = b""
         """Of what counts no higher nothing is known."""
-        self.heard_ms = 0
+        self.heard_ms = -1
 
     def __len__(self) -> int:
         return len(self.young) + len(self.old)
+
+
+def _new_producer(unique_id: bytes) -> _Producer:
+    if not _ID_SIZE_MIN <= len(unique_id) <= _ID_SIZE_MAX:
+        raise RequestError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"IDEMPOTENT: UNIQ_KEY has not {_ID_SIZE_MIN} to {_ID_SIZE_MAX} characters, of"
+            f" which the last {_NUMBER_SIZE} count",
+        )
+    return _Producer(unique_id[:-_NUMBER_SIZE])
+
+
+def _below(number: bytes) -> bytes:
+    """Return the number in front of this one; there are no smaller ones than zero bytes."""
+    return max(int.from_bytes(number, "big") - 1, 0).to_bytes(_NUMBER_SIZE, "big")
 
 
 class Idempotence:
     """What the producers have sent lately."""
 
     def __init__(
-        self, config: BrokerConfig, store: MessageStore, acknowledgements: Acknowledgements
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        acknowledgements: Acknowledgements,
+        alive_ms: Callable[[], int],
     ) -> None:
-        self.config = config
-        """The settings in force: `Broker.configure` replaces them."""
+        self.configure(config)
         self.tail_offset = -1
         """From where in the log a start has to read it; -1 while nothing was sent once."""
         self._store = store
         self._acknowledgements = acknowledgements
-        self._producers: dict[bytes, _Producer] = {}
+        self._alive_ms = alive_ms
+        self._heard_ms = alive_ms()
+        """When this turn began. What a start finds counts as heard then."""
+        self._producers: OrderedDict[bytes, _Producer] = OrderedDict()
         self._count = 0
-        self._new: tuple[_Producer, bytes] | None = None
-        self._turn: list[tuple[_Producer, bytes]] = []
+        self._turn: list[Found] = []
         self._turn_ends: deque[int] = deque()
         """Ends of turns, of which the first is far enough from the end of the log to begin at."""
 
@@ -89,20 +118,25 @@ class Idempotence:
         """How many messages are remembered."""
         return self._count
 
+    def configure(self, config: BrokerConfig) -> None:
+        """Remember as much as these settings say from now on."""
+        self._messages_max = config.idempotent_messages_max
+        # Of a producer that is alone there is room for both generations.
+        self._window_max = max(min(config.idempotent_window_max, self._messages_max // 2), 1)
+
     # What handlers call.
 
-    def find(self, unique_id: bytes) -> Place | None:
-        """Return where a message is that was sent before; None when it is new: then `note` it.
+    def find(self, unique_id: bytes) -> Found:
+        """Look for a message that was sent before. Who then puts it, as it is new, must `note` it.
 
         A `RequestError` when that cannot be told any more, or the id is none that counts.
         """
         producer = self._producers.get(unique_id[:-_NUMBER_SIZE])
         number = unique_id[-_NUMBER_SIZE:]
         if producer is None:
-            producer = self._new_producer(unique_id)
-        self._new = producer, number
+            return _new_producer(unique_id), number, None
         if number > producer.last:
-            return None
+            return producer, number, None
         place = producer.young.get(number) or producer.old.get(number)
         if place is None and number <= producer.floor:
             raise RequestError(
@@ -110,44 +144,37 @@ class Idempotence:
                 "IDEMPOTENT: its producer has sent so much since that it cannot be told any more"
                 " whether this message is stored",
             )
-        return place
+        return producer, number, place
 
-    def _new_producer(self, unique_id: bytes) -> _Producer:
-        if not _ID_SIZE_MIN <= len(unique_id) <= _ID_SIZE_MAX:
-            raise RequestError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"IDEMPOTENT: UNIQ_KEY has not {_ID_SIZE_MIN} to {_ID_SIZE_MAX} characters, of"
-                f" which the last {_NUMBER_SIZE} count",
-            )
-        return self._begin(unique_id[:-_NUMBER_SIZE])
-
-    def note(self, place: Place, now_ms: int) -> None:
-        """Note where the message is put, with this turn, that was found to be new last."""
+    def note(self, new: Found, place: Place) -> None:
+        """Note where a message is put, with this turn, that `find` just found to be new."""
         turn = self._turn
         if not turn:
+            self._heard_ms = self._alive_ms()
             self._acknowledgements.join(self)
             if self.tail_offset < 0:
                 self.tail_offset = self._store.end_offset
-        new = self._new
-        assert new is not None
         turn.append(new)
-        self._remember(new[0], new[1], place, now_ms)
+        self._remember(new[0], new[1], place)
 
-    def _remember(self, producer: _Producer, number: bytes, place: Place, now_ms: int) -> None:
+    def _remember(self, producer: _Producer, number: bytes, place: Place) -> None:
         young = producer.young
         young[number] = place
-        producer.heard_ms = now_ms
+        if producer.heard_ms != self._heard_ms:
+            self._hear(producer)
         if number > producer.last:
             producer.last = number
         self._count += 1
-        if len(young) >= self.config.idempotent_window_max:
+        if len(young) >= self._window_max:
             self._rotate(producer)
+        if self._count > self._messages_max:
+            self._shed(producer)
 
-    def _begin(self, name: bytes) -> _Producer:
-        if self._count >= self.config.idempotent_messages_max:
-            self._shed()
-        producer = self._producers[name] = _Producer()
-        return producer
+    def _hear(self, producer: _Producer) -> None:
+        """Make this the producer that was heard last."""
+        producer.heard_ms = self._heard_ms
+        self._producers[producer.name] = producer
+        self._producers.move_to_end(producer.name)
 
     def _rotate(self, producer: _Producer) -> None:
         """Forget the older generation of a producer."""
@@ -156,26 +183,29 @@ class Idempotence:
             producer.floor = producer.old_last
         producer.old, producer.old_last = producer.young, producer.last
         producer.young = {}
-        if self._count >= self.config.idempotent_messages_max:
-            self._shed()
 
-    def _shed(self) -> None:
-        """Forget those producers that have been silent for the longest."""
-        goal = self.config.idempotent_messages_max * 9 // 10
-        for name, producer in sorted(self._producers.items(), key=lambda each: each[1].heard_ms):
-            if self._count <= goal:
-                return
-            self._forget(name, producer)
+    def _shed(self, heard: _Producer) -> None:
+        """Make room by forgetting who has been silent for the longest, but not who is heard."""
+        self._hear(heard)
+        while self._count > self._messages_max and len(self._producers) > 1:
+            self._forget_first()
 
-    def _forget(self, name: bytes, producer: _Producer) -> None:
-        self._count -= len(producer)
-        del self._producers[name]
+    def _forget_first(self) -> int:
+        """Forget who has been silent for the longest; return how many messages that were."""
+        _, producer = self._producers.popitem(last=False)
+        count = len(producer)
+        self._count -= count
+        # Messages of it may be in the turn: `refused` must not find them.
+        producer.young, producer.old = {}, {}
+        return count
 
     def expire(self, before_ms: int) -> None:
-        """Forget the producers that have not been heard since."""
-        for name, producer in tuple(self._producers.items()):
-            if producer.heard_ms < before_ms:
-                self._forget(name, producer)
+        """Forget the producers that have not been heard since, `EXPIRED_MAX` messages at a time."""
+        producers, count = self._producers, 0
+        while producers and count < EXPIRED_MAX:
+            if next(iter(producers.values())).heard_ms >= before_ms:
+                return
+            count += self._forget_first()
 
     # The turn: see `acknowledgements.TurnPart`.
 
@@ -188,9 +218,12 @@ class Idempotence:
 
     def refused(self) -> None:
         """Forget the messages of a turn that is not written: they may be sent again."""
-        for producer, number in self._turn:
+        producers = self._producers
+        for producer, number, _ in self._turn:
             if producer.young.pop(number, None) or producer.old.pop(number, None):
                 self._count -= 1
+                if not len(producer) and not producer.floor:
+                    del producers[producer.name]
         self._turn = []
 
     # Over restarts.
@@ -207,14 +240,27 @@ class Idempotence:
         number = unique_id[-_NUMBER_SIZE:]
         # What was delayed, committed or sent back comes again with the same id.
         if producer is None:
-            producer = self._begin(unique_id[:-_NUMBER_SIZE])
+            producer = _Producer(unique_id[:-_NUMBER_SIZE])
         elif number <= producer.floor or number in producer.young or number in producer.old:
             return
         queue_id = message.queue_id
         if message.topic_raw in _ASIDE:
             queue_id = int(_find_queue(properties) or 0)
         place = message.physical_offset, queue_id, message.queue_offset
-        self._remember(producer, number, place, message.store_timestamp)
+        self._remember(producer, number, place)
+
+    def recovered_from(self, begin: int) -> None:
+        """Take note that a start has read the log from here: what is in front, it cannot tell.
+
+        Unless this was not sent once: see `flush`, which moves the tail's begin only when there is
+        more than the tail behind it.
+        """
+        store, tail = self._store, self.tail_offset
+        if begin <= 0 or (tail >= store.first_offset and store.end_offset - tail < TAIL_SIZE):
+            return
+        for producer in self._producers.values():
+            if not producer.floor:
+                producer.floor = _below(min([*producer.young, *producer.old]))
 
     def flush(self) -> int:
         """Return from where a start has to read the log, -1 while nothing was sent once."""

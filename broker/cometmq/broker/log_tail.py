@@ -41,6 +41,7 @@ def recover(
             delays.recovered(message)
             recovery.recovered(message)
             idempotence.recovered(message)
+        idempotence.recovered_from(begin)
     if len(idempotence) and idempotence.tail_offset < 0 and begin is not None:
         idempotence.tail_offset = delays.tail_offset = begin
     # What is half written is made whole by the next turn; until then it must be found again.

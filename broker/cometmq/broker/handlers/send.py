@@ -37,6 +37,7 @@ from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
     from cometmq.broker.handlers.sent_properties import Sent
+    from cometmq.broker.idempotence import Place
     from cometmq.broker.session import Session, State
     from cometmq.broker.topics import Topic
     from cometmq.net import Later
@@ -93,7 +94,8 @@ def send_message_v2(request: Command, session: Session) -> Command | Later:
         or type(body) is not bytes
     ):
         return _send(request, header, session)
-    if once is not None and state.idempotence.find(unique_id) is not None:
+    found = None
+    if once is not None and (found := state.idempotence.find(unique_id))[2] is not None:
         return _send(request, header, session)
     acknowledgements = state.acknowledgements
     put = state.store.put_quick(
@@ -113,9 +115,8 @@ def send_message_v2(request: Command, session: Session) -> Command | Later:
     if put is None:
         return _send(request, header, session)
     physical_offset, queue_offset, size = put
-    if once is not None:
-        place = physical_offset, queue_id, queue_offset
-        state.idempotence.note(place, acknowledgements.turn_ms)
+    if found is not None:
+        state.idempotence.note(found, (physical_offset, queue_id, queue_offset))
     flow = topic.flow
     flow.messages += 1
     flow.size += size
@@ -127,9 +128,7 @@ def send_message_v2(request: Command, session: Session) -> Command | Later:
 
 def _send(request: Command, header: SendMessage, session: Session) -> Command | Later:
     state = session.state
-    body = request.body
-    if type(body) is not bytes:
-        body = _body_of(request)
+    body = _body_of(request)
     name = header.topic
     topic = state.topics.find(name)
     queue_id = header.queue_id
@@ -140,15 +139,18 @@ def _send(request: Command, header: SendMessage, session: Session) -> Command | 
         sent = raw, unique_id, waits, kind
         return _send_batch(request, header, body, session, topic, queue_id, sent)
     stored_topic, stored_queue = name, queue_id
+    sent, once = (raw, unique_id, waits, kind), None
+    if kind & ONCE:
+        once = state.idempotence.find(unique_id or b"")
+        if once[2] is not None:
+            return _as_before(request, once[2], session, sent)
     if topic.is_retry and (dead := dead_letters(request, header, state)) is not None:
         topic, stored_topic, stored_queue = dead, dead.config.topic_name, 0
         raw = set_property(raw, b"DELAY", b"-1")
-    elif kind:
-        sent = raw, unique_id, waits, kind
-        target = _of_kind(request, header, body, session, topic, queue_id, sent)
-        if target is LATER:
-            return LATER
-        stored_topic, stored_queue, raw = target
+    elif kind & SPECIAL:
+        if is_half(raw, header.reconsume_times):
+            return send_half(request, header, body, session, topic, queue_id, sent, once)
+        stored_topic, stored_queue, raw = _set_aside(name, queue_id, raw, state)
     acknowledgements = state.acknowledgements
     now_ms = acknowledgements.turn_ms or acknowledgements.begin()
     if unique_id is None:
@@ -168,8 +170,8 @@ def _send(request: Command, header: SendMessage, session: Session) -> Command | 
         ),
         header.flag,
     )
-    if kind & ONCE:
-        state.idempotence.note((put.physical_offset, queue_id, put.queue_offset), now_ms)
+    if once is not None:
+        state.idempotence.note(once, (put.physical_offset, queue_id, put.queue_offset))
     flow = topic.flow
     flow.messages += 1
     flow.size += put.size
@@ -180,35 +182,16 @@ def _send(request: Command, header: SendMessage, session: Session) -> Command | 
     return LATER
 
 
-def _of_kind(
-    request: Command,
-    header: SendMessage,
-    body: bytes,
-    session: Session,
-    topic: Topic,
-    queue_id: int,
-    sent: Sent,
-) -> Later | tuple[str, int, bytes]:
-    """Return where a message that is not an ordinary one is stored, and its properties there.
-
-    LATER when it is dealt with: it came before, or is the half of a transaction.
-    """
-    raw, unique_id, waits, kind = sent
+def _as_before(request: Command, place: Place, session: Session, sent: Sent) -> Later:
+    """Answer a message that came before as it was then, or will be."""
+    _, unique_id, waits, _ = sent
+    physical_offset, queue_id, queue_offset = place
     state = session.state
-    if kind & ONCE:
-        place = state.idempotence.find(unique_id or b"")
-        if place is not None:  # It came before: it is answered as it was then, or will be.
-            physical_offset, queue_id, queue_offset = place
-            response = state.send_answers.answer(
-                request, [physical_offset], queue_id, queue_offset, unique_id
-            )
-            state.acknowledgements.add(session.peer, request, response, waits)
-            return LATER
-    if not kind & SPECIAL:
-        return header.topic, queue_id, raw
-    if is_half(raw, header.reconsume_times):
-        return send_half(request, header, body, session, topic, queue_id, sent)
-    return _set_aside(header.topic, queue_id, raw, state)
+    response = state.send_answers.answer(
+        request, [physical_offset], queue_id, queue_offset, unique_id
+    )
+    state.acknowledgements.add(session.peer, request, response, waits)
+    return LATER
 
 
 def _send_batch(
@@ -335,7 +318,9 @@ def _admitted(header: SendMessage, state: State) -> Topic:
 
 
 def _body_of(request: Command) -> bytes:
-    """Give the body of a frame that came in pieces; a message has one."""
+    """Give the body of a frame, that may have come in pieces; a message has one."""
+    if type(request.body) is bytes:
+        return request.body
     if request.body is None:
         raise RequestError(
             ResponseCode.SYSTEM_ERROR, "no body: a message has at least a byte of one"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cometmq.broker.handlers.sent_properties import ONCE
 from cometmq.broker.refusals import send_refusal
 from cometmq.broker.transaction_records import HALF_TOPIC, half_properties
 from cometmq.net import LATER
@@ -15,6 +14,7 @@ from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
     from cometmq.broker.handlers.sent_properties import Sent
+    from cometmq.broker.idempotence import Found
     from cometmq.broker.session import Session, State
     from cometmq.broker.topics import Topic
     from cometmq.net import Later
@@ -35,10 +35,14 @@ def send_half(
     topic: Topic,
     queue_id: int,
     sent: Sent,
+    once: Found | None,
 ) -> Later:
-    """Put the first half of a transaction aside; its place is what ends it."""
+    """Put the first half of a transaction aside; its place is what ends it.
+
+    `once` is what was found of it if it is to be stored once.
+    """
     state = session.state
-    raw, unique_id, _, kind = sent
+    raw, unique_id, _, _ = sent
     _check_half(raw, topic, state)
     if unique_id is None:
         unique_id = state.unique_ids.make(state.now_ms()).encode()
@@ -54,8 +58,8 @@ def send_half(
     )
     put = state.store.put(HALF_TOPIC, 0, body, raw, origin, header.flag)
     state.transactions.begin(put, header.born_timestamp, raw)
-    if kind & ONCE:
-        state.idempotence.note((put.physical_offset, queue_id, put.queue_offset), origin.now_ms)
+    if once is not None:
+        state.idempotence.note(once, (put.physical_offset, queue_id, put.queue_offset))
     response = state.send_answers.answer(
         request, [put.physical_offset], queue_id, put.queue_offset, unique_id
     )
