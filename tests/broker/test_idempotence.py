@@ -11,6 +11,8 @@ from tests.broker.clocked import FOLDER, TOPIC, Clocked
 from tests.broker.running import config_of, send_request
 from tests.crash.disk import Moment, Operation, SimulatedFileSystem
 
+from cometmq.proto.batch import BatchItem, encode_batch, unwrap_batch
+from cometmq.proto.bodies import TopicConfig
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands import SendMessageResponse
@@ -226,6 +228,41 @@ def test_a_dead_letter_is_not_taken_for_what_was_looked_for_before_it(dead_lette
     broker.send(once(2))
     assert broker.send(once(1, b"first")) == first
     assert broker.bodies() == [b"first", b"paid"]
+
+
+def asking_batch(body: bytes = b"batched") -> bytes:
+    asks = f"UNIQ_KEY\x01{unique_id(5)}\x02IDEMPOTENT\x011\x02KEYS\x01k".encode()
+    return encode_batch(TOPIC, [BatchItem(body, asks, 7), BatchItem(b"plain", b"KEYS\x01l", 8)])
+
+
+def test_the_messages_of_a_batch_do_not_ask_in_the_store_for_what_no_batch_has(
+    broker: Once,
+) -> None:
+    assert broker.ask(send_request(TOPIC, asking_batch(), code=320, batch=True)).code == 0
+    first, second = broker.messages()
+    properties = decode_properties(first.properties_raw)
+    assert "IDEMPOTENT" not in properties
+    assert "SENT_ONCE" not in properties
+    assert (properties["UNIQ_KEY"], properties["KEYS"]) == (unique_id(5), "k")
+    assert (first.body, first.flag, second.body, second.flag) == (b"batched", 7, b"plain", 8)
+
+
+def test_a_batch_that_is_one_record_is_neither_taken_nor_found_as_sent_once(broker: Once) -> None:
+    attributes = {"queue.type": "BatchCQ"}
+    broker.wired.broker.state.topics.put(TopicConfig(topic_name="B", attributes=attributes), 0)
+    broker.wired.save()
+    asks = f"UNIQ_KEY\x01{unique_id(5)}\x02IDEMPOTENT\x011\x02"
+    batch = send_request("B", asking_batch(), code=320, batch=True, properties=asks)
+    assert broker.ask(batch).code == 0
+    message = broker.messages(topic="B")[0]
+    assert b"SENT_ONCE" not in message.properties_raw
+    inner = unwrap_batch(message, message.body)
+    assert [each.item.properties for each in inner] == [
+        f"UNIQ_KEY\x01{unique_id(5)}\x02KEYS\x01k".encode(),
+        b"KEYS\x01l",
+    ]
+    broker.start(broker.disk.kill())
+    assert len(broker.wired.broker.idempotence) == 0
 
 
 def refuse_writes(broker: Once) -> None:

@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given, strategies as st
 from tests.proto.apache_messages import captured_bodies, manifest, stored_messages
 
-from cometmq.proto.batch import BatchItem, decode_batch, encode_batch, unwrap_batch
+from cometmq.proto.batch import (
+    BatchItem,
+    decode_batch,
+    encode_batch,
+    unwrap_batch,
+    without_property,
+)
 from cometmq.proto.buffer import Buffer
 from cometmq.proto.errors import LocalProtocolError, MessageError
 from cometmq.proto.message import StoredMessage, read_message
@@ -176,3 +182,16 @@ def test_apaches_inner_batches_unwrap_to_what_its_client_saw() -> None:
 def test_no_body_is_no_batch(raw: Buffer | None) -> None:
     with pytest.raises(MessageError, match="batch: no messages"):
         list(decode_batch(raw))
+
+
+def test_a_property_is_taken_out_of_every_message_and_nothing_else_is() -> None:
+    items = [
+        BatchItem(b"A\x01", b"K\x01v\x02A\x01x\x02L\x01w", 7),
+        BatchItem(b"b", b"L\x01A\x02", 8),
+    ]
+    kept = [BatchItem(b"A\x01", b"K\x01v\x02L\x01w", 7), items[1]]
+    raw = encode_batch("T", items)
+    assert list(decode_batch(without_property(raw, b"A"))) == kept
+    assert without_property(raw, b"absent") is raw
+    with pytest.raises(MessageError):
+        without_property(raw[:-1], b"A")

@@ -28,7 +28,7 @@ import msgspec
 
 from cometmq.proto import property_names as names
 from cometmq.proto.errors import LocalProtocolError, MessageError
-from cometmq.proto.properties import PROPERTIES_SIZE_MAX, property_finder
+from cometmq.proto.properties import PROPERTIES_SIZE_MAX, property_finder, remove_property
 from cometmq.proto.sysflag import TRANSACTION_MASK, SysFlag
 
 if TYPE_CHECKING:
@@ -144,6 +144,17 @@ def split_batch(raw: bytes, more: bytes = b"") -> list[tuple[int, bytes, bytes]]
         messages.append((flag, raw[start + 20 : body_end], properties))
         start = end
     return messages
+
+
+def without_property(raw: bytes, name: bytes) -> bytes:
+    """Return a batch's body whose messages have no such property; a `MessageError` as above."""
+    if name + b"\x01" not in raw:
+        return raw
+    parts: list[bytes] = []
+    for item in decode_batch(raw):
+        properties = remove_property(item.properties, name)
+        parts += _encode_item(BatchItem(item.body, properties, item.flag))
+    return b"".join(parts)
 
 
 def unwrap_batch(message: StoredMessage, body: bytes) -> list[InnerMessage]:

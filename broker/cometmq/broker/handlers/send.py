@@ -25,12 +25,17 @@ from cometmq.broker.topic_names import (
 from cometmq.broker.topics import described
 from cometmq.broker.transaction_records import is_half
 from cometmq.net import LATER
-from cometmq.proto.batch import split_batch
+from cometmq.proto.batch import split_batch, without_property
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.commands.send import SendMessage, SendMessageV2
 from cometmq.proto.errors import MessageError
 from cometmq.proto.header_json import JSON
-from cometmq.proto.properties import join_properties, property_finder, set_property
+from cometmq.proto.properties import (
+    join_properties,
+    property_finder,
+    remove_property,
+    set_property,
+)
 from cometmq.proto.sysflag import TRANSACTION_MASK, SysFlag
 from cometmq.store.dispatch import SCHEDULE_TOPIC
 from cometmq.store.turn import Origin
@@ -217,6 +222,7 @@ def _send_batch(
             state, ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(name)}"
         )
     try:
+        body = without_property(body, b"IDEMPOTENT")  # No batch has that promise.
         messages = split_batch(body, b"" if topic.is_batch else state.stored_properties)
     except MessageError as error:
         raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error
@@ -245,7 +251,7 @@ def _send_inner_batch(
 ) -> Command | Later:
     state = session.state
     raw, unique_id, waits, _ = sent
-    properties = set_property(raw, b"INNER_NUM", b"%d" % count)
+    properties = set_property(remove_property(raw, b"SENT_ONCE"), b"INNER_NUM", b"%d" % count)
     put = state.store.put(
         header.topic,
         queue_id,
