@@ -127,10 +127,11 @@ class BrokerConfig:
     # Messages that are stored once, however often they are sent.
 
     idempotent_window_max: int = 10_000
-    """Messages of one producer among which a repeated one is found, and up to twice as many."""
+    """Messages of one producer among which a repeated one is found, and up to twice as many; no
+    more than half of `idempotent_messages_max`."""
     idempotent_messages_max: int = 500_000
-    """The same over all producers, some 250 bytes each: beyond it those are forgotten that have
-    been silent for the longest."""
+    """The same over all producers, some 250 bytes each, and 500 a producer: beyond it those are
+    forgotten that have been silent for the longest."""
     idempotent_expiry_ms: int = 900_000
     """A producer that is silent for longer is forgotten."""
 

@@ -37,7 +37,7 @@ ASKED: Final = b"IDEMPOTENT\x01"
 STORED: Final = b"SENT_ONCE\x011\x02"
 TAIL_SIZE: Final = 16 << 20
 """Bytes of the log, at least, in which a start finds what was sent."""
-EXPIRED_MAX: Final = 20_000
+EXPIRED_MAX: Final = 10_000
 """Messages that are forgotten at a time, because their producers are silent: some 10 ms."""
 
 _NUMBER_SIZE: Final = 12
