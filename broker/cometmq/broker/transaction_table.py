@@ -188,8 +188,9 @@ class TransactionTable:
 
     def take_back(self, opened: Open) -> None:
         """Take out a transaction whose half message was not written."""
+        next_offset = min(self.next_offset, opened.offset)
         self.remove(opened, Outcome.OPEN)
-        self.next_offset = min(self.next_offset, opened.offset)
+        self.next_offset = next_offset
 
     def immune_until(self, opened: Open) -> None:
         """Have a transaction wait for when its producer allows a question."""
@@ -198,8 +199,10 @@ class TransactionTable:
     def due(self, config: BrokerConfig, now_ms: int) -> list[Open]:
         """Return who has waited long enough, up to a slice of each line."""
         while self._immune_due and self._immune_due[0][0] <= now_ms:
-            opened = self._open.get(heapq.heappop(self._immune_due)[1])
-            if opened is not None and not opened.checks:
+            due_ms, offset = heapq.heappop(self._immune_due)
+            opened = self._open.get(offset)
+            # It may stand where one was that was taken back.
+            if opened is not None and not opened.checks and opened.due_ms == due_ms:
                 self._immune.discard(opened)
                 self._ready.add(opened)
         due = self._ready.take_due(now_ms, 0, SLICE)
