@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import errno
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.broker.clocked import FOLDER, TOPIC
+from tests.broker.running import config_of, send_request
 from tests.broker.test_transactions import (
     COMMIT,
+    INTERVAL,
     ROLLBACK,
+    SHOP,
     TIMEOUT,
     Shop,
 )
 from tests.crash.disk import Moment, Operation, SimulatedFileSystem
 
-from cometmq.broker.transaction_records import GROUP, HALF_TOPIC
+from cometmq.broker.transaction_records import (
+    GIVEN_UP_TOPIC,
+    GROUP,
+    HALF_TOPIC,
+    half_properties,
+)
+from cometmq.proto.codes import ResponseCode
+from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,3 +95,82 @@ def test_who_stands_where_another_was_taken_back_waits_for_its_own_time(shop: Sh
     assert shop.asked(peer) == []
     shop.pass_time(1)
     assert [asked.key for asked, _ in shop.asked(peer)] == [half.key]
+
+
+# Too large.
+
+
+def padding(size: int) -> str:
+    return f"PAD\x01{'x' * size}\x02"
+
+
+@pytest.mark.parametrize("record_crc", [False, True])
+def test_a_half_message_is_refused_whose_copy_would_be_too_long(record_crc: bool) -> None:
+    config = config_of(FOLDER)
+    config = replace(config, store=replace(config.store, record_crc=record_crc))
+    shop = Shop(SimulatedFileSystem(), config)
+    size, answer = 32_767, shop.ask(shop.half_request(b"large", padding(32_767)))
+    while answer.code:
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        size -= 1
+        answer = shop.ask(shop.half_request(b"large", padding(size)))
+    peer = shop.join()
+    shop.pass_time(TIMEOUT)
+    shop.pass_time(INTERVAL)
+    asked = shop.asked(peer)
+    assert [message.body for _, message in asked] == [b"large"] * 2
+    assert shop.end(asked[-1][0], COMMIT, is_answer=True) == ResponseCode.SUCCESS
+    assert shop.bodies() == [b"large"]
+
+
+def put_half(shop: Shop, body: bytes, more: str) -> None:
+    """Put a half message into the log as another broker might have, and start on that."""
+    store, broker = shop.wired.broker.store, shop.wired.broker
+    raw = f"UNIQ_KEY\x01F1\x02TRAN_MSG\x01true\x02PGROUP\x01{SHOP}\x02{more}".encode()
+    origin = Origin(shop.now_ms, shop.now_ms, broker.state.store_host)
+    store.put(HALF_TOPIC, 0, body, half_properties(TOPIC, 0, raw, b"F1"), origin)
+    store.commit()
+    shop.restart()
+
+
+def test_a_half_message_that_cannot_be_put_again_is_given_up_and_keeps_nobody_waiting(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    put_half(shop, b"large", padding(32_640))
+    half = shop.half(b"good")
+    peer = shop.join()
+    shop.pass_time(TIMEOUT)
+    assert [asked.key for asked, _ in shop.asked(peer)] == [half.key]
+    assert "half message 0 cannot be asked about" in caplog.text
+    assert shop.bodies(GIVEN_UP_TOPIC) == [b"large"]
+    shop.restart()
+    assert shop.open_count == 1
+
+
+def test_half_messages_that_are_more_than_a_turn_are_asked_about_in_several() -> None:
+    config = config_of(FOLDER)
+    settings = replace(config.store, turn_size_max=512 << 10, message_size_max=64 << 10)
+    shop = Shop(SimulatedFileSystem(), replace(config, store=settings))
+    for _ in range(30):
+        shop.half(b"x" * 60_000)
+    peer = shop.join()
+    shop.pass_time(TIMEOUT)
+    assert len(shop.asked(peer)) == 30
+
+
+def test_what_a_busy_disk_has_room_for_is_asked_about_and_the_others_later() -> None:
+    config = config_of(FOLDER)
+    settings = replace(config.store, unsynced_size_max=64 << 10, message_size_max=48 << 10)
+    shop = Shop(SimulatedFileSystem(), replace(config, store=settings))
+    for _ in range(9):
+        shop.half(b"x" * 3_000)
+    peer = shop.join()
+    assert shop.wired.broker.store.finish_log()
+    shop.wired.give(shop.peer, shop.wired.frame(shop.peer, send_request(TOPIC, b"y" * 45_000)))
+    shop.now_ms += TIMEOUT
+    step = shop.wired.broker.transactions.step(shop.now_ms)
+    assert step.refused
+    assert 0 < step.done < 9
+    assert shop.wired.broker.store.finish_log()
+    shop.pass_time(0)
+    assert len(shop.asked(peer)) == 9

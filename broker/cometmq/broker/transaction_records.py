@@ -41,11 +41,14 @@ GROUP: Final = "CID_RMQ_SYS_TRANS"
 """Under its name the progress in both queues is kept, as in Apache's stores."""
 OP_BODY_MAX: Final = 4096
 """Bytes of an op message's body: Apache's `transactionOpMsgMaxSize`."""
+OFFSET_DIGITS: Final = 19
 
 _OFFSET: Final = re.compile(rb"\d{1,18}")
 _REAL: Final = re.compile(rb"\x02REAL_TOPIC\x01([^\x01\x02]+)\x02REAL_QID\x01(\d{1,9})\x02\Z")
 _ROOT: Final = b"TRAN_PREPARED_QUEUE_OFFSET"
 _CHECKS: Final = b"TRANSACTION_CHECK_TIMES"
+COPY_ROOM: Final = len(_ROOT) + len(_CHECKS) + 2 * (len(b"\x01\x02") + OFFSET_DIGITS)
+"""Bytes that the properties of a copy need at most on top of those of the half message."""
 _find_prepared: Final = property_finder(b"TRAN_MSG")
 _find_delay: Final = property_finder(b"DELAY")
 _find_root: Final = property_finder(_ROOT)

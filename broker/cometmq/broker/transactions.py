@@ -42,7 +42,7 @@ from cometmq.proto.commands.transaction import CheckTransactionState
 from cometmq.proto.message import read_message
 from cometmq.proto.message_id import encode_offset_id
 from cometmq.store.commit_log import Cold
-from cometmq.store.errors import PutRefusedError
+from cometmq.store.errors import MessageIllegalError, PutRefusedError
 from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ class _Move(NamedTuple):
 
     opened: Open
     half: StoredMessage
-    put: Appended
+    put: Appended | None
+    """Where it is now; None where no copy of it can be."""
     outcome: Outcome
     peer: Peer | None
     checks: int
@@ -176,23 +177,19 @@ class Transactions:
         if self.unwritten:
             self._acknowledgements.join(self)
             self._acknowledgements.commit()
-        halves: list[tuple[Open, StoredMessage]] = []
-        for opened in self.table.due(self.config, now_ms):
-            record = self._store.find_record(opened.physical_offset, fetched)
-            if isinstance(record, Cold):
-                done.cold.append(record)
-            elif record is not None:
-                halves.append((opened, read_message(bytes(record))))
-            elif opened.physical_offset < self._store.first_offset:
-                log.error("the half message at %d expired undecided", opened.physical_offset)
-                self.table.remove(opened, Outcome.GIVEN_UP)
-        if done.cold or not halves:
+        halves = self._collect(now_ms, fetched, done)
+        if not halves:
             return done
         # Whatever else is put in this turn is answered for by others, and may end what is due.
         self._acknowledgements.commit()
         halves = [each for each in halves if self.table.find(each[0].offset) is each[0]]
+        moves: list[_Move] = []
         try:
-            moves = [self._move(opened, half, now_ms) for opened, half in halves]
+            for opened, half in halves:
+                moves.append(self._move(opened, half, now_ms))
+        except PutRefusedError:  # What was moved so far may still be written.
+            done.refused = True
+        try:
             self._put_op_messages([(m.opened.offset, m.outcome) for m in moves], now_ms)
             end = self._store.commit()
         except PutRefusedError:
@@ -209,6 +206,30 @@ class Transactions:
         self.release()
         return done
 
+    def _collect(
+        self, now_ms: int, fetched: Fetched | None, done: Step
+    ) -> list[tuple[Open, StoredMessage]]:
+        """Find the half messages that are due, as many as half a turn has room for."""
+        store, settings = self._store, self.config.store
+        room = min(settings.turn_size_max, settings.unsynced_size_max) // 2
+        halves: list[tuple[Open, StoredMessage]] = []
+        for opened in self.table.due(self.config, now_ms):
+            record = store.find_record(opened.physical_offset, fetched)
+            if record is None:
+                if opened.physical_offset < store.first_offset:
+                    log.error("the half message at %d expired undecided", opened.physical_offset)
+                    self.table.remove(opened, Outcome.GIVEN_UP)
+                continue
+            size = record.size if isinstance(record, Cold) else len(record)
+            if size > room and (halves or done.cold):
+                break
+            room -= size
+            if isinstance(record, Cold):
+                done.cold.append(record)
+            else:
+                halves.append((opened, read_message(bytes(record))))
+        return halves
+
     def _move(self, opened: Open, half: StoredMessage, now_ms: int) -> _Move:
         """Put a half message again behind the others, or where those are that are given up."""
         config = self.config
@@ -224,28 +245,41 @@ class Transactions:
             now_ms, half.born_timestamp, half.born_host, half.sys_flag, half.reconsume_times
         )
         if is_given_up:
-            with suppress(LimitError):  # The store takes it without.
-                self._topics.make_derived(GIVEN_UP_TOPIC, 1, now_ms)
-            put = self._store.put(GIVEN_UP_TOPIC, 0, half.body, properties, origin, half.flag)
-            return _Move(opened, half, put, Outcome.GIVEN_UP, None, opened.checks)
+            return self._give_up(opened, half, origin)
         # A question that reaches nobody is none: it does not count.
         peer = members[opened.checks % len(members)] if members else None
         checks = opened.checks + (peer is not None)
         copied = copy_properties(properties, opened.root, checks)
-        put = self._store.put(HALF_TOPIC, 0, half.body, copied, origin, half.flag)
+        try:
+            put = self._store.put(HALF_TOPIC, 0, half.body, copied, origin, half.flag)
+        except MessageIllegalError as error:  # Of another broker: ours leave room for a copy.
+            log.error("half message %d cannot be asked about: %s", opened.offset, error)
+            return self._give_up(opened, half, origin)
         return _Move(opened, half, put, Outcome.MOVED, peer, checks)
+
+    def _give_up(self, opened: Open, half: StoredMessage, origin: Origin) -> _Move:
+        with suppress(LimitError):  # The store takes it without.
+            self._topics.make_derived(GIVEN_UP_TOPIC, 1, origin.now_ms)
+        put = None
+        try:
+            put = self._store.put(
+                GIVEN_UP_TOPIC, 0, half.body, half.properties_raw, origin, half.flag
+            )
+        except MessageIllegalError as error:
+            log.error("half message %d is only where it was: %s", opened.offset, error)
+        return _Move(opened, half, put, Outcome.GIVEN_UP, None, opened.checks)
 
     def _follow(self, move: _Move, end: int) -> None:
         """Do in memory what was done in the log."""
         opened, put = move.opened, move.put
-        if move.outcome is Outcome.GIVEN_UP:
+        if put is None or move.outcome is Outcome.GIVEN_UP:
             key = (find_unique_id(move.half.properties_raw) or b"").decode("utf-8", "replace")
             log.warning(
                 "transaction %s of producer group %s is given up after %d questions: it is in %s",
                 key,
                 (find_group(move.half.properties_raw) or b"").decode("utf-8", "replace"),
                 move.checks,
-                GIVEN_UP_TOPIC,
+                HALF_TOPIC if put is None else GIVEN_UP_TOPIC,
             )
             self.table.remove(opened, Outcome.GIVEN_UP)
             return
@@ -257,15 +291,15 @@ class Transactions:
         opened.since_ms = put.store_timestamp
         if move.peer is not None:
             opened.checks = move.checks
-            self._asks.append(_Ask(end, move.peer, self._question(move)))
+            self._asks.append(_Ask(end, move.peer, self._question(move, put)))
         elif opened.due_ms > put.store_timestamp:
             table.immune_until(opened)
         else:
             opened.due_ms = 0
         table.stand(opened)
 
-    def _question(self, move: _Move) -> Command:
-        put, half = move.put, move.half
+    def _question(self, move: _Move, put: Appended) -> Command:
+        half = move.half
         key = find_unique_id(half.properties_raw)
         unique_id = None if key is None else key.decode("utf-8", "replace")
         header = CheckTransactionState(

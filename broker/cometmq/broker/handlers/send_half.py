@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cometmq.broker.refusals import send_refusal
-from cometmq.broker.transaction_records import HALF_TOPIC, half_properties
+from cometmq.broker.transaction_records import COPY_ROOM, HALF_TOPIC, half_properties
 from cometmq.net import LATER
 from cometmq.proto.codes import ResponseCode
-from cometmq.proto.properties import property_finder, set_property
+from cometmq.proto.properties import PROPERTIES_SIZE_MAX, property_finder, set_property
+from cometmq.proto.record import RECORD_CRC_SIZE
 from cometmq.proto.sysflag import TRANSACTION_MASK
+from cometmq.store.errors import PropertiesTooLongError
 from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ _find_delays = [
     property_finder(name)
     for name in (b"DELAY", b"TIMER_DELAY_MS", b"TIMER_DELAY_SEC", b"TIMER_DELIVER_MS")
 ]
+
+_PROPERTIES_SIZE_MAX = PROPERTIES_SIZE_MAX - COPY_ROOM - RECORD_CRC_SIZE - 1
+"""Of a half message: it must be possible to put it again, and to ask about it."""
 
 
 def send_half(
@@ -48,6 +53,10 @@ def send_half(
         unique_id = state.unique_ids.make(state.now_ms()).encode()
         raw = set_property(raw, b"UNIQ_KEY", unique_id)
     raw = half_properties(header.topic, queue_id, raw + state.stored_properties, unique_id)
+    if len(raw) > _PROPERTIES_SIZE_MAX:
+        raise PropertiesTooLongError(
+            f"properties of {len(raw)} bytes, over {_PROPERTIES_SIZE_MAX} for a half message"
+        )
     acknowledgements = state.acknowledgements
     origin = Origin(
         acknowledgements.turn_ms or acknowledgements.begin(),
