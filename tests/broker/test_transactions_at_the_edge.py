@@ -26,7 +26,9 @@ from cometmq.broker.transaction_records import (
     HALF_TOPIC,
     half_properties,
 )
-from cometmq.proto.codes import ResponseCode
+from cometmq.proto.codes import RequestCode, ResponseCode
+from cometmq.proto.command import Command
+from cometmq.proto.commands.send import ConsumerSendMsgBack
 from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
@@ -174,3 +176,37 @@ def test_what_a_busy_disk_has_room_for_is_asked_about_and_the_others_later() -> 
     assert shop.wired.broker.store.finish_log()
     shop.pass_time(0)
     assert len(shop.asked(peer)) == 9
+
+
+# Forged, or told twice.
+
+
+def test_a_committed_message_that_is_sent_back_ends_no_other_transaction(shop: Shop) -> None:
+    first, paid = shop.half(b"first ever"), shop.half(b"paid")
+    assert first.physical_offset == 0
+    assert shop.end(paid, COMMIT) == ResponseCode.SUCCESS
+    (message,) = shop.messages()
+    back = ConsumerSendMsgBack(
+        offset=message.physical_offset, group="g", delay_level=0, origin_topic=TOPIC
+    )
+    request = Command.request(RequestCode.CONSUMER_SEND_MSG_BACK, back)
+    assert shop.ask(request).code == ResponseCode.SUCCESS
+    shop.start(shop.disk.kill())
+    assert shop.open_count == 1
+    assert shop.end(first, COMMIT) == ResponseCode.SUCCESS
+    assert shop.bodies() == [b"paid", b"first ever"]
+
+
+@pytest.mark.parametrize(
+    ("key", "queue_id", "body"), [("K9", 0, b"paid"), ("K1", 1, b"paid"), ("K1", 0, b"other")]
+)
+def test_a_message_that_only_says_it_was_committed_ends_nothing(
+    shop: Shop, key: str, queue_id: int, body: bytes
+) -> None:
+    half = shop.half(b"paid")
+    origin = Origin(shop.now_ms, shop.now_ms, shop.wired.broker.state.store_host, sys_flag=8)
+    store = shop.wired.broker.store
+    store.put(TOPIC, queue_id, body, f"UNIQ_KEY\x01{key}\x02".encode(), origin)
+    store.commit()
+    shop.start(shop.disk.kill())
+    assert shop.end(half, ROLLBACK) == ResponseCode.SUCCESS

@@ -16,6 +16,8 @@ from cometmq.broker.transaction_records import (
     OP_TOPIC,
     Outcome,
     checks_of,
+    committed,
+    find_unique_id,
     immunity_ms,
     read_op,
     root_of,
@@ -102,8 +104,25 @@ class TransactionRecovery:
         """Look at a record of the log's tail."""
         if message.sys_flag & TRANSACTION_MASK != _COMMITTED:
             return
-        opened = self._open.pop(message.prepared_transaction_offset, None)
-        if opened is not None:
+        opened = self._open.get(message.prepared_transaction_offset)
+        # Any producer can say such a thing, and what was committed once may be put again.
+        if opened is not None and self._is_end(opened, message):
+            del self._open[opened.physical_offset]
             opened.end = Outcome.COMMITTED
             self._table.leave(opened)
             self._transactions.unwritten.append(opened)
+
+    def _is_end(self, opened: Open, message: StoredMessage) -> bool:
+        """Whether a committed message is what the half message of a transaction becomes."""
+        for half in messages_from(self._store, HALF_TOPIC, 0, opened.offset, 1):
+            try:
+                name, queue_id, properties = committed(half.properties_raw)
+            except ValueError:
+                return False
+            return (
+                half.physical_offset == opened.physical_offset
+                and (name, queue_id) == (message.topic, message.queue_id)
+                and find_unique_id(properties) == find_unique_id(message.properties_raw)
+                and half.body == message.body
+            )
+        return False
