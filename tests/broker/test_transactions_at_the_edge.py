@@ -16,6 +16,7 @@ from tests.broker.test_transactions import (
     ROLLBACK,
     SHOP,
     TIMEOUT,
+    Half,
     Shop,
 )
 from tests.crash.disk import Moment, Operation, SimulatedFileSystem
@@ -28,7 +29,10 @@ from cometmq.broker.transaction_records import (
 )
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import Command
+from cometmq.proto.commands import SendMessageResponse
 from cometmq.proto.commands.send import ConsumerSendMsgBack
+from cometmq.proto.message_id import decode_offset_id
+from cometmq.proto.record import encode_record
 from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
@@ -210,3 +214,82 @@ def test_a_message_that_only_says_it_was_committed_ends_nothing(
     store.commit()
     shop.start(shop.disk.kill())
     assert shop.end(half, ROLLBACK) == ResponseCode.SUCCESS
+
+
+def forge(shop: Shop, offset: int) -> Half:
+    """Send a message whose body looks like the record of a half message in the half queue."""
+
+    def send_record(record_at: int) -> int:
+        body = encode_record(
+            topic=HALF_TOPIC.encode(),
+            body=b"forged",
+            properties=half_properties(TOPIC, 0, b"PGROUP\x01evil\x02UNIQ_KEY\x01E\x02", b"E"),
+            queue_id=0,
+            queue_offset=offset,
+            physical_offset=record_at,
+            born_timestamp=1,
+            born_host=bytes(8),
+            store_timestamp=1,
+            store_host=bytes(8),
+        )
+        said = shop.ask(send_request(TOPIC, body)).read(SendMessageResponse)
+        physical_offset = decode_offset_id(said.msg_id).physical_offset
+        record = shop.wired.broker.store.find_record(physical_offset)
+        assert isinstance(record, bytes | bytearray | memoryview)
+        return physical_offset + bytes(record).find(body)
+
+    end = shop.wired.broker.store.end_offset
+    distance = send_record(0) - end
+    target = shop.wired.broker.store.end_offset + distance
+    assert send_record(target) == target
+    return Half(target, offset, "E")
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_what_looks_like_a_half_message_inside_a_body_ends_no_transaction(
+    shop: Shop, is_asked: bool
+) -> None:
+    victim = shop.half(b"victim's")
+    peer = shop.join()
+    shop.pass_time(TIMEOUT * is_asked)
+    assert len(shop.asked(peer)) == is_asked
+    forged = forge(shop, victim.offset)
+    assert shop.end(forged, COMMIT, group="evil") == ResponseCode.SYSTEM_ERROR
+    assert shop.end(victim, COMMIT) == ResponseCode.SUCCESS
+    assert shop.bodies()[2:] == [b"victim's"]
+
+
+def test_half_messages_in_front_of_the_progress_still_end_their_transactions(shop: Shop) -> None:
+    first = shop.half(b"paid")
+    peer = shop.join()
+    shop.pass_time(TIMEOUT)
+    assert len(shop.asked(peer)) == 1
+    shop.restart()
+    assert shop.wired.broker.state.offsets.find(GROUP, HALF_TOPIC, 0) == 1
+    assert shop.end(forge(shop, first.offset), COMMIT, group="evil") == ResponseCode.SYSTEM_ERROR
+    assert shop.end(first, COMMIT) == ResponseCode.SUCCESS
+    assert shop.bodies()[2:] == [b"paid"]
+
+
+# Moved again and again.
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_transaction_that_nobody_can_be_asked_about_takes_no_more_room(
+    shop: Shop, restarts: bool
+) -> None:
+    half = shop.half(b"paid")
+    peer = shop.join()
+    shop.pass_time(TIMEOUT)
+    ((asked, _),) = shop.asked(peer)
+    peer.gone("it ended")
+    for _ in range(50):
+        shop.pass_time(INTERVAL)
+    if restarts:
+        shop.start(shop.disk.kill())
+    opened = shop.wired.broker.transactions.table.find(half.offset)
+    assert opened is not None
+    assert [place.offset for place in opened.aliases] == [half.offset, asked.offset]
+    assert shop.end(asked, COMMIT, is_answer=True) == ResponseCode.SUCCESS
+    assert shop.end(half, COMMIT) == ResponseCode.SUCCESS
+    assert shop.bodies() == [b"paid"]

@@ -22,7 +22,7 @@ from cometmq.broker.transaction_records import (
     read_op,
     root_of,
 )
-from cometmq.broker.transaction_table import Open
+from cometmq.broker.transaction_table import Open, Place
 from cometmq.proto.sysflag import TRANSACTION_MASK, SysFlag
 
 if TYPE_CHECKING:
@@ -88,17 +88,28 @@ class TransactionRecovery:
             root = offset
         self._table.start_at(offset + 1, 0)
         earlier = self._found.pop(root, None)
-        aliases: tuple[int, ...] = () if root == offset else (root,)
+        checks = checks_of(properties)
         if earlier is not None:
-            aliases = tuple(dict.fromkeys((*aliases, *earlier[0].aliases, earlier[0].offset)))
+            aliases = earlier[0].places_behind()
+        else:
+            aliases = () if root == offset else (self._first_place(root),)
         opened = Open(
             offset,
             message.physical_offset,
             message.store_timestamp,
-            checks=checks_of(properties),
+            checks=checks,
             aliases=aliases,
+            is_asked=checks > (earlier[0].checks if earlier is not None else 0),
         )
         self._found[root] = opened, message.born_timestamp, immunity_ms(properties)
+
+    def _first_place(self, root: int) -> Place:
+        """Find a half message in front of what is read; where there is none any more, none fits."""
+        queue = self._store.queues.simple.find(HALF_TOPIC, 0)
+        if queue is None or root < queue.min_entry:
+            return Place(root, -1)
+        physical_offset, size = queue.head(root)
+        return Place(root, physical_offset if size else -1)
 
     def recovered(self, message: StoredMessage) -> None:
         """Look at a record of the log's tail."""

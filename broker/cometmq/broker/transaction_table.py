@@ -35,6 +35,14 @@ class Progress(NamedTuple):
     op: int
 
 
+class Place(NamedTuple):
+    """Where a half message is."""
+
+    offset: int
+    """In the half queue."""
+    physical_offset: int
+
+
 @dataclass(slots=True, eq=False)
 class Open:
     """A transaction that is not over."""
@@ -48,15 +56,28 @@ class Open:
     """When its producer allows a first question, where it says so; 0 where it does not."""
     checks: int = 0
     """How often its producers were asked."""
-    aliases: tuple[int, ...] = ()
-    """The offsets of its earlier half messages, the first one first."""
+    aliases: tuple[Place, ...] = ()
+    """Its earlier half messages by which it may be ended: the first one, which its producer was
+    told of, and then those that somebody was asked about."""
+    is_asked: bool = False
+    """Whether somebody was asked about its newest half message."""
     end: Outcome = Outcome.OPEN
     """How it ends, while that is not written."""
 
     @property
     def root(self) -> int:
         """The offset of its first half message."""
-        return self.aliases[0] if self.aliases else self.offset
+        return self.aliases[0].offset if self.aliases else self.offset
+
+    @property
+    def place(self) -> Place:
+        """Where its newest half message is."""
+        return Place(self.offset, self.physical_offset)
+
+    def places_behind(self) -> tuple[Place, ...]:
+        """Return what `aliases` are once there is a newer half message."""
+        is_known = self.is_asked or not self.aliases
+        return (*self.aliases, self.place) if is_known else self.aliases
 
 
 class Line:
@@ -129,12 +150,22 @@ class TransactionTable:
         """Add an open transaction."""
         self._count += 1
         for alias in opened.aliases:
-            self._open[alias] = opened
+            self._open[alias.offset] = opened
         if immune_ms:
             opened.due_ms = min(born_timestamp, opened.since_ms) + immune_ms
         if immune_ms and not opened.checks:
             self.immune_until(opened)
         self.stand(opened)
+
+    def move(self, opened: Open, to: Place) -> None:
+        """Note that a transaction has a newer half message; `stand` has it wait again."""
+        self.leave(opened)
+        self.remember(opened.offset, Outcome.MOVED)
+        opened.aliases = opened.places_behind()
+        if opened.aliases[-1].offset != opened.offset:
+            self._open.pop(opened.offset, None)  # Nobody was told of it.
+        opened.offset, opened.physical_offset = to
+        opened.is_asked = False
 
     def stand(self, opened: Open) -> None:
         """Have a transaction wait behind the others."""
@@ -183,8 +214,8 @@ class TransactionTable:
         self._count -= 1
         self.remember(opened.offset, outcome)
         for alias in opened.aliases:
-            self._open.pop(alias, None)
-            self.remember(alias, outcome)
+            self._open.pop(alias.offset, None)
+            self.remember(alias.offset, outcome)
 
     def take_back(self, opened: Open) -> None:
         """Take out a transaction whose half message was not written."""

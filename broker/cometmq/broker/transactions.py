@@ -35,7 +35,7 @@ from cometmq.broker.transaction_records import (
     op_messages,
     question_record,
 )
-from cometmq.broker.transaction_table import Open, Progress, TransactionTable
+from cometmq.broker.transaction_table import Open, Place, Progress, TransactionTable
 from cometmq.proto.codes import RequestCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands.transaction import CheckTransactionState
@@ -284,13 +284,10 @@ class Transactions:
             self.table.remove(opened, Outcome.GIVEN_UP)
             return
         table = self.table
-        table.leave(opened)
-        table.remember(opened.offset, Outcome.MOVED)
-        opened.aliases = (*opened.aliases, opened.offset)
-        opened.offset, opened.physical_offset = put.queue_offset, put.physical_offset
+        table.move(opened, Place(put.queue_offset, put.physical_offset))
         opened.since_ms = put.store_timestamp
         if move.peer is not None:
-            opened.checks = move.checks
+            opened.checks, opened.is_asked = move.checks, True
             self._asks.append(_Ask(end, move.peer, self._question(move, put)))
         elif opened.due_ms > put.store_timestamp:
             table.immune_until(opened)

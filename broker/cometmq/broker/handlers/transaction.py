@@ -15,6 +15,7 @@ from cometmq.broker.transaction_records import (
     find_group,
     immunity_ms,
 )
+from cometmq.broker.transaction_table import Place
 from cometmq.net import LATER
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.commands.transaction import (
@@ -122,10 +123,14 @@ def _checked(
             )
     if (find_group(properties) or b"").decode("utf-8", "replace") != header.producer_group:
         raise RequestError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
-    if half.queue_offset != header.tran_state_table_offset or half.topic != HALF_TOPIC:
-        raise RequestError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
     table = state.transactions.table
     opened = table.find(half.queue_offset)
+    place = Place(half.queue_offset, half.physical_offset)
+    # What looks like a record may stand in the body of one, and say anything.
+    is_forged = opened is not None and place not in (opened.place, *opened.aliases)
+    is_there = half.queue_offset == header.tran_state_table_offset and half.topic == HALF_TOPIC
+    if is_forged or not is_there:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
     found = table.outcome(half.queue_offset) if opened is None else opened.end
     if found not in (Outcome.OPEN, outcome):
         raise RequestError(
