@@ -29,9 +29,10 @@ from cometmq.broker.transaction_records import (
 )
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import Command
-from cometmq.proto.commands import SendMessageResponse
+from cometmq.proto.commands import ResumeCheckHalfMessage, SendMessageResponse
 from cometmq.proto.commands.send import ConsumerSendMsgBack
-from cometmq.proto.message_id import decode_offset_id
+from cometmq.proto.commands.topic import DeleteTopicInBroker
+from cometmq.proto.message_id import decode_offset_id, encode_offset_id
 from cometmq.proto.record import encode_record
 from cometmq.store.turn import Origin
 
@@ -293,3 +294,24 @@ def test_a_transaction_that_nobody_can_be_asked_about_takes_no_more_room(
     assert shop.end(asked, COMMIT, is_answer=True) == ResponseCode.SUCCESS
     assert shop.end(half, COMMIT) == ResponseCode.SUCCESS
     assert shop.bodies() == [b"paid"]
+
+
+def test_a_transaction_that_is_open_is_not_opened_again(shop: Shop) -> None:
+    half = shop.half(b"paid")
+    offset_id = encode_offset_id(shop.wired.broker.state.store_host, half.physical_offset)
+    request = Command.request(
+        RequestCode.RESUME_CHECK_HALF_MESSAGE, ResumeCheckHalfMessage(offset_id)
+    )
+    assert shop.ask(request).code == ResponseCode.SYSTEM_ERROR
+    assert shop.open_count == 1
+
+
+def test_a_commit_into_a_topic_that_was_deleted_is_refused(shop: Shop) -> None:
+    half = shop.half(b"paid")
+    request = Command.request(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicInBroker(topic=TOPIC))
+    assert shop.ask(request).code == ResponseCode.SUCCESS
+    answer = shop.ask(shop.end_request(half, COMMIT))
+    assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+    assert TOPIC in (answer.remark or "")
+    assert shop.wired.broker.store.queues.simple.find(TOPIC, 0) is None
+    assert shop.open_count == 1

@@ -8,6 +8,7 @@ from cometmq.broker.errors import RequestError
 from cometmq.broker.handlers.reading import answered
 from cometmq.broker.refusals import put_refusal
 from cometmq.broker.transaction_records import (
+    GIVEN_UP_TOPIC,
     HALF_TOPIC,
     Outcome,
     committed,
@@ -146,6 +147,11 @@ def _commit(half: StoredMessage, opened: Open, state: State) -> None:
         name, queue_id, properties = committed(half.properties_raw)
     except ValueError as error:
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"the half message: {error}") from error
+    topic = state.topics.find(name)
+    if topic is None:
+        raise RequestError(
+            ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] was deleted: the half message stays open"
+        )
     put = state.store.put(
         name,
         queue_id,
@@ -161,9 +167,7 @@ def _commit(half: StoredMessage, opened: Open, state: State) -> None:
         ),
         half.flag,
     )
-    topic = state.topics.find(name)
-    if topic is not None:
-        topic.flow.take(1, put.size)
+    topic.flow.take(1, put.size)
 
 
 def resume_check_half_message(request: Command, session: Session) -> Command | Later:
@@ -178,6 +182,12 @@ def resume_check_half_message(request: Command, session: Session) -> Command | L
 
     def resume(half: StoredMessage) -> Later:
         properties = half.properties_raw
+        is_given_up = half.topic == GIVEN_UP_TOPIC or (
+            half.topic == HALF_TOPIC
+            and state.transactions.table.outcome(half.queue_offset) is Outcome.GIVEN_UP
+        )
+        if not is_given_up:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, failed)
         try:
             committed(properties)
         except ValueError as error:
