@@ -307,11 +307,14 @@ def test_a_transaction_that_is_open_is_not_opened_again(shop: Shop) -> None:
 
 
 def test_a_commit_into_a_topic_that_was_deleted_is_refused(shop: Shop) -> None:
-    half = shop.half(b"paid")
-    request = Command.request(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicInBroker(topic=TOPIC))
-    assert shop.ask(request).code == ResponseCode.SUCCESS
+    mark = f"UNIQ_KEY\x01K1\x02TRAN_MSG\x01true\x02PGROUP\x01{SHOP}\x02"
+    said = shop.wired.ask(shop.peer, send_request("Mine", b"paid", properties=mark))
+    found = said.read(SendMessageResponse)
+    half = Half(decode_offset_id(found.msg_id).physical_offset, found.queue_offset, "K1")
+    request = Command.request(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicInBroker(topic="Mine"))
+    assert shop.wired.ask(shop.peer, request).code == ResponseCode.SUCCESS
     answer = shop.ask(shop.end_request(half, COMMIT))
     assert answer.code == ResponseCode.TOPIC_NOT_EXIST
-    assert TOPIC in (answer.remark or "")
-    assert shop.wired.broker.store.queues.simple.find(TOPIC, 0) is None
+    assert "Mine" in (answer.remark or "")
+    assert shop.wired.broker.store.queues.simple.find("Mine", 0) is None
     assert shop.open_count == 1
