@@ -195,6 +195,8 @@ def test_a_committed_message_that_is_sent_back_ends_no_other_transaction(shop: S
         offset=message.physical_offset, group="g", delay_level=0, origin_topic=TOPIC
     )
     request = Command.request(RequestCode.CONSUMER_SEND_MSG_BACK, back)
+    shop.wired.broker.state.topics.make_derived("%RETRY%g", 1, shop.now_ms)
+    shop.wired.save()
     assert shop.ask(request).code == ResponseCode.SUCCESS
     shop.start(shop.disk.kill())
     assert shop.open_count == 1
