@@ -37,7 +37,7 @@ from cometmq.proto.record import encode_record
 from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def shop() -> Shop:
 
 
 @contextmanager
-def full_disk(shop: Shop) -> Iterator[None]:
+def full_disk(shop: Shop) -> Generator[None]:
     """Have the disk refuse whatever the log is to get."""
 
     def refuse(operation: Operation) -> None:
