@@ -4,6 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 SECONDS_EACH ?= 60
+PYTHONS ?= 3.11 3.12 3.13
 SEEDS ?= 0..20000
 INTEROP_LONG := tests/interop/test_store_extensions.py tests/interop/test_store_files.py
 
@@ -73,8 +74,8 @@ test-slow: install ## Run the tests that take longer: wheels per extra, long pro
 	$(BIN)/pytest -q -m slow -rs --durations=10 --ignore=tests/interop
 
 .PHONY: test-pythons
-test-pythons: install ## Run the fast tests on the other Pythons, 3.11 to 3.13, that are installed here.
-	@set -e; for version in 3.11 3.12 3.13; do \
+test-pythons: install ## Run the fast tests on the other Pythons, 3.11 to 3.13 (PYTHONS=...), that are installed here.
+	@set -e; for version in $(PYTHONS); do \
 	  python=$$(ls -d $$HOME/.pyenv/versions/$$version.*/bin/python3 2>/dev/null | tail -1 || true); \
 	  python=$${python:-$$(command -v python$$version || true)}; \
 	  if $(BIN)/python --version | grep -q " $$version\."; then continue; fi; \
