@@ -50,7 +50,8 @@ class StartParameter(TimeParameter):
     default="last",
     show_default=True,
     metavar="first|last|TIME",
-    help="Where a group begins that is new.",
+    help="Where a group begins that is new; one that is there goes on where it was. Of a queue that"
+    " is in memory from its beginning a new group gets all, as Apache's brokers have it.",
 )
 @click.option("-c", "--count", type=click.IntRange(min=1), help="End after so many messages.")
 @click.option(
