@@ -61,8 +61,11 @@ def test_what_comes_is_what_was_sent() -> None:
     assert red.code == ResponseCode.SUCCESS, "its tag is not in the queue's entry"
 
 
-def test_a_message_without_room_for_what_its_delivery_adds_is_refused() -> None:
-    broker = Clocked(SimulatedFileSystem())
+@pytest.mark.parametrize("record_crc", [False, True])
+def test_a_message_without_room_for_what_its_delivery_adds_is_refused(record_crc: bool) -> None:
+    config = config_of(FOLDER)
+    config = replace(config, store=replace(config.store, record_crc=record_crc))
+    broker = Clocked(SimulatedFileSystem(), config)
 
     def send_padded(size: int) -> int:
         properties = "DELAY\x011\x02PAD\x01" + "x" * size + "\x02"

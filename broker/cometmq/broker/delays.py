@@ -31,6 +31,8 @@ from cometmq.proto.properties import (
     remove_property,
     set_property,
 )
+from cometmq.proto.property_names import CRC32
+from cometmq.proto.record import RECORD_CRC_SIZE
 from cometmq.proto.sysflag import TRANSACTION_MASK
 from cometmq.store.consume_queue import ENTRY
 from cometmq.store.dispatch import SCHEDULE_TOPIC
@@ -66,9 +68,9 @@ _TAIL_OFFSET: Final = "sentOnceFrom"
 
 _DELIVERED_FROM: Final = b"DELAYED_AT"
 """Property of a delivered message: the level's queue and the offset in it."""
-_DELIVERY_SIZE: Final = len(_DELIVERED_FROM) + 32
-"""What that property takes at most, and the checksum of a record that did not need one before."""
-_RECORD_CRC: Final = b"__CRC32#"
+_DELIVERY_SIZE: Final = len(_DELIVERED_FROM) + len(b"\x01000:\x02") + 19 + RECORD_CRC_SIZE + 1
+"""What that property takes at most, with the checksum of a record and what ends one before it."""
+_RECORD_CRC: Final = CRC32.encode()
 _find_delay: Final = property_finder(b"DELAY")
 _find_topic: Final = property_finder(b"REAL_TOPIC")
 _find_queue: Final = property_finder(b"REAL_QID")
