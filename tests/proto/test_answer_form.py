@@ -38,6 +38,13 @@ def test_a_form_gives_the_bytes_that_the_codec_gives(
     assert frame == b"".join(Connection().send(request.answer(0, response)))
 
 
+def test_a_frame_with_a_body_begins_as_the_codec_begins_it() -> None:
+    request = Command.request(310, opaque=9, codec=JSON)
+    response = SendMessageResponse(f"{1:016X}", 2, 3, "ID", region_id="100 % sure")
+    sent = Connection().send(request.answer(0, response, parts=[b"ab", b"c"]))
+    assert [FORM.before(3, 1, 2, 3, b"ID", 9), b"ab", b"c"] == sent
+
+
 def test_a_mark_that_stands_twice_makes_no_form() -> None:
     twice = Command.request(310).answer(0, SendMessageResponse("<m>", 1, 2, "<m>"))
     with pytest.raises(AssertionError, match="more than once"):

@@ -16,7 +16,7 @@ from cometmq.net.errors import (
 from cometmq.net.limits import Limits
 from cometmq.net.listener import address_of, listen_on
 from cometmq.net.loop import LoopPeer, LoopServer, connect, serve
-from cometmq.net.owner import LATER, Later, Owner
+from cometmq.net.owner import LATER, Frame, Later, Owner
 from cometmq.net.peer import Peer
 from cometmq.net.peers import Peers
 from cometmq.net.turn import Turn
@@ -27,6 +27,7 @@ __all__ = [
     "AnswerTimeoutError",
     "ConnectError",
     "ConnectionLostError",
+    "Frame",
     "Later",
     "Limits",
     "ListenError",

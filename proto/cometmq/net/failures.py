@@ -1,4 +1,4 @@
-"""What a request is answered when its owner has no answer, or none that can be sent."""
+"""What a peer is told whose request has no answer, or none that can be sent or is read."""
 
 from __future__ import annotations
 
@@ -40,4 +40,19 @@ def unsayable(response: Command, error: LocalProtocolError) -> Command:
         body=None,
         parts=(),
         extras=None,
+    )
+
+
+def unread(unsent: int, unsent_bytes_max: int) -> str | None:
+    """Say why a peer is dropped that leaves so much unread, or None while that may be."""
+    if unsent <= unsent_bytes_max:
+        return None
+    return f"{unsent} bytes unread by the peer exceed unsent_bytes_max {unsent_bytes_max}"
+
+
+def unfinished(size: int, receiving_bytes_max: int) -> str:
+    """Say why a peer is dropped that has begun a frame where too much is unfinished already."""
+    return (
+        f"{size} bytes of an unfinished frame, which with those of others exceed"
+        f" receiving_bytes_max {receiving_bytes_max}"
     )

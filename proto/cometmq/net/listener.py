@@ -9,6 +9,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from cometmq.net.errors import ListenError, reason_of
+from cometmq.net.port_holder import process_on
 from cometmq.proto.host import Host
 
 if TYPE_CHECKING:
@@ -63,5 +64,7 @@ def _listening(address: Host) -> socket.socket:
     except OSError as error:
         listening.close()
         reason = _REASONS.get(error.errno or 0) or reason_of(error)
+        if error.errno == errno.EADDRINUSE and (holder := process_on(address.port)) is not None:
+            reason += f" by {holder}"
         raise ListenError(f"cannot listen on {address}: {reason}") from error
     return listening

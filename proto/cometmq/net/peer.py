@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from cometmq.net.asks import Asks
 from cometmq.net.errors import AnswerTimeoutError, ConnectionLostError
-from cometmq.net.failures import failure, overload, unsayable
+from cometmq.net.failures import failure, overload, unfinished, unread, unsayable
 from cometmq.net.opening import refusal_of
 from cometmq.net.owner import LATER
 from cometmq.proto.capture import decode_frame
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cometmq.net.errors import NetError
+    from cometmq.net.owner import Frame
     from cometmq.net.peers import Peers
     from cometmq.proto.buffer import Buffer
     from cometmq.proto.connection import ConnectionClosed
@@ -106,7 +107,7 @@ class Peer:
 
     # What an owner calls.
 
-    def answer(self, request: Command, response: Command) -> None:
+    def answer(self, request: Command, response: Command | Frame) -> None:
         """Answer a request that was put off with LATER, once; it leaves with the turn."""
         if request.flag & ONEWAY_FLAG or self.closed_because is not None:
             return
@@ -263,11 +264,8 @@ class Peer:
         self._out = []
         self._out_size = 0
         if self.is_paused:
-            if (unsent := self._unsent_size()) > self.peers.limits.unsent_bytes_max:
-                self.drop(
-                    f"{unsent} bytes unread by the peer exceed"
-                    f" unsent_bytes_max {self.peers.limits.unsent_bytes_max}"
-                )
+            if reason := unread(self._unsent_size(), self.peers.limits.unsent_bytes_max):
+                self.drop(reason)
         elif self._stalled:
             self.peers.call_soon(self._go_on)
 
@@ -337,8 +335,11 @@ class Peer:
             if not self._stalled:
                 self._resume_reading()
 
-    def _put(self, response: Command) -> None:
+    def _put(self, response: Command | Frame) -> None:
         """Queue an answer, or, when it has no form on the wire, that it has none."""
+        if not isinstance(response, Command):
+            self._queue(response)
+            return
         try:
             buffers = self._send(response)
         except LocalProtocolError as error:
@@ -362,10 +363,7 @@ class Peer:
         grown = size - self._receiving_size
         self._receiving_size = size
         if not self.peers.note_receiving(self, grown):
-            self.drop(
-                f"{size} bytes of an unfinished frame, which with those of others exceed"
-                f" receiving_bytes_max {self.peers.limits.receiving_bytes_max}"
-            )
+            self.drop(unfinished(size, self.peers.limits.receiving_bytes_max))
 
     def _end(self, reason: str) -> bool:
         if self.closed_because is not None:

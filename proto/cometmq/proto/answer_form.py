@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 _HEAD: Final = struct.Struct(">II")  # See `frame`; the type byte of JSON is 0.
 assert JSON.serialize_type == 0
+_pack_head: Final = _HEAD.pack
 
 _OPAQUE: Final = -1987654321
 """Stands nowhere else in a specimen."""
 
 
 class JsonAnswerForm:
-    """The frame of an answer in JSON, without a body, with holes."""
+    """The frame of an answer in JSON, with holes."""
 
     __slots__ = ("_form",)
 
@@ -48,10 +49,16 @@ class JsonAnswerForm:
         self._form = b"".join((*done, encoded.replace(b"%", b"%%")))
 
     def frame(self, *values: int | bytes) -> bytes:
-        """Fill in the values and the number of the request.
+        """Fill in the values and the number of the request; the answer has no body.
 
         Bytes are not looked at: letters and digits are fine, what JSON would escape is not.
         """
         header = self._form % values
         size = len(header)
-        return _HEAD.pack(4 + size, size) + header
+        return _pack_head(4 + size, size) + header
+
+    def before(self, body_size: int, *values: int | bytes) -> bytes:
+        """Fill in the frame's beginning; a body of so many bytes comes behind it."""
+        header = self._form % values
+        size = len(header)
+        return _pack_head(4 + size + body_size, size) + header

@@ -32,7 +32,7 @@ from cometmq.proto.properties import PROPERTIES_SIZE_MAX, property_finder, remov
 from cometmq.proto.sysflag import TRANSACTION_MASK, SysFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from cometmq.proto.buffer import Buffer
     from cometmq.proto.message import StoredMessage
@@ -42,7 +42,10 @@ RETRY_TOPIC_PREFIX: Final = "%RETRY%"
 
 _HEAD = struct.Struct(">I4x4xiI")
 assert _HEAD.size == 20
-_unpack_head = _HEAD.unpack_from
+ITEM_HEAD_SIZE: Final = _HEAD.size
+"""Bytes of an item in front of its body."""
+unpack_item_head: Callable[[bytes, int], tuple[int, int, int]] = _HEAD.unpack_from
+"""Give size, flag and the body's length of the item that begins at a place."""
 _U16 = struct.Struct(">H")
 _SEPARATOR: Final = 2
 _EMPTY_SIZE: Final = _HEAD.size + _U16.size
@@ -125,7 +128,7 @@ def split_batch(raw: bytes, more: bytes = b"") -> list[tuple[int, bytes, bytes]]
     start: int = 0
     while start < size_all:
         try:
-            size, flag, body_size = _unpack_head(raw, start)
+            size, flag, body_size = unpack_item_head(raw, start)
             body_end: int = start + 20 + body_size
             properties_size = raw[body_end] << 8 | raw[body_end + 1]
         except (struct.error, IndexError):

@@ -1,5 +1,7 @@
 """The numbers of the protocol: request codes, response codes, languages, under Apache's names.
 
+A few request codes are our own: an Apache broker answers those with REQUEST_CODE_NOT_SUPPORTED.
+
 A code that is in no table is not an error here: a peer may be newer than this package. Headers
 carry plain integers, and `request_name` and `response_name` are what a log says of them.
 """
@@ -186,6 +188,12 @@ class RequestCode(IntEnum):
     AUTH_LIST_ACL = 3010
 
     SWITCH_TIMER_ENGINE = 5001
+
+    # Our own, for who reads a broker in bulk: see docs/protocol-extensions.md.
+    GET_QUEUE_RANGES = 31001
+    BULK_PULL_MESSAGE = 31002
+    GET_RANGE_SIZE = 31003
+    FIND_UNIQUE_KEYS = 31004
 
     # POP consumption.
     POP_MESSAGE = 200050

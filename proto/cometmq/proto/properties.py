@@ -71,13 +71,13 @@ def find_property(raw: bytes, name: bytes) -> bytes | None:
 def property_finder(name: bytes) -> Callable[[bytes], bytes | None]:
     """Return `find_property` for one name: quicker for a name that is looked for often."""
     first = name + b"\x01"
-    inner = b"\x02" + first
+    inner, size = b"\x02" + first, len(first)
 
     def find(raw: bytes) -> bytes | None:
         _, found, rest = raw.rpartition(inner)
-        if found and (value := rest.partition(b"\x02")[0]):
-            return value
-        return _find_with_care(raw, first, inner)
+        if found:
+            return rest.partition(b"\x02")[0] or _find_with_care(raw, first, inner)
+        return _value_at(raw, size) or None if raw.startswith(first) else None
 
     return find
 

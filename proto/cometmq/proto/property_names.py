@@ -40,6 +40,9 @@ INNER_NUM: Final = "INNER_NUM"  # how many messages an inner batch holds
 IDEMPOTENT: Final = "IDEMPOTENT"  # "1", from the producer
 SENT_ONCE: Final = "SENT_ONCE"  # "1", in the store
 
+# Ours: a dead letter that is sent again.
+REDRIVEN_FROM: Final = "REDRIVEN_FROM"  # the id of the message that it was
+
 # Request and reply.
 CORRELATION_ID: Final = "CORRELATION_ID"
 REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"

@@ -109,8 +109,13 @@ _TOPIC_SIZES = [bytes((size,)) for size in range(TOPIC_SIZE_V1_MAX + 1)]
 RECORD_CRC_SIZE: Final = 20
 """`__CRC32#`, 0x01, ten digits, 0x02."""
 
-_RECORD_CRC_NAME: Final = names.CRC32.encode()
-_RECORD_CRC_BLANK: Final = _RECORD_CRC_NAME + b"\x01" + b"0" * 10 + b"\x02"
+RECORD_CRC_NAME: Final = names.CRC32.encode()
+"""The name of the checksum among the properties of a record."""
+
+RECORD_CRC_HEAD: Final = RECORD_CRC_NAME + b"\x01"
+"""What the checksum begins with, and what nobody's properties may have in them."""
+
+_RECORD_CRC_BLANK: Final = RECORD_CRC_HEAD + b"0" * 10 + b"\x02"
 assert len(_RECORD_CRC_BLANK) == RECORD_CRC_SIZE
 
 
@@ -277,7 +282,7 @@ def _misfit(properties: bytes, error: struct.error) -> LocalProtocolError:
 
 def with_room_for_crc(properties: bytes) -> bytes:
     """Return the properties with a place at the end for what `with_crc` writes."""
-    properties = remove_property(properties, _RECORD_CRC_NAME)
+    properties = remove_property(properties, RECORD_CRC_NAME)
     if properties and not properties.endswith(b"\x02"):
         properties += b"\x02"
     return properties + _RECORD_CRC_BLANK
@@ -286,7 +291,7 @@ def with_room_for_crc(properties: bytes) -> bytes:
 def with_crc(record: bytes) -> bytes:
     """Return the record with its own checksum in that place."""
     covered = record[:-RECORD_CRC_SIZE]
-    return b"%b%b\x01%b\x02" % (covered, _RECORD_CRC_NAME, _digits(crc31(covered)))
+    return b"%b%b\x01%b\x02" % (covered, RECORD_CRC_NAME, _digits(crc31(covered)))
 
 
 def _digits(crc: int) -> bytes:
@@ -296,7 +301,7 @@ def _digits(crc: int) -> bytes:
 def check_record_crc(record: bytes) -> bool | None:
     """Return whether a record's own checksum is right; `None` if it does not end with one."""
     end = record[-RECORD_CRC_SIZE:]
-    if not end.startswith(_RECORD_CRC_NAME + b"\x01"):
+    if not end.startswith(RECORD_CRC_NAME + b"\x01"):
         return None
     covered = record[:-RECORD_CRC_SIZE]
-    return end[len(_RECORD_CRC_NAME) + 1 :] == _digits(crc31(covered)) + b"\x02"
+    return end[len(RECORD_CRC_NAME) + 1 :] == _digits(crc31(covered)) + b"\x02"

@@ -94,6 +94,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "ConsumerSendMsgBack": {"unit_mode": False},
     "PushReplyMessageToClient": {"unit_mode": False},
     "PullMessage": {"expression_type": "TAG"},
+    "BulkPullMessage": {"expression_type": "TAG"},  # Our own.
     "GetMaxOffset": {"committed": True},
     "ResetOffset": {"queue_id": -1},
     "GetConsumerRunningInfo": {"jstack_enable": False},

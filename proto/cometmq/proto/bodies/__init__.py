@@ -19,6 +19,13 @@ from cometmq.proto.bodies.assignment import (
     QueryAssignment,
     SetMessageRequestMode,
 )
+from cometmq.proto.bodies.bulk import (
+    FoundMessage,
+    FoundMessages,
+    QueueRange,
+    QueueRanges,
+    UniqueKeys,
+)
 from cometmq.proto.bodies.connections import (
     ClientConnection,
     ConsumerConnections,
@@ -163,6 +170,8 @@ __all__ = [
     "DataVersion",
     "DelayOffsets",
     "ExponentialRetryPolicy",
+    "FoundMessage",
+    "FoundMessages",
     "GroupForbidden",
     "GroupList",
     "GroupRetryPolicy",
@@ -192,6 +201,8 @@ __all__ = [
     "QueryAssignment",
     "QueueData",
     "QueueOffset",
+    "QueueRange",
+    "QueueRanges",
     "QueueTimeSpan",
     "RegisterBrokerBody",
     "ResetOffsetList",
@@ -216,6 +227,7 @@ __all__ = [
     "TopicQueueMappingInfo",
     "TopicRouteData",
     "TopicStats",
+    "UniqueKeys",
     "decode_registration",
     "decode_reset_offsets",
     "decode_settings",
@@ -240,6 +252,7 @@ REQUEST_BODIES: Final[dict[int, type[Body]]] = {
     Code.QUERY_ASSIGNMENT: QueryAssignment,
     Code.SET_MESSAGE_REQUEST_MODE: SetMessageRequestMode,
     Code.UPDATE_AND_CREATE_STATIC_TOPIC: TopicQueueMappingDetail,
+    Code.FIND_UNIQUE_KEYS: UniqueKeys,
     Code.BATCH_ACK_MESSAGE: BatchAcks,
 }
 
@@ -291,4 +304,6 @@ RESPONSE_BODIES: Final[dict[int, type[Body]]] = {
     Code.GET_ALL_MESSAGE_REQUEST_MODE: MessageRequestModes,
     Code.GET_BROKER_MEMBER_GROUP: BrokerMemberGroup,
     Code.GET_BROKER_HA_STATUS: HARuntimeInfo,
+    Code.GET_QUEUE_RANGES: QueueRanges,
+    Code.FIND_UNIQUE_KEYS: FoundMessages,
 }

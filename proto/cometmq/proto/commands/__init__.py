@@ -33,6 +33,15 @@ from cometmq.proto.commands.broker import (
     ResetMasterFlushOffset,
     UnregisterBroker,
 )
+from cometmq.proto.commands.bulk import (
+    BULK_PULLED_CODES,
+    BulkPullMessage,
+    BulkPullMessageResponse,
+    FindUniqueKeys,
+    GetQueueRanges,
+    GetRangeSize,
+    GetRangeSizeResponse,
+)
 from cometmq.proto.commands.consumer import (
     ConsumeMessageDirectly,
     GetConsumerConnectionList,
@@ -185,6 +194,7 @@ from cometmq.proto.commands.transaction import (
 
 __all__ = [
     "BROKER_COMMANDS",
+    "BULK_PULLED_CODES",
     "CLIENT_COMMANDS",
     "CONTROLLER_COMMANDS",
     "NAME_SERVER_COMMANDS",
@@ -204,6 +214,8 @@ __all__ = [
     "AuthListUser",
     "AuthUser",
     "BrokerHeartbeat",
+    "BulkPullMessage",
+    "BulkPullMessageResponse",
     "ChangeMessageInvisibleTime",
     "ChangeMessageInvisibleTimeResponse",
     "CheckRocksdbCqWriteProgress",
@@ -222,6 +234,7 @@ __all__ = [
     "EndTransaction",
     "ExchangeBrokerHaInfo",
     "ExportRocksdbConfigToJson",
+    "FindUniqueKeys",
     "ForbiddenType",
     "GetAllSubscriptionGroupConfig",
     "GetAllSubscriptionGroupConfigResponse",
@@ -246,6 +259,9 @@ __all__ = [
     "GetNextBrokerId",
     "GetNextBrokerIdResponse",
     "GetProducerConnectionList",
+    "GetQueueRanges",
+    "GetRangeSize",
+    "GetRangeSizeResponse",
     "GetReplicaInfo",
     "GetReplicaInfoResponse",
     "GetRouteInfoByTopic",

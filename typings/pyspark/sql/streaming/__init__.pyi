@@ -1,0 +1,9 @@
+from typing import Any
+
+class StreamingQuery:
+    def __getattr__(self, name: str) -> Any: ...
+
+class StreamingQueryListener:
+    def __getattr__(self, name: str) -> Any: ...
+
+def __getattr__(name: str) -> Any: ...
