@@ -206,6 +206,13 @@ class SimulatedFile:
         """Read what is in the page cache: here, all of it or, with `is_cold`, nothing."""
         return None if self._disk.is_cold else self.read(count, position)
 
+    def is_cached(self, count: int, position: int) -> bool:
+        """Whether all of that is in the page cache: what the disk cannot read never is."""
+        end = position + count
+        bad = self._disk.unreadable.get(self.path, ())
+        reaches = any(position < each.stop and each.start < end for each in bad)
+        return not self._disk.is_cold and not reaches and end <= self.size()
+
     def write(self, data: Buffer, position: int) -> None:
         """Write all of it. On an error an unknown part, from the front, may be written."""
         self._check(writing=True)

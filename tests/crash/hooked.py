@@ -69,6 +69,10 @@ class HookedFile:
         """Read what is in the page cache; None when the disk would have to be waited for."""
         return self._inner.read_cached(count, position)
 
+    def is_cached(self, count: int, position: int) -> bool:
+        """Whether all of that is in the page cache."""
+        return self._inner.is_cached(count, position)
+
     def write(self, data: Buffer, position: int) -> None:
         """Write all of it."""
         self._hooks.around("write", self.path, lambda: self._inner.write(data, position))

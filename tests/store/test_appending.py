@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import NamedTuple
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 from tests.crash.disk import SimulatedFileSystem
 from tests.store.records import HOST
 
+from cometmq.proto.batch import split_batch
 from cometmq.proto.java import tags_code
 from cometmq.proto.record import encode_record
 from cometmq.proto.sysflag import SysFlag
@@ -18,7 +20,7 @@ from cometmq.store.dispatch import UNIQUE_ID, TagsCodes
 from cometmq.store.errors import MessageIllegalError, StoreNotWriteableError
 from cometmq.store.log_scan import LogScan
 from cometmq.store.message_store import MessageStore
-from cometmq.store.turn import Appended, Origin
+from cometmq.store.turn import Appended, AppendedBatch, Origin
 
 ROOT = "/s"
 CONFIG = StoreConfig(
@@ -165,6 +167,115 @@ def test_the_records_of_a_batch_are_those_of_its_messages(batches: list[list[Mes
             ends[place] = end + 1
         store.commit()
     check(store, records, ends)
+
+
+MORE = b"MSG_REGION\x01R\x02TRACE_ON\x01true\x02"
+
+
+def batch_of(batch: list[Message]) -> bytes:
+    """The body of a batch's send."""
+    items = [
+        struct.pack(">Iiii", 0, 0, each.flag, len(each.body))
+        + each.body
+        + struct.pack(">H", len(each.properties))
+        + each.properties
+        for each in batch
+    ]
+    return b"".join([struct.pack(">I", 4 + len(item)) + item for item in items])
+
+
+def put_split(store: MessageStore, queue_id: int, raw: bytes, origin: Origin) -> AppendedBatch:
+    return store.put_batch("T", queue_id, split_batch(raw, MORE), origin)
+
+
+def ids_of(store: MessageStore, key: str) -> list[int]:
+    return store.query("T", key, 99, begin_ms=0, end_ms=9, now_ms=7)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.lists(MESSAGES, min_size=1, max_size=6), min_size=1, max_size=6))
+def test_a_batch_that_is_put_as_it_came_becomes_what_its_messages_become(
+    batches: list[list[Message]],
+) -> None:
+    quick, careful = opened(), opened()
+    for batch in batches:
+        raw = batch_of([each._replace(body=each.body[:100]) for each in batch])
+        origin = Origin(7, 5, batch[0].born_host, 1)
+        expected = put_split(careful, batch[0].queue_id, raw, origin)
+        found = quick.put_raw_batch("T", batch[0].queue_id, raw, MORE, origin)
+        assert (found or put_split(quick, batch[0].queue_id, raw, origin)) == expected
+        quick.commit()
+        careful.commit()
+    records = [[each.raw for each in LogScan(store.segments, 0)] for store in (quick, careful)]
+    assert records[0] == records[1]
+    for queue_id in (0, 1):
+        queues = [store.queues.simple.get("T", queue_id) for store in (quick, careful)]
+        assert queues[0].read(0, 99) == queues[1].read(0, 99)
+    for key in (f"{3:032X}", "a", "u"):
+        assert ids_of(quick, key) == ids_of(careful, key)
+
+
+ALIKE = [
+    Message("T", 0, b"body %d" % number, with_unique_id(number, ENDS[1]), HOST, 0, 0)
+    for number in range(3)
+]
+TWO = batch_of(ALIKE[:2])
+
+
+def test_batches_that_are_alike_are_put_as_they_come() -> None:
+    store = opened()
+    origin = Origin(7, 5, HOST)
+    assert store.put_raw_batch("T", 0, TWO, MORE, origin) is None, "nothing like it came before"
+    put_split(store, 0, TWO, origin)
+    found = store.put_raw_batch("T", 0, batch_of(ALIKE), MORE, origin)
+    assert found is not None
+    assert found.queue_offset == 2
+    assert len(found.physical_offsets) == 3
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        TWO[:-1],
+        TWO + b"\0",
+        TWO[:-1] + b"x",
+        TWO[: len(TWO) // 2] + b"\0\0\0\0" + TWO[len(TWO) // 2 + 4 :],
+        TWO.replace(b"UNIQ_KEY", b"UNIQ_KEX"),
+        TWO.replace(b"0\x02TAGS", b"\0\x02TAGS"),
+        TWO.replace(b"TagA", b"TagB"),
+        batch_of([each._replace(body=bytes(3000)) for each in ALIKE]),
+        batch_of([ALIKE[0]._replace(properties=with_unique_id(1, ENDS[4]))]),
+    ],
+)
+def test_of_a_batch_that_is_not_alike_nothing_is_put_as_it_came(raw: bytes) -> None:
+    store = opened()
+    put_split(store, 0, TWO, Origin(7, 5, HOST))
+    before = store.pending_size
+    assert store.put_raw_batch("T", 0, raw, MORE, Origin(7, 5, HOST)) is None
+    assert store.pending_size == before
+    store.commit()
+    assert store.max_offset("T", 0) == 2
+
+
+@pytest.mark.parametrize(
+    ("topic", "origin"),
+    [
+        ("T", Origin(7, 5, IPV6)),
+        ("T", Origin(7, 5, HOST, SysFlag.TRANSACTION_PREPARED)),
+        ("T", Origin(7, 5, HOST, SysFlag.TRANSACTION_COMMITTED)),
+        ("T", Origin(7, 5, HOST, SysFlag.INNER_BATCH)),
+        ("%RETRY%g", Origin(7, 5, HOST)),
+        ("Other", Origin(7, 5, HOST)),
+    ],
+)
+def test_of_what_needs_care_nothing_is_put_as_it_came(topic: str, origin: Origin) -> None:
+    store = opened()
+    store.put("%RETRY%g", 0, b"", with_unique_id(0, ENDS[1]) + MORE, Origin(7, 5, HOST))
+    put_split(store, 0, TWO, Origin(7, 5, HOST))
+    assert store.put_raw_batch(topic, 0, TWO, MORE, origin) is None
+    store.refuse_puts("an operator says so")
+    assert store.put_raw_batch("T", 0, TWO, MORE, Origin(7, 5, HOST)) is None
 
 
 QUICK = b"UNIQ_KEY\x010123\x02TAGS\x01TagA\x02"

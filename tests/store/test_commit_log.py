@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from typing import Any
 
 import pytest
 from tests.crash.disk import Moment, Operation, Partial, SimulatedFileSystem
@@ -23,12 +24,12 @@ LOG = "/s/commitlog"
 class Log:
     """A log on a simulated disk, and what a test does with it."""
 
-    def __init__(self, *, hot_size: int = 1 << 20) -> None:
+    def __init__(self, *, hot_size: int = 1 << 20, maps_warm: bool = True) -> None:
         self.disk = SimulatedFileSystem()
         self.disk.make_directories(LOG)
         self.segments = Segments(self.disk, LOG, SIZE)
         self.syncer = Syncer(0, note=list[int]().append, on_change=lambda: None)
-        self.log = CommitLog(self.segments, self.syncer, 0, hot_size=hot_size)
+        self.log = CommitLog(self.segments, self.syncer, 0, hot_size=hot_size, maps_warm=maps_warm)
 
     def turn(self, *bodies: bytes) -> Turn:
         turn = Turn(self.log.end_offset, SIZE)
@@ -189,15 +190,35 @@ def _reopened(log: Log) -> Log:
     return log
 
 
-def test_hot_bytes_are_slices_of_the_map_and_cold_ones_are_read_through_the_page_cache() -> None:
-    hot, cached = Log(), Log(hot_size=0)
-    for log in (hot, cached):
-        log.put(b"body")
-        size = log.log.end_offset
-        found = log.log.find(0, size)
-        assert isinstance(found, memoryview if log is hot else bytes)
-        assert read_message(bytes(found)).body == b"body"
-        assert log.log.find(SIZE, 1) is None
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [
+        (memoryview, {"hot_size": 1 << 20}),
+        (memoryview, {"hot_size": 0}),
+        (bytes, {"hot_size": 0, "maps_warm": False}),
+    ],
+)
+def test_what_is_hot_or_in_memory_comes_from_the_map_and_what_may_not_be_mapped_is_copied(
+    kind: type[bytes | memoryview], how: Any
+) -> None:
+    log = Log(**how)
+    log.put(b"body")
+    size = log.log.end_offset
+    found = log.log.find(0, size)
+    assert isinstance(found, kind)
+    assert read_message(bytes(found)).body == b"body"
+    assert log.log.find(SIZE, 1) is None
+
+
+def test_what_was_in_memory_is_asked_for_again_after_a_moment() -> None:
+    log = Log(hot_size=0)
+    log.put(b"body")
+    size = log.log.end_offset
+    assert isinstance(log.log.find(0, size), memoryview)
+    log.disk.is_cold = True
+    assert isinstance(log.log.find(0, size), memoryview)
+    log.log.forget_warm()
+    assert log.log.find(0, size) == Cold(f"{LOG}/{0:020d}", 0, size, 0)
 
 
 def test_what_only_the_disk_has_is_fetched_by_whoever_can_wait() -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from tests.crash.disk import SimulatedFileSystem
 
-from cometmq.store.filesystem import BUFFERS_MAX, FileSystem, RealFileSystem, Space
+from cometmq.store.filesystem import FileSystem, RealFileSystem, Space
+from cometmq.store.real_files import BUFFERS_MAX
 
 LOCK_FROM_ELSEWHERE = """
 import sys
@@ -137,6 +138,18 @@ def test_a_read_from_the_page_cache_is_what_was_written_or_says_that_it_would_wa
     file.write(b"hot", 0)
     assert file.read_cached(3, 0) in (b"hot", None)
     assert file.read_cached(10, 0) in (b"hot", None)
+    file.close()
+
+
+def test_a_file_that_is_said_to_be_cached_can_be_read_from_the_cache(
+    disk: FileSystem, root: str
+) -> None:
+    file = disk.open(f"{root}/f", create=True)
+    file.write(bytes(20_000), 0)
+    file.sync()
+    if file.is_cached(12_000, 5_000):
+        assert file.read_cached(12_000, 5_000) in (bytes(12_000), None)
+    assert not file.is_cached(1, 1 << 30)
     file.close()
 
 

@@ -526,6 +526,7 @@ def test_as_much_is_read_of_what_is_old_as_of_what_is_new_while_it_is_in_memory(
     result = opened.store.read("T", 0, 0, 32)
     assert bodies_of(result) == [b"%d" % number for number in range(20)]
     opened.disk.is_cold = True
+    opened.store.tick(opened.now_ms)
     assert opened.store.read("T", 0, 0, 32).cold
     fetched = [opened.store.fetch(cold) for cold in opened.store.read("T", 0, 0, 32).cold]
     result = opened.store.read("T", 0, 0, 32, fetched=fetched)
@@ -584,6 +585,13 @@ def test_a_folder_that_holds_something_else_is_refused_and_not_touched() -> None
     with pytest.raises(NotAStoreError, match=r"/home: holds letter\.txt"):
         MessageStore.open("/home", CONFIG, now_ms=1, filesystem=disk, threads=False)
     assert disk.operations == before
+
+
+def test_a_new_volume_is_an_empty_folder() -> None:
+    disk = SimulatedFileSystem()
+    disk.make_directories("/volume/lost+found")
+    MessageStore.open("/volume", CONFIG, now_ms=1, filesystem=disk, threads=False).close(1)
+    assert disk.exists("/volume/commitlog")
 
 
 def test_a_refused_store_is_left_as_it_was_and_unlocked(opened: Opened) -> None:

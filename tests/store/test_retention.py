@@ -150,6 +150,7 @@ def test_segments_over_the_quota_go_and_the_rest_of_the_store_follows_each() -> 
     assert store.followed == [SIZE, 2 * SIZE, 3 * SIZE]
     assert [segment.start for segment in store.segments] == [3 * SIZE, 4 * SIZE, 5 * SIZE]
     assert store.round() == []
+    assert store.retention.removed == {Q: 3}
 
 
 def test_old_segments_go_in_the_hour_and_for_some_rounds_after_an_operator_asked() -> None:
@@ -182,6 +183,7 @@ def test_a_full_disk_refuses_puts_until_enough_is_free_again() -> None:
         store.retention.settle()
         store.retention.look()
     assert not store.retention.is_full
+    assert store.retention.removed.total() == store.retention.removed[Reason.FULL] > 0
 
 
 def test_a_reader_keeps_its_bytes_and_too_many_of_them_stop_the_removals() -> None:

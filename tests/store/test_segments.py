@@ -199,6 +199,22 @@ def test_a_map_that_is_still_read_from_is_pinned_until_its_slices_are_gone(
     assert segments.pinned_count == 0
 
 
+def test_a_map_that_is_closed_for_others_counts_only_once_its_segment_is_removed(
+    disk: SimulatedFileSystem,
+) -> None:
+    segments = Segments(disk, LOG, SIZE, maps_max=1)
+    row = [segments.obtain(start) for start in (0, SIZE, 2 * SIZE)]
+    segments.synced_offset = 3 * SIZE
+    piece = segments.view(row[0])[:3]
+    segments.view(row[1])
+    assert row[0].mapping is None
+    assert segments.pinned_count == 0, "the file keeps its room anyway"
+    assert segments.detach_first().release() is None
+    assert segments.pinned_count == 1
+    piece.release()
+    assert segments.pinned_count == 0
+
+
 def row_of(disk: SimulatedFileSystem, count: int) -> Segments:
     segments = Segments(disk, LOG, SIZE)
     for start in range(0, count * SIZE, SIZE):

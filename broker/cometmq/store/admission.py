@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cometmq.proto.properties import remove_property
-from cometmq.proto.record import HEAD_SIZE, TOPIC_SIZE_V1_MAX, topic_part
+from cometmq.proto.record import HEAD_SIZE, RECORD_CRC_NAME, TOPIC_SIZE_V1_MAX, topic_part
 from cometmq.store.dispatch import SCHEDULE_TOPIC
 from cometmq.store.errors import MessageIllegalError, PropertiesTooLongError
 
@@ -52,7 +52,7 @@ def admit_topic(topic: str, *, is_batch: bool) -> Topic:
 
 def admit_properties(properties: bytes, size_max: int) -> bytes:
     """Return the properties without a checksum of a record that the sender made up."""
-    properties = remove_property(properties, b"__CRC32#")
+    properties = remove_property(properties, RECORD_CRC_NAME)
     if len(properties) > size_max:
         raise PropertiesTooLongError(f"properties of {len(properties)} bytes, over {size_max}")
     return properties

@@ -18,6 +18,7 @@ from cometmq.proto.properties import (
     set_property,
 )
 from cometmq.proto.record import (
+    RECORD_CRC_HEAD,
     RECORD_CRC_SIZE,
     shared_part,
 )
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 _RECORD_SIZE: Final = 91 + 2 * 12 + 1 + RECORD_CRC_SIZE + 1
 """What a record has at most beside topic, body and properties."""
 
-_RECORD_CRC: Final = b"__CRC32#\x01"
 _INNER_NUM: Final = b"INNER_NUM\x01"
 _pack_entry: Final = ENTRY.pack
 
@@ -136,7 +136,7 @@ class Appender(QuickPuts):
             raise self._body_too_long(len(body))
         sys_flag, now_ms = origin.sys_flag, origin.now_ms
         # `find`, because `in` costs four times as much where bytes are looked for in bytes.
-        if len(properties) > self._properties_size_max or properties.find(_RECORD_CRC) >= 0:
+        if len(properties) > self._properties_size_max or properties.find(RECORD_CRC_HEAD) >= 0:
             properties = self._checked(properties)
         if known.is_batch or sys_flag & INNER_BATCH or properties.find(_INNER_NUM) >= 0:
             return self._put_as_batch(topic, queue_id, body, properties, origin, flag)
@@ -163,6 +163,37 @@ class Appender(QuickPuts):
         turn.records.append((physical_offset, known.raw, properties, now_ms))
         return Appended(physical_offset, queue_offset, size, now_ms)
 
+    def note_alike(self, properties: bytes) -> None:
+        """Note what messages have in common behind their unique ids, for `put_quick`.
+
+        For those that have more behind it, which differs from one to the other and is not their
+        tag.
+        """
+        if properties.find(RECORD_CRC_HEAD) < 0 and properties.find(_INNER_NUM) < 0:
+            self._codes.code_of(properties)
+
+    def put_raw_batch(
+        self, topic: str, queue_id: int, raw: bytes, more: bytes, origin: Origin
+    ) -> AppendedBatch | None:
+        """Add the messages of a batch as it came, if they are like those before; else None.
+
+        `more` is added to the properties of each, and has no key in it. After None, and whatever
+        is wrong with the batch, `put_batch` what `split_batch` makes of it.
+        """
+        known = self._topics.get(topic)
+        if (
+            known is None
+            or not (known.is_plain and self._is_plain)
+            or origin.sys_flag & (UNUSUAL | IN_TRANSACTION)
+            or len(origin.born_host) != PACKED_IPV4_SIZE
+            or len(raw) > self._config.message_size_max
+            or topic.startswith(RETRY_PREFIX)
+        ):
+            return None
+        shared = self._shared(origin)
+        queue = self._queues.simple.get(topic, queue_id)
+        return self._put_raw_alike(known, queue, raw, more, origin.now_ms, shared)
+
     def put_batch(
         self,
         topic: str,
@@ -188,7 +219,7 @@ class Appender(QuickPuts):
                 if known.is_batch or each.find(_INNER_NUM) >= 0:
                     raise MessageIllegalError(f"{topic}: its batches stay one record each")
         size_max = max(map(len, properties))
-        has_crc = joined.find(_RECORD_CRC) >= 0
+        has_crc = joined.find(RECORD_CRC_HEAD) >= 0
         if size_max > self._properties_size_max or has_crc:
             for each in properties:
                 self._checked(each)

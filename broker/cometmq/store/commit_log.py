@@ -5,8 +5,9 @@ returned and `end_offset` moved over it; whatever a failed write left behind `en
 before anything else is written, so that no later start can take it for a record.
 
 Reading is through the map where the data is hot, that is, among the last `hot_size` bytes: they
-were written not long ago and are in memory. Older data is only looked for in the page cache, and
-where that says no, the caller gets a `Cold`, which any thread can `fetch`.
+were written not long ago and are in memory; and where the kernel has just said that it is, see
+`warm`. Other data is only looked for in the page cache, and where that says no, the caller gets a
+`Cold`, which any thread can `fetch`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import errno
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.store.errors import StoreNotWriteableError, SyncFailedError
+from cometmq.store.warm import WarmBlocks
 
 if TYPE_CHECKING:
     from cometmq.proto.buffer import Buffer
@@ -50,13 +52,16 @@ class CommitLog:
         *,
         hot_size: int,
         zeros: ZeroAhead | None = None,
+        maps_warm: bool = True,
     ) -> None:
+        """Without `maps_warm`, where others may cut the files, what is not hot is never mapped."""
         self.end_offset = end_offset
         """Where the next record goes."""
         self._segments = segments
         self._syncer = syncer
         self._hot_size = hot_size
         self._zeros = zeros
+        self._warm = WarmBlocks(segments) if maps_warm else None
         self._active = (0, 0)  # What the segment that is written to covers, and its file.
         self._file: File
         self._unerased: list[tuple[int, int]] = []
@@ -166,6 +171,11 @@ class CommitLog:
 
     # Reading
 
+    def forget_warm(self) -> None:
+        """Ask the kernel again what it has in memory; to be called every few milliseconds."""
+        if self._warm is not None:
+            self._warm.forget()
+
     def find(self, physical_offset: int, size: int) -> Buffer | Cold | None:
         """Return bytes of the log that lie in one segment; None when they have expired.
 
@@ -175,7 +185,9 @@ class CommitLog:
         if segment is None:
             return None
         position = physical_offset - segment.start
-        if physical_offset >= self.hot_offset:
+        if physical_offset >= self.end_offset - self._hot_size or (
+            self._warm is not None and self._warm.hold(segment, position, size)
+        ):
             return self._segments.view(segment)[position : position + size]
         data = self._segments.file(segment).read_cached(size, position)
         if data is None:

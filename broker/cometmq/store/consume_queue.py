@@ -68,10 +68,8 @@ class ConsumeQueue(EntryFiles):
         """The end of what can be read: one more than the last message's offset."""
         return self.end
 
-    @property
-    def min_offset(self) -> int:
-        """The first message that is still in the log; `max_offset` when none is."""
-        return self.min_entry
+    min_offset = EntryFiles.min_entry
+    """The first message that is still in the log; `max_offset` when none is."""
 
     def append(self, physical_offset: int, size: int, tags_code: int) -> None:
         """Make the next message readable. Entries come in the order of their records."""

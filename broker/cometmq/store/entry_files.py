@@ -112,11 +112,12 @@ class EntryFiles:
     def read_entries_cached(self, index: int, count: int) -> bytes | bytearray | None:
         """Return what `read_entries` does, or None when the disk would have to be waited for."""
         size = self._shelf.entry_size
-        written = self.written
-        number, place = divmod(index, self._shelf.file_entries)
-        stop = min(count, self._shelf.file_entries - place) + index
+        written = self.end - len(self._tail) // size
         if index >= written:
             return self.read_entries(index, count)
+        per_file = self._shelf.file_entries
+        number, place = divmod(index, per_file)
+        stop = min(count, per_file - place) + index
         try:
             file = self._file(number)
         except FileNotFoundError:

@@ -16,13 +16,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from cometmq.store.config import StoreConfig
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.filesystem import FileSystem, Space
     from cometmq.store.index import Index
-    from cometmq.store.retention import Removal, Retention
+    from cometmq.store.retention import Reason, Removal, Retention
     from cometmq.store.sealing import Sealing
     from cometmq.store.segments import Segments
     from cometmq.store.sync import Jobs
@@ -80,6 +80,11 @@ class Expiry:
     def disk_used_percent(self) -> int:
         """How full the fullest partition was at the last look."""
         return self._retention.used_percent
+
+    @property
+    def removed(self) -> Mapping[Reason, int]:
+        """How many segments were removed since the start, by why; it goes on counting."""
+        return self._retention.removed
 
     def configure(self, config: StoreConfig) -> None:
         """Keep messages by these settings from now on."""

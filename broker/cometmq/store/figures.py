@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from cometmq.proto.durations import Durations
     from cometmq.store.errors import PutRefusedError
     from cometmq.store.opened import Opened
+    from cometmq.store.retention import Reason
 
 
 class Figures(NamedTuple):
@@ -21,6 +24,8 @@ class Figures(NamedTuple):
     """Why puts are refused; None while they are taken."""
     disk_used_percent: int
     """How full the fullest disk of the store was, a second ago at most."""
+    removed: Mapping[Reason, int]
+    """How many segments were removed since the start, by why; it goes on counting."""
     sync_durations: Durations
     """How long the syncs of the log took; it goes on counting."""
 
@@ -34,5 +39,6 @@ def figures_of(parts: Opened) -> Figures:
         synced_offset=parts.syncer.synced_offset,
         refusal=parts.appender.refusal,
         disk_used_percent=parts.expiry.disk_used_percent,
+        removed=parts.expiry.removed,
         sync_durations=parts.syncer.durations,
     )

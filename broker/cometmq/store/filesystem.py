@@ -16,18 +16,16 @@ Paths are plain strings. Everything that the disk refuses is an `OSError` with i
 from __future__ import annotations
 
 import fcntl
-import mmap
 import os
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from cometmq.store.linux_calls import exchange_names, first_byte_locked_by, sync_partition
+from cometmq.store.real_files import RealFile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cometmq.proto.buffer import Buffer
-
-BUFFERS_MAX = os.sysconf("SC_IOV_MAX")
 
 
 class Entry(NamedTuple):
@@ -76,6 +74,10 @@ class File(Protocol):
 
     def read_cached(self, count: int, position: int) -> bytes | bytearray | None:
         """Read what is in the page cache; None when the disk would have to be waited for."""
+        ...
+
+    def is_cached(self, count: int, position: int) -> bool:
+        """Whether all of that is in the page cache at this moment; False where nobody can tell."""
         ...
 
     def write(self, data: Buffer, position: int) -> None:
@@ -180,112 +182,6 @@ class FileSystem(Protocol):
     def space(self, path: str) -> Space:
         """The partition that the path is on."""
         ...
-
-
-class RealMapping:
-    """`Mapping` by mmap. A page that is not in memory is faulted in by whoever touches it."""
-
-    __slots__ = ("_map", "view")
-
-    def __init__(self, descriptor: int, length: int) -> None:
-        self._map = mmap.mmap(descriptor, length, prot=mmap.PROT_READ)
-        self.view = memoryview(self._map)
-
-    def close(self) -> bool:
-        """Unmap; False when a slice of the view is still held, and the map stays."""
-        try:
-            self.view.release()
-            self._map.close()
-        except BufferError:
-            return False
-        return True
-
-
-class RealFile:
-    """`File` by descriptor. All calls release the interpreter lock while the kernel works."""
-
-    __slots__ = ("_descriptor", "path")
-
-    def __init__(self, path: str, descriptor: int) -> None:
-        self.path = path
-        self._descriptor = descriptor
-
-    def fileno(self) -> int:
-        """The descriptor, for what the seam does not cover (sendfile)."""
-        return self._descriptor
-
-    def size(self) -> int:
-        """The file's length now."""
-        return os.fstat(self._descriptor).st_size
-
-    def read(self, count: int, position: int) -> bytes:
-        """Read up to `count` bytes; fewer only at the end of the file."""
-        data = os.pread(self._descriptor, count, position)
-        if len(data) == count or not data:
-            return data
-        parts = [data]
-        have = len(data)
-        while have < count and (data := os.pread(self._descriptor, count - have, position + have)):
-            parts.append(data)
-            have += len(data)
-        return b"".join(parts)
-
-    def read_cached(self, count: int, position: int) -> bytes | bytearray | None:
-        """Read what is in the page cache; None when the disk would have to be waited for.
-
-        None too where the file system cannot tell (tmpfs): then a thread reads, as for the disk.
-        """
-        data = bytearray(count)
-        try:
-            have = os.preadv(self._descriptor, [data], position, os.RWF_NOWAIT)
-        except OSError as error:
-            if isinstance(error, BlockingIOError) or error.errno == _NOT_SUPPORTED:
-                return None
-            raise
-        if have == count:
-            return data
-        return data[:have] if position + have >= self.size() else None
-
-    def write(self, data: Buffer, position: int) -> None:
-        """Write all of it. On an error an unknown part, from the front, may be written."""
-        written = os.pwrite(self._descriptor, data, position)
-        if written < len(data):
-            view = memoryview(data)
-            while written < len(view):
-                written += os.pwrite(self._descriptor, view[written:], position + written)
-
-    def write_many(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write the buffers one behind the other, as `write` does."""
-        for start in range(0, len(buffers), BUFFERS_MAX):
-            part = buffers[start : start + BUFFERS_MAX]
-            total = sum(len(memoryview(buffer)) for buffer in part)
-            written = os.pwritev(self._descriptor, part, position)
-            if written < total:
-                self.write(b"".join(part)[written:], position + written)
-            position += total
-
-    def allocate(self, length: int) -> None:
-        """Make the file `length` bytes long with every block reserved, zeros where unwritten."""
-        os.posix_fallocate(self._descriptor, 0, length)
-
-    def resize(self, length: int) -> None:
-        """Cut or extend the file to `length`; an extension is a hole that reads as zeros."""
-        os.ftruncate(self._descriptor, length)
-
-    def sync(self) -> None:
-        """Return when all that was written, and the length, would survive a power cut."""
-        os.fdatasync(self._descriptor)
-
-    def map(self) -> RealMapping:
-        """Map the whole file for reading."""
-        return RealMapping(self._descriptor, self.size())
-
-    def close(self) -> None:
-        """Close it; maps made of it stay."""
-        os.close(self._descriptor)
-
-
-_NOT_SUPPORTED = 95  # EOPNOTSUPP on Linux, where alone RWF_NOWAIT exists.
 
 
 class RealPartition:

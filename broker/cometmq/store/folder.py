@@ -23,11 +23,14 @@ _KNOWN_NAMES: Final = frozenset(
     }
 )
 
+_OF_THE_FILE_SYSTEM: Final = frozenset({"lost+found"})
+"""What stands in the root of a new volume."""
+
 
 def check_root(filesystem: FileSystem, root: str) -> None:
     """Refuse a folder that holds something, but nothing of a store."""
     try:
-        names = {entry.name for entry in filesystem.list(root)}
+        names = {entry.name for entry in filesystem.list(root)} - _OF_THE_FILE_SYSTEM
     except NotADirectoryError:
         raise NotAStoreError(
             f"{root}: a file; name the folder of a store, which has {LOG_FOLDER}/ in it"

@@ -20,6 +20,7 @@ from cometmq.proto.record import (
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
+    RECORD_CRC_HEAD,
     RECORD_CRC_SIZE,
     TOPIC_SIZE_V1_MAX,
     check_record_crc,
@@ -40,7 +41,6 @@ assert _COMMON.size == HEAD_SIZE
 
 _unpack_common = _COMMON.unpack_from
 _CHUNK_SIZE: Final = 4 << 20
-_RECORD_CRC_HEAD: Final = b"__CRC32#\x01"
 _DIGITS_SIZE: Final = 10
 _RECORD_SIZE_MIN: Final = 91
 _MAGICS: Final = (MAGIC_V1, MAGIC_V2)
@@ -268,12 +268,12 @@ def _is_record_intact(chunk: bytes, start: int, end: int) -> bool | None:
 
     Ten digits at the end that are its checksum under another name are one whose name is damaged.
     """
-    if chunk.startswith(_RECORD_CRC_HEAD, end - RECORD_CRC_SIZE, end):
+    if chunk.startswith(RECORD_CRC_HEAD, end - RECORD_CRC_SIZE, end):
         return check_record_crc(chunk[start:end])
     if not chunk[end - _DIGITS_SIZE - 1 : end - 1].isdigit():
         return None
     digits = chunk[end - _DIGITS_SIZE - 1 : end]
-    renamed = chunk[start : end - RECORD_CRC_SIZE] + _RECORD_CRC_HEAD + digits
+    renamed = chunk[start : end - RECORD_CRC_SIZE] + RECORD_CRC_HEAD + digits
     return False if check_record_crc(renamed) else None
 
 

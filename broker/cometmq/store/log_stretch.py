@@ -20,7 +20,13 @@ import numpy as np
 from cometmq.proto.checksum import CRC_MASK, crc32
 from cometmq.proto.message import read_message
 from cometmq.proto.properties import PROPERTIES_SIZE_MAX
-from cometmq.proto.record import HEAD_SIZE, HOSTS_MASK, MAGIC_V1, TOPIC_SIZE_V1_MAX
+from cometmq.proto.record import (
+    HEAD_SIZE,
+    HOSTS_MASK,
+    MAGIC_V1,
+    RECORD_CRC_HEAD,
+    TOPIC_SIZE_V1_MAX,
+)
 from cometmq.proto.sysflag import TRANSACTION_MASK
 from cometmq.store.consume_queue import ENTRY_SIZE
 
@@ -53,7 +59,6 @@ _RECORD_SIZE_MIN: Final = 91
 _BEHIND_BODY: Final = 3
 """Bytes that stand behind every body: the sizes of topic and properties."""
 _SPECIAL: Final = HOSTS_MASK | TRANSACTION_MASK
-_RECORD_CRC_HEAD: Final = b"__CRC32#\x01"
 _DIGITS_SIZE: Final = 10
 _ZERO, _NINE = b"09"
 
@@ -242,9 +247,9 @@ def _plain_texts(
             count = min(count, topics.index(topic))
     if not is_verified:
         joined = b"\x02".join(properties)
-        if 0 in joined or joined.find(_RECORD_CRC_HEAD) >= 0:
+        if 0 in joined or joined.find(RECORD_CRC_HEAD) >= 0:
             for number, raw in enumerate(properties[:count]):
-                if 0 in raw or raw.find(_RECORD_CRC_HEAD) >= 0:
+                if 0 in raw or raw.find(RECORD_CRC_HEAD) >= 0:
                     return number
     return count
 

@@ -81,9 +81,11 @@ class MessageStore:
         # Bound here, because the way through one more function costs 0.1 µs a message.
         appender = parts.appender
         self.put, self.put_quick = appender.put, appender.put_quick
-        self.put_batch, self.take_back = appender.put_batch, appender.take_back
+        self.note_alike = appender.note_alike
+        self.put_batch, self.put_raw_batch = appender.put_batch, appender.put_raw_batch
+        self.take_back = appender.take_back
         self.tell_readers = appender.tell_readers
-        self.read = parts.reader.read
+        self.read, self.reader = parts.reader.read, parts.reader
         self.configure = parts.expiry.configure
         self.figures = partial(figures_of, parts)
 
@@ -209,6 +211,7 @@ class MessageStore:
     def tick(self, now_ms: int) -> bool:
         """Do a slice of the work that puts left behind; whether more of it waits already."""
         self.advance()
+        self._parts.log.forget_warm()
         if self._config.flush is Flush.ASYNC:
             self._flush(now_ms)
         more = self._parts.checkpointer.tick(now_ms)

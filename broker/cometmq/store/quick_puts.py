@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
+from cometmq.proto.batch import ITEM_HEAD_SIZE, unpack_item_head
 from cometmq.proto.checksum import CRC_MASK, crc32
 from cometmq.proto.host import PACKED_IPV4_SIZE
 from cometmq.proto.record import HOSTS_MASK, MAGIC_V1, RECORD_HEAD, RECORD_HEAD_SHARED
@@ -28,18 +29,20 @@ if TYPE_CHECKING:
     from cometmq.store.admission import Topic
     from cometmq.store.commit_log import CommitLog
     from cometmq.store.config import StoreConfig
+    from cometmq.store.consume_queue import ConsumeQueue
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.index_keys import Noted
     from cometmq.store.sync import Syncer
 
 IN_TRANSACTION: Final = int(SysFlag.TRANSACTION_PREPARED | SysFlag.TRANSACTION_COMMITTED)
 INNER_BATCH: Final = int(SysFlag.INNER_BATCH)
-UNUSUAL: Final = IN_TRANSACTION | INNER_BATCH | HOSTS_MASK
-"""Flags of messages that need care."""
+UNUSUAL: Final = int(SysFlag.TRANSACTION_PREPARED) | INNER_BATCH | HOSTS_MASK
+"""Flags of messages that need care: all of a transaction's but the committed one."""
 
 PACKED_SIZES: Final = [struct.Struct(">h").pack(size) for size in range(1024)]
 """How the size of properties stands in a record; longer ones are not quick."""
 
+_SEPARATOR: Final = 2
 _pack_head: Final = RECORD_HEAD.pack
 _pack_head_shared: Final = RECORD_HEAD_SHARED.pack
 _pack_entry: Final = ENTRY.pack
@@ -85,7 +88,7 @@ class QuickPuts(Committer):
         It is the way of nearly every send, so it makes no object that it can do without: an
         `Origin` comes, and an `Appended` is returned, in parts. The caller vouches that the
         properties begin with a unique id, without a NUL, and that `tail` is what stands behind
-        that pair.
+        that pair: all of it, or what was noted by `note_alike`.
         """
         turn = self._turn
         physical_offset = turn.end
@@ -148,8 +151,7 @@ class QuickPuts(Committer):
         queue = self._queues.simple.get(topic, queue_id)
         turn = self._turn
         part, topic_raw, record_size = known.part, known.raw, known.record_size
-        start = physical_offset = turn.end
-        queue_offset = queue.next_offset
+        physical_offset, queue_offset = turn.end, queue.next_offset
         pieces: list[Buffer] = []
         entries: list[bytes] = []
         records: list[Noted] = []
@@ -184,9 +186,90 @@ class QuickPuts(Committer):
         except struct.error as error:
             raise MessageIllegalError(f"record: a number does not fit its field: {error}") from None
         turn.pieces += pieces
+        return self._added(queue, entries, records, offsets, physical_offset)
+
+    def _put_raw_alike(
+        self, known: Topic, queue: ConsumeQueue, raw: bytes, more: bytes, now_ms: int, shared: bytes
+    ) -> AppendedBatch | None:
+        """Add the messages of a batch's body, if all are like some before them, in one pass.
+
+        None, and nothing is added, when one is not, when the body is none, or when there is not
+        surely room. Then whoever called splits the body, and finds out.
+        """
+        turn, queue_id = self._turn, queue.queue_id
+        part, topic_raw = known.part, known.raw
+        overhead = known.record_size + len(more)
+        physical_offset, queue_offset = turn.end, queue.next_offset
+        pieces: list[Buffer] = []
+        entries: list[bytes] = []
+        records: list[Noted] = []
+        offsets: list[int] = []
+        known_tail, code, known_size, middle = None, 0, -1, b""
+        at, raw_size = 0, len(raw)
+        try:
+            while at < raw_size:
+                item_size, flag, body_size = unpack_item_head(raw, at)
+                body_start = at + ITEM_HEAD_SIZE
+                body_end = body_start + body_size
+                properties_start = body_end + 2
+                properties_size = raw[body_end] << 8 | raw[body_end + 1]
+                at += item_size
+                if properties_start + properties_size != at:
+                    return None
+                properties = raw[properties_start:at]
+                pair, _, tail = properties.partition(b"\x02")
+                if tail != known_tail:
+                    known_tail, code = tail, self._known_codes[tail + more]
+                    if tail[-1] != _SEPARATOR:
+                        return None
+                if not pair.startswith(UNIQUE_ID):
+                    return None
+                if properties_size != known_size:
+                    known_size = properties_size
+                    middle = part + PACKED_SIZES[properties_size + len(more)]
+                body = raw[body_start:body_end]
+                size = overhead + body_size + properties_size
+                head = _pack_head_shared(
+                    size,
+                    MAGIC_V1,
+                    crc32(body) & CRC_MASK,
+                    queue_id,
+                    flag,
+                    queue_offset,
+                    physical_offset,
+                    shared,
+                    body_size,
+                )
+                pieces += (head, body, middle, properties, more)
+                entries.append(_pack_entry(physical_offset, size, code))
+                records.append((physical_offset, topic_raw, properties, now_ms))
+                offsets.append(physical_offset)
+                physical_offset += size
+                queue_offset += 1
+        except (KeyError, IndexError, struct.error):
+            return None
+        # The lengths of the last item may have been beyond the end.
+        if at != raw_size or not offsets or physical_offset > self._quick_limit:
+            return None
+        if 0 in b"".join(pieces[3::5]):  # A NUL in properties needs a checksum of its record.
+            return None
+        turn.pieces += pieces
+        return self._added(queue, entries, records, offsets, physical_offset)
+
+    def _added(
+        self,
+        queue: ConsumeQueue,
+        entries: list[bytes],
+        records: list[Noted],
+        offsets: list[int],
+        end: int,
+    ) -> AppendedBatch:
+        """Add what follows from the records of a batch; the turn ends behind them."""
+        turn = self._turn
+        start, turn.end = turn.end, end
         turn.records += records
-        turn.end = physical_offset
         run = turn.begin_run(queue) if queue.run is None else queue.run
         run += entries
-        queue.next_offset = queue_offset
-        return AppendedBatch(offsets, queue_offset - len(offsets), physical_offset - start)
+        first = queue.next_offset
+        queue.next_offset = first + len(entries)
+        return AppendedBatch(offsets, first, end - start)

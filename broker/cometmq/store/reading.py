@@ -14,10 +14,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+import msgspec
+from msgspec.structs import replace
+
+from cometmq.proto.buffer import Buffer
 from cometmq.store.commit_log import Cold
 from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 from cometmq.store.errors import CorruptionError
@@ -26,12 +30,14 @@ from cometmq.store.picking import Selection, check_head, picked
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from cometmq.proto.buffer import Buffer
     from cometmq.proto.message import StoredMessage
     from cometmq.store.batch_consume_queue import BatchConsumeQueue
+    from cometmq.store.bulk_reading import BulkReader
     from cometmq.store.commit_log import CommitLog
     from cometmq.store.config import StoreConfig
     from cometmq.store.consume_queues import ConsumeQueues
+
+_first: Final = Struct(">q").unpack_from  # The physical offset of an entry, see `consume_queue`.
 
 SPAN_MAX: Final = 8
 """How many times what is wanted is read to get it in one go, where reading is copying."""
@@ -69,8 +75,8 @@ class Filter:
     """How many entries one read may look at, where `matches` costs more than a tag does."""
 
 
-class ReadResult(NamedTuple):
-    """What a read found."""
+class ReadResult(msgspec.Struct, frozen=True, gc=False):
+    """What a read found. (A `NamedTuple` takes 0.3 µs more to make.)"""
 
     status: ReadStatus
     next_begin_offset: int
@@ -90,18 +96,15 @@ class ReadResult(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _columns(count: int) -> Callable[[Buffer], tuple[Sequence[int], Sequence[int]]]:
-    """Return what takes the offsets and the sizes out of so many entries, in a third of the time.
+def _sizes_of(count: int) -> Callable[[Buffer], tuple[int, ...]]:
+    """Return what takes the sizes out of so many entries: a fifth of `ENTRY.iter_unpack`'s time."""
+    return Struct(">" + "8xi8x" * count).unpack
 
-    That is, of what `ENTRY.iter_unpack` and `zip` take.
-    """
-    unpack = Struct(">" + "qi8x" * count).unpack
 
-    def columns(entries: Buffer) -> tuple[Sequence[int], Sequence[int]]:
-        values: tuple[int, ...] = unpack(entries)
-        return values[::2], values[1::2]
-
-    return columns
+@lru_cache(maxsize=64)
+def _offsets_of(count: int) -> Callable[[Buffer], tuple[int, ...]]:
+    """Return what takes the physical offsets out of so many entries."""
+    return Struct(">" + "q12x" * count).unpack
 
 
 class QueueReader:
@@ -134,10 +137,11 @@ class QueueReader:
             if batch_queue is None:
                 return ReadResult(ReadStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, [])
             return self._read_batch(batch_queue, queue_offset, count_max, wanted, fetched)
-        min_offset, max_offset = queue.min_offset, queue.max_offset
+        min_offset, max_offset = queue.min_offset, queue.end
         if not min_offset <= queue_offset < max_offset:
-            return _outside(queue_offset, min_offset, max_offset)
-        count = min(count_max, self._hot[0])
+            return outside(queue_offset, min_offset, max_offset)
+        most = self._hot[0]
+        count = count_max if count_max < most else most  # noqa: FURB136  # A third of `min`'s time.
         if wanted is not None:
             count = wanted.entries_max or max(count, self._config.read_scan_size_max // ENTRY_SIZE)
         entries = self._entries(queue, queue_offset, count, fetched)
@@ -188,7 +192,7 @@ class QueueReader:
     ) -> bytes | bytearray | Cold:
         if fetched is not None:
             return queue.read(queue_offset, count)
-        entries = queue.read_cached(queue_offset, count)
+        entries = queue.read_entries_cached(queue_offset, count)
         if entries is None:
             file_size = self._queues.simple.file_size
             number, position = divmod(queue_offset * ENTRY_SIZE, file_size)
@@ -208,8 +212,8 @@ class QueueReader:
         count = len(entries) // ENTRY_SIZE
         if count > self._hot[0]:
             return None
-        offsets, sizes = _columns(count)(entries)
-        start, last = offsets[0], offsets[-1]
+        sizes = _sizes_of(count)(entries)
+        (start,), (last,) = _first(entries), _first(entries, (count - 1) * ENTRY_SIZE)
         size = sum(sizes)
         span = last + sizes[-1] - start
         if size > self._hot[1]:
@@ -220,7 +224,7 @@ class QueueReader:
         if span == size:
             # Of all entries but the last, a wrong one would have made gaps.
             check_head(piece, last, sizes[-1], last - start)
-        elif (piece := picked(piece, start, offsets, sizes)) is None:
+        elif (piece := picked(piece, start, _offsets_of(count)(entries), sizes)) is None:
             return None
         end = queue_offset + count
         return ReadResult(ReadStatus.FOUND, end, min_offset, max_offset, [piece], count, size, last)
@@ -229,13 +233,13 @@ class QueueReader:
         """Return a stretch of the log that is in memory, of which `size` bytes are wanted."""
         log = self._log
         segment_size = log.segments.size
-        if not size <= span <= segment_size - start % segment_size:
+        if not 0 < size <= span <= segment_size - start % segment_size:
             return None
         if start + span > log.end_offset or (
             span > SPAN_MAX * size and start < log.hot_offset  # Would be copied whole.
         ):
             return None
-        piece = self.piece(start, span, None)
+        piece = log.find(start, span)
         return None if isinstance(piece, Cold) else piece
 
     def _read_batch(
@@ -248,12 +252,19 @@ class QueueReader:
     ) -> ReadResult:
         min_offset, max_offset = queue.min_offset, queue.max_offset
         if not min_offset <= queue_offset < max_offset:
-            return _outside(queue_offset, min_offset, max_offset)
+            return outside(queue_offset, min_offset, max_offset)
         entries = queue.read(queue_offset, min(count_max, self._hot[0]))
         records = [entry[:3] for entry in entries]
         ends = [entry.end_offset for entry in entries]
         bounds = (queue_offset, min_offset, max_offset)
         return self._select(records, ends, bounds, count_max, wanted, fetched)
+
+    @cached_property
+    def in_bulk(self) -> BulkReader:
+        """Reads much at once."""
+        from cometmq.store.bulk_reading import BulkReader  # It needs numpy.
+
+        return BulkReader(self._log, self._queues, self)
 
     def limits(self, physical_offset: int, *, is_cached: bool) -> tuple[int, int]:
         """Return how many records and bytes a read that begins there may return."""
@@ -297,19 +308,20 @@ def _result(selection: Selection, min_offset: int, max_offset: int) -> ReadResul
         ReadStatus.FOUND, selection.next_offset, min_offset, max_offset, slices, 0, 0, -1
     )
     if selection.cold:
-        return found._replace(slices=[], cold=tuple(selection.cold))
+        return replace(found, slices=[], cold=tuple(selection.cold))
     if slices:
-        return found._replace(
+        return replace(
+            found,
             record_count=len(selection.picked),
             size=selection.size,
             last_physical_offset=selection.picked[-1][0],
         )
     if selection.has_expired:
-        return found._replace(status=ReadStatus.MESSAGE_WAS_REMOVING)
-    return found._replace(status=ReadStatus.NO_MATCHED_MESSAGE)
+        return replace(found, status=ReadStatus.MESSAGE_WAS_REMOVING)
+    return replace(found, status=ReadStatus.NO_MATCHED_MESSAGE)
 
 
-def _outside(queue_offset: int, min_offset: int, max_offset: int) -> ReadResult:
+def outside(queue_offset: int, min_offset: int, max_offset: int) -> ReadResult:
     """Answer for an offset at which the queue has no message."""
     if max_offset == 0:
         status, next_offset = ReadStatus.NO_MESSAGE_IN_QUEUE, 0

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -163,6 +163,8 @@ class Retention:
         """Whether puts are to be refused for lack of room."""
         self.used_percent = 0
         """How full the fullest partition was at the last look, rounded up."""
+        self.removed: Counter[Reason] = Counter()
+        """Segments that were taken out of the log since the start, by why."""
         self._leaving: Segment | None = None
         self._held: deque[Mapping] = deque()  # From the thread that settles to the store's own.
         self._filesystem = filesystem
@@ -220,6 +222,7 @@ class Retention:
             removal.start + self._segments.size,
             self._why(removal.reason),
         )
+        self.removed[removal.reason] += 1
         self._leaving = self._segments.detach_first()
         self._follow(self._segments.first_offset)
         return True

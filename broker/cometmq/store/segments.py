@@ -93,7 +93,7 @@ class Segments:
         self._spare_path = f"{directory}.new"
         self._making = Lock()
         self._prepared: Segment | None = None
-        self._pinned: list[Mapping] = []
+        self._pinned: list[tuple[int, Mapping]] = []  # With the start of their segments.
         self._open: dict[int, Segment] = {}  # The longest unused first.
         entries = _entries(filesystem, directory)
         self.size = known_size or _size_of(directory, entries) or size
@@ -153,9 +153,9 @@ class Segments:
 
     @property
     def pinned_count(self) -> int:
-        """Maps of closed segments that slow readers still hold."""
-        self._pinned = [mapping for mapping in self._pinned if not mapping.close()]
-        return len(self._pinned)
+        """Maps of removed segments that slow readers still hold: they take room on the disk."""
+        self._pinned = [pinned for pinned in self._pinned if not pinned[1].close()]
+        return sum(start not in self._row for start, _ in self._pinned)
 
     def at(self, physical_offset: int) -> Segment | None:
         """Return the segment that holds an offset, if there is one."""
@@ -188,7 +188,7 @@ class Segments:
         self._open.pop(segment.start, None)
         mapping = segment.release()
         if mapping is not None:
-            self._pinned.append(mapping)
+            self._pinned.append((segment.start, mapping))
 
     def obtain(self, start: int) -> Segment:
         """Return the segment that begins at `start`, making it if nobody did so ahead.
@@ -249,7 +249,7 @@ class Segments:
 
     def pin(self, mapping: Mapping) -> None:
         """Keep count of a map of a removed segment that is still read from."""
-        self._pinned.append(mapping)
+        self._pinned.append((-1, mapping))
 
     def remove_from(self, start: int) -> None:
         """Remove this segment and all behind it, the last one first.

@@ -65,7 +65,7 @@ class StoreReader:
             queues.truncate(self._end_offset)
         syncer = Syncer(end, note=_ignore, on_change=_ignore)
         # Without a hot part nothing is mapped: a file that its owner cuts would be a SIGBUS.
-        log = CommitLog(store.segments, syncer, end, hot_size=0)
+        log = CommitLog(store.segments, syncer, end, hot_size=0, maps_warm=False)
         self._reader = QueueReader(log, queues, store.config)
 
     def refresh(self) -> None:
