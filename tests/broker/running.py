@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage
 
 PATIENCE_SECONDS = 20
-STORE = StoreConfig(segment_size=1 << 20, index_slots=64, index_items=256)
+STORE = StoreConfig(
+    segment_size=1 << 20, consume_queue_file_size=20_000, index_slots=64, index_items=256
+)
 
 
 def config_of(folder: Path, **settings: Any) -> BrokerConfig:

@@ -25,7 +25,7 @@ from cometmq.proto.codes import RequestCode as Code
 from cometmq.proto.command import Command
 from cometmq.proto.commands.admin import ViewBrokerStatsData
 from cometmq.proto.commands.group import GetBrokerConsumeStats, GetConsumeStats
-from cometmq.proto.commands.topic import QueryConsumeTimeSpan
+from cometmq.proto.commands.topic import GetTopicStatsInfo, QueryConsumeTimeSpan
 
 
 @pytest.fixture
@@ -92,6 +92,47 @@ def test_groups_of_ordered_topics_are_shown_alone(wired: Wired, peer: WiredPeer)
         }
         assert found == topics
         assert (body.total_diff, body.total_inflight_diff) == (6, 0)
+
+
+MANY = 1_500
+WIDE = {
+    "topic": Command.request(Code.GET_TOPIC_STATS_INFO, GetTopicStatsInfo("Wide")),
+    "group": Command.request(Code.GET_CONSUME_STATS, GetConsumeStats("g", topic="Wide")),
+    "all groups": Command.request(
+        Code.GET_BROKER_CONSUME_STATS, GetBrokerConsumeStats(is_order=False)
+    ),
+    "times": Command.request(Code.QUERY_CONSUME_TIME_SPAN, QueryConsumeTimeSpan("Wide", "g")),
+}
+
+
+@pytest.mark.parametrize("request_", WIDE.values(), ids=WIDE)
+def test_who_asks_about_many_queues_lets_others_have_their_turn(
+    wired: Wired, peer: WiredPeer, request_: Command
+) -> None:
+    state = wired.broker.state
+    config = TopicConfig(topic_name="Wide", read_queue_nums=MANY, write_queue_nums=MANY)
+    state.topics.put(config, 0)
+    state.offsets.commit("g", "Wide", MANY - 1, 7)
+    other = wired.connect()
+    peer.data_received(wired.frame(peer, request_))
+    other.data_received(wired.frame(other, pull_request("T", 4)))
+    steps = 0
+    while not peer.written:
+        wired.soon.pop(0)()
+        steps += 1
+        assert other.written or steps == 1
+    assert steps > 3
+    (answer,) = wired.answers(peer)
+    assert bytes(answer.expect().body or b"").count(b'"topic":"Wide"') == MANY
+
+
+def test_for_who_is_gone_nobody_looks_further(wired: Wired, peer: WiredPeer) -> None:
+    config = TopicConfig(topic_name="Wide", read_queue_nums=MANY, write_queue_nums=MANY)
+    wired.broker.state.topics.put(config, 0)
+    peer.data_received(wired.frame(peer, WIDE["topic"]))
+    peer.gone("the test wants it")
+    wired.turn()
+    assert not peer.written
 
 
 def test_the_times_of_a_queue_show_how_late_a_group_is(wired: Wired, peer: WiredPeer) -> None:

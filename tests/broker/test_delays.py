@@ -27,7 +27,8 @@ SECOND, FIVE_SECONDS = 1_000, 5_000  # Levels 1 and 2.
 
 
 def delayed(body: bytes, level: int, **fields: int) -> Command:
-    return send_request(TOPIC, body, properties=f"DELAY\x01{level}\x02TAGS\x01red\x02", **fields)
+    properties = f"UNIQ_KEY\x01{body.hex().upper()}\x02DELAY\x01{level}\x02TAGS\x01red\x02"
+    return send_request(TOPIC, body, properties=properties, **fields)
 
 
 def send(broker: Clocked, body: bytes, level: int) -> ResponseCode:
@@ -59,6 +60,29 @@ def test_what_comes_is_what_was_sent() -> None:
     assert (properties["DELAY"], properties["REAL_TOPIC"]) == ("1", TOPIC)
     red = broker.wired.ask(broker.peer, pull_request(TOPIC, queue_id=3, subscription="red"))
     assert red.code == ResponseCode.SUCCESS, "its tag is not in the queue's entry"
+
+
+def test_messages_that_are_alike_come_as_the_first_of_them_does() -> None:
+    """Those behind it are put the quick way."""
+    broker = Clocked(SimulatedFileSystem())
+    for number in range(4):
+        properties = f"UNIQ_KEY\x01K{number}\x02DELAY\x011\x02TAGS\x01red\x02KEYS\x01k\x02"
+        request = send_request(TOPIC, b"later", properties=properties, queue_id=1, flag=7)
+        assert broker.ask(request).code == 0
+    broker.pass_time(SECOND)
+    messages = broker.messages(queue_id=1)
+    found = [decode_properties(each.properties_raw) for each in messages]
+    assert [each.pop("UNIQ_KEY") for each in found] == ["K0", "K1", "K2", "K3"]
+    assert [each.pop("DELAYED_AT") for each in found] == ["0:0", "0:1", "0:2", "0:3"]
+    assert all(each == found[0] for each in found)
+    assert {(each.flag, each.sys_flag, each.body) for each in messages} == {(7, 0, b"later")}
+    red = pull_request(TOPIC, queue_id=1, subscription="red")
+    assert len(list(MessageList(broker.wired.ask(broker.peer, red).body))) == 4
+    blue = pull_request(TOPIC, queue_id=1, subscription="blue")
+    assert broker.wired.ask(broker.peer, blue).code != ResponseCode.SUCCESS
+    broker.start(broker.disk.kill())
+    broker.pass_time(SECOND)
+    assert len(broker.messages(queue_id=1)) == 4
 
 
 @pytest.mark.parametrize("record_crc", [False, True])

@@ -161,7 +161,12 @@ def test_filters_by_property_can_be_turned_off(tmp_path: Path) -> None:
 
 
 def test_the_limits_are_settings(tmp_path: Path) -> None:
-    config = config_of(tmp_path, filter_expression_length_max=20, filter_depth_max=3)
+    config = config_of(
+        tmp_path,
+        filter_expression_length_max=20,
+        filter_depth_max=3,
+        tag_expression_length_max=23,
+    )
     wired = Wired(config, SimulatedFileSystem())
     send(wired, "7")
     answer = wired.ask(wired.connect(), pull_request("T", subscription="TagA || " * 3))
@@ -203,3 +208,13 @@ def test_a_client_is_told_before_it_starts_whether_its_filter_can_be_compiled(wi
     assert check(wired, "FOO", "x").code == ResponseCode.SYSTEM_ERROR
     without_body = Command.request(RequestCode.CHECK_CLIENT_CONFIG)
     assert wired.ask(wired.connect(), without_body).code == 0
+
+
+def test_a_tag_may_be_as_long_as_one_can_be(wired: Wired) -> None:
+    tag = "t" * 30_000
+    answer = wired.ask(
+        wired.connect(), send_request("T", b"x", properties=f"TAGS\x01{tag}\x02UNIQ_KEY\x01A\x02")
+    )
+    assert answer.code == 0
+    found = wired.ask(wired.connect(), pull_request("T", subscription=tag))
+    assert bodies(found) == [b"x"]

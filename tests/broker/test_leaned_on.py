@@ -145,8 +145,13 @@ def test_a_new_group_on_a_young_topic_begins_with_its_first_message(tmp_path: Pa
 
         assert (await found()).read(OffsetResponse).offset == 0
         assert (await found(set_zero_if_not_found=False)).code == 22
+        # One that has yet to get its first message: who were told to ask for its end would miss it.
         header = QueryConsumerOffset("new", "T", 1)
-        assert (await client.ask(Code.QUERY_CONSUMER_OFFSET, header)).code == 22
+        answer = await client.ask(Code.QUERY_CONSUMER_OFFSET, header)
+        assert answer.read(OffsetResponse).offset == 0
+        for topic, queue_id in (("T", 99), ("nowhere", 0)):
+            header = QueryConsumerOffset("new", topic, queue_id)
+            assert (await client.ask(Code.QUERY_CONSUMER_OFFSET, header)).code == 22
 
     run(config_of(tmp_path), scenario)
 

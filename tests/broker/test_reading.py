@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.broker.captured import STORED_MS, fill
 from tests.broker.running import PATIENCE_SECONDS, config_of
-from tests.broker.wired import Wired
+from tests.broker.wired import Wired, WiredPeer
 from tests.crash.disk import SimulatedFileSystem
 
+from cometmq.broker.errors import RequestError
+from cometmq.broker.handlers.reading import answered, answered_in_slices
+from cometmq.broker.session import Session
+from cometmq.net import Later
 from cometmq.proto.bodies import ConsumeStats, KVTable, TopicConfig, TopicStats
-from cometmq.proto.codes import RequestCode as Code
+from cometmq.proto.codes import RequestCode as Code, ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands import (
     GetEarliestMsgStoretime,
@@ -25,6 +30,9 @@ from cometmq.proto.commands.consumer import ResetOffset
 from cometmq.proto.commands.group import GetConsumeStats
 from cometmq.proto.commands.send import ConsumerSendMsgBack
 from cometmq.store.commit_log import Cold
+
+if TYPE_CHECKING:
+    from cometmq.broker.cold_reads import Fetched
 
 
 @pytest.fixture
@@ -51,9 +59,9 @@ def wired(tmp_path: Path, disk: SimulatedFileSystem) -> Iterator[Wired]:
     wired.close()
 
 
-def ask_patiently(wired: Wired, request: Command) -> Command:
+def ask_patiently(wired: Wired, request: Command, *, of: WiredPeer | None = None) -> Command:
     """Ask, and run what the reading threads hand to the loop; the answer comes later."""
-    peer = wired.connect()
+    peer = of or wired.connect()
     wired.give(peer, wired.frame(peer, request))
     wired.save()
     answers = wired.answers(peer)
@@ -129,6 +137,32 @@ def test_what_is_cold_is_fetched_before_the_answer(wired: Wired, name: str) -> N
 def test_what_is_sent_back_from_the_disk_is_put_without_another_request(wired: Wired) -> None:
     ask_patiently(wired, REQUESTS["sent back"][0])
     assert wired.broker.store.max_offset("SCHEDULE_TOPIC_XXXX", 0) == 1
+
+
+@pytest.mark.parametrize("is_sliced", [False, True])
+def test_what_is_refused_once_it_was_fetched_is_answered_too(wired: Wired, is_sliced: bool) -> None:
+    def attempt(fetched: Fetched) -> Sequence[Cold]:
+        if fetched:
+            raise RequestError(ResponseCode.NO_PERMISSION, "not this one")
+        found = wired.broker.store.find_record(0)
+        assert isinstance(found, Cold)
+        return [found]
+
+    def in_slices(fetched: Fetched) -> Generator[None, None, Sequence[Cold]]:
+        yield
+        return attempt(fetched)
+
+    def handle(request: Command, session: Session) -> Command | Later:
+        if is_sliced:
+            return answered_in_slices(request, session, in_slices)
+        return answered(request, session, attempt)
+
+    request = REQUESTS["earliest"][0]
+    peer = wired.connect()
+    peer.context.handlers = {request.code: handle}
+    answer = ask_patiently(wired, request, of=peer)
+    assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, "not this one")
+    assert wired.broker.state.traffic.refused[request.code, answer.code] == 1
 
 
 def test_a_disk_that_fails_the_read_is_told_of(wired: Wired, disk: SimulatedFileSystem) -> None:

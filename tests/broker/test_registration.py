@@ -7,16 +7,18 @@ import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import trio
 from tests.broker.running import PATIENCE_SECONDS, Client, config_of, run
 from tests.broker.test_topic_admin import list_request, topic_request
 
-from cometmq.broker import daemon as broker_daemon
-from cometmq.net import Peers, guest, listen_on, loop as loop_driver
+from cometmq.broker import acknowledgements, daemon as broker_daemon
+from cometmq.net import LATER, Peers, guest, listen_on, loop as loop_driver
 from cometmq.net.guest import on_loop
 from cometmq.net.listener import address_of
 from cometmq.proto.bodies import RegisterBrokerBody, TopicConfig, TopicRouteData
 from cometmq.proto.codes import RequestCode
+from cometmq.proto.commands import GetMaxOffset, SendMessageResponse
 from cometmq.proto.commands.route import GetRouteInfoByTopic
 from cometmq.proto.host import Host
 
@@ -35,6 +37,7 @@ class Registrar:
 
     def __init__(self) -> None:
         self.told: list[dict[str, TopicConfig]] = []
+        self.is_silent = False
         self.peers = Peers(self, call_soon=asyncio.get_running_loop().call_soon)
         (listener,) = listen_on([Host("127.0.0.1", 0)])
         self.host = Host("127.0.0.1", address_of(listener).port)
@@ -57,6 +60,8 @@ class Registrar:
         return self.told[count - 1]
 
     def handle(self, request: Command, peer: Peer) -> Command | Later:  # noqa: ARG002  # Owner's
+        if self.is_silent:
+            return LATER
         if request.code == RequestCode.REGISTER_BROKER:
             body = RegisterBrokerBody.decode(request.body)
             self.told.append(dict(body.topic_config_serialize_wrapper.topic_config_table))
@@ -167,3 +172,36 @@ def test_everything_is_told_now_and_then(tmp_path: Path) -> None:
                 await registrar.heard(len(registrar.told) + 1)
 
     play(tmp_path, scenario, register_interval_ms=20)
+
+
+def test_a_send_that_waits_for_a_silent_name_server_is_answered_when_the_broker_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It made its topic: it is stored, and only the route would have been waited for."""
+    monkeypatch.setattr(acknowledgements, "TELLING_PATIENCE_MS", 600_000)
+    answers: list[SendMessageResponse] = []
+
+    async def main(_: trio.Event) -> None:
+        registrar = Registrar()
+        await registrar.start()
+        config = replace(config_of(tmp_path), nameservers=str(registrar.host))
+        async with trio.open_nursery() as outer, trio.open_nursery() as inner:
+            address = await inner.start(broker_daemon.serve, config)
+            client = await Client().connect(address)
+            await registrar.heard(1)
+            registrar.is_silent = True
+
+            async def send() -> None:
+                answers.append(await client.send("fresh", b"x"))
+
+            outer.start_soon(send)
+            with trio.fail_after(PATIENCE_SECONDS):
+                while (await client.ask(RequestCode.GET_MAX_OFFSET, asked)).code != 0:
+                    await trio.lowlevel.checkpoint()
+            assert answers == []
+            inner.cancel_scope.cancel()
+        registrar.close()
+
+    asked = GetMaxOffset("fresh", 0)
+    guest.run(main)
+    assert [answer.queue_offset for answer in answers] == [0]

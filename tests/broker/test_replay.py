@@ -34,6 +34,9 @@ UNSERVED = {
     "310-10", "310-38",  # priorities
     "11-31", "11-36",  # refused: see there
 }  # fmt: skip
+EMPTY = {"14-1", "14-4", "14-8", "14-9"}
+"""Of queues that never had a message, where a group begins at 0: Apache has the client ask again,
+and miss what comes in between."""
 RESET = {"11-26": 0, "11-27": 0, "11-39": 1, "15-7": 1}
 """Where an operator's reset was pending, and where to."""
 # Apache's text names a Java exception.
@@ -178,6 +181,9 @@ PLACES = {"version", "msgId", "indexLastUpdatePhyoffset", "indexLastUpdateTimest
 def test_a_captured_request_gets_apaches_answer(wired: Wired, exchange: str) -> None:
     response = replayed(wired, exchange)
     vector, wanted = ASKED[exchange], ANSWERED[exchange]
+    if exchange in EMPTY:
+        assert (response.code, response.ext_fields) == (0, {"offset": "0"})
+        return
     assert response.code == wanted.said["responseCode"]
     ours, theirs = response.ext_fields, wanted.ext_fields
     if exchange not in OTHER_REMARKS:

@@ -103,14 +103,21 @@ def test_the_id_and_topic_of_the_first_time_stay(wired: Wired, peer: WiredPeer) 
         (0, {"delay_level": -1}),
         (3, {"group": "strict"}),
         (3, {"group": "strict", "max_reconsume_times": 99, "version": 120}),
+        (0, {"group": "direct", "max_reconsume_times": 16}),
     ],
-    ids=["the group's default", "the client's", "at once", "the group's own", "an old client"],
+    ids=[
+        *("the group's default", "the client's", "at once", "the group's own", "an old client"),
+        "of a group without retries",
+    ],
 )
 def test_a_message_that_came_back_too_often_is_a_dead_letter(
     wired: Wired, peer: WiredPeer, times: int, fields: dict[str, Any]
 ) -> None:
     wired.broker.state.groups.put(
         SubscriptionGroupConfig(group_name="strict", retry_max_times=3), 0
+    )
+    wired.broker.state.groups.put(
+        SubscriptionGroupConfig(group_name="direct", retry_max_times=0), 0
     )
     sent = send(wired, peer, reconsume_times=times)
     assert back(wired, peer, sent.msg_id, **fields).code == 0
@@ -257,3 +264,18 @@ def test_what_a_group_that_consumes_in_order_gives_up_is_a_dead_letter_at_once(
     assert resend(wired, peer, 0).code == 0
     assert len(stored(wired, peer, "%DLQ%g")) == 1
     assert len(stored(wired, peer, SCHEDULE, 0)) == 1
+
+
+def test_a_topic_of_dead_letters_that_is_closed_takes_none(wired: Wired, peer: WiredPeer) -> None:
+    sent = send(wired, peer)
+    assert back(wired, peer, sent.msg_id, delay_level=-1).code == 0
+    topics = wired.broker.state.topics
+    topic = topics.find("%DLQ%g")
+    assert topic is not None
+    topics.put(replace(topic.config, perm=4), wired.now_ms)
+    refused = [back(wired, peer, sent.msg_id, delay_level=-1), resend(wired, peer, 17)]
+    for answer in refused:
+        assert (answer.code, answer.remark) == (
+            16, "the topic[%DLQ%g] sending message is forbidden"
+        )  # fmt: skip
+    assert len(stored(wired, peer, "%DLQ%g")) == 1

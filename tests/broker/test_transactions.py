@@ -6,13 +6,14 @@ import errno
 import logging
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 from tests.broker.clocked import FOLDER, TOPIC, Clocked
-from tests.broker.running import config_of, send_request
+from tests.broker.running import config_of, pull_request, send_request
 from tests.crash.disk import Killed, Moment, Operation, Partial, SimulatedFileSystem
 
+from cometmq.broker.handlers.send_half import send_half_alike
 from cometmq.broker.transaction_records import (
     GIVEN_UP_TOPIC,
     GROUP,
@@ -34,6 +35,7 @@ from cometmq.proto.commands import (
 from cometmq.proto.commands.transaction import TransactionEnd
 from cometmq.proto.message import read_message
 from cometmq.proto.message_id import decode_offset_id
+from cometmq.proto.message_list import MessageList
 from cometmq.proto.properties import decode_properties
 from cometmq.store.config import Flush
 
@@ -62,8 +64,9 @@ class Shop(Clocked):
 
     def half_request(self, body: bytes, more: str = "", **fields: int) -> Command:
         self.key_count += 1
-        more += f"UNIQ_KEY\x01K{self.key_count}\x02"
-        properties = f"TRAN_MSG\x01true\x02PGROUP\x01{SHOP}\x02TAGS\x01red\x02{more}"
+        # Where clients put it: half messages that differ in nothing else take the quick way.
+        properties = f"UNIQ_KEY\x01K{self.key_count}\x02"
+        properties += f"TRAN_MSG\x01true\x02PGROUP\x01{SHOP}\x02TAGS\x01red\x02{more}"
         values = {"sys_flag": 4, "born_timestamp": self.now_ms, **fields}
         return send_request(TOPIC, body, properties=properties, **values)
 
@@ -146,6 +149,44 @@ def test_a_message_comes_with_its_commit_and_not_before(shop: Shop) -> None:
     assert (properties["TRAN_MSG"], properties["PGROUP"]) == ("true", SHOP)
     assert not {"REAL_TOPIC", "REAL_QID", "TRAN_PREPARED_QUEUE_OFFSET"} & properties.keys()
     assert shop.open_count == 0
+
+
+def test_the_quick_way_stores_what_the_careful_one_does(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[bool] = []
+
+    def noting(*args: Any) -> Any:
+        found = send_half_alike(*args)
+        taken.append(found is not None)
+        return found
+
+    monkeypatch.setattr("cometmq.broker.handlers.send.send_half_alike", noting)
+    for number in range(3):
+        half = shop.half(b"%d" % number, "CHECK_IMMUNITY_TIME_IN_SECONDS\x0160\x02", queue_id=1)
+        assert half.key == f"K{number + 1}"
+        assert shop.end(half, COMMIT) == ResponseCode.SUCCESS
+    assert taken == [True, True]
+    for topic, queue_id in ((HALF_TOPIC, 0), (TOPIC, 1)):
+        records = [
+            (
+                decode_properties(each.properties_raw.replace(b"K%d" % (number + 1), b"K")),
+                *(each.sys_flag, each.queue_id, each.born_timestamp, each.store_timestamp),
+                *(each.body.replace(b"%d" % number, b"n"), each.flag, each.tags),
+            )
+            for number, each in enumerate(shop.messages(queue_id, topic))
+        ]
+        assert len(records) == 3
+        assert records[0] == records[1] == records[2]
+    tagged = shop.ask(pull_request(TOPIC, queue_id=1, subscription="red"))
+    assert len(list(MessageList(tagged.body))) == 3
+    assert shop.ask(pull_request(TOPIC, queue_id=1, subscription="blue")).code != 0
+    peer = shop.join()
+    slow = shop.half(b"3", "CHECK_IMMUNITY_TIME_IN_SECONDS\x0160\x02")
+    shop.pass_time(59_999)
+    assert shop.asked(peer) == []
+    shop.pass_time(1)
+    assert [each.key for each, _ in shop.asked(peer)] == [slow.key]
 
 
 def test_a_message_that_is_rolled_back_never_comes(shop: Shop) -> None:
@@ -434,6 +475,7 @@ def test_half_messages_that_are_cold_by_the_time_are_fetched() -> None:
     shop.disk.is_cold = True
     shop.now_ms += TIMEOUT
     shop.wired.now_ms = shop.now_ms
+    shop.wired.broker.store.tick(shop.now_ms)
     assert shop.wired.broker.transactions.step(shop.now_ms).cold, "nothing was cold"
     assert shop.work() == 100
     shop.disk.is_cold = False

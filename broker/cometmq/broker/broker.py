@@ -161,6 +161,7 @@ class Broker:
         made = Transactions(config, store, acknowledgements, producers, offsets, topics, host)
         with _closed_on_failure(store, now_ms):
             recover(store, self.delays, made, self.idempotence, offsets)
+            made.recovered(now_ms())
         return made
 
     def opened(self, peer: Peer) -> None:

@@ -90,14 +90,22 @@ class BrokerConfig:
     """How long it is held otherwise."""
     suspend_timeout_max_ms: int = 120_000
     """The longest that a client may have a pull held."""
+    bulk_pull_bytes_max: int = 4 << 20
+    """Bytes of one bulk pull, which our own readers of whole topics use: they are in memory while
+    they are sent. One message is given whatever its size."""
+    unique_keys_max: int = 128
+    """Unique keys that one request may look for: each takes some 20 µs, and the disk may have to be
+    waited for."""
     held_pulls_max: int = 200_000
     """Pulls held at a time, some 1 KiB each; more are answered at once."""
     enable_property_filter: bool = True
     """Whether consumers may filter by properties, with SQL92 expressions; Apache's do not unless
     told, for what it costs their store. Here it costs nothing until one does."""
     filter_expression_length_max: int = 8_192
-    """Characters of an expression, by tag or by property: of SQL92, to read as many takes 50 ms and
-    to keep them 0.5 MB."""
+    """Characters of an SQL92 expression: to read as many takes 50 ms, and to keep them 0.5 MB."""
+    tag_expression_length_max: int = 32_767
+    """Characters of an expression by tags: as long as one tag can be, for there are clients that
+    ask for such."""
     filter_depth_max: int = 100
     """Levels of such an expression: how deep it stands in the interpreter's stack."""
     client_timeout_ms: int = 120_000

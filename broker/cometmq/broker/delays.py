@@ -35,7 +35,7 @@ from cometmq.proto.property_names import CRC32
 from cometmq.proto.record import RECORD_CRC_SIZE
 from cometmq.proto.sysflag import TRANSACTION_MASK
 from cometmq.store.consume_queue import ENTRY
-from cometmq.store.dispatch import SCHEDULE_TOPIC
+from cometmq.store.dispatch import SCHEDULE_TOPIC, UNIQUE_ID
 from cometmq.store.errors import MessageIllegalError, PutRefusedError, StoreFormatError
 from cometmq.store.reading import ReadStatus
 from cometmq.store.tables import DELAY_OFFSETS
@@ -319,6 +319,29 @@ class Delays:
     def _put(
         self, topic: str, queue_id: int, message: StoredMessage, origin: bytes, now_ms: int
     ) -> None:
+        raw = message.properties_raw
+        sys_flag = message.sys_flag & ~TRANSACTION_MASK
+        first, _, tail = raw.partition(b"\x02")
+        is_common = first.startswith(UNIQUE_ID) and raw.endswith(b"\x02") and 0 not in first
+        # Delivered ones are told apart by their origin only, if they were not delivered before.
+        if is_common and raw.find(_DELIVERED_FROM) < 0:
+            put = self._store.put_quick(
+                topic,
+                queue_id,
+                message.body,
+                b"%b%b\x01%b\x02" % (raw, _DELIVERED_FROM, origin),
+                tail,
+                now_ms,
+                message.born_timestamp,
+                message.born_host,
+                sys_flag,
+                message.reconsume_times,
+                0,
+                message.flag,
+            )
+            if put is not None:
+                return
+            self._store.note_alike(raw)
         self._store.put(
             topic,
             queue_id,
@@ -328,7 +351,7 @@ class Delays:
                 now_ms,
                 message.born_timestamp,
                 message.born_host,
-                message.sys_flag & ~TRANSACTION_MASK,
+                sys_flag,
                 message.reconsume_times,
             ),
             message.flag,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from cometmq.broker.errors import RequestError
 from cometmq.broker.filter.compiler import CompilerLoadingError
 from cometmq.broker.handlers import (
+    bulk,
     client_admin,
     config,
     connections,
@@ -36,23 +36,18 @@ from cometmq.broker.handlers import (
     transaction,
     upkeep,
 )
-from cometmq.broker.refusals import put_refusal
+from cometmq.broker.refusals import Refusal, refuse
 from cometmq.net import LATER
 from cometmq.proto.codes import RequestCode as Code, ResponseCode
-from cometmq.proto.errors import FieldError, RemoteProtocolError
-from cometmq.store.errors import PutRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from cometmq.broker.session import Handlers, Session
-    from cometmq.net import Later, Peer
+    from cometmq.net import Frame, Later, Peer
     from cometmq.proto.command import Command
 
-    Handler: TypeAlias = Callable[[Command, Session], Command | Later]
-
-REMARK_LENGTH_MAX: Final = 4096
-"""Remarks repeat what a peer sent, and that may be long."""
+    Handler: TypeAlias = Callable[[Command, Session], Command | Frame | Later]
 
 
 class Row(NamedTuple):
@@ -133,6 +128,11 @@ TABLE: Mapping[int, Row] = {
     Code.VIEW_BROKER_STATS_DATA: Row(statistics.view_broker_stats_data),
     Code.QUERY_CONSUME_QUEUE: Row(queue_entries.query_consume_queue),
     Code.DELETE_EXPIRED_COMMITLOG: Row(upkeep.delete_expired_commit_log),
+    # Our own, for who reads in bulk.
+    Code.GET_QUEUE_RANGES: Row(bulk.get_queue_ranges),
+    Code.BULK_PULL_MESSAGE: Row(bulk.bulk_pull_message, on_vip=False),
+    Code.GET_RANGE_SIZE: Row(bulk.get_range_size),
+    Code.FIND_UNIQUE_KEYS: Row(bulk.find_unique_keys),
 }
 """What a broker serves; anything else is answered with code 3."""
 
@@ -143,7 +143,7 @@ VIP_HANDLERS: Final[Handlers] = {
 """What a session is given to be served by: on the first port, and on the second one."""
 
 
-def dispatch(request: Command, peer: Peer) -> Command | Later:
+def dispatch(request: Command, peer: Peer) -> Command | Frame | Later:
     """Answer any request, or see to it that it is answered later: the `handle` of an owner."""
     session: Session = peer.context
     try:
@@ -158,16 +158,5 @@ def dispatch(request: Command, peer: Peer) -> Command | Later:
     except CompilerLoadingError:
         session.state.loading.wait(request, peer)
         return LATER
-    except RequestError as error:
-        refusal = error
-    except PutRefusedError as error:
-        refusal = put_refusal(error, session.state.config)
-    except (FieldError, RemoteProtocolError) as error:
-        refusal = RequestError(ResponseCode.SYSTEM_ERROR, str(error))
-    session.state.traffic.refused[request.code, refusal.code] += 1
-    return refused(request, refusal)
-
-
-def refused(request: Command, error: RequestError) -> Command:
-    """Make the answer of a refusal."""
-    return request.answer(error.code, error.fields, remark=error.remark[:REMARK_LENGTH_MAX])
+    except Refusal as error:
+        return refuse(request, session, error)

@@ -17,7 +17,7 @@ from cometmq.net import LATER
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cometmq.net import Later, Peer
+    from cometmq.net import Frame, Later, Peer
     from cometmq.proto.command import Command
     from cometmq.store.turn import Runs
 
@@ -31,7 +31,7 @@ class HeldPull:
     topic: str
     queue_id: int
     deadline_ms: int
-    look: Callable[[bool], Command | Later | None]
+    look: Callable[[bool], Command | Frame | Later | None]
     """Looks again, for the last time or not: the answer, LATER when it comes by another way, None
     when there is nothing yet."""
 

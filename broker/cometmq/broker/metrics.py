@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.broker.survey import OTHER, Lag, Survey
 from cometmq.broker.topic_names import RETRY_PREFIX
 from cometmq.net.exposition import Family, Scribe
+from cometmq.store.retention import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,6 +97,11 @@ DISK_USED: Final = Family(
     "cometmq_disk_used_ratio", "gauge", "How full the fullest disk of the store is, from 0 to 1."
 )
 DISK_FREE: Final = Family("cometmq_disk_free_bytes", "gauge", "Room on the disk of the log.")
+REMOVED: Final = Family(
+    "cometmq_log_segments_removed_total",
+    "counter",
+    "Segments removed from the log: by age, by quota, or, at any age, from a full disk.",
+)
 NAMESERVERS: Final = Family(
     "cometmq_registered_nameservers", "gauge", "Name servers that know the broker."
 )
@@ -215,6 +221,8 @@ class BrokerMetrics:
         )
         yield from single(WRITEABLE, float(found.refusal is None))
         yield from single(DISK_USED, found.disk_used_percent / 100)
+        removed = [({"reason": each.name.lower()}, found.removed[each]) for each in Reason]
+        yield from self._scribe.family(REMOVED, removed)
         space = os.statvfs(self._state.store.root)
         yield from single(DISK_FREE, space.f_bavail * space.f_frsize)
 

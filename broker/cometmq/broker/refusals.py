@@ -1,4 +1,4 @@
-"""What Apache's brokers say when they refuse, word for word: clients and people search for it."""
+"""Refusals: how they are answered, and Apache's words for them, which people search for."""
 
 from __future__ import annotations
 
@@ -7,12 +7,35 @@ from typing import TYPE_CHECKING, Final
 from cometmq.broker.errors import RequestError
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.commands.send import SendMessageRefusal
+from cometmq.proto.errors import RemoteProtocolError
+from cometmq.store.errors import PutRefusedError
 
 if TYPE_CHECKING:
     from cometmq.broker.config import BrokerConfig
-    from cometmq.store.errors import PutRefusedError
+    from cometmq.broker.session import Session
+    from cometmq.proto.command import Command
 
 FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+REMARK_LENGTH_MAX: Final = 4096
+"""Remarks repeat what a peer sent, and that may be long."""
+
+Refusal = (RequestError, PutRefusedError, RemoteProtocolError)
+"""What a handler raises when it refuses: its own word, the store's, or that of the protocol."""
+
+
+def refuse(
+    request: Command,
+    session: Session,
+    error: RequestError | PutRefusedError | RemoteProtocolError,
+) -> Command:
+    """Make the answer of a refusal, and count it."""
+    state = session.state
+    if isinstance(error, PutRefusedError):
+        error = put_refusal(error, state.config)
+    elif isinstance(error, RemoteProtocolError):
+        error = RequestError(ResponseCode.SYSTEM_ERROR, str(error))
+    state.traffic.refused[request.code, error.code] += 1
+    return request.answer(error.code, error.fields, remark=error.remark[:REMARK_LENGTH_MAX])
 
 
 def send_refusal(config: BrokerConfig, code: ResponseCode, remark: str) -> RequestError:

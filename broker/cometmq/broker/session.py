@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cometmq.broker.topics import Topics
     from cometmq.broker.traffic import Traffic
     from cometmq.broker.transactions import Transactions
-    from cometmq.net import Later, Peer
+    from cometmq.net import Frame, Later, Peer
     from cometmq.proto.bodies import DataVersion
     from cometmq.proto.command import Command
     from cometmq.proto.host import Host
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cometmq.store.message_store import MessageStore
 
 
-Handlers: TypeAlias = "Mapping[int, Callable[[Command, Session], Command | Later]]"
+Handlers: TypeAlias = "Mapping[int, Callable[[Command, Session], Command | Frame | Later]]"
 """What serves which request code."""
 
 

@@ -13,6 +13,8 @@ op message          `RMQ_SYS_TRANS_OP_HALF_TOPIC`, queue 0         tag `d`; its 
                                                                    the half queue that are over:
                                                                    `12,13,15,`
 given up            `TRANS_CHECK_MAX_TIME_TOPIC`, queue 0          a copy of the half message
+resumed             as a half message                              `RESUMED_FROM`, where it was
+                                                                   given up in the log: ours
 ==================  =============================================  ===============================
 
 An op message of ours says in property `ENDS` how each of its offsets ended, a letter each. Apache
@@ -23,6 +25,7 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
+from sys import intern
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.proto.properties import property_finder, remove_property, set_property
@@ -45,20 +48,22 @@ OFFSET_DIGITS: Final = 19
 
 _OFFSET: Final = re.compile(rb"\d{1,18}")
 _REAL: Final = re.compile(rb"\x02REAL_TOPIC\x01([^\x01\x02]+)\x02REAL_QID\x01(\d{1,9})\x02\Z")
+_TRANSACTION_ID: Final = b"__transactionId__\x01"
 _ROOT: Final = b"TRAN_PREPARED_QUEUE_OFFSET"
 _CHECKS: Final = b"TRANSACTION_CHECK_TIMES"
-COPY_ROOM: Final = len(_ROOT) + len(_CHECKS) + 2 * (len(b"\x01\x02") + OFFSET_DIGITS)
+_RESUMED: Final = b"RESUMED_FROM"
+COPY_ROOM: Final = sum(len(name) + 2 + OFFSET_DIGITS for name in (_ROOT, _CHECKS, _RESUMED))
 """Bytes that the properties of a copy need at most on top of those of the half message."""
 _find_prepared: Final = property_finder(b"TRAN_MSG")
 _find_delay: Final = property_finder(b"DELAY")
 _find_root: Final = property_finder(_ROOT)
 _find_checks: Final = property_finder(_CHECKS)
+_find_resumed: Final = property_finder(_RESUMED)
 _find_immunity: Final = property_finder(b"CHECK_IMMUNITY_TIME_IN_SECONDS")
 _find_topic: Final = property_finder(b"REAL_TOPIC")
 _find_queue: Final = property_finder(b"REAL_QID")
 _find_ends: Final = property_finder(b"ENDS")
-find_group: Final = property_finder(b"PGROUP")
-"""The producer group that a half message is of, and that is asked about it."""
+_find_group: Final = property_finder(b"PGROUP")
 find_unique_id: Final = property_finder(b"UNIQ_KEY")
 
 
@@ -85,9 +90,14 @@ def is_half(properties: bytes, reconsume_times: int) -> bool:
     return not (reconsume_times > 0 and (_find_delay(properties) or b"0") not in (b"0", b""))
 
 
+def is_unmarked(properties: bytes) -> bool:
+    """Whether there is nothing in them that `half_properties` would take off."""
+    return not any(properties.find(name) >= 0 for name in (_ROOT, _CHECKS, _RESUMED))
+
+
 def half_properties(topic: str, queue_id: int, properties: bytes, unique_id: bytes) -> bytes:
     """Return the properties that a half message waits with."""
-    for name in (_ROOT, _CHECKS):  # These are not the producer's to set.
+    for name in (_ROOT, _CHECKS, _RESUMED):  # These are not the producer's to set.
         if name in properties:
             properties = remove_property(properties, name)
     return b"%b__transactionId__\x01%b\x02REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02" % (
@@ -98,12 +108,26 @@ def half_properties(topic: str, queue_id: int, properties: bytes, unique_id: byt
     )
 
 
-def copy_properties(properties: bytes, root: int | None, checks: int) -> bytes:
-    """Return the properties of a half message that is put again, as a new one without a root."""
+def copy_properties(properties: bytes, root: int, checks: int) -> bytes:
+    """Return the properties of a half message that is put again."""
     properties = set_property(properties, _CHECKS, b"%d" % checks)
-    if root is None:
-        return remove_property(properties, _ROOT)
     return set_property(properties, _ROOT, b"%d" % root)
+
+
+def resumed_properties(properties: bytes, given_up_at: int) -> bytes:
+    """Return the properties of one that was given up, as those of a new half message."""
+    properties = set_property(remove_property(properties, _ROOT), _CHECKS, b"0")
+    return set_property(properties, _RESUMED, b"%d" % given_up_at)
+
+
+def alike(properties: bytes) -> bytes | None:
+    """Return what a committed message has in common with others, all in front of its own id.
+
+    None where something may stand behind that, as in what Apache wrote.
+    """
+    before, found, rest = properties.rpartition(_TRANSACTION_ID)
+    is_last = found and rest.find(b"\x02") == len(rest) - 1 and 0 not in properties
+    return before if is_last and before.startswith(b"UNIQ_KEY\x01") else None
 
 
 class Committed(NamedTuple):
@@ -120,14 +144,24 @@ def committed(properties: bytes) -> Committed:
     if found is not None and properties.find(b"REAL_", 0, found.start()) < 0:  # As we put it.
         return Committed(found[1].decode(), int(found[2]), properties[: found.start() + 1])
     topic, queue_id = (_find_topic(properties) or b"").decode(), int(_find_queue(properties) or b"")
-    for name in (b"REAL_TOPIC", b"REAL_QID", _ROOT):
+    for name in (b"REAL_TOPIC", b"REAL_QID", _ROOT, _RESUMED):
         properties = remove_property(properties, name)
     return Committed(topic, queue_id, properties)
+
+
+def group_of(properties: bytes) -> str:
+    """Return the producer group that a half message is of, and that is asked about it."""
+    return intern((_find_group(properties) or b"").decode("utf-8", "replace"))
 
 
 def root_of(message: StoredMessage, properties: bytes) -> int:
     """Return the offset of the half message that this one is a copy of, or its own."""
     return _number(_find_root(properties), message.queue_offset)
+
+
+def resumed_from(properties: bytes) -> int:
+    """Return where in the log a half message was given up that was resumed; -1 for any other."""
+    return _number(_find_resumed(properties), -1)
 
 
 def checks_of(properties: bytes) -> int:

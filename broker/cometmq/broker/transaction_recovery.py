@@ -18,8 +18,10 @@ from cometmq.broker.transaction_records import (
     checks_of,
     committed,
     find_unique_id,
+    group_of,
     immunity_ms,
     read_op,
+    resumed_from,
     root_of,
 )
 from cometmq.broker.transaction_table import Open, Place
@@ -100,6 +102,8 @@ class TransactionRecovery:
             checks=checks,
             aliases=aliases,
             is_asked=checks > (earlier[0].checks if earlier is not None else 0),
+            group=group_of(properties),
+            resumed_from=resumed_from(properties),
         )
         self._found[root] = opened, message.born_timestamp, immunity_ms(properties)
 

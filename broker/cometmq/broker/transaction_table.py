@@ -1,7 +1,9 @@
 """The transactions that are not over, how the last ones ended, and from where a start must read.
 
-What is over costs a byte, while it is among the `REMEMBERED`. Each open one stands in one of four
-lines, in the order of their half messages: who has waited long enough is found at a line's head.
+What is over costs a byte, while it is among the `REMEMBERED`. Each open one stands in one of five
+lines: who has waited long enough is found at a line's head. Three of them are in the order of their
+half messages. Out of order are those whose immunity is over, and those of whom nobody was there to
+be asked: they wait for somebody where they lie, so their half queue does not grow with the time.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 REMEMBERED: Final = 1 << 20
 """Half messages, the newest, of which it is known how they ended: a byte each."""
+RESUMED_MAX: Final = 10_000
+"""Half messages that were given up, the newest, of which it is known that they were resumed."""
 SLICE: Final = 64
 """Transactions that one step deals with."""
 SPAN_MAX: Final = 100_000
@@ -61,6 +65,12 @@ class Open:
     told of, and then those that somebody was asked about."""
     is_asked: bool = False
     """Whether somebody was asked about its newest half message."""
+    group: str = ""
+    """Of its producers."""
+    born_ms: int = 0
+    """When its producer made it."""
+    resumed_from: int = -1
+    """Where in the log it was given up, if it was, and resumed since."""
     end: Outcome = Outcome.OPEN
     """How it ends, while that is not written."""
 
@@ -127,6 +137,9 @@ class TransactionTable:
         """By the offset of each of its half messages."""
         self._count = 0
         self._new, self._asked, self._immune, self._ready = Line(), Line(), Line(), Line()
+        self._unheard = Line()
+        self.resumed: dict[int, int] = {}
+        """By where it was given up in the log, the offset of the half message that it became."""
         self._immune_due: list[tuple[int, int]] = []
         self._outcomes = bytearray(REMEMBERED)
         self._ops: deque[list[int]] = deque()
@@ -149,8 +162,13 @@ class TransactionTable:
     def add(self, opened: Open, born_timestamp: int, immune_ms: int) -> None:
         """Add an open transaction."""
         self._count += 1
+        opened.born_ms = born_timestamp
         for alias in opened.aliases:
             self._open[alias.offset] = opened
+        if opened.resumed_from >= 0:
+            self.resumed[opened.resumed_from] = opened.root
+            if len(self.resumed) > RESUMED_MAX:
+                del self.resumed[next(iter(self.resumed))]
         if immune_ms:
             opened.due_ms = min(born_timestamp, opened.since_ms) + immune_ms
         if immune_ms and not opened.checks:
@@ -203,8 +221,18 @@ class TransactionTable:
 
     def leave(self, opened: Open) -> None:
         """Have a transaction wait no more."""
-        for line in (self._new, self._asked, self._immune, self._ready):
+        for line in (self._new, self._asked, self._immune, self._ready, self._unheard):
             line.discard(opened)
+
+    def wait_unheard(self, opened: Open, now_ms: int) -> None:
+        """Have a transaction wait, where it lies, for somebody who can be asked about it."""
+        self.leave(opened)
+        opened.since_ms = now_ms
+        self._unheard.add(opened)
+
+    def is_far_behind(self, opened: Open) -> bool:
+        """Whether its half message has so many behind it that a start should not begin there."""
+        return self.next_offset - opened.offset > max(SPAN_MAX, 4 * self._count)
 
     def remove(self, opened: Open, outcome: Outcome) -> None:
         """Take out a transaction that ended like this."""
@@ -221,6 +249,7 @@ class TransactionTable:
         """Take out a transaction whose half message was not written."""
         next_offset = min(self.next_offset, opened.offset)
         self.remove(opened, Outcome.OPEN)
+        self.resumed.pop(opened.resumed_from, None)
         self.next_offset = next_offset
 
     def immune_until(self, opened: Open) -> None:
@@ -239,18 +268,18 @@ class TransactionTable:
         due = self._ready.take_due(now_ms, 0, SLICE)
         due += self._new.take_due(now_ms, config.transaction_timeout_ms, SLICE)
         due += self._asked.take_due(now_ms, config.transaction_check_interval_ms, SLICE)
+        due += self._unheard.take_due(now_ms, config.transaction_check_interval_ms, SLICE)
         oldest = self._immune.first()
-        if oldest is not None:
-            span_max = max(SPAN_MAX, 4 * self._count)
-            if self.next_offset - oldest.offset > span_max:
-                due.append(oldest)
+        if oldest is not None and self.is_far_behind(oldest):
+            due.append(oldest)
         return due
 
     def progress(self) -> Progress:
         """Work out from where a start must read both queues."""
         heads = [line.first() for line in (self._new, self._asked, self._immune)]
         offsets = [head.offset for head in heads if head is not None]
-        half = min([*offsets, *self._ready.offsets()], default=self.next_offset)
+        offsets += [*self._ready.offsets(), *self._unheard.offsets()]
+        half = min(offsets, default=self.next_offset)
         ops = self._ops
         while ops and ops[0][2] < half:
             ops.popleft()

@@ -5,7 +5,9 @@ end puts two records into one turn: the message in its real queue, which names t
 place, and an op message, which says that the half message is over. A producer that says nothing is
 asked: the half message is put again, behind the others, with a count, and a question about it goes
 to a member of its group. So the open ones are always among the last of the half queue, and that
-queue's progress, kept as offsets of a group as in Apache's stores, moves on.
+queue's progress, kept as offsets of a group as in Apache's stores, moves on. Where the group has no
+member, it stays where it lies until there is one, or until so much lies behind it that it must be
+moved for the start's or its segment's sake: nothing is written for as long as nothing happens.
 
 Once: an end that comes again finds what became of the first, while that is remembered. A crash
 between the two records of an end leaves the first of them in the tail of the log, where the next
@@ -29,9 +31,7 @@ from cometmq.broker.transaction_records import (
     OP_TOPIC,
     Outcome,
     copy_properties,
-    find_group,
     find_unique_id,
-    immunity_ms,
     op_messages,
     question_record,
 )
@@ -114,6 +114,15 @@ class Transactions:
         self.unwritten: list[Open] = []
         """Ends that an earlier process left half written: the next turn makes them whole."""
 
+    def recovered(self, now_ms: int) -> None:
+        """Take note that all is read that a start reads."""
+        if self._store.max_offset(GIVEN_UP_TOPIC, 0):
+            self._show_given_up(now_ms)  # A crash may have come before the topic was saved.
+
+    def _show_given_up(self, now_ms: int) -> None:
+        with suppress(LimitError):  # The store takes it without.
+            self._topics.make_derived(GIVEN_UP_TOPIC, 1, now_ms)
+
     # What handlers call.
 
     def check_room(self) -> None:
@@ -123,10 +132,18 @@ class Transactions:
                 "open_transactions_max", self.config.open_transactions_max, "open transactions"
             )
 
-    def begin(self, put: Appended, born_timestamp: int, properties: bytes) -> None:
-        """Note a half message of this turn."""
-        opened = Open(put.queue_offset, put.physical_offset, put.store_timestamp)
-        self.table.add(opened, born_timestamp, immunity_ms(properties))
+    def begin(
+        self,
+        place: Place,
+        since_ms: int,
+        born_timestamp: int,
+        group: str,
+        immune_ms: int,
+        resumed_from: int = -1,
+    ) -> None:
+        """Note a half message of this turn; `resumed_from` is where one was given up before."""
+        opened = Open(*place, since_ms, group=group, resumed_from=resumed_from)
+        self.table.add(opened, born_timestamp, immune_ms)
         self._begun.append(opened)
         self._acknowledgements.join(self)
 
@@ -214,6 +231,10 @@ class Transactions:
         room = min(settings.turn_size_max, settings.unsynced_size_max) // 2
         halves: list[tuple[Open, StoredMessage]] = []
         for opened in self.table.due(self.config, now_ms):
+            if self._waits_for_somebody(opened, now_ms):
+                self.table.wait_unheard(opened, now_ms)
+                done.done += 1
+                continue
             record = store.find_record(opened.physical_offset, fetched)
             if record is None:
                 if opened.physical_offset < store.first_offset:
@@ -230,26 +251,41 @@ class Transactions:
                 halves.append((opened, read_message(bytes(record))))
         return halves
 
+    def _waits_for_somebody(self, opened: Open, now_ms: int) -> bool:
+        """Whether nothing can be done about a transaction until its group has a member."""
+        store = self._store
+        segment_size = self.config.store.segment_size
+        is_next_to_go = (
+            opened.physical_offset < store.first_offset + segment_size
+            and store.end_offset - opened.physical_offset > segment_size
+        )
+        return not (
+            opened.due_ms > now_ms  # It is only to be put behind others.
+            or self._producers.members(opened.group)
+            or self._is_given_up(opened, now_ms)
+            or self.table.is_far_behind(opened)
+            or is_next_to_go
+        )
+
+    def _is_given_up(self, opened: Open, now_ms: int) -> bool:
+        too_old_ms = self.config.store.retention_hours * _HOUR_MS
+        return (
+            opened.checks >= self.config.transaction_checks_max
+            or now_ms - opened.born_ms > too_old_ms
+        )
+
     def _move(self, opened: Open, half: StoredMessage, now_ms: int) -> _Move:
         """Put a half message again behind the others, or where those are that are given up."""
-        config = self.config
-        properties = half.properties_raw
-        group = (find_group(properties) or b"").decode("utf-8", "replace")
-        members = [] if opened.due_ms > now_ms else list(self._producers.members(group))
-        too_old_ms = config.store.retention_hours * _HOUR_MS
-        is_given_up = (
-            opened.checks >= config.transaction_checks_max
-            or now_ms - half.born_timestamp > too_old_ms
-        )
+        members = [] if opened.due_ms > now_ms else list(self._producers.members(opened.group))
         origin = Origin(
             now_ms, half.born_timestamp, half.born_host, half.sys_flag, half.reconsume_times
         )
-        if is_given_up:
+        if self._is_given_up(opened, now_ms):
             return self._give_up(opened, half, origin)
         # A question that reaches nobody is none: it does not count.
         peer = members[opened.checks % len(members)] if members else None
         checks = opened.checks + (peer is not None)
-        copied = copy_properties(properties, opened.root, checks)
+        copied = copy_properties(half.properties_raw, opened.root, checks)
         try:
             put = self._store.put(HALF_TOPIC, 0, half.body, copied, origin, half.flag)
         except MessageIllegalError as error:  # Of another broker: ours leave room for a copy.
@@ -258,8 +294,7 @@ class Transactions:
         return _Move(opened, half, put, Outcome.MOVED, peer, checks)
 
     def _give_up(self, opened: Open, half: StoredMessage, origin: Origin) -> _Move:
-        with suppress(LimitError):  # The store takes it without.
-            self._topics.make_derived(GIVEN_UP_TOPIC, 1, origin.now_ms)
+        self._show_given_up(origin.now_ms)
         put = None
         try:
             put = self._store.put(
@@ -277,7 +312,7 @@ class Transactions:
             log.warning(
                 "transaction %s of producer group %s is given up after %d questions: it is in %s",
                 key,
-                (find_group(move.half.properties_raw) or b"").decode("utf-8", "replace"),
+                opened.group,
                 move.checks,
                 HALF_TOPIC if put is None else GIVEN_UP_TOPIC,
             )

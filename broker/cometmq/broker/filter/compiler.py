@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cometmq.broker.filter.sql import SqlFilter
-    from cometmq.net import Later, Peer
+    from cometmq.net import Frame, Later, Peer
     from cometmq.proto.command import Command
 
 _loaded = threading.Event()
@@ -52,7 +52,7 @@ class Loading:
     def __init__(
         self,
         call_soon_threadsafe: Callable[[Callable[[], None]], object],
-        serve: Callable[[Command, Peer], Command | Later],
+        serve: Callable[[Command, Peer], Command | Frame | Later],
     ) -> None:
         self._soon = call_soon_threadsafe
         self._serve = serve

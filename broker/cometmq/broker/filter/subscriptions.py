@@ -28,14 +28,10 @@ def filter_of(
 
     `CompilerLoadingError` when it has to be asked again, for the first expression of a process.
     """
-    length_max = config.filter_expression_length_max
-    if expression is not None and len(expression) > length_max:
-        raise FilterSyntaxError(
-            f"the expression has {len(expression)} characters, filter_expression_length_max allows"
-            f" {length_max}"
-        )
     if is_tag_type(expression_type):
+        _check_length(expression, "tag_expression_length_max", config.tag_expression_length_max)
         return tag_filter(expression)
+    _check_length(expression, "filter_expression_length_max", config.filter_expression_length_max)
     if expression_type != "SQL92" or not config.enable_property_filter:
         raise FilterTypeError(str(expression_type))
     if not expression:
@@ -44,3 +40,10 @@ def filter_of(
     # One read may hold up the loop for a millisecond or two, whatever it looks for.
     entries_max = max(_ENTRIES_MIN, _TERMS_MAX // max(found.terms, 4))
     return Filter(matches=found.matches, entries_max=entries_max)
+
+
+def _check_length(expression: str | None, setting: str, length_max: int) -> None:
+    if expression is not None and len(expression) > length_max:
+        raise FilterSyntaxError(
+            f"the expression has {len(expression)} characters, {setting} allows {length_max}"
+        )

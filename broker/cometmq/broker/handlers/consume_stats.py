@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from msgspec.json import encode as encode_text
+
 from cometmq.broker.errors import RequestError
-from cometmq.broker.handlers.reading import StoreTimes, answered
+from cometmq.broker.handlers.reading import StoreTimes, answered_in_slices
 from cometmq.broker.traffic import Window
 from cometmq.proto.bodies import (
     BrokerConsumeStats,
@@ -21,7 +23,7 @@ from cometmq.proto.commands.group import GetBrokerConsumeStats, GetConsumeStats
 from cometmq.proto.commands.topic import QueryConsumeTimeSpan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
     from cometmq.broker.cold_reads import Fetched
     from cometmq.broker.session import Session, State
@@ -42,17 +44,19 @@ def get_consume_stats(request: Command, session: Session) -> Command | Later:
         asked = (header.topic or "",) if is_given else state.offsets.topics_of(group)
         topics = [topic for topic in asked if _may_want(group, topic, state)]
 
-    def look(fetched: Fetched) -> Command | Sequence[Cold]:
+    def look(fetched: Fetched) -> Generator[None, None, Command | Sequence[Cold]]:
         times = StoreTimes(state.store, fetched)
         table: dict[MessageQueue, OffsetWrapper] = {}
         rate = 0.0
         for topic in topics:
-            table |= _reached(group, topic, state, times)
+            for queue, offset in _reached(group, topic, state, times):
+                table[queue] = offset
+                yield
             rate += _rate(group, topic, state)
         body = ConsumeStats(consume_tps=rate, offset_table=table)
         return times.cold or request.answer(ResponseCode.SUCCESS, body=body.encode())
 
-    return answered(request, session, look)
+    return answered_in_slices(request, session, look)
 
 
 def get_broker_consume_stats(request: Command, session: Session) -> Command | Later:
@@ -60,40 +64,47 @@ def get_broker_consume_stats(request: Command, session: Session) -> Command | La
     is_order = request.read(GetBrokerConsumeStats).is_order
     state = session.state
 
-    def look(fetched: Fetched) -> Command | Sequence[Cold]:
+    def look(fetched: Fetched) -> Generator[None, None, Command | Sequence[Cold]]:
         times = StoreTimes(state.store, fetched)
-        stats = {
-            group: tuple(_stats_of(group, state, times, is_order=is_order))
-            for group in state.groups.configs()
-        }
-        reached = [
-            offset
-            for each in stats.values()
-            for of_topic in each
-            for offset in of_topic.offset_table.values()
-        ]
-        body = BrokerConsumeStats(
-            broker_addr=str(state.address),
-            consume_stats_list=tuple({group: each} for group, each in stats.items()),
-            total_diff=sum(each.broker_offset - each.consumer_offset for each in reached),
-            total_inflight_diff=sum(each.pull_offset - each.consumer_offset for each in reached),
+        groups: list[bytes] = []
+        behind = in_flight = 0
+        for group in tuple(state.groups.configs()):
+            stats: list[bytes] = []
+            for name in _topics_of(group, state, is_order=is_order):
+                table: dict[MessageQueue, OffsetWrapper] = {}
+                for queue, offset in _reached(group, name, state, times):
+                    table[queue] = offset
+                    behind += offset.broker_offset - offset.consumer_offset
+                    in_flight += offset.pull_offset - offset.consumer_offset
+                    yield
+                rate = _rate(group, name, state)
+                stats.append(ConsumeStats(consume_tps=rate, offset_table=table).encode())
+            groups.append(b"{%b:[%b]}" % (encode_text(group), b",".join(stats)))
+            yield
+        return times.cold or request.answer(
+            ResponseCode.SUCCESS, body=_broker_stats(groups, behind, in_flight, state)
         )
-        return times.cold or request.answer(ResponseCode.SUCCESS, body=body.encode())
 
-    return answered(request, session, look)
+    return answered_in_slices(request, session, look)
 
 
-def _stats_of(
-    group: str, state: State, times: StoreTimes, *, is_order: bool
-) -> Iterator[ConsumeStats]:
-    """How far a group is in each of its topics, or in those that are ordered."""
+def _broker_stats(groups: Sequence[bytes], behind: int, in_flight: int, state: State) -> bytes:
+    """Encode the answer to 317 around what is encoded of it: all at once takes 0.1 s."""
+    body = BrokerConsumeStats(
+        broker_addr=str(state.address), total_diff=behind, total_inflight_diff=in_flight
+    )
+    before, found, after = body.encode().partition(b'"consumeStatsList":[')
+    assert found
+    return b"".join((before, found, b",".join(groups), after))
+
+
+def _topics_of(group: str, state: State, *, is_order: bool) -> Iterator[str]:
+    """Give the topics that a group has offsets in, or those of them that are ordered."""
     for name in state.offsets.topics_of(group):
         topic = state.topics.find(name)
-        if topic is None or (is_order and not topic.config.order):
-            continue
-        if _may_want(group, name, state):
-            table = _reached(group, name, state, times)
-            yield ConsumeStats(consume_tps=_rate(group, name, state), offset_table=table)
+        is_meant = topic is not None and (topic.config.order or not is_order)
+        if is_meant and _may_want(group, name, state):
+            yield name
 
 
 def _may_want(group: str, topic: str, state: State) -> bool:
@@ -111,22 +122,21 @@ def _rate(group: str, topic: str, state: State) -> float:
 
 def _reached(
     group: str, topic_name: str, state: State, times: StoreTimes
-) -> dict[MessageQueue, OffsetWrapper]:
-    """How far a group is in each queue of a topic that it may read."""
+) -> Iterator[tuple[MessageQueue, OffsetWrapper]]:
+    """Tell of each queue of a topic, that it may read, how far a group is in it."""
     topic = state.topics.find(topic_name)
-    if topic is None:
-        return {}
-    table: dict[MessageQueue, OffsetWrapper] = {}
-    for queue_id in range(topic.read_queue_count):
+    for queue_id in range(0 if topic is None else topic.read_queue_count):
         consumed = state.offsets.find(group, topic_name, queue_id) or 0
         pulled = state.offsets.pulled(group, topic_name, queue_id) or 0
-        table[_queue(topic_name, queue_id, state)] = OffsetWrapper(
-            broker_offset=state.store.max_offset(topic_name, queue_id),
-            consumer_offset=consumed,
-            last_timestamp=max(times.at(topic_name, queue_id, consumed - 1), 0),
-            pull_offset=max(consumed, pulled),
+        yield (
+            _queue(topic_name, queue_id, state),
+            OffsetWrapper(
+                broker_offset=state.store.max_offset(topic_name, queue_id),
+                consumer_offset=consumed,
+                last_timestamp=max(times.at(topic_name, queue_id, consumed - 1), 0),
+                pull_offset=max(consumed, pulled),
+            ),
         )
-    return table
 
 
 def query_consume_time_span(request: Command, session: Session) -> Command | Later:
@@ -138,13 +148,16 @@ def query_consume_time_span(request: Command, session: Session) -> Command | Lat
         raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
     queue_count = topic.config.write_queue_nums
 
-    def look(fetched: Fetched) -> Command | Sequence[Cold]:
+    def look(fetched: Fetched) -> Generator[None, None, Command | Sequence[Cold]]:
         times = StoreTimes(state.store, fetched)
-        spans = tuple(_span(header, each, state, times) for each in range(queue_count))
-        body = ConsumeTimeSpans(consume_time_span_set=spans)
+        spans: list[QueueTimeSpan] = []
+        for queue_id in range(queue_count):
+            spans.append(_span(header, queue_id, state, times))
+            yield
+        body = ConsumeTimeSpans(consume_time_span_set=tuple(spans))
         return times.cold or request.answer(ResponseCode.SUCCESS, body=body.encode())
 
-    return answered(request, session, look)
+    return answered_in_slices(request, session, look)
 
 
 def _span(

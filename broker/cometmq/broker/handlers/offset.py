@@ -35,7 +35,8 @@ def query_consumer_offset(request: Command, session: Session) -> Command:
     """14: where a group goes on.
 
     Without an offset a client decides itself (22), but in a young queue a group begins at its first
-    message whatever it wants: clients lean on it.
+    message whatever it wants: clients lean on it. With Apache's that is so from the first message
+    on; before, a message may come between this question and that for the queue's end.
     """
     header = request.read(QueryConsumerOffset)
     state = session.state
@@ -56,9 +57,13 @@ def query_consumer_offset(request: Command, session: Session) -> Command:
 
 
 def _is_young(topic: str, queue_id: int, state: State) -> bool:
-    """Whether a queue still has its first message, and that in memory."""
+    """Whether a queue still has its first message, and that in memory, or has yet to get it."""
     if not state.config.offset_from_zero_enable:
         return False
+    found = state.topics.find(topic)
+    is_there = found is not None and 0 <= queue_id < found.config.read_queue_nums
+    if is_there and state.store.max_offset(topic, queue_id) == 0:
+        return True
     result = state.store.read(topic, queue_id, 0, 1)
     return result.status is ReadStatus.FOUND and not result.cold
 

@@ -1,10 +1,15 @@
-"""Handlers that need what may be only on the disk: they try, have it fetched, and try again."""
+"""Handlers that need what may be only on the disk: they try, have it fetched, and try again.
+
+Those that look at many queues do so in slices, between which the loop has its turn.
+"""
 
 from __future__ import annotations
 
 import struct
+import time
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from cometmq.broker.refusals import Refusal, refuse
 from cometmq.net import LATER
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.command import Command
@@ -13,7 +18,7 @@ from cometmq.proto.sysflag import SysFlag
 from cometmq.store.errors import CorruptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from cometmq.broker.cold_reads import Fetched
     from cometmq.broker.session import Session
@@ -22,7 +27,11 @@ if TYPE_CHECKING:
     from cometmq.store.message_store import MessageStore
 
     Attempt: TypeAlias = Callable[[Fetched], "Command | Sequence[Cold] | Later"]
+    SlicedAttempt: TypeAlias = Callable[
+        [Fetched], "Generator[None, None, Command | Sequence[Cold]]"
+    ]
 
+SLICE_NS: Final = 200_000
 _SYS_FLAG: Final = struct.Struct(">i")
 _SYS_FLAG_AT: Final = 36
 _TIME: Final = struct.Struct(">q")
@@ -44,7 +53,10 @@ def answered(request: Command, session: Session, attempt: Attempt) -> Command | 
         return LATER
 
     def again(fetched: Fetched) -> None:
-        response = go_on(fetched)
+        try:
+            response = go_on(fetched)
+        except Refusal as error:
+            response = refuse(request, session, error)
         if response is not LATER:
             session.peer.answer(request, response)
         session.peer.peers.turn.end()  # Of what was put into the store: no request comes to end it.
@@ -54,6 +66,60 @@ def answered(request: Command, session: Session, attempt: Attempt) -> Command | 
         session.peer.answer(request, request.answer(ResponseCode.SYSTEM_ERROR, remark=remark))
 
     return go_on(())
+
+
+class _Sliced:
+    """An attempt that is made a slice at a time."""
+
+    def __init__(self, request: Command, session: Session, attempt: SlicedAttempt) -> None:
+        self._request = request
+        self._session = session
+        self._attempt = attempt
+        self._fetched: list[tuple[Cold, bytes]] = []
+        self._work = attempt(())
+
+    def step(self) -> Command | Later:
+        """Do the next slice; the answer, or LATER when there is more to do."""
+        until_ns = time.perf_counter_ns() + SLICE_NS
+        try:
+            next(self._work)
+            while time.perf_counter_ns() < until_ns:
+                next(self._work)
+        except StopIteration as ended:
+            result: Command | Sequence[Cold] = ended.value
+            if isinstance(result, Command):
+                return result
+            self._session.state.cold_reads.fetch(result, self._fetch_done, self._failed)
+            return LATER
+        self._session.peer.peers.call_soon(self._go_on)
+        return LATER
+
+    def _go_on(self) -> None:
+        peer = self._session.peer
+        if peer.closed_because is None:
+            try:
+                response = self.step()
+            except Refusal as error:
+                response = refuse(self._request, self._session, error)
+            if response is not LATER:
+                peer.answer(self._request, response)
+
+    def _fetch_done(self, more: Fetched) -> None:
+        self._fetched += more
+        self._work = self._attempt(self._fetched)
+        self._go_on()
+
+    def _failed(self, error: OSError) -> None:
+        remark = f"a read failed: {error}"
+        response = self._request.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
+        self._session.peer.answer(self._request, response)
+
+
+def answered_in_slices(
+    request: Command, session: Session, attempt: SlicedAttempt
+) -> Command | Later:
+    """Answer as `answered` does, with what a generator returns, which yields where it may wait."""
+    return _Sliced(request, session, attempt).step()
 
 
 class StoreTimes:

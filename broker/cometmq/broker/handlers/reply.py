@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.handlers.send import checked_target
+from cometmq.broker.handlers.send_origin import identified, origin_of
 from cometmq.broker.refusals import send_refusal
 from cometmq.net import LATER, NetError
 from cometmq.proto.codes import RequestCode, ResponseCode
@@ -25,7 +26,6 @@ from cometmq.proto.errors import LocalProtocolError
 from cometmq.proto.message_id import encode_offset_id
 from cometmq.proto.properties import join_properties, property_finder, set_property
 from cometmq.store.errors import PutRefusedError
-from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
     from cometmq.broker.session import Session
@@ -60,8 +60,7 @@ class _Reply:
         self._body = bytes(request.body or b"")
         raw = (header.properties or "").encode()
         raw = join_properties(raw, state.stored_properties)
-        if _find_unique_id(raw) is None:
-            raw = set_property(raw, b"UNIQ_KEY", state.unique_ids.make(self._now_ms).encode())
+        raw, _ = identified(raw, _find_unique_id(raw), state)
         self._properties = set_property(raw, b"PUSH_REPLY_TIME", b"%d" % self._now_ms)
 
     def push(self) -> Command | Later:
@@ -142,13 +141,7 @@ class _Reply:
             self._queue_id,
             self._body,
             self._properties,
-            Origin(
-                state.acknowledgements.turn_ms or state.acknowledgements.begin(),
-                header.born_timestamp,
-                self._session.born_host,
-                header.sys_flag,
-                header.reconsume_times,
-            ),
+            origin_of(header, self._session, header.sys_flag),
             header.flag,
         )
         return encode_offset_id(state.store_host, put.physical_offset), put.queue_offset

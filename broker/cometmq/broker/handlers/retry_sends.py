@@ -9,6 +9,7 @@ from cometmq.broker.errors import RequestError
 from cometmq.broker.refusals import send_refusal
 from cometmq.broker.topic_names import RETRY_PREFIX, dead_letter_topic
 from cometmq.proto.codes import ResponseCode
+from cometmq.proto.commands.topic import may_write
 
 if TYPE_CHECKING:
     from cometmq.broker.session import State
@@ -38,15 +39,26 @@ def dead_letters(request: Command, header: SendMessage, state: State) -> Topic |
     times_max = retries_max(request, header.max_reconsume_times, group)
     if header.reconsume_times <= times_max and not state.locks.is_ordered(name, state.alive_ms()):
         return None
-    dead = dead_letter_topic(name)
-    topic = state.topics.make_derived(dead, 1, state.now_ms())
+    return writeable(dead_letter_topic(name), 1, state)
+
+
+def writeable(name: str, queues: int, state: State) -> Topic:
+    """Find or make a topic of a group, for its retries or its dead letters."""
+    topic = state.topics.make_derived(name, queues, state.now_ms())
     if topic is None:
-        raise RequestError(ResponseCode.SYSTEM_ERROR, f"topic[{dead}] not exist")
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"topic[{name}] not exist")
+    if not may_write(topic.config.perm):
+        raise RequestError(
+            ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden"
+        )
     return topic
 
 
 def retries_max(request: Command, wanted: int | None, group: SubscriptionGroupConfig) -> int:
-    """How often a message may come back: as a newer client says, or as its group is set."""
-    if request.version >= VERSION_WITH_MAX and wanted is not None:
+    """How often a message may come back: as a newer client says, or as its group is set.
+
+    A group that is set to no retries has none, whatever its clients say: Java's always say 16.
+    """
+    if request.version >= VERSION_WITH_MAX and wanted is not None and group.retry_max_times:
         return wanted
     return group.retry_max_times

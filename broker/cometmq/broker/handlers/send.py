@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 from cometmq.broker.delays import delay_level, set_aside
 from cometmq.broker.errors import RequestError
 from cometmq.broker.handlers.retry_sends import dead_letters
-from cometmq.broker.handlers.send_half import send_half
+from cometmq.broker.handlers.send_half import send_half, send_half_alike
+from cometmq.broker.handlers.send_origin import identified, origin_of
 from cometmq.broker.handlers.sent_properties import ONCE, SPECIAL
 from cometmq.broker.refusals import FAQ, send_refusal
 from cometmq.broker.topic_names import (
@@ -30,6 +31,7 @@ from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.commands.send import SendMessage, SendMessageV2
 from cometmq.proto.errors import MessageError
 from cometmq.proto.header_json import JSON
+from cometmq.proto.header_typed import TypedJsonFields
 from cometmq.proto.properties import (
     join_properties,
     property_finder,
@@ -38,7 +40,6 @@ from cometmq.proto.properties import (
 )
 from cometmq.proto.sysflag import TRANSACTION_MASK, SysFlag
 from cometmq.store.dispatch import SCHEDULE_TOPIC
-from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
     from cometmq.broker.handlers.sent_properties import Sent
@@ -74,7 +75,10 @@ def send_message_v2(request: Command, session: Session) -> Command | Later:
     those, in one function because each call is a tenth of a microsecond; whatever is different in
     anything, or wrong, goes through `_send`, which does the same for it with every check.
     """
-    header = request.read(SendMessageV2)
+    fields = request.fields
+    header = fields.header if type(fields) is TypedJsonFields else None
+    if type(header) is not SendMessageV2:  # Else `read` would only give it.
+        header = request.read(SendMessageV2)
     state = session.state
     body = request.body
     queue_id = header.queue_id
@@ -89,7 +93,6 @@ def send_message_v2(request: Command, session: Session) -> Command | Later:
     if (
         topic is None
         or not 0 <= queue_id < topic.plain_queue_count
-        or tail is None
         or name != b"UNIQ_KEY"
         or not unique_id.isalnum()
         or request.code != _V2_CODE
@@ -99,6 +102,10 @@ def send_message_v2(request: Command, session: Session) -> Command | Later:
         or type(body) is not bytes
     ):
         return _send(request, header, session)
+    if tail is None:
+        half = state.sent_properties.halves.get(rest)
+        taken = half and send_half_alike(request, header, body, session, pair, half)
+        return _send(request, header, session) if taken is None else taken
     found = None
     if once is not None and (found := state.idempotence.find(unique_id))[2] is not None:
         return _send(request, header, session)
@@ -156,23 +163,13 @@ def _send(request: Command, header: SendMessage, session: Session) -> Command | 
         if is_half(raw, header.reconsume_times):
             return send_half(request, header, body, session, topic, queue_id, sent, once)
         stored_topic, stored_queue, raw = _set_aside(name, queue_id, raw, state)
-    acknowledgements = state.acknowledgements
-    now_ms = acknowledgements.turn_ms or acknowledgements.begin()
-    if unique_id is None:
-        unique_id = state.unique_ids.make(now_ms).encode()
-        raw = set_property(raw, b"UNIQ_KEY", unique_id)
+    raw, unique_id = identified(raw, unique_id, state)
     put = state.store.put(
         stored_topic,
         stored_queue,
         body,
         raw + state.stored_properties,
-        Origin(
-            now_ms,
-            header.born_timestamp,
-            session.born_host,
-            header.sys_flag & _PLAIN_FLAGS,
-            header.reconsume_times,
-        ),
+        origin_of(header, session, header.sys_flag & _PLAIN_FLAGS),
         header.flag,
     )
     if once is not None:
@@ -183,7 +180,7 @@ def _send(request: Command, header: SendMessage, session: Session) -> Command | 
     response = state.send_answers.answer(
         request, [put.physical_offset], queue_id, put.queue_offset, unique_id
     )
-    acknowledgements.add(session.peer, request, response, waits)
+    state.acknowledgements.add(session.peer, request, response, waits)
     return LATER
 
 
@@ -221,17 +218,21 @@ def _send_batch(
         raise _refusal(
             state, ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(name)}"
         )
-    try:
-        body = without_property(body, b"IDEMPOTENT")  # No batch has that promise.
-        messages = split_batch(body, b"" if topic.is_batch else state.stored_properties)
-    except MessageError as error:
-        raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error
-    count = len(messages)
-    if topic.is_batch:
-        return _send_inner_batch(request, header, body, session, topic, queue_id, sent, count)
+    origin = origin_of(header, session, header.sys_flag)
+    more = b"" if topic.is_batch else state.stored_properties
+    put = state.store.put_raw_batch(name, queue_id, body, more, origin) if more else None
+    if put is None:
+        try:
+            body = without_property(body, b"IDEMPOTENT")  # No batch has that promise.
+            messages = split_batch(body, more)
+        except MessageError as error:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        if topic.is_batch:
+            count = len(messages)
+            return _send_inner_batch(request, header, body, session, topic, queue_id, sent, count)
+        put = state.store.put_batch(name, queue_id, messages, origin)
     _, unique_id, waits, _ = sent
-    put = state.store.put_batch(name, queue_id, messages, _origin(header, session))
-    topic.flow.take(count, put.size)
+    topic.flow.take(len(put.physical_offsets), put.size)
     response = state.send_answers.answer(
         request, put.physical_offsets, queue_id, put.queue_offset, unique_id
     )
@@ -257,7 +258,7 @@ def _send_inner_batch(
         queue_id,
         body,
         join_properties(properties, state.stored_properties),
-        _origin(header, session, _INNER_BATCH),
+        origin_of(header, session, header.sys_flag | _INNER_BATCH),
         header.flag,
     )
     topic.flow.take(count, put.size)
@@ -266,17 +267,6 @@ def _send_inner_batch(
     )
     state.acknowledgements.add(session.peer, request, response, waits)
     return LATER
-
-
-def _origin(header: SendMessage, session: Session, more_flags: int = 0) -> Origin:
-    acknowledgements = session.state.acknowledgements
-    return Origin(
-        acknowledgements.turn_ms or acknowledgements.begin(),
-        header.born_timestamp,
-        session.born_host,
-        header.sys_flag | more_flags,
-        header.reconsume_times,
-    )
 
 
 # Checks that most sends need not make.

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Final
 from cometmq.broker.delays import set_aside
 from cometmq.broker.errors import RequestError
 from cometmq.broker.handlers.reading import answered
-from cometmq.broker.handlers.retry_sends import retries_max
+from cometmq.broker.handlers.retry_sends import retries_max, writeable
 from cometmq.broker.refusals import FAQ, put_refusal
 from cometmq.broker.topic_names import dead_letter_topic, retry_topic
 from cometmq.net import LATER
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.commands.send import ConsumerSendMsgBack
-from cometmq.proto.commands.topic import may_write
 from cometmq.proto.errors import MessageError
 from cometmq.proto.message import read_message
 from cometmq.proto.message_id import encode_offset_id
@@ -56,7 +55,7 @@ def consumer_send_msg_back(request: Command, session: Session) -> Command | Late
         )
     if group.retry_queue_nums <= 0:
         return request.answer(ResponseCode.SUCCESS)
-    _writeable(retry_topic(header.group), group.retry_queue_nums, state)
+    writeable(retry_topic(header.group), group.retry_queue_nums, state)
 
     def put(fetched: Fetched) -> Command | Sequence[Cold] | Later:
         record = state.store.find_record(header.offset, fetched)
@@ -80,18 +79,6 @@ def consumer_send_msg_back(request: Command, session: Session) -> Command | Late
     return answered(request, session, put)
 
 
-def _writeable(name: str, queues: int, state: State) -> Topic:
-    """Find or make a topic of a group."""
-    topic = state.topics.make_derived(name, queues, state.now_ms())
-    if topic is None:
-        raise RequestError(ResponseCode.SYSTEM_ERROR, f"topic[{name}] not exist")
-    if not may_write(topic.config.perm):
-        raise RequestError(
-            ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden"
-        )
-    return topic
-
-
 def _put_back(
     request: Command,
     header: ConsumerSendMsgBack,
@@ -105,7 +92,7 @@ def _put_back(
     properties = _marked(message, state)
     is_dead = message.reconsume_times >= times_max or header.delay_level < 0
     if is_dead:
-        topic = _writeable(dead_letter_topic(group.group_name), 1, state)
+        topic = writeable(dead_letter_topic(group.group_name), 1, state)
         queue_id = 0
         properties = set_property(properties, b"DELAY", b"0")
     else:

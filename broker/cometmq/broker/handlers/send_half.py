@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cometmq.broker.handlers.send_origin import identified, origin_of
+from cometmq.broker.handlers.sent_properties import UNIQUE_ID
 from cometmq.broker.refusals import send_refusal
-from cometmq.broker.transaction_records import COPY_ROOM, HALF_TOPIC, half_properties
+from cometmq.broker.transaction_records import (
+    COPY_ROOM,
+    HALF_TOPIC,
+    group_of,
+    half_properties,
+    immunity_ms,
+    is_unmarked,
+)
+from cometmq.broker.transaction_table import Place
 from cometmq.net import LATER
 from cometmq.proto.codes import ResponseCode
-from cometmq.proto.properties import PROPERTIES_SIZE_MAX, property_finder, set_property
+from cometmq.proto.properties import PROPERTIES_SIZE_MAX, property_finder
 from cometmq.proto.record import RECORD_CRC_SIZE
 from cometmq.proto.sysflag import TRANSACTION_MASK
 from cometmq.store.errors import PropertiesTooLongError
-from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
-    from cometmq.broker.handlers.sent_properties import Sent
+    from cometmq.broker.handlers.sent_properties import Half, Sent
     from cometmq.broker.idempotence import Found
     from cometmq.broker.session import Session, State
     from cometmq.broker.topics import Topic
@@ -49,31 +58,73 @@ def send_half(
     state = session.state
     raw, unique_id, _, _ = sent
     _check_half(raw, topic, state)
-    if unique_id is None:
-        unique_id = state.unique_ids.make(state.now_ms()).encode()
-        raw = set_property(raw, b"UNIQ_KEY", unique_id)
+    group, immune_ms = group_of(raw), immunity_ms(raw)
+    if once is None and unique_id is not None and is_unmarked(raw):
+        state.sent_properties.note_half(raw, group, immune_ms)
+    raw, unique_id = identified(raw, unique_id, state)
     raw = half_properties(header.topic, queue_id, raw + state.stored_properties, unique_id)
     if len(raw) > _PROPERTIES_SIZE_MAX:
         raise PropertiesTooLongError(
             f"properties of {len(raw)} bytes, over {_PROPERTIES_SIZE_MAX} for a half message"
         )
-    acknowledgements = state.acknowledgements
-    origin = Origin(
-        acknowledgements.turn_ms or acknowledgements.begin(),
-        header.born_timestamp,
-        session.born_host,
-        header.sys_flag & ~TRANSACTION_MASK,
-        header.reconsume_times,
-    )
+    origin = origin_of(header, session, header.sys_flag & ~TRANSACTION_MASK)
     put = state.store.put(HALF_TOPIC, 0, body, raw, origin, header.flag)
-    state.transactions.begin(put, header.born_timestamp, raw)
+    place = Place(put.queue_offset, put.physical_offset)
+    state.transactions.begin(place, put.store_timestamp, header.born_timestamp, group, immune_ms)
     if once is not None:
         state.idempotence.note(once, (put.physical_offset, queue_id, put.queue_offset))
     response = state.send_answers.answer(
         request, [put.physical_offset], queue_id, put.queue_offset, unique_id
     )
     # Whoever has no answer cannot end it: it always waits for what was promised.
-    acknowledgements.add(session.peer, request, response, waits=True)
+    state.acknowledgements.add(session.peer, request, response, waits=True)
+    return LATER
+
+
+def send_half_alike(
+    request: Command,
+    header: SendMessage,
+    body: bytes,
+    session: Session,
+    pair: bytes,
+    half: Half,
+) -> Later | None:
+    """Put a half message that is like those before it, or return None: then `send_half` it.
+
+    `pair` is its unique id, of letters and digits; for the topic and the queue the caller vouches.
+    """
+    state = session.state
+    if state.config.reject_transactions or header.reconsume_times:
+        return None
+    state.transactions.check_room()
+    unique_id = pair[len(UNIQUE_ID) :]
+    topic, queue_id = header.topic, header.queue_id
+    raw = half_properties(topic, queue_id, b"%b\x02%b" % (pair, half.tail), unique_id)
+    acknowledgements = state.acknowledgements
+    now_ms = acknowledgements.turn_ms or acknowledgements.begin()
+    put = state.store.put_quick(
+        HALF_TOPIC,
+        0,
+        body,
+        raw,
+        half.tail,
+        now_ms,
+        header.born_timestamp,
+        session.born_host,
+        header.sys_flag & ~TRANSACTION_MASK,
+        0,
+        0,
+        header.flag,
+    )
+    if put is None:
+        state.store.note_alike(b"%b\x02%b" % (pair, half.tail))
+        return None
+    physical_offset, queue_offset, _ = put
+    place = Place(queue_offset, physical_offset)
+    state.transactions.begin(place, now_ms, header.born_timestamp, half.group, half.immune_ms)
+    acknowledgements.frames[session.peer].append(
+        state.send_answers.frame(physical_offset, queue_id, queue_offset, unique_id, request.opaque)
+    )
     return LATER
 
 

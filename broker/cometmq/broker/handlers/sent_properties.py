@@ -6,7 +6,7 @@ what is behind it is looked at once and remembered.
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from cometmq.broker.idempotence import ASKED
 from cometmq.proto.properties import property_finder, remove_property, set_property
@@ -32,6 +32,15 @@ _SPECIAL: Final = (b"DELAY", b"TRAN_MSG", b"TIMER_DELIVER")
 Sent: TypeAlias = "tuple[bytes, bytes | None, bool, int]"
 
 
+class Half(NamedTuple):
+    """What half messages have in common that differ in their unique ids."""
+
+    tail: bytes
+    """What is stored behind the unique id, in front of the transaction's."""
+    group: str
+    immune_ms: int
+
+
 class SentProperties:
     """Reads the properties of sends, and remembers what those that are alike have in common."""
 
@@ -46,9 +55,18 @@ class SentProperties:
         """The same of messages that are to be stored once: their own properties as they are stored
         behind the unique id, with the separator in front, and all that is stored there."""
 
+        self.halves: dict[bytes, Half] = {}
+        """By what is behind the unique id, if that of a half message was taken with it."""
+
     def __len__(self) -> int:
         """How many are remembered."""
-        return len(self.tails) + len(self.once)
+        return len(self.tails) + len(self.once) + len(self.halves)
+
+    def note_half(self, properties: bytes, group: str, immune_ms: int) -> None:
+        """Note the properties of a half message that was taken as it came."""
+        rest = properties.partition(b"\x02")[2]
+        if properties.startswith(UNIQUE_ID) and UNIQUE_ID not in rest and rest.endswith(b"\x02"):
+            self._remember(self.halves, rest, Half(rest + self._stored, group, immune_ms))
 
     def read(self, text: str | None) -> Sent:
         """Read the properties of one message, or of a batch as a whole."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cometmq.broker.errors import RequestError
-from cometmq.broker.handlers.reading import StoreTimes, answered
+from cometmq.broker.handlers.reading import StoreTimes, answered_in_slices
 from cometmq.proto.bodies import MessageQueue, TopicOffset, TopicStats
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.commands.topic import GetTopicStatsInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from cometmq.broker.cold_reads import Fetched
     from cometmq.broker.session import Session
@@ -29,7 +29,7 @@ def get_topic_stats_info(request: Command, session: Session) -> Command | Later:
         raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
     queue_count = topic.queue_count
 
-    def look(fetched: Fetched) -> Command | Sequence[Cold]:
+    def look(fetched: Fetched) -> Generator[None, None, Command | Sequence[Cold]]:
         times = StoreTimes(state.store, fetched)
         table: dict[MessageQueue, TopicOffset] = {}
         for queue_id in range(queue_count):
@@ -43,8 +43,9 @@ def get_topic_stats_info(request: Command, session: Session) -> Command | Later:
                 max_offset=end,
                 min_offset=max(state.store.min_offset(name, queue_id), 0),
             )
+            yield
         return times.cold or request.answer(
             ResponseCode.SUCCESS, body=TopicStats(offset_table=table).encode()
         )
 
-    return answered(request, session, look)
+    return answered_in_slices(request, session, look)

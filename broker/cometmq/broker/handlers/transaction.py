@@ -11,10 +11,11 @@ from cometmq.broker.transaction_records import (
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
     Outcome,
+    alike,
     committed,
-    copy_properties,
-    find_group,
+    group_of,
     immunity_ms,
+    resumed_properties,
 )
 from cometmq.broker.transaction_table import Place
 from cometmq.net import LATER
@@ -122,13 +123,13 @@ def _checked(
                 ResponseCode.ILLEGAL_OPERATION,
                 f"[{half.unique_id}] should be checked: its CHECK_IMMUNITY_TIME_IN_SECONDS is over",
             )
-    if (find_group(properties) or b"").decode("utf-8", "replace") != header.producer_group:
-        raise RequestError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
     table = state.transactions.table
     opened = table.find(half.queue_offset)
-    place = Place(half.queue_offset, half.physical_offset)
     # What looks like a record may stand in the body of one, and say anything.
-    is_forged = opened is not None and place not in (opened.place, *opened.aliases)
+    is_forged = opened is not None and not _is_of(half, opened)
+    group = group_of(properties) if opened is None or is_forged else opened.group
+    if group != header.producer_group:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
     is_there = half.queue_offset == header.tran_state_table_offset and half.topic == HALF_TOPIC
     if is_forged or not is_there:
         raise RequestError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
@@ -139,6 +140,13 @@ def _checked(
             f"the transaction of half message {half.queue_offset} is over: {_WORDS[found]}",
         )
     return opened
+
+
+def _is_of(half: StoredMessage, opened: Open) -> bool:
+    """Whether a half message is one of a transaction's own."""
+    if half.physical_offset == opened.physical_offset:
+        return half.queue_offset == opened.offset
+    return Place(half.queue_offset, half.physical_offset) in opened.aliases
 
 
 def _commit(half: StoredMessage, opened: Open, state: State) -> None:
@@ -152,22 +160,39 @@ def _commit(half: StoredMessage, opened: Open, state: State) -> None:
         raise RequestError(
             ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] was deleted: the half message stays open"
         )
-    put = state.store.put(
-        name,
-        queue_id,
-        half.body,
-        properties,
-        Origin(
-            state.acknowledgements.turn_ms or state.acknowledgements.begin(),
+    store, acknowledgements = state.store, state.acknowledgements
+    now_ms = acknowledgements.turn_ms or acknowledgements.begin()
+    sys_flag = with_transaction_type(half.sys_flag, TransactionType.COMMITTED)
+    common = alike(properties)
+    if common is not None:
+        put = store.put_quick(
+            name,
+            queue_id,
+            half.body,
+            properties,
+            common.partition(b"\x02")[2],
+            now_ms,
             half.born_timestamp,
             half.born_host,
-            with_transaction_type(half.sys_flag, TransactionType.COMMITTED),
+            sys_flag,
             half.reconsume_times,
             opened.physical_offset,
-        ),
-        half.flag,
+            half.flag,
+        )
+        if put is not None:
+            topic.flow.take(1, put[2])
+            return
+        store.note_alike(common)
+    origin = Origin(
+        now_ms,
+        half.born_timestamp,
+        half.born_host,
+        sys_flag,
+        half.reconsume_times,
+        opened.physical_offset,
     )
-    topic.flow.take(1, put.size)
+    size = store.put(name, queue_id, half.body, properties, origin, half.flag).size
+    topic.flow.take(1, size)
 
 
 def resume_check_half_message(request: Command, session: Session) -> Command | Later:
@@ -192,8 +217,13 @@ def resume_check_half_message(request: Command, session: Session) -> Command | L
             committed(properties)
         except ValueError as error:
             raise RequestError(ResponseCode.SYSTEM_ERROR, failed) from error
+        if _is_resumed(half, state):
+            # What is open may still wait for the disk: then so does this.
+            response = request.answer(ResponseCode.SUCCESS)
+            state.acknowledgements.add(session.peer, request, response, waits=True)
+            return LATER
         state.transactions.check_room()
-        properties = copy_properties(properties, None, 0)
+        properties = resumed_properties(properties, half.physical_offset)
         put = state.store.put(
             HALF_TOPIC,
             0,
@@ -208,9 +238,30 @@ def resume_check_half_message(request: Command, session: Session) -> Command | L
             ),
             half.flag,
         )
-        state.transactions.begin(put, half.born_timestamp, properties)
+        state.transactions.begin(
+            Place(put.queue_offset, put.physical_offset),
+            put.store_timestamp,
+            half.born_timestamp,
+            group_of(properties),
+            immunity_ms(properties),
+            half.physical_offset,
+        )
         response = request.answer(ResponseCode.SUCCESS)
         state.acknowledgements.add(session.peer, request, response, waits=True)
         return LATER
 
     return _with_message(request, session, offset, failed, resume)
+
+
+def _is_resumed(half: StoredMessage, state: State) -> bool:
+    """Whether a half message that was given up was resumed before; a refusal when that is over."""
+    table = state.transactions.table
+    offset = table.resumed.get(half.physical_offset)
+    if offset is None:
+        return False
+    if table.find(offset) is None:
+        raise RequestError(
+            ResponseCode.ILLEGAL_OPERATION,
+            f"it was resumed before, and is over: {_WORDS[table.outcome(offset)]}",
+        )
+    return True
