@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.admin.test_client_commands import Terminal
 from tests.client.running import Servers, play
 
@@ -15,7 +16,7 @@ def test_a_group_is_made_shown_and_deleted(tmp_path: Path) -> None:
     def scenario(servers: Servers) -> None:
         terminal = Terminal(servers)
         made = terminal.json("group", "create", "billing", "--max-retries", "5")
-        assert made == {"group": "billing", "brokers": ["broker-a"]}
+        assert made == {"group": "billing", "brokers": {"broker-a": "made"}}
         (shown,) = [each for each in terminal.json("group", "list") if each["group"] == "billing"]
         assert shown["max_retries"] == 5
         assert any(line.startswith("billing ") for line in terminal.lines("group", "list"))
@@ -49,6 +50,11 @@ def test_offsets_are_shown_set_and_reset(tmp_path: Path) -> None:
         assert offset() == 0
         wrong = terminal.run("offset", "reset", "billing", "orders", "--to", "soon", status=2)
         assert "neither milliseconds" in wrong.stderr
+        wrong = terminal.run("offset", "reset", "billing", "orders", "--to", "17", status=2)
+        assert "17 is no time" in wrong.stderr
+        assert "`cometmq offset set" in wrong.stderr
+        terminal.run("offset", "reset", "billing", "orders", "--to", "1577836800000")
+        assert offset() == 0
 
     play(tmp_path, scenario)
 
@@ -61,14 +67,63 @@ def test_messages_are_found_and_shown(tmp_path: Path) -> None:
             pass  # The index comes a moment later.
         (found,) = terminal.json("message", "find", "orders", "o-17")
         assert (found["id"], found["body"]) == (sent["id"], "o-17 paid")
-        shown = terminal.run("message", "show", sent["id"], "--topic", "orders").stdout
+        shown = terminal.run("message", "show", sent["id"]).stdout
         assert "o-17 paid" in shown
+        assert terminal.run("message", "show", sent["id"], "--topic", "orders").stdout == shown
         offset_id = next(
             line.split()[-1] for line in shown.splitlines() if line.startswith("offset id ")
         )
         assert terminal.json("message", "show", offset_id)["tag"] == "paid"
         nothing = terminal.run("message", "find", "orders", "o-99", status=1)
         assert "orders has no message with the key o-99" in nothing.stderr
-        terminal.run("message", "show", "nonsense", status=2)
+        nothing = terminal.run("message", "show", "0" * 32, status=1)
+        assert f"no message with the id {'0' * 32} in any of" in nothing.stderr
+        nothing = terminal.run("message", "show", sent["id"], "-t", "broker-a", status=1)
+        assert "in broker-a" in nothing.stderr
+        wrong = terminal.run("message", "show", "nonsense", status=2)
+        assert "32 hexadecimal digits" in wrong.stderr
+
+    play(tmp_path, scenario)
+
+
+def test_making_again_what_is_there_changes_what_is_named_and_nothing_else(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        terminal = Terminal(servers)
+        create = ("group", "create", "billing")
+        assert terminal.lines(*create, "--max-retries", "5") == ["billing: made on broker-a"]
+        assert terminal.lines(*create, "--disabled") == ["billing: changed on broker-a"]
+        assert terminal.lines(*create) == ["billing: is there, and stays as it is, on broker-a"]
+        (shown,) = [each for each in terminal.json("group", "list") if each["group"] == "billing"]
+        assert (shown["max_retries"], shown["enabled"]) == (5, False)
+        create = ("topic", "create", "orders")
+        assert terminal.json(*create, "-q", "3")["brokers"] == {"broker-a": "made"}
+        assert terminal.json(*create, "--permission", "r")["brokers"] == {"broker-a": "changed"}
+        assert terminal.json(*create)["brokers"] == {"broker-a": "kept"}
+        (route,) = terminal.json("topic", "route", "orders")
+        assert (route["read_queues"], route["permission"]) == (3, "r")
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["group", "delete", "biling", "--yes"], "'biling'; did you mean 'billing'?"),
+        (["group", "members", "nobody"], "'nobody'; `cometmq group list` shows all"),
+        (["group", "progress", "nobody"], "no broker knows the group 'nobody'"),
+        (["offset", "show", "nobody", "orders"], "no broker knows the group 'nobody'"),
+        (["offset", "show", "billing", "nothing"], "no broker serves the topic 'nothing'"),
+        (["offset", "reset", "nobody", "orders", "--to", "first"], "Group nobody does not"),
+        (["offset", "set", "nobody", "orders", "broker-a", "0", "1"], "Group nobody does not"),
+    ],
+)
+def test_names_that_do_not_exist_are_an_error(
+    tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    def scenario(servers: Servers) -> None:
+        terminal = Terminal(servers)
+        terminal.run("topic", "create", "orders")
+        terminal.run("group", "create", "billing")
+        assert said in terminal.run(*arguments, status=1).stderr
 
     play(tmp_path, scenario)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -11,12 +14,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from tests.broker.test_up import up
+from tests.client.running import Servers, play
 
 from cometmq.admin.bench_frames import BatchForm, PullForm, SendForm, body_of, pull_frame
+from cometmq.admin.bench_load import REFUSALS_MAX
 from cometmq.admin.program import program
-from cometmq.proto import decode_frame
+from cometmq.net import parse_address
+from cometmq.proto import Answer, Connection, RequestCode, ResponseCode, decode_frame
 from cometmq.proto.batch import decode_batch
-from cometmq.proto.commands import PullMessage, SendMessageV2
+from cometmq.proto.commands import GetMaxOffset, OffsetResponse, PullMessage, SendMessageV2
 from cometmq.proto.host import Host
 from cometmq.proto.properties import find_property
 
@@ -84,6 +90,66 @@ def test_refusals_are_counted_by_code_and_end_in_failure(broker: Host) -> None:
     found = json.loads(result.stdout)
     assert found["messages"] == 0
     assert sum(found["refused"].values()) == found["requests"]
+
+
+def test_refusals_that_no_time_will_mend_end_a_run_early(broker: Host) -> None:
+    arguments = ("--topic", "SCHEDULE_TOPIC_XXXX", "--seconds", "60", "--json")
+    result = bench(broker, "send", *arguments, "--connections", "2", "--in-flight", "4")
+    found = json.loads(result.stdout)
+    assert found["seconds"] < 30
+    assert REFUSALS_MAX <= sum(found["refused"].values()) < 2 * REFUSALS_MAX
+    assert "NO_PERMISSION (16): " in result.stderr
+
+
+def test_a_name_server_is_no_broker(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        result = bench(parse_address(servers.nameserver), "send", "--seconds", "5")
+        assert result.exit_code == 1
+        assert f"Is {servers.nameserver} a broker?" in result.stderr
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(("kind", "processes"), [("send", 1), ("send", 2), ("e2e", 1)])
+def test_a_ctrl_c_ends_a_run_and_shows_what_was_measured(
+    broker: Host, kind: str, processes: int
+) -> None:
+    topic = f"Interrupted{kind}{processes}"
+    command = [sys.executable, "-m", "cometmq.admin", "bench", kind, "--broker", str(broker)]
+    command += ["--topic", topic, "--seconds", "60", "--json"]
+    if kind == "send":
+        command += ["--processes", str(processes), "--connections", "2", "--in-flight", "1"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        try:
+            wait_for_messages(broker, topic)
+            running.send_signal(signal.SIGINT)
+            shown, said = running.communicate(timeout=30)
+        finally:
+            running.kill()
+    assert running.returncode == 0, said
+    found = json.loads(shown)
+    assert found.get("messages", found.get("sent", 0)) >= (kind == "send")
+    assert "Traceback" not in said
+
+
+def wait_for_messages(broker: Host, topic: str) -> None:
+    """Wait until a topic gets messages."""
+    with socket.create_connection((broker.address, broker.port)) as link:
+        seen: set[int] = set()
+        while len(seen) < 3:
+            seen.add(end_of(link, topic))
+
+
+def end_of(link: socket.socket, topic: str) -> int:
+    connection = Connection()
+    request = connection.request(RequestCode.GET_MAX_OFFSET, GetMaxOffset(topic, 0))
+    link.sendall(b"".join(connection.send(request)))
+    while not isinstance(event := connection.next_event(), Answer):
+        connection.receive_data(link.recv(4096))
+    response = event.response
+    return response.read(OffsetResponse).offset if response.code == ResponseCode.SUCCESS else 0
 
 
 def test_an_empty_topic_has_nothing_to_pull_and_says_what_puts_something_there(

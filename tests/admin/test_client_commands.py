@@ -121,9 +121,8 @@ def test_what_a_terminal_would_obey_is_shown_and_not_obeyed(tmp_path: Path) -> N
 def test_topics_are_made_listed_looked_at_and_deleted(tmp_path: Path) -> None:
     def scenario(servers: Servers) -> None:
         terminal = Terminal(servers)
-        assert terminal.lines("topic", "create", "orders", "-q", "3") == [
-            "orders: 3 queues on broker-a"
-        ]
+        made = terminal.lines("topic", "create", "orders", "-q", "3")
+        assert made == ["orders: made on broker-a"]
         terminal.run("send", "orders", "x")
         assert terminal.lines("topic", "list") == ["orders"]
         kinds = {each["topic"]: each["kind"] for each in terminal.json("topic", "list", "--all")}
@@ -158,6 +157,10 @@ def test_topics_are_made_listed_looked_at_and_deleted(tmp_path: Path) -> None:
         (["send", "orders", "x", "--lines", "--delay", "1"], 2, "no delays in batches"),
         (["consume", "orders", "--start", "soon"], 2, "'soon' is neither"),
         (["consume", "orders", "-g", "a b"], 2, "group"),
+        (["consume", "orders", "--filter", "paid, refunded"], 2, "'paid, refunded' is no tag"),
+        (["consume", "orders", "--filter", "paid", "--sql", "a = 1"], 2, "give one"),
+        (["tail", "orders", "--filter", "*", "--sql", "a = 1"], 2, "give one"),
+        (["consume", "orders", "--start", "17"], 2, "17 is no time"),
         (["topic", "create", "orders", "-q", "0"], 2, "queues=0"),
         (["topic", "create", "orders", "--broker", "b"], 2, "there are broker-a"),
     ],
@@ -169,6 +172,30 @@ def test_what_goes_wrong_is_said_in_a_line(
         result = Terminal(servers).run(*arguments, status=status)
         assert said in result.stderr
         assert "Traceback" not in result.output
+
+    play(tmp_path, scenario)
+
+
+def test_a_start_that_counts_for_new_groups_only_says_so(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        terminal = Terminal(servers)
+        terminal.run("send", "orders", "x")
+        consume = ("consume", "orders", "-g", "billing", "--start", "first")
+        assert "goes on where it was" not in terminal.run(*consume, "-c", "1").stderr
+        terminal.run("send", "orders", "y")
+        again = terminal.run(*consume, "-c", "1").stderr
+        assert "The group billing is there: it goes on where it was" in again
+        assert "`cometmq offset reset billing orders --to first` moves it" in again
+
+    play(tmp_path, scenario)
+
+
+def test_a_broker_is_no_name_server(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        for command in (["send", "orders", "x"], ["topic", "list"]):
+            result = Terminal(servers).run(*command, "-n", servers.broker, status=2)
+            assert f"{servers.broker} answers, but" in result.stderr
+            assert "it looks like a broker" in result.stderr
 
     play(tmp_path, scenario)
 

@@ -55,3 +55,23 @@ def test_a_member_that_asks_for_something_else_is_refused(loop: str, tmp_path: P
                 pass
 
     play_on(loop, tmp_path, scenario)
+
+
+@pytest.mark.parametrize("exists", [False, True])
+@on_every_loop
+def test_another_topic_in_a_live_group_is_refused_whether_it_exists_or_not(
+    loop: str, exists: bool, tmp_path: Path
+) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as first, Client(servers.nameserver) as second:
+            await first.send("orders", b"x")
+            if exists:
+                await first.send("bills", b"y")
+            async with first.consume("orders", group="billing") as consumer:
+                (await anext(consumer)).ack()
+                with pytest.raises(UsageError, match="other topics than 'bills'"):
+                    await anext(second.consume("bills", group="billing"))
+                with pytest.raises(UsageError, match="other topics than 'bills'"):
+                    await anext(second.consume({"orders": "*", "bills": "*"}, group="billing"))
+
+    play_on(loop, tmp_path, scenario)

@@ -46,6 +46,31 @@ def test_a_setting_that_cannot_be_is_refused(name: str) -> None:
         ClientConfig(**cast("Any", {name: 0}))
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"timeout": "5"}, "timeout='5': a number of seconds"),
+        ({"timeout": float("inf")}, "timeout=inf: seconds, more than 0"),
+        ({"send_attempts": 0}, "send_attempts=0: at least 1"),
+        ({"body_size_max": "4MiB"}, "body_size_max='4MiB': a whole number"),
+    ],
+)
+def test_a_setting_of_the_wrong_kind_says_what_to_give(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        ClientConfig(**settings)
+
+
+@on_every_loop
+def test_a_broker_that_is_given_for_a_name_server_is_known(loop: str, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.broker) as mq:
+            for verb in (mq.send("orders", b"x"), mq.queues("orders"), mq.admin.topics()):
+                with pytest.raises(UsageError, match="it looks like a broker"):
+                    await verb
+
+    play_on(loop, tmp_path, scenario)
+
+
 def test_without_a_loop_it_says_what_to_use() -> None:
     opening = Client("127.0.0.1:1").__aenter__()
     with pytest.raises(UsageError, match="SyncClient"):

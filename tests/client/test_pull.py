@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from tests.client.running import Servers, on_every_loop, on_loop, play_on
 
-from cometmq.client import Client, NotFoundError, Queue, Sql, UsageError
+from cometmq.client import (
+    Client,
+    NotFoundError,
+    Pulled,
+    Queue,
+    ReceivedMessage,
+    Sql,
+    UsageError,
+)
+from cometmq.client._reading import tell_moved
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -91,7 +100,18 @@ def test_a_topic_that_does_not_exist_is_not_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("wanted", "said"),
-    [("a || ", "joined by"), ("a = 'b'", "if that is SQL92"), (Sql(" "), "empty")],
+    [
+        ("a || ", "joined by"),
+        ("a = 'b'", "if that is SQL92"),
+        (Sql(" "), "empty"),
+        ("paid refunded", "'paid refunded' is no tag"),
+        ("paid, refunded", "joined by ||"),
+        ("paid | refunded", "there is no other operator"),
+        ("paid || !refunded", "'!refunded' is no tag"),
+        ("paid*", r"Sql\(\"TAGS = 'paid\*'\"\)"),
+        (cast("str", 5), "filter=5: tags, like"),
+        (Sql(cast("str", 5)), "no str"),
+    ],
 )
 def test_a_filter_that_is_none_is_refused(wanted: str | Sql, said: str) -> None:
     async def scenario() -> None:
@@ -102,11 +122,56 @@ def test_a_filter_that_is_none_is_refused(wanted: str | Sql, said: str) -> None:
     on_loop("asyncio", scenario)
 
 
-@pytest.mark.parametrize("arguments", [{"wait": 21.0}, {"wait": -1.0}, {"count": 0}])
-def test_limits_of_a_pull_are_said(arguments: dict[str, float]) -> None:
+def test_a_tag_that_looks_like_none_is_found_by_sql_as_the_error_says(tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            queue = (await mq.send("orders", b"x", tag="paid late")).queue
+            await mq.send("orders", b"y", tag="paid", queue=queue)
+            found = await mq.pull(queue, 0, filter=Sql("TAGS = 'paid late'"))
+            assert [each.body for each in found.messages] == [b"x"]
+
+    play_on("asyncio", tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"wait": 21.0},
+        {"wait": -1.0},
+        {"wait": "1"},
+        {"count": 0},
+        {"count": "9"},
+        {"offset": -1},
+        {"offset": "first"},
+        {"queue": "orders"},
+    ],
+)
+def test_limits_of_a_pull_are_said(arguments: dict[str, Any]) -> None:
     async def scenario() -> None:
         async with Client("127.0.0.1:1") as mq:
+            queue = Queue("orders", "broker-a", 0)
             with pytest.raises(UsageError, match=next(iter(arguments))):
-                await mq.pull(Queue("orders", "broker-a", 0), 0, **arguments)  # type: ignore[arg-type]  # Each is one of them.
+                await mq.pull(**cast("Any", {"queue": queue, "offset": 0, **arguments}))
 
     on_loop("asyncio", scenario)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (
+            3,
+            "WARNING orders@broker-a:0: 3 is gone, expired before it was consumed",
+        ),
+        (99, "WARNING orders@broker-a:0: 99 is beyond the end, as after a loss of data"),
+        (8, "INFO orders@broker-a:0: reset: it goes on at 7 instead of 8"),
+    ],
+)
+def test_why_a_queue_goes_on_elsewhere_is_told(
+    asked: int, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "cometmq.client")
+    found: Pulled[ReceivedMessage] = Pulled([], 7, 5, 10, moved=True)
+    tell_moved(Queue("orders", "broker-a", 0), asked, found)
+    (record,) = caplog.records
+    assert f"{record.levelname} {record.getMessage()}".startswith(said)

@@ -86,7 +86,11 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
             with pytest.raises(UsageError, match="not assigned"):
                 await reader.seek(queue, 0)
             await reader.assign()
-            wrong: list[tuple[Any, str]] = [(-1, "0 or more"), ("middle", "'first', 'last'")]
+            wrong: list[tuple[Any, str]] = [
+                (-1, "at least 0"),
+                ("middle", "'first', 'last'"),
+                (datetime(2026, 1, 1), "a datetime with a zone"),  # The mistake.
+            ]
             for place, said in wrong:
                 with pytest.raises(UsageError, match=said):
                     await reader.seek(queue, place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -205,6 +206,18 @@ def test_a_one_way_send_arrives(loop: str, tmp_path: Path) -> None:
         ({"delay_level": 19}, "1 to 18"),
         ({"timeout": 0}, "more than 0"),
         ({"sharding_key": ""}, "empty"),
+        ({"sharding_key": 5}, "sharding_key=5: a str, such as '5'"),
+        ({"delay": "5"}, "delay='5': a number of seconds, such as 5 or 0.5"),
+        ({"delay": float("nan")}, "0 or more"),
+        ({"delay": True}, "a number of seconds"),
+        ({"delay_level": "3"}, "delay_level='3': a whole number, from 1 to 18"),
+        ({"deliver_at": 7}, "deliver_at=7: a datetime, such as datetime.now(UTC) + ..."),
+        ({"deliver_at": datetime(2026, 1, 1)}, "a datetime with a zone"),  # As a test.
+        ({"timeout": "5"}, "timeout='5': a number of seconds"),
+        ({"queue": "orders"}, "queue='orders': a Queue"),
+        ({"keys": 5}, "a list of str"),
+        ({"properties": [("a", "b")]}, "a dict of str"),
+        ({"flag": "x"}, "flag='x': a whole number"),
     ],
 )
 def test_what_cannot_be_sent_is_refused_before_anything_is_sent(
@@ -217,6 +230,28 @@ def test_what_cannot_be_sent_is_refused_before_anything_is_sent(
                 await mq.send(**cast("Any", {"topic": "orders", "body": b"x", **arguments}))
         assert refused.value.whose == "ours"
         assert not refused.value.can_retry
+
+    on_loop("asyncio", scenario)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"messages": 5}, "a list of them"),
+        ({"messages": b"x"}, "for one there is `send`"),
+        ({"messages": []}, "there are none"),
+        ({"messages": [b"x", "y"]}, "encode it first"),
+        ({"messages": [b"x"], "sharding_key": 5}, "such as '5'"),
+        ({"messages": [NewMessage(body=b"x", flag=1 << 31)]}, "flag=2147483648"),
+    ],
+)
+def test_a_batch_that_cannot_be_sent_is_refused_before_anything_is_sent(
+    arguments: dict[str, Any], said: str
+) -> None:
+    async def scenario() -> None:
+        async with Client("127.0.0.1:1") as mq:
+            with pytest.raises(UsageError, match=re.escape(said)):
+                await mq.send_batch(**cast("Any", {"topic": "orders", **arguments}))
 
     on_loop("asyncio", scenario)
 

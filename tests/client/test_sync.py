@@ -6,7 +6,7 @@ import functools
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 from tests.client.running import Servers, play
@@ -14,6 +14,7 @@ from tests.client.running import Servers, play
 from cometmq.client import (
     ClientConfig,
     ClosedError,
+    ReceivedMessage,
     SettledError,
     SyncClient,
     SyncMessage,
@@ -162,3 +163,62 @@ def test_a_consumer_of_the_parent_says_so_in_a_child(tmp_path: Path) -> None:
             assert os.waitstatus_to_exitcode(ended) == 0
 
     play(tmp_path, scenario)
+
+
+def test_queues_are_read_by_hand(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        with SyncClient(servers.nameserver) as mq:
+            mq.send_batch("orders", [b"a", b"b", b"c"], sharding_key="c-4")
+            reader = mq.reader("orders", group="reports")
+            reader.assign()
+            assert reader.queues == mq.queues("orders")
+            (queue,) = {message.queue for message in reader.pull(count=2)}
+            reader.commit()
+            assert mq.committed(queue, "reports") == reader.position(queue) == 2
+            assert reader.seek(queue, "first") == 0
+            assert [message.body for message in reader.pull()] == [b"a", b"b", b"c"]
+            with pytest.raises(UsageError, match="count=0"):
+                reader.pull(count=0)
+            assert "SyncReader of orders" in repr(reader)
+
+    play(tmp_path, scenario)
+
+
+def test_a_transaction_is_delivered_when_its_block_is_left_well(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        with SyncClient(servers.nameserver) as mq:
+            mq.admin.create_topic("orders", queues=1)
+            with mq.transaction("orders", b"paid", key="o-17") as transaction:
+                (queue,) = mq.queues("orders")
+                assert mq.end_offset(queue) == 0
+            (message,) = mq.pull(queue, 0, wait=10).messages
+            assert (message.body, message.id) == (b"paid", transaction.id)
+            with pytest.raises(KeyError), mq.transaction("orders", b"failed"):
+                raise KeyError
+            early = mq.transaction("orders", b"early")
+            with early:
+                early.rollback()
+            with mq.transaction("orders", b"late") as late:
+                late.commit()
+            assert [each.body for each in mq.pull(queue, 1, wait=10).messages] == [b"late"]
+
+    play(tmp_path, scenario)
+
+
+def test_a_broker_asks_what_became_of_a_transaction(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        asked: list[tuple[str | None, bool]] = []
+
+        def check(message: ReceivedMessage) -> Literal["commit"]:
+            asked.append((message.key, threading.current_thread() is threading.main_thread()))
+            return "commit"
+
+        with SyncClient(servers.nameserver) as mq:
+            mq.on_transaction_check(check)
+            mq.admin.create_topic("orders", queues=1)
+            mq.transaction("orders", b"paid", key="o-17").__enter__()  # And nothing is decided.
+            (queue,) = mq.queues("orders")
+            (message,) = mq.pull(queue, 0, wait=20).messages
+            assert (message.body, asked) == (b"paid", [("o-17", False)])
+
+    play(tmp_path, scenario, transaction_timeout_ms=50, transaction_check_interval_ms=50)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -86,6 +87,15 @@ def test_scopes_are_what_they_say(tmp_path: Path) -> None:
 def test_until_a_fixture_is_used_nothing_is_imported(tmp_path: Path) -> None:
     done = pytest_in(tmp_path, test_light=NOTHING_HEAVY)
     assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_tests_that_the_page_shows_pass(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
+    examples = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    tests = [each for each in examples if "def test_" in each]
+    modules = {f"test_{number}": each for number, each in enumerate(tests)}
+    done = pytest_in(tmp_path, **modules)
+    assert f"{len(tests) + 1} passed" in done.stdout, done.stdout  # One on two loops.
 
 
 def test_a_wait_in_vain_is_shown_as_a_failed_assertion(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from cometmq.proto.connection import NEED_DATA, Answer, Connection
 from cometmq.proto.message_list import MessageList
 
 if TYPE_CHECKING:
-    from cometmq.admin.bench_load import Load
+    from cometmq.admin.bench_load import Interrupt, Load
     from cometmq.proto.command import Command
 
 PULLED_MAX: Final = 32
@@ -104,7 +104,7 @@ class _Puller:
         self._pull(queue, answer.read(PullMessageResponse).next_begin_offset)
 
 
-def run(load: Load, rate: float) -> Passed:
+def run(load: Load, rate: float, interrupt: Interrupt) -> Passed:
     """Send at a rate for a while, and give what became of it. The topic is there already."""
     try:
         puller = _Puller(load)
@@ -114,7 +114,7 @@ def run(load: Load, rate: float) -> Passed:
         raise BenchError(f"{load.host}:{load.port}: {error}") from error
     try:
         begun = time.perf_counter()
-        sent = _send_all(load, rate, sender, puller)
+        sent = _send_all(load, rate, sender, puller, interrupt)
         seconds = time.perf_counter() - begun
         _drain(sent, sender, puller)
     except OSError as error:
@@ -132,11 +132,11 @@ def run(load: Load, rate: float) -> Passed:
     )
 
 
-def _send_all(load: Load, rate: float, sender: Link, puller: _Puller) -> int:
+def _send_all(load: Load, rate: float, sender: Link, puller: _Puller, interrupt: Interrupt) -> int:
     begun = time.perf_counter()
     sent = 0
     sockets = [sender.socket, puller.socket]
-    while (passed := time.perf_counter() - begun) < load.seconds:
+    while (passed := time.perf_counter() - begun) < load.seconds and not interrupt.has_come:
         due = int(passed * rate) - sent
         if due > 0:
             sender.fill(due)

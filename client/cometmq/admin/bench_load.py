@@ -7,15 +7,19 @@ needed: their number, whether they are good, and of a pull where it ended.
 
 from __future__ import annotations
 
+import os
 import select
+import signal
 import socket
 import struct
+import threading
 import time
 from array import array
-from collections import Counter
+from collections import Counter, deque
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from itertools import count
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from cometmq.admin.bench_frames import OPAQUE_MAX, OPAQUE_MIN, BatchForm, PullForm, SendForm
@@ -23,7 +27,9 @@ from cometmq.proto.capture import decode_frame
 from cometmq.proto.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
+
+    from cometmq.proto.command import Command
 
 READ_SIZE: Final = 256 * 1024
 _unpack_size: Final = struct.Struct(">I").unpack_from
@@ -32,6 +38,13 @@ _OPAQUE: Final = b'"opaque":'
 _OPAQUE_DIGITS: Final = len(str(OPAQUE_MAX))
 _NEXT: Final = b'"nextBeginOffset":"'
 _HEAD_SIZE: Final = 8
+REST_SECONDS: Final = 0.05
+"""How long a connection asks nothing after a refusal."""
+REFUSALS_MAX: Final = 100
+"""After how many that time will not mend a run ends."""
+_BUSY: Final = frozenset(
+    {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.FLOW_CONTROL}
+)
 
 
 class BenchError(Exception):
@@ -69,6 +82,8 @@ class Done(NamedTuple):
     seconds: float
     refused: Counter[int]
     """Requests that were not answered with success, by response code."""
+    remarks: dict[int, str]
+    """What the broker said about the first of each."""
     latencies_us: array[float]
     """Of all requests, in no order."""
 
@@ -91,8 +106,8 @@ class _Work(Protocol):
         """Take a good answer, and say how many messages it stands for."""
         ...
 
-    def refused(self, buffer: bytes, at: int, end: int) -> int | None:
-        """Take any other answer; its code, or None when it is no refusal."""
+    def refused(self, buffer: bytes, at: int, end: int) -> Command | None:
+        """Take any other answer; None when it is no refusal."""
         ...
 
 
@@ -131,9 +146,9 @@ class Sends:
         """Take an answer: it is of all messages of its send."""
         return self._count
 
-    def refused(self, buffer: bytes, at: int, end: int) -> int | None:
+    def refused(self, buffer: bytes, at: int, end: int) -> Command | None:
         """Take a refusal."""
-        return decode_frame(buffer[at:end]).code
+        return decode_frame(buffer[at:end])
 
 
 class _Pulls:
@@ -159,7 +174,7 @@ class _Pulls:
         self._empty = 0
         return self._offset - begun
 
-    def refused(self, buffer: bytes, at: int, end: int) -> int | None:
+    def refused(self, buffer: bytes, at: int, end: int) -> Command | None:
         answer = decode_frame(buffer[at:end])
         if answer.code == ResponseCode.PULL_OFFSET_MOVED and not self._offset:
             self._offset = int(answer.ext_fields["nextBeginOffset"])  # The beginning has expired.
@@ -168,7 +183,7 @@ class _Pulls:
             self._offset = 0
             self._place = (self._place + 1) % len(self._forms)
         else:
-            return answer.code
+            return answer
         return None
 
 
@@ -182,6 +197,7 @@ class Link:
         self.is_idle = False
         self.latencies_us: array[float] = array("f")
         self.refused: Counter[int] = Counter()
+        self.remarks: dict[int, str] = {}
         self._work = work
         self._opaques = opaques
         self._sent_ns: dict[int, int] = {}
@@ -226,14 +242,15 @@ class Link:
                 late((now_ns - begun_ns) / 1000)
                 if buffer.startswith(_GOOD, at + _HEAD_SIZE):
                     self.messages += work.take(buffer, at, end)
-                elif (code := work.refused(buffer, at, end)) is not None:
-                    self.refused[code] += 1
+                elif (answer := work.refused(buffer, at, end)) is not None:
+                    self.refused[answer.code] += 1
+                    self.remarks.setdefault(answer.code, (answer.remark or "").strip())
             at = end
         self._rest = buffer[at:]
         return answered
 
 
-def run(load: Load) -> Done:
+def run(load: Load, interrupt: Interrupt) -> Done:
     """Make a load, or this process's share of it."""
     share = load.share or range(load.connections)
     messages = count(share.start << 32, load.batch if load.kind == "batch" else 1)
@@ -246,7 +263,7 @@ def run(load: Load) -> Done:
             link = Link(load, work, opaques)
             links[link.socket.fileno()] = link
         begun = time.perf_counter()
-        _drive(links, begun + load.seconds)
+        _drive(links, begun + load.seconds, interrupt)
         seconds = time.perf_counter() - begun
     except OSError as error:
         raise BenchError(f"{load.host}:{load.port}: {error}") from error
@@ -258,6 +275,7 @@ def run(load: Load) -> Done:
         sum(len(link.latencies_us) for link in links.values()),
         seconds,
         sum((link.refused for link in links.values()), Counter[int]()),
+        {code: text for link in links.values() for code, text in link.remarks.items()},
         sum((link.latencies_us for link in links.values()), array("f")),
     )
 
@@ -267,36 +285,97 @@ def _numbers() -> Iterator[int]:
         yield from range(OPAQUE_MIN, OPAQUE_MAX + 1)
 
 
-def _drive(links: dict[int, Link], end: float) -> None:
-    """Answer each answer with a request, until it is time or nobody has anything to ask."""
+class Interrupt:
+    """Whether a Ctrl-C has come: what was measured until then is what there is to show."""
+
+    has_come = False
+
+
+@contextmanager
+def interruptible() -> Generator[Interrupt]:
+    """Note a Ctrl-C in the block instead of raising, and pass it on to processes of this one."""
+    interrupt = Interrupt()
+
+    def note(number: int, frame: object) -> None:  # noqa: ARG001  # A signal handler's.
+        interrupt.has_come = True
+        for process in active_children():
+            if process.pid is not None:
+                os.kill(process.pid, signal.SIGINT)  # A terminal has told it; others have not.
+
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupt
+        return
+    before = signal.signal(signal.SIGINT, note)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    try:
+        yield interrupt
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _drive(links: dict[int, Link], end: float, interrupt: Interrupt) -> None:
+    """Answer each answer with a request, until it is time or nobody has anything to ask.
+
+    A connection whose requests were refused rests a moment, and refusals that no time will mend
+    end it all: what would be measured is how quickly a broker says no.
+    """
+    resting: deque[tuple[float, Link, int]] = deque()
     with select.epoll() as poll:
         for descriptor in links:
             poll.register(descriptor, select.EPOLLIN)
         for link in links.values():
             link.start()
-        while (left := end - time.perf_counter()) > 0:
+        while (left := end - time.perf_counter()) > 0 and not interrupt.has_come:
             if all(link.is_idle for link in links.values()):
                 break
-            for descriptor, _ in poll.poll(min(0.1, left)):
+            while resting and resting[0][0] <= time.perf_counter():
+                _, link, answered = resting.popleft()
+                link.fill(answered)
+            for descriptor, _ in poll.poll(min(REST_SECONDS if resting else 0.1, left)):
                 link = links[descriptor]
-                if answered := link.receive():
+                refused = link.refused.total()
+                if not (answered := link.receive()):
+                    continue
+                if link.refused.total() > refused:
+                    if _is_refused_for_good(links.values()):
+                        return
+                    resting.append((time.perf_counter() + REST_SECONDS, link, answered))
+                else:
                     link.fill(answered)
+
+
+def _is_refused_for_good(links: Iterable[Link]) -> bool:
+    counts = (count for link in links for code, count in link.refused.items() if code not in _BUSY)
+    return sum(counts) >= REFUSALS_MAX
+
+
+def _run_to_the_end(load: Load) -> Done:
+    """Make a load until its end, or a Ctrl-C."""
+    with interruptible() as interrupt:
+        return run(load, interrupt)
 
 
 def run_in_processes(load: Load, processes: int) -> Done:
     """Make a load from several processes, each with a share of the connections."""
     if processes == 1:
-        return run(load)
+        return _run_to_the_end(load)
     loads = [
         load._replace(share=range(number, load.connections, processes))
         for number in range(processes)
     ]
-    with ProcessPoolExecutor(len(loads), get_context("spawn")) as pool:
-        found = list(pool.map(run, loads))
+    with interruptible(), ProcessPoolExecutor(len(loads), get_context("spawn")) as pool:
+        # A process begins as its parent is: a Ctrl-C waits until it is ready for it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            done_of_each = pool.map(_run_to_the_end, loads)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        found = list(done_of_each)
     return Done(
         sum(done.messages for done in found),
         sum(done.requests for done in found),
         max(done.seconds for done in found),
         sum((done.refused for done in found), Counter[int]()),
+        {code: text for done in found for code, text in done.remarks.items()},
         sum((done.latencies_us for done in found), array("f")),
     )

@@ -12,14 +12,17 @@ _ELSEWHERE: Final = {
     "bench": "cometmq.admin.commands.bench",
     "broker": "cometmq.admin.commands.broker",
     "consume": "cometmq.admin.commands.consume",
+    "dlq": "cometmq.admin.commands.dlq",
     "group": "cometmq.admin.commands.group",
     "message": "cometmq.admin.commands.message",
     "nameserver": "cometmq.admin.commands.nameserver",
     "offset": "cometmq.admin.commands.offset",
+    "pipeline": "cometmq.pipeline.command",
     "send": "cometmq.admin.commands.send",
     "store": "cometmq.admin.commands.store_commands",
     "tail": "cometmq.admin.commands.consume",
     "topic": "cometmq.admin.commands.topic",
+    "transaction": "cometmq.admin.commands.transaction",
     "up": "cometmq.admin.commands.up",
 }
 """Commands by the modules that hold them, imported when asked for: numpy alone takes 0.1 s."""

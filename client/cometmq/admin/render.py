@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import click
 from rich.console import Console
@@ -26,7 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from rich.progress import Task, TaskID
 
@@ -87,6 +87,34 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
     if not console.is_terminal:
         console = Console(width=10_000)
     console.print(table, soft_wrap=not console.is_terminal)
+
+
+def show_documents(
+    documents: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, as_json: bool
+) -> None:
+    """Print a list of documents: as JSON, or as a table of some of their members.
+
+    `columns` has the heading of each such member; see `show_table`.
+    """
+    if as_json:
+        show_json(documents)
+        return
+    rows = [[_cell(document[name]) for name in columns] for document in documents]
+    show_table(list(columns.values()), rows)
+
+
+def _cell(value: Any) -> str:
+    """Say a member of a document as people write it."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        pairs = cast("Mapping[str, object]", value)
+        return ", ".join(f"{name}: {each}" for name, each in pairs.items())
+    if isinstance(value, list):
+        return ", ".join(map(str, cast("Sequence[object]", value)))
+    return str(value)
 
 
 def warn(text: str) -> None:
@@ -156,16 +184,32 @@ def time_text(time_ms: int | None) -> str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+_MS_DIGITS_MIN: Final = 12
+_NOW_LIKE: Final = "1763719200000 for 2025-11-21T10:00:00Z"
+
+
 class TimeParameter(click.ParamType):  # type: ignore[type-arg]  # Generic only in newer ones.
-    """A time on the command line: milliseconds since 1970, or ISO 8601."""
+    """A time on the command line: ISO 8601, or milliseconds since 1970, which have 13 digits.
+
+    Fewer digits are refused: they would be seconds, an offset, or a time long ago.
+    """
 
     name = "time"
+    instead = ""
+    """What else the caller of a bare number may have wanted."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return milliseconds; a time without a zone is local."""
         text = str(value)
         if text.isdecimal():
-            return int(text)
+            if len(text) >= _MS_DIGITS_MIN:
+                return int(text)
+            self.fail(
+                f"{text} is no time: write one like 2026-11-21T10:00:00, or milliseconds since"
+                f" 1970, such as {_NOW_LIKE}{self.instead}",
+                param,
+                ctx,
+            )
         try:
             return int(datetime.fromisoformat(text).timestamp() * 1000)
         except (ValueError, OverflowError):

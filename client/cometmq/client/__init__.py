@@ -10,9 +10,17 @@
 
 from __future__ import annotations
 
+from cometmq.client._admin_dead_letters import (
+    DeadLetterFilter,
+    DeadLetters,
+    DeadLettersListed,
+    Redriven,
+)
+from cometmq.client._admin_transactions import PendingTransaction, TransactionAdmin
 from cometmq.client._core.filters import Sql
 from cometmq.client._core.outgoing import NewMessage
 from cometmq.client._core.rebalance import ByConfig, ByMachineRoom
+from cometmq.client._core.trace_format import TraceStep
 from cometmq.client.admin import (
     Admin,
     BrokerListed,
@@ -47,6 +55,8 @@ from cometmq.client.messages import Pulled, Queue, Receipt, ReceivedMessage, Rep
 from cometmq.client.reader import Reader
 from cometmq.client.sync import SyncAdmin, SyncClient
 from cometmq.client.sync_consumer import SyncConsumer, SyncMessage
+from cometmq.client.sync_kinds import SyncDeadLetters, SyncTransactionAdmin
+from cometmq.client.sync_verbs import SyncReader, SyncTransaction
 from cometmq.client.transaction import Transaction
 
 __all__ = [
@@ -63,6 +73,9 @@ __all__ = [
     "ConnectionEndedError",
     "ConsumeWatch",
     "Consumer",
+    "DeadLetterFilter",
+    "DeadLetters",
+    "DeadLettersListed",
     "DeadlineError",
     "ForbiddenError",
     "GroupListed",
@@ -73,6 +86,7 @@ __all__ = [
     "NewMessage",
     "NotFoundError",
     "OutcomeUnknownError",
+    "PendingTransaction",
     "ProtocolViolationError",
     "Pulled",
     "Queue",
@@ -81,6 +95,7 @@ __all__ = [
     "Reader",
     "Receipt",
     "ReceivedMessage",
+    "Redriven",
     "RefusedError",
     "Reply",
     "SendWatch",
@@ -91,9 +106,15 @@ __all__ = [
     "SyncAdmin",
     "SyncClient",
     "SyncConsumer",
+    "SyncDeadLetters",
     "SyncMessage",
+    "SyncReader",
+    "SyncTransaction",
+    "SyncTransactionAdmin",
     "TopicListed",
+    "TraceStep",
     "Transaction",
+    "TransactionAdmin",
     "UnreachableError",
     "UsageError",
 ]

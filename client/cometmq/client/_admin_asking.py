@@ -4,23 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
+from cometmq.client._core.filters import parse_filter
 from cometmq.client._core.routes import MASTER
+from cometmq.client._reading import PULL_COUNT
 from cometmq.client.errors import NotFoundError, ProtocolViolationError, UsageError, refusal
+from cometmq.client.messages import ReceivedMessage
 from cometmq.proto.bodies import ClusterInfo
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.errors import BodyError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
+    from cometmq.client._core.filters import Sql
+    from cometmq.client._core.queues import Queue
     from cometmq.client._parts import Parts
     from cometmq.proto.body import Body
     from cometmq.proto.header import Header
+    from cometmq.proto.message import StoredMessage
+
+_GROUP: Final = "cometmq-reader"
+"""As which it pulls; the same as of pulls that name none."""
 
 B = TypeVar("B", bound="Body")
+
+Change = Literal["made", "changed", "kept"]
+"""What became of something on one broker: "kept" is as it was, for it was as it is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +113,27 @@ class AdminAsking:
         if response.code != ResponseCode.SUCCESS:
             raise refusal(response.code, response.remark, address)
         return response
+
+    async def _messages(
+        self, queue: Queue, begin: int, end: int, filter: str | Sql = "*"
+    ) -> AsyncGenerator[ReceivedMessage, None]:
+        """Give the messages of a stretch of a queue that are still there."""
+        parts = self._get_parts()
+        wanted = parse_filter(filter)
+
+        def make(stored: StoredMessage, queue: Queue) -> ReceivedMessage:
+            return ReceivedMessage(stored, queue, parts.config.inflated_size_max)
+
+        while begin < end:
+            pulled = await parts.reading.pull(
+                queue, begin, group=_GROUP, count=PULL_COUNT, filter=wanted, wait=0, make=make
+            )
+            for message in pulled.messages:
+                if message.offset < end:
+                    yield message
+            if pulled.next_offset <= begin:
+                return
+            begin = pulled.next_offset
 
     def _read(self, kind: type[B], address: str, response: Command) -> B:
         try:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, Literal
 
-from cometmq.client._admin_asking import AdminAsking, time_of
+import msgspec
+
+from cometmq.client._admin_asking import AdminAsking, Change, time_of
+from cometmq.client._core.checking import check_time, check_whole
 from cometmq.client._core.names import check_group, check_topic
-from cometmq.client._core.queues import Queue, from_wire, share_order
-from cometmq.client.errors import RefusedError, UsageError
+from cometmq.client._core.queues import Queue, check_queue, from_wire, share_order
+from cometmq.client.errors import NotFoundError, RefusedError, UsageError
 from cometmq.proto.bodies import (
     ConsumerConnections,
     ConsumeStats,
@@ -104,10 +108,7 @@ class GroupAdmin(AdminAsking):
         found: dict[str, SubscriptionGroupConfig] = {}
         brokers: defaultdict[str, list[str]] = defaultdict(list)
         for broker, address in (await self._masters(None)).items():
-            code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-            response = await self._ask(address, code, None)
-            table = self._read(SubscriptionGroupTable, address, response)
-            for name, config in table.subscription_group_table.items():
+            for name, config in (await self._groups_at(address)).items():
                 found[name] = config
                 brokers[name].append(broker)
         return [
@@ -119,36 +120,43 @@ class GroupAdmin(AdminAsking):
         self,
         group: str,
         *,
-        max_retries: int = 16,
-        enabled: bool = True,
-        ordered: bool = False,
+        max_retries: int | None = None,
+        enabled: bool | None = None,
+        ordered: bool | None = None,
         broker: str | None = None,
-    ) -> list[str]:
-        """Make a group on every broker, or on one; or change it, where it exists.
+    ) -> dict[str, Change]:
+        """Make a group on every broker, or on one; where it exists, change what is named here.
 
         ::
 
             await mq.admin.create_group("billing", max_retries=5)
 
-        Returns the names of the brokers. Most brokers make a group by themselves when its first
-        member comes. One that is not `enabled` gets no messages.
+        What is not named stays as it is; in a new group it is 16 retries, enabled, not ordered. So
+        the same call may stand at the start of a program. Most brokers make a group by themselves
+        when its first member comes. One that is not `enabled` gets no messages. Returns what became
+        of it on each broker: "made", "changed", or "kept" as it was.
         """
-        if max_retries < 0:
-            raise UsageError(f"max_retries={max_retries}: at least 0")
-        config = SubscriptionGroupConfig(
-            group_name=check_group(group),
-            retry_max_times=max_retries,
-            consume_enable=enabled,
-            consume_message_orderly=ordered,
-        )
-        chosen = await self._masters(broker)
-        for address in chosen.values():
-            code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-            await self._ask(address, code, None, body=config.encode())
-        return list(chosen)
+        named: dict[str, int | bool | None] = {
+            "retry_max_times": max_retries,
+            "consume_enable": enabled,
+            "consume_message_orderly": ordered,
+        }
+        if max_retries is not None:
+            check_whole("max_retries", max_retries, 0)
+        settings = {name: value for name, value in named.items() if value is not None}
+        done: dict[str, Change] = {}
+        fresh = SubscriptionGroupConfig(group_name=check_group(group))
+        for name, address in (await self._masters(broker)).items():
+            old = (await self._groups_at(address)).get(group)
+            config = msgspec.structs.replace(old or fresh, **settings)
+            done[name] = "made" if old is None else "kept" if config == old else "changed"
+            if config != old:
+                code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+                await self._ask(address, code, None, body=config.encode())
+        return done
 
     async def delete_group(self, group: str) -> None:
-        """Delete a group with its offsets on all brokers.
+        """Delete a group with its offsets on all brokers; a `NotFoundError` if none knows it.
 
         ::
 
@@ -157,11 +165,14 @@ class GroupAdmin(AdminAsking):
         Its retries and dead letters stay, in topics of their own.
         """
         header = DeleteSubscriptionGroup(check_group(group), clean_offset=True)
+        await self.check_group_exists(group)
         for address in (await self._masters(None)).values():
             await self._ask(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
 
     async def group_members(self, group: str) -> list[MemberListed]:
         """Return the members of a group that are connected now, maybe none.
+
+        A group that no broker knows is a `NotFoundError`.
 
         ::
 
@@ -190,6 +201,8 @@ class GroupAdmin(AdminAsking):
                     version_name(each.version),
                     wanted,
                 )
+        if not found:
+            await self.check_group_exists(group)
         return [found[client_id] for client_id in sorted(found)]
 
     async def group_progress(self, group: str, topic: str | None = None) -> list[QueueProgress]:
@@ -198,9 +211,12 @@ class GroupAdmin(AdminAsking):
         ::
 
             lag = sum(each.lag for each in await mq.admin.group_progress("billing", "orders"))
+
+        A group or a topic that no broker knows is a `NotFoundError`.
         """
         if topic is not None:
-            check_topic(topic)
+            parts = self._get_parts()
+            await parts.routes.fetch(check_topic(topic), parts.config.timeout)
         header = GetConsumeStats(check_group(group), topic)
         found: list[QueueProgress] = []
         problem: RefusedError | None = None
@@ -220,6 +236,8 @@ class GroupAdmin(AdminAsking):
                 )
                 for queue, each in table.items()
             ]
+        if not any(each.offset for each in found):  # Of a group that is not there all are 0.
+            await self.check_group_exists(group)
         if not found and problem is not None:
             raise problem
         return sorted(found, key=lambda each: share_order(each.queue))
@@ -237,9 +255,7 @@ class GroupAdmin(AdminAsking):
         follow at once; what they have in hand comes again or not, as it happens.
         """
         if isinstance(to, datetime):
-            if to.tzinfo is None:
-                raise UsageError("to: a datetime with a zone, such as datetime.now(UTC) - ...")
-            time_ms = int(to.timestamp() * 1000)
+            time_ms = check_time("to", to)
         elif to in ("first", "last"):
             time_ms = _FIRST_MS if to == "first" else _LAST_MS
         else:
@@ -257,14 +273,36 @@ class GroupAdmin(AdminAsking):
         A member that has the queue follows at once. `Client.commit` is for who reads by hand.
         """
         header = ResetOffset(
-            check_topic(queue.topic),
+            check_topic(check_queue(queue).topic),
             check_group(group),
             _LAST_MS,
             is_force=True,
             queue_id=queue.id,
-            offset=offset,
+            offset=check_whole("offset", offset, 0),
         )
         await self._reset(header, queue.broker)
+
+    async def check_group_exists(self, group: str) -> None:
+        """Raise a `NotFoundError` for a group that no broker knows.
+
+        ::
+
+            await mq.admin.check_group_exists("billing")
+        """
+        names = {each.name for each in await self.groups()}
+        if check_group(group) not in names:
+            alike = get_close_matches(group, names, 1)
+            hint = f"did you mean {alike[0]!r}?" if alike else "`cometmq group list` shows all"
+            raise NotFoundError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"no broker knows the group {group!r}; {hint}",
+                "the cluster",
+            )
+
+    async def _groups_at(self, address: str) -> dict[str, SubscriptionGroupConfig]:
+        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        response = await self._ask(address, code, None)
+        return self._read(SubscriptionGroupTable, address, response).subscription_group_table
 
     async def _reset(self, header: ResetOffset, broker: str | None) -> dict[Queue, int]:
         parts = self._get_parts()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
-from cometmq.client._admin_asking import AdminAsking
+import anyio
+
+from cometmq.client._admin_topics import TopicAdmin
+from cometmq.client._core.checking import check_time, check_whole
 from cometmq.client._core.names import check_topic
 from cometmq.client._core.queues import Queue
+from cometmq.client._core.trace_format import TRACE_TOPIC, TraceStep, steps_of
 from cometmq.client.errors import NotFoundError, UsageError
 from cometmq.client.messages import ReceivedMessage
 from cometmq.proto.codes import RequestCode, ResponseCode
@@ -22,38 +27,76 @@ if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage
 
 _FAR_MS: Final = (1 << 63) - 1
+_ID: Final = re.compile(r"[0-9A-Fa-f]{32,64}", re.ASCII)
+_TOPICS_AT_ONCE: Final = 16
 FIND_COUNT: Final = 32
+TRACE_COUNT: Final = 256
+"""Trace messages, of each broker, that are looked at for one message."""
 
 
-class MessageAdmin(AdminAsking):
+class MessageAdmin(TopicAdmin):
     """The calls about messages; see `Admin`."""
 
-    async def message(self, offset_id: str) -> ReceivedMessage:
-        """Return a message by the id that says where it lies; a `NotFoundError` if it is gone.
+    async def message(self, identifier: str, *, topic: str | None = None) -> ReceivedMessage:
+        """Return a message by its id, or by its offset id; a `NotFoundError` if it is gone.
 
         ::
 
-            message = await mq.admin.message(receipt.offset_id)
+            message = await mq.admin.message(receipt.id)
+
+        `Receipt.offset_id` says where it lies, which is quickest; `Receipt.id` is looked for in the
+        indexes of `topic`, or of all topics when none is named, which may take a while where there
+        are thousands. A broker's index is some moments behind its log.
         """
-        try:
-            place = decode_offset_id(offset_id)
-        except RemoteProtocolError as error:
+        if topic is None:
+            place = await self._place(identifier)
+            if place is not None:
+                return await self._at(*place)
+        topics = [check_topic(topic)] if topic is not None else await self._not_the_systems()
+        found: list[ReceivedMessage] = []
+        limiter = anyio.CapacityLimiter(_TOPICS_AT_ONCE)
+
+        async def look_into(name: str) -> None:
+            async with limiter:
+                if not found:
+                    found.extend(await self.find_messages(name, identifier, count=1))
+
+        async with anyio.create_task_group() as tasks:
+            for name in topics:
+                tasks.start_soon(look_into, name)
+        if found:
+            return found[0]
+        where = topic if topic is not None else f"any of {len(topics)} topics"
+        raise NotFoundError(
+            ResponseCode.QUERY_NOT_FOUND, f"no message with the id {identifier} in {where}", "all"
+        )
+
+    async def _not_the_systems(self) -> list[str]:
+        return [each.name for each in await self.topics() if each.kind != "system"]
+
+    async def _place(self, identifier: object) -> tuple[str, str, int] | None:
+        """Say where an offset id points: broker, address, offset; None when it is no such id.
+
+        Ids that clients make may be as long. They begin with the client's address, not a broker's.
+        """
+        if not isinstance(identifier, str) or _ID.fullmatch(identifier) is None:
             raise UsageError(
-                f"{error}; it is `Receipt.offset_id` that says where it lies"
-            ) from None
-        address = str(place.address)
-        names = {
-            each: broker.name
-            for broker in await self.brokers()
-            for each in broker.addresses.values()
-        }
-        if address not in names:
-            raise NotFoundError(
-                ResponseCode.BROKER_NOT_EXIST, f"no broker is at {address}", "the name server"
+                f"id {identifier!r}: 32 hexadecimal digits or more, as `send` returns them"
             )
-        header = ViewMessageById(place.physical_offset)
+        try:
+            place = decode_offset_id(identifier)
+        except RemoteProtocolError:
+            return None
+        address = str(place.address)
+        for broker in await self.brokers():
+            if address in broker.addresses.values():
+                return broker.name, address, place.physical_offset
+        return None
+
+    async def _at(self, broker: str, address: str, physical_offset: int) -> ReceivedMessage:
+        header = ViewMessageById(physical_offset)
         response = await self._ask(address, RequestCode.VIEW_MESSAGE_BY_ID, header)
-        return self._received(read_message(bytes(response.body or b"")), names[address])
+        return self._received(read_message(bytes(response.body or b"")), broker)
 
     async def find_messages(
         self,
@@ -74,10 +117,9 @@ class MessageAdmin(AdminAsking):
         Up to `count` of each broker, the newest first; `since` and `until` are when they were
         stored. A broker's index is some moments behind its log.
         """
-        if count < 1:
-            raise UsageError(f"count={count}: at least 1")
-        begin_ms = 0 if since is None else int(since.timestamp() * 1000)
-        end_ms = _FAR_MS if until is None else int(until.timestamp() * 1000)
+        check_whole("count", count, 1)
+        begin_ms = 0 if since is None else check_time("since", since)
+        end_ms = _FAR_MS if until is None else check_time("until", until)
         header = QueryMessage(check_topic(topic), key, count, begin_ms, end_ms)
         found: list[ReceivedMessage] = []
         for broker, address in (await self._masters(None)).items():
@@ -90,6 +132,20 @@ class MessageAdmin(AdminAsking):
                 if key in message.keys or key == message.id:  # The index knows hashes only.
                     found.append(message)
         return sorted(found, key=lambda each: each.stored_at, reverse=True)
+
+    async def message_trace(self, message_id: str, topic: str = TRACE_TOPIC) -> list[TraceStep]:
+        """Return what clients have traced of a message, by the id that `send` gave; maybe nothing.
+
+        ::
+
+            for step in await mq.admin.message_trace(receipt.id):
+                print(step.at, step.kind, step.group, step.result)
+
+        Of clients in any language that trace (`ClientConfig.trace`, Java's `enableMsgTrace`); one
+        writes some times a second.
+        """
+        found = await self.find_messages(topic, message_id, count=TRACE_COUNT)
+        return steps_of(message_id, (each.body.decode(errors="replace") for each in found))
 
     def _received(self, stored: StoredMessage, broker: str) -> ReceivedMessage:
         config = self._get_parts().config

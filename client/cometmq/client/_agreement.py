@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cometmq.client._admin_asking import AdminAsking
 from cometmq.client._core.names import RETRY_PREFIX
-from cometmq.client.errors import ClientError, UsageError
-from cometmq.proto.bodies import ConsumerConnections
+from cometmq.client._core.routes import MASTER
+from cometmq.client.errors import ClientError, NotFoundError, UsageError, refusal
+from cometmq.proto.bodies import CheckClientConfig, ConsumerConnections
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands import GetConsumerConnectionList
@@ -46,6 +48,27 @@ async def check_agreement(parts: Parts, options: ConsumeOptions) -> None:
             )
 
 
+async def check_expressions(parts: Parts, options: ConsumeOptions, version: int) -> None:
+    """Have a broker of each topic look at its SQL; a `RefusedError` says what is wrong there."""
+    timeout = parts.config.timeout
+    for topic, each in options.filters.items():
+        if each.kind == "TAG":
+            continue
+        body = CheckClientConfig(
+            client_id=parts.identity.client_id,
+            group=options.group,
+            subscription_data=each.subscription(topic, version),
+        ).encode()
+        route = await parts.routes.get(topic, timeout=timeout)
+        addresses = (route.address_of(broker) for broker in route.addresses)
+        address = next((found for found in addresses if found is not None), None)
+        if address is not None:
+            request = Command.request(RequestCode.CHECK_CLIENT_CONFIG, body=body)
+            response = await parts.connections.call(address, request, timeout=timeout)
+            if response.code != ResponseCode.SUCCESS:
+                raise refusal(response.code, response.remark, address)
+
+
 def differing(
     ours: Mapping[str, SubscriptionData], theirs: Mapping[str, SubscriptionData]
 ) -> str | None:
@@ -68,13 +91,21 @@ def _meaning(subscription: SubscriptionData) -> object:
     return frozenset(subscription.tags_set)
 
 
+async def _whom_to_ask(parts: Parts, topic: str) -> list[str]:
+    try:
+        route = await parts.routes.get(topic, timeout=parts.config.timeout)
+    except NotFoundError:
+        brokers = await AdminAsking(lambda: parts).brokers()
+        found = [each.addresses.get(MASTER) for each in brokers]
+    else:
+        found = [route.address_of(broker) for broker in route.addresses]
+    return [address for address in found if address is not None]
+
+
 async def _members(parts: Parts, group: str, topic: str) -> ConsumerConnections:
-    """Ask a broker of the topic who is there."""
+    """Ask a broker of the topic who is there; for a topic that is nowhere yet, any broker."""
     timeout = parts.config.timeout
-    route = await parts.routes.get(topic, timeout=timeout)
-    for broker in route.addresses:
-        if (address := route.address_of(broker)) is None:
-            continue
+    for address in await _whom_to_ask(parts, topic):
         request = Command.request(
             RequestCode.GET_CONSUMER_CONNECTION_LIST, GetConsumerConnectionList(group)
         )

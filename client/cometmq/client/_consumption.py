@@ -193,7 +193,7 @@ class Consumption:
             return
         if self.options.is_ordered and delay_level >= 0:
             if message.attempt <= self.options.max_retries:
-                self.delivery.set_aside()
+                self.delivery.set_aside(message)
                 self._put_again_after(message, SUSPEND_SECONDS)
                 return
             delay_level = GIVE_UP_LEVEL
@@ -201,7 +201,7 @@ class Consumption:
             await self._ask_to_take_back(message, delay_level)
         except ClientError as error:
             _log.warning("%r cannot be sent back: %s; it comes again here", message, error)
-            self.delivery.set_aside()
+            self.delivery.set_aside(message)
             self._put_again_after(message, self._parts.config.redelivery_delay)
         except BaseException:
             self.delivery.give_back(message)

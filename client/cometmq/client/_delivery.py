@@ -91,13 +91,15 @@ class Delivery:
                 message = self._line.popleft()
                 if not self._is_lost(message.process_queue):
                     self.in_hand += 1
+                    if self._behind is not None:
+                        message.process_queue.is_in_hand = True
                     message.taken()
                     return message
             await self._wait()
 
     def settle(self, message: Message) -> None:
         """Note that a message in hand is done with."""
-        self._leave_hand()
+        self._leave_hand(message)
         process_queue = message.process_queue
         process_queue.settled_ms = now_ms()
         self.size -= process_queue.settle(message.offset)
@@ -108,18 +110,32 @@ class Delivery:
 
     def give_back(self, message: Message) -> None:
         """Put a message in hand back into the line, to the front."""
-        self._leave_hand()
+        self._leave_hand(message)
         self.put_first(message)
 
-    def set_aside(self) -> None:
+    def set_aside(self, message: Message) -> None:
         """Note that a message in hand is given back later, by `put_again`."""
-        self._leave_hand()
+        self._leave_hand(message)
 
     def put_again(self, message: Message) -> None:
         """Put a message that was set aside back into the line."""
         if not message.process_queue.is_dropped:
             self._line.append(message)
             self._wake(1)
+
+    def part(self, process_queue: ProcessQueue) -> bool:
+        """Give no more messages of a queue that is to be another's; whether one is in hand yet.
+
+        In order, whoever has the queue next must not begin before that one is done with: `settled`
+        is told when it is.
+        """
+        process_queue.is_parting = process_queue.is_in_hand
+        return process_queue.is_parting
+
+    def keep(self, process_queue: ProcessQueue) -> None:
+        """Go on with a queue that was to be another's and is not."""
+        process_queue.is_parting = False
+        self._next_in_order(process_queue)
 
     def drop(self, process_queue: ProcessQueue) -> None:
         """Forget the messages of a queue that is another member's now."""
@@ -146,7 +162,7 @@ class Delivery:
         """Let the next message of a queue into the line, when the one before it is settled."""
         assert self._behind is not None
         behind = self._behind.get(process_queue)
-        if behind and not process_queue.is_busy:
+        if behind and not process_queue.is_busy and not process_queue.is_parting:
             process_queue.is_busy = True
             self._line.append(behind.popleft())
             self._wake(1)
@@ -187,8 +203,12 @@ class Delivery:
             self._waiting.popleft().set()
             count -= 1
 
-    def _leave_hand(self) -> None:
+    def _leave_hand(self, message: Message) -> None:
         self.in_hand -= 1
+        process_queue = message.process_queue
+        process_queue.is_in_hand = False
+        if process_queue.is_parting:
+            self._settled(process_queue)
         if not self.in_hand and self._empty_hands is not None:
             self._empty_hands.set()
             self._empty_hands = None

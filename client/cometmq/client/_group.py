@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from cometmq.client._agreement import check_agreement
+from cometmq.client._agreement import check_agreement, check_expressions
 from cometmq.client._core.identity import now_ms
 from cometmq.client._core.names import RETRY_PREFIX
 from cometmq.client._core.process_queue import ProcessQueue
 from cometmq.client._core.rebalance import share
 from cometmq.client._locks import RENEW_SECONDS, LockedError, QueueLocks
 from cometmq.client._offset_store import BroadcastOffsets, GroupOffsets
+from cometmq.client._reading import tell_moved
 from cometmq.client.errors import BusyError, ClientError, NotFoundError, refusal
 from cometmq.proto.bodies import (
-    CheckClientConfig,
     ConsumeFromWhere,
     ConsumerData,
     ConsumerList,
@@ -109,7 +109,7 @@ class GroupMember:
     async def start(self) -> None:
         """Join the group; a ClientError when the brokers refuse what is wanted."""
         await self._offsets.load()
-        await self._check_filters()
+        await check_expressions(self._parts, self._options, self._version)
         await check_agreement(self._parts, self._options)
         if self._is_leaving:
             return  # Stopped before it had begun.
@@ -166,6 +166,8 @@ class GroupMember:
 
     def room_in(self, process_queue: ProcessQueue) -> None:
         """Learn that a message of a queue is settled."""
+        if process_queue.is_parting:
+            self.share_soon()
         fetching = self._owned.get(process_queue.queue)
         if fetching is not None and fetching.room is not None and self._has_room(process_queue):
             fetching.room.set()
@@ -210,23 +212,6 @@ class GroupMember:
             ),
         )
 
-    async def _check_filters(self) -> None:
-        """Have a broker of each topic look at the SQL expressions."""
-        for topic, each in self._options.filters.items():
-            if each.kind == "TAG":
-                continue
-            body = CheckClientConfig(
-                client_id=self._parts.identity.client_id,
-                group=self._options.group,
-                subscription_data=each.subscription(topic, self._version),
-            ).encode()
-            route = await self._parts.routes.get(topic, timeout=self._parts.config.timeout)
-            for address in _addresses(route)[:1]:
-                request = Command.request(RequestCode.CHECK_CLIENT_CONFIG, body=body)
-                response = await self._ask(address, request)
-                if response.code != ResponseCode.SUCCESS:
-                    raise refusal(response.code, response.remark, address)
-
     async def _keep_share(self) -> None:
         while True:
             self._is_wanted = anyio.Event()
@@ -251,7 +236,14 @@ class GroupMember:
             members = await self._members(route)
             own_id = self._parts.identity.client_id
             mine = set(share(own_id, members, route.to_read, self._options.strategy))
-        for queue in [each for each in self._owned if each.topic == topic and each not in mine]:
+        for queue in [each for each in self._owned if each.topic == topic]:
+            process_queue = self._owned[queue].process_queue
+            if queue in mine:
+                if process_queue.is_parting:
+                    self._delivery.keep(process_queue)
+                continue
+            if self._delivery.part(process_queue):
+                continue  # Its lock is kept until then, and so is the queue.
             fetching = self._owned.pop(queue)
             commit = fetching.process_queue.commit_offset
             self._give_up(fetching)
@@ -350,9 +342,10 @@ class GroupMember:
     async def _fetch(self, process_queue: ProcessQueue) -> None:
         queue = process_queue.queue
         make = self._make
+        asked = process_queue.next_offset
         found = await self._parts.reading.pull(
             queue,
-            process_queue.next_offset,
+            asked,
             group=self._options.group,
             count=FETCH_COUNT,
             filter=None,
@@ -368,7 +361,7 @@ class GroupMember:
         if self._complaints:
             self._complaints.pop(str(queue), None)
         if found.moved:
-            _log.warning("%s: goes on at %d, the nearest there is", queue, found.next_offset)
+            tell_moved(queue, asked, found)
         if found.messages:
             self._delivery.add(found.messages)
 

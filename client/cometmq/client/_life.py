@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Self
 import anyio
 
 from cometmq.client._connections import Connections
+from cometmq.client._core.checking import check_seconds
 from cometmq.client._core.identity import Identity
 from cometmq.client._core.names import in_namespace
 from cometmq.client._membership import Membership
@@ -166,9 +167,7 @@ class Life:
     def _seconds(self, timeout: float | None) -> float:
         if timeout is None:
             return self.config.timeout
-        if not timeout > 0:
-            raise UsageError(f"timeout={timeout}: seconds, more than 0")
-        return timeout
+        return check_seconds("timeout", timeout, above_zero=True)
 
     def _consumption_begins(self, consumption: Consumption) -> None:
         """Note a consumer; of one group there is one, for both would get the same queues."""

@@ -10,6 +10,7 @@ import anyio
 from cometmq.client._connections import elapsed_ms
 from cometmq.client.errors import DeadlineError, NetworkError, UnreachableError, UsageError
 from cometmq.net import AddressError, parse_addresses
+from cometmq.proto.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,12 +46,20 @@ class NameServers:
                     raise _none_answers(problems, timeout)
                 share = self._share(remaining)
                 try:
-                    return address, await self._connections.call(
+                    response = await self._connections.call(
                         address, request, timeout=min(share, remaining), is_broker=False
                     )
                 except NetworkError as error:
                     problems[address] = error
                     self._current = (self._current + 1) % len(self.addresses)
+                else:
+                    if response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                        raise UsageError(
+                            f"name servers: {address} answers, but does not know what name servers"
+                            " do: it looks like a broker. Give the name server's address, port"
+                            " 9876 unless it was told otherwise"
+                        )
+                    return address, response
             delay = min(map(self._connections.delay_of, self.addresses))
             if delay >= (deadline_ms - elapsed_ms()) / 1000:
                 raise _none_answers(problems, timeout)

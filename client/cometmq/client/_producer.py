@@ -10,10 +10,11 @@ from cometmq.client._connections import elapsed_ms
 from cometmq.client._core.identity import now_ms
 from cometmq.client._core.names import TEMPLATE
 from cometmq.client._core.outgoing import (
-    check_queue,
-    encoded,
+    AT_ONCE,
+    bare_properties,
+    check_sharding_key,
     needs_timers,
-    properties_of,
+    properties_text,
     shrink,
     timing_properties,
 )
@@ -41,7 +42,7 @@ from cometmq.proto.errors import RemoteProtocolError
 from cometmq.proto.version import version_name, version_ordinal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from cometmq.client._connections import Connections
     from cometmq.client._core.identity import Identity
@@ -65,14 +66,14 @@ class Parcel:
     """What one send carries, whichever queue it goes to."""
 
     __slots__ = (
-        "body", "code", "flag", "id", "is_batch", "needs_timers", "properties", "sys_flag",
-        "watches",
+        "body", "code", "flag", "id", "is_batch", "may_repeat", "needs_timers", "properties",
+        "sys_flag", "watches",
     )  # fmt: skip
 
     def __init__(
         self,
         body: bytes,
-        properties: bytes,
+        properties: str,
         message_id: str,
         *,
         sys_flag: int = 0,
@@ -81,13 +82,14 @@ class Parcel:
         needs_timers: bool = False,
     ) -> None:
         self.body = body
-        self.properties = properties.decode()
+        self.properties = properties
         self.id = message_id
         self.sys_flag = sys_flag
         self.flag = flag
         self.is_batch = is_batch
         self.code = _SEND_BATCH if is_batch else _SEND
         self.needs_timers = needs_timers
+        self.may_repeat = False  # Even a broker that could is not asked to store it once.
         self.watches: list[SendWatch] | None = None
 
 
@@ -121,20 +123,20 @@ class Producer:
         more: Mapping[str, str] | None = None,
     ) -> Parcel:
         """Check a message and write its properties; a `UsageError` says what is wrong with it."""
-        more = {**timing_properties(timing), **(more or {})}
+        added: dict[str, str] = dict(more) if more else {}
+        if timing is not AT_ONCE:
+            added |= timing_properties(timing)
         if self._config.namespace:
-            more[names.INSTANCE_ID] = self._config.namespace
+            added[names.INSTANCE_ID] = self._config.namespace
         if sharding_key is not None:
-            if not sharding_key:
-                raise UsageError("sharding_key: it is empty")
-            more[names.SHARDING_KEY] = sharding_key
+            added[names.SHARDING_KEY] = check_sharding_key(sharding_key)
         message_id = self._identity.new_message_id()
         watches = None
         if self._hooks:
-            sending = sending_of(topic, message, message_id, len(body), more)
+            sending = sending_of(topic, message, message_id, len(body), added)
             watches = [hook.sending(sending) for hook in self._hooks]
-            more |= sending.properties
-        properties = encoded(properties_of(message, message_id, more))
+            added |= sending.properties
+        properties = properties_text(message, message_id, added)
         body, sys_flag = shrink(body, self._config.compress_from)
         parcel = Parcel(
             body,
@@ -150,7 +152,7 @@ class Producer:
     def pack_batch(self, topic: str, items: Sequence[BatchItem]) -> Parcel:
         """Make one parcel of several messages, which are checked by now."""
         message_id = self._identity.new_message_id()
-        properties = encoded({names.UNIQ_KEY: message_id, names.WAIT: "true"})
+        properties = bare_properties(message_id)
         parcel = Parcel(encode_batch(topic, items), properties, message_id, is_batch=True)
         if self._hooks:
             sending = Sending(
@@ -183,18 +185,23 @@ class Producer:
                 watches,
                 self.send(topic, parcel, queue=queue, sharding_key=sharding_key, timeout=timeout),
             )
-        deadline_ms = elapsed_ms() + int(timeout * 1000)
-        retrying = Retrying(self._config.send_attempts)
+        began_ms = elapsed_ms()
+        deadline_ms = began_ms + int(timeout * 1000)
+        retrying: Retrying | None = None
         once: Queue | None = None  # Where it may be stored already, and will not be again.
         while True:
             route = self._routes.known_to_send(topic)
             if route is None:
                 remaining = (deadline_ms - elapsed_ms()) / 1000
                 route = await self._routes.get_to_send(topic, timeout=remaining)
-            target = once or self._target(topic, route, queue, sharding_key, retrying)
+                began_ms = elapsed_ms()
+            failed = retrying.failed if retrying is not None else ()
+            target = once or self._target(topic, route, queue, sharding_key, failed, began_ms)
             try:
-                return await self._attempt(route, target, parcel, deadline_ms)
+                return await self._attempt(route, target, parcel, began_ms, deadline_ms)
             except ClientError as error:
+                if retrying is None:
+                    retrying = Retrying(self._config.send_attempts)
                 self._selection.note_failure(target.broker, elapsed_ms())
                 self._routes.doubt(topic)
                 address = route.master_of(target.broker) or ""
@@ -216,13 +223,14 @@ class Producer:
                         ) from error
                     raise
                 await anyio.sleep(delay)
+                began_ms = elapsed_ms()
 
     async def send_oneway(
         self, topic: str, parcel: Parcel, *, queue: Queue | None, sharding_key: str | None
     ) -> None:
         """Send once, and wait for no answer."""
         route = await self._routes.get_to_send(topic, timeout=self._config.timeout)
-        target = self._target(topic, route, queue, sharding_key, None)
+        target = self._target(topic, route, queue, sharding_key, (), elapsed_ms())
         address = self._address(route, target)
         link = await self._connections.to(address)
         link.tell(self._request(target, parcel, address))
@@ -245,11 +253,11 @@ class Producer:
         route: Route,
         queue: Queue | None,
         sharding_key: str | None,
-        retrying: Retrying | None,
+        failed: Collection[str],
+        now_ms: int,
     ) -> Queue:
         """Choose the queue: the caller's, the key's, or the next one."""
         if queue is not None:
-            check_queue(queue, topic)
             return queue
         if not route.to_send:
             raise ForbiddenError(
@@ -257,8 +265,7 @@ class Producer:
             )
         if sharding_key is not None:
             return queue_of_key(route.to_send, sharding_key)
-        failed = retrying.failed if retrying is not None else ()
-        return self._selection.pick(route.to_send, failed, elapsed_ms())
+        return self._selection.pick(route.to_send, failed, now_ms)
 
     def _address(self, route: Route, target: Queue) -> str:
         address = route.master_of(target.broker)
@@ -267,9 +274,8 @@ class Producer:
         return address
 
     async def _attempt(
-        self, route: Route, target: Queue, parcel: Parcel, deadline_ms: int
+        self, route: Route, target: Queue, parcel: Parcel, began_ms: int, deadline_ms: int
     ) -> tuple[Queue, SendMessageResponse, int]:
-        began_ms = elapsed_ms()
         address = self._address(route, target)
         # Half of the time at most: then there is time for another attempt, if it is a lost cause.
         timeout = max(deadline_ms - began_ms, 1) / 1000
@@ -320,6 +326,7 @@ class Producer:
         return (
             self._config.idempotent
             and parcel.code == _SEND
+            and not parcel.may_repeat
             and address in self._membership.stores_once
         )
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from cometmq.client._core.checking import check_time, check_whole
 from cometmq.client._core.filters import Sql, parse_filter
 from cometmq.client._core.names import check_group, check_topic
+from cometmq.client._core.queues import Queue, check_queue
 from cometmq.client._life import Life
-from cometmq.client._reading import PULL_COUNT, WAIT_SECONDS_MAX
+from cometmq.client._reading import PULL_COUNT, check_wait
 from cometmq.client.admin import Admin
-from cometmq.client.errors import UsageError
 from cometmq.client.messages import ReceivedMessage
 from cometmq.client.reader import Reader
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from cometmq.client._core.queues import Queue
     from cometmq.client.messages import Pulled
     from cometmq.proto.message import StoredMessage
 
@@ -50,7 +50,7 @@ class ReadVerbs(Life):
             found = await mq.pull(queue, await mq.first_offset(queue))
         """
         self._check_here()
-        return await self._parts.reading.first_offset(queue, self._seconds(timeout))
+        return await self._parts.reading.first_offset(check_queue(queue), self._seconds(timeout))
 
     async def end_offset(self, queue: Queue, *, timeout: float | None = None) -> int:
         """Return the offset that the next message of a queue gets.
@@ -60,7 +60,7 @@ class ReadVerbs(Life):
             lag = await mq.end_offset(queue) - (await mq.committed(queue, "billing") or 0)
         """
         self._check_here()
-        return await self._parts.reading.end_offset(queue, self._seconds(timeout))
+        return await self._parts.reading.end_offset(check_queue(queue), self._seconds(timeout))
 
     async def offset_at(self, queue: Queue, time: datetime, *, timeout: float | None = None) -> int:
         """Return the offset of the first message that was stored at a time, or later.
@@ -72,7 +72,7 @@ class ReadVerbs(Life):
         """
         self._check_here()
         return await self._parts.reading.offset_at(
-            queue, int(time.timestamp() * 1000), self._seconds(timeout)
+            check_queue(queue), check_time("time", time), self._seconds(timeout)
         )
 
     async def committed(
@@ -88,7 +88,9 @@ class ReadVerbs(Life):
         """
         self._check_here()
         group = self._named(check_group(group))
-        return await self._parts.reading.committed(queue, group, self._seconds(timeout))
+        return await self._parts.reading.committed(
+            check_queue(queue), group, self._seconds(timeout)
+        )
 
     async def commit(
         self, queue: Queue, group: str, offset: int, *, timeout: float | None = None
@@ -103,7 +105,8 @@ class ReadVerbs(Life):
         """
         self._check_here()
         group = self._named(check_group(group))
-        await self._parts.reading.commit(queue, group, offset, self._seconds(timeout))
+        check_whole("offset", offset, 0)
+        await self._parts.reading.commit(check_queue(queue), group, offset, self._seconds(timeout))
 
     async def pull(
         self,
@@ -130,15 +133,12 @@ class ReadVerbs(Life):
         """
         self._check_here()
         group = self._named(check_group(group))
-        if not 0 <= wait <= WAIT_SECONDS_MAX:
-            raise UsageError(f"wait={wait}: seconds, from 0 to {WAIT_SECONDS_MAX:.0f}")
-        if count < 1:
-            raise UsageError(f"count={count}: at least 1")
+        check_wait(wait)
         return await self._parts.reading.pull(
-            queue,
-            offset,
+            check_queue(queue),
+            check_whole("offset", offset, 0),
             group=group,
-            count=count,
+            count=check_whole("count", count, 1),
             filter=parse_filter(filter),
             wait=wait,
             make=self._make_received,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
+from cometmq.client._core.checking import check_seconds
 from cometmq.client.errors import (
     NotFoundError,
     ProtocolViolationError,
     UnreachableError,
+    UsageError,
     refusal,
 )
 from cometmq.client.messages import M, Pulled
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
     from cometmq.proto.header import H, Header
     from cometmq.proto.message import StoredMessage
 
+_log = logging.getLogger("cometmq.client")
+
 PULL_COUNT: Final = 32
 WAIT_SECONDS_MAX: Final = 20.0
 """How long a broker may hold a pull: all clients' own limits are beyond it."""
@@ -54,6 +59,25 @@ _PULL: Final = int(RequestCode.PULL_MESSAGE)
 _SUSPEND: Final = int(PullSysFlag.SUSPEND)
 _SUBSCRIPTION: Final = int(PullSysFlag.SUBSCRIPTION)
 _BATCHED: Final = 0xC0
+
+
+def check_wait(wait: float) -> None:
+    """Refuse a wait that no broker would keep."""
+    if check_seconds("wait", wait) > WAIT_SECONDS_MAX:
+        raise UsageError(f"wait={wait}: seconds, from 0 to {WAIT_SECONDS_MAX:.0f}")
+
+
+def tell_moved(queue: Queue, asked: int, found: Pulled[M]) -> None:
+    """Log why a queue goes on elsewhere: it is a loss only when messages have expired."""
+    to = found.next_offset
+    if asked < found.first_offset:
+        text = "%s: %d is gone, expired before it was consumed; it goes on at %d"
+        _log.warning(text, queue, asked, to)
+    elif asked > found.end_offset:
+        text = "%s: %d is beyond the end, as after a loss of data; it goes on at %d"
+        _log.warning(text, queue, asked, to)
+    else:
+        _log.info("%s: reset: it goes on at %d instead of %d", queue, to, asked)
 
 
 class Reading:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
+from cometmq.client._core.checking import check_time
 from cometmq.client._core.names import check_topic_to_send
 from cometmq.client._core.outgoing import (
     AT_ONCE,
@@ -11,8 +13,9 @@ from cometmq.client._core.outgoing import (
     Timing,
     bare_properties,
     check_body,
-    encoded,
-    properties_of,
+    check_queue_of,
+    check_sharding_key,
+    properties_text,
     split,
 )
 from cometmq.client._life import Life
@@ -21,12 +24,16 @@ from cometmq.client.errors import UsageError
 from cometmq.proto.batch import BatchItem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from datetime import datetime
 
     from cometmq.client._core.queues import Queue
     from cometmq.client.messages import Receipt
     from cometmq.proto.buffer import Buffer
+
+
+_ONE: Final = (bytes, bytearray, memoryview, str)
+"""What is one message, though it is a sequence."""
 
 
 class SendVerbs(Life):
@@ -72,6 +79,8 @@ class SendVerbs(Life):
         )
         self._check_here()
         topic = self._named(check_topic_to_send(topic))
+        if queue is not None:
+            check_queue_of(topic, queue)
         parcel = self._parts.producer.pack(
             topic,
             message,
@@ -113,6 +122,8 @@ class SendVerbs(Life):
         message = NewMessage(body=body, key=key, keys=keys, tag=tag, properties=properties)
         self._check_here()
         topic = self._named(check_topic_to_send(topic))
+        if queue is not None:
+            check_queue_of(topic, queue)
         checked = check_body(body, self.config.body_size_max)
         parcel = self._parts.producer.pack(topic, message, checked, AT_ONCE, sharding_key)
         await self._parts.producer.send_oneway(
@@ -139,7 +150,11 @@ class SendVerbs(Life):
         """
         self._check_here()
         topic = self._named(check_topic_to_send(topic))
+        if queue is not None:
+            check_queue_of(topic, queue)
         timeout = self._seconds(timeout)
+        if sharding_key is not None:
+            check_sharding_key(sharding_key)
         ids, items = self._batch_items(messages)
         receipts: list[Receipt] = []
         for part in split(items, self.config.body_size_max):
@@ -155,26 +170,31 @@ class SendVerbs(Life):
     def _batch_items(
         self, messages: Sequence[NewMessage | Buffer]
     ) -> tuple[list[str], list[BatchItem]]:
-        if isinstance(messages, bytes | bytearray | memoryview | str):
-            raise UsageError("messages: a list of them; for one there is `send`")
+        _check_list(messages)
         ids = self._parts.identity.new_message_ids(len(messages))
         size_max = self.config.body_size_max
         items: list[BatchItem] = []
         for each, message_id in zip(messages, ids, strict=True):
             if isinstance(each, NewMessage):
-                body = check_body(each.body, size_max)
-                items.append(BatchItem(body, encoded(properties_of(each, message_id)), each.flag))
+                body, text = each.body, properties_text(each, message_id)
+                items.append(BatchItem(check_body(body, size_max), text.encode(), each.flag))
             else:
-                items.append(BatchItem(check_body(each, size_max), bare_properties(message_id)))
+                text = bare_properties(message_id)
+                items.append(BatchItem(check_body(each, size_max), text.encode()))
         if not items:
             raise UsageError("messages: there are none")
         return ids, items
 
 
+def _check_list(messages: object) -> None:
+    if isinstance(messages, _ONE) or not isinstance(messages, Sequence):
+        raise UsageError("messages: a list of them; for one there is `send`")
+
+
 def _timing(delay: float | None, deliver_at: datetime | None, delay_level: int | None) -> Timing:
     if delay is None and deliver_at is None and delay_level is None:
         return AT_ONCE
-    if deliver_at is not None and deliver_at.tzinfo is None:
-        raise UsageError("deliver_at: a datetime with a zone, such as datetime.now(UTC) + ...")
-    at_ms = None if deliver_at is None else int(deliver_at.timestamp() * 1000)
+    at_ms = None
+    if deliver_at is not None:
+        at_ms = check_time("deliver_at", deliver_at, "datetime.now(UTC) + ...")
     return Timing(delay=delay, deliver_at_ms=at_ms, delay_level=delay_level)

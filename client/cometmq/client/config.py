@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from cometmq.client._core.checking import check_seconds, check_whole
 from cometmq.client._core.names import check_group, check_namespace
 from cometmq.client.errors import UsageError
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 _KIB = 1024
 _MIB = 1024 * _KIB
+_LEAST: Final = {"attempts": 1, "queues": 1, "bytes": 0}
+"""The least that a setting of such a unit may be."""
 
 
 def _setting(default: Any, unit: str, reason: str) -> Any:
@@ -95,10 +98,10 @@ class ClientConfig:
         check_namespace(self.namespace)
         for each in fields(self):
             value = getattr(self, each.name)
-            if each.metadata["unit"] == "seconds" and not value > 0:
-                raise UsageError(f"{each.name}={value!r}: give seconds, more than 0")
-        if self.send_attempts < 1:
-            raise UsageError(f"send_attempts={self.send_attempts}: at least 1")
+            if each.metadata["unit"] == "seconds":
+                check_seconds(each.name, value, above_zero=True)
+            elif (least := _LEAST.get(each.metadata["unit"])) is not None:
+                check_whole(each.name, value, least)
 
 
 def local_address() -> str:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Self
 
 import anyio
 
+from cometmq.client._core.checking import check_whole
 from cometmq.client._core.options import GIVE_UP_LEVEL
 from cometmq.client._core.outgoing import LEVEL_MAX
-from cometmq.client.errors import SettledError, UsageError
+from cometmq.client.errors import SettledError
 from cometmq.client.messages import ReceivedMessage
 
 if TYPE_CHECKING:
@@ -121,8 +122,7 @@ class Message(ReceivedMessage):
 
         The broker's levels are 1 to 18; 0 leaves it to the broker, which waits longer each time.
         """
-        if not 0 <= delay_level <= LEVEL_MAX:
-            raise UsageError(f"delay_level={delay_level}: 0, or a level from 1 to {LEVEL_MAX}")
+        check_whole("delay_level", delay_level, 0, LEVEL_MAX)
         await self._give_back(delay_level, None)
 
     async def reject(self) -> None:
@@ -245,8 +245,7 @@ class Consumer:
 
         What the handler returns from is acknowledged, what it fails on is given back.
         """
-        if concurrency < 1:
-            raise UsageError(f"concurrency={concurrency}: at least 1")
+        check_whole("concurrency", concurrency, 1)
         delivery = self._consumption.delivery
         delivery.concurrency = max(delivery.concurrency, concurrency)
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
 
-from cometmq.client._reading import PULL_COUNT, WAIT_SECONDS_MAX
+from cometmq.client._core.checking import check_time, check_whole
+from cometmq.client._core.outgoing import check_queue_of
+from cometmq.client._reading import PULL_COUNT, check_wait
 from cometmq.client.errors import ClientError, UsageError
 
 if TYPE_CHECKING:
@@ -84,8 +86,8 @@ class Reader:
         if queues is None:
             queues = await parts.reading.queues(self._topic, parts.config.timeout)
         chosen = list(queues)
-        if wrong := [queue for queue in chosen if queue.topic != self._topic]:
-            raise UsageError(f"queue {wrong[0]}: of another topic than {self._topic!r}")
+        for queue in chosen:
+            check_queue_of(self._topic, queue)
         if not chosen:
             raise UsageError("queues: there are none")
         self._positions = {queue: await self._find(queue, start) for queue in chosen}
@@ -124,10 +126,8 @@ class Reader:
         As many as there are; when there are none it waits up to `wait` seconds for some. A queue
         whose messages have expired goes on at the first that is left.
         """
-        if not 1 <= count <= COUNT_MAX:
-            raise UsageError(f"count={count}: from 1 to {COUNT_MAX}")
-        if not 0 <= wait <= WAIT_SECONDS_MAX:
-            raise UsageError(f"wait={wait}: seconds, from 0 to {WAIT_SECONDS_MAX:.0f}")
+        check_whole("count", count, 1, COUNT_MAX)
+        check_wait(wait)
         if not self._positions:
             raise UsageError("no queue is assigned: await reader.assign()")
         messages = await self._what_there_is(count)
@@ -208,11 +208,9 @@ class Reader:
         parts = self._parts()
         timeout = parts.config.timeout
         if isinstance(place, datetime):
-            return await parts.reading.offset_at(queue, int(place.timestamp() * 1000), timeout)
+            return await parts.reading.offset_at(queue, check_time("place", place), timeout)
         if isinstance(place, int):
-            if place < 0:
-                raise UsageError(f"offset {place}: 0 or more")
-            return place
+            return check_whole("offset", place, 0)
         if place == "committed":
             offset = await parts.reading.committed(queue, self._group, timeout)
             if offset is not None:

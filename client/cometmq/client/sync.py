@@ -13,24 +13,30 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar
+
+import anyio
 
 from cometmq.client._background import Background
 from cometmq.client.admin import Admin
 from cometmq.client.client import Client
 from cometmq.client.errors import ClosedError
 from cometmq.client.sync_consumer import SyncConsumer
+from cometmq.client.sync_kinds import SyncDeadLetters, SyncTransactionAdmin
+from cometmq.client.sync_verbs import SyncReader, SyncTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from types import TracebackType
 
     from cometmq.client.config import ClientConfig
-    from cometmq.client.consumer import Consumer
+    from cometmq.client.messages import ReceivedMessage
+    from cometmq.client.transaction import Decision
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S")
 
 _inherited: Final[list[object]] = []
 """The parent's loops, in a child: kept, for their end would reach into what the parent uses."""
@@ -49,19 +55,19 @@ def _verb(
     return call
 
 
-def _consuming(
-    verb: Callable[Concatenate[Client, P], Consumer],
-) -> Callable[Concatenate[SyncClient, P], SyncConsumer]:
-    """Make the sync `consume` of the async one."""
+def _making(
+    verb: Callable[Concatenate[Client, P], R], twin: Callable[[R, Background], S]
+) -> Callable[Concatenate[SyncClient, P], S]:
+    """Make the sync verb of one that makes something which has a sync twin."""
 
     @wraps(verb)
-    def call(self: SyncClient, /, *args: P.args, **kwargs: P.kwargs) -> SyncConsumer:
+    def call(self: SyncClient, /, *args: P.args, **kwargs: P.kwargs) -> S:
         background = self.background()
 
-        async def make() -> Consumer:
+        async def make() -> R:
             return verb(background.client, *args, **kwargs)
 
-        return SyncConsumer(background.run(make()), background)
+        return twin(background.run(make()), background)
 
     return call
 
@@ -77,6 +83,15 @@ def _admin_verb(
         return background.run(verb(background.client.admin, *args, **kwargs))
 
     return call
+
+
+def _answer_with(client: Client, check: Callable[[ReceivedMessage], Decision]) -> None:
+    """Have a client answer a broker's questions by a function without async."""
+
+    async def answer(message: ReceivedMessage) -> Decision:
+        return await anyio.to_thread.run_sync(check, message)
+
+    client.on_transaction_check(answer)
 
 
 class SyncAdmin:
@@ -105,6 +120,27 @@ class SyncAdmin:
     set_offset = _admin_verb(Admin.set_offset)
     message = _admin_verb(Admin.message)
     find_messages = _admin_verb(Admin.find_messages)
+    message_trace = _admin_verb(Admin.message_trace)
+
+    @property
+    def dead_letters(self) -> SyncDeadLetters:
+        """The calls about what groups have given up; see `DeadLetters`.
+
+        ::
+
+            mq.admin.dead_letters.redrive("billing")
+        """
+        return SyncDeadLetters(self.background)
+
+    @property
+    def transactions(self) -> SyncTransactionAdmin:
+        """The calls about transactions that nobody has decided; see `TransactionAdmin`.
+
+        ::
+
+            stuck = mq.admin.transactions.pending()
+        """
+        return SyncTransactionAdmin(self.background)
 
 
 class SyncClient:
@@ -131,6 +167,7 @@ class SyncClient:
         self._lock = threading.Lock()
         self._background: Background | None = None
         self._is_closed = False
+        self._check: Callable[[ReceivedMessage], Decision] | None = None
         _clients.add(self)
 
     def __repr__(self) -> str:
@@ -174,7 +211,23 @@ class SyncClient:
     committed = _verb(Client.committed)
     commit = _verb(Client.commit)
     pull = _verb(Client.pull)
-    consume = _consuming(Client.consume)
+    consume = _making(Client.consume, SyncConsumer)
+    reader = _making(Client.reader, SyncReader)
+    transaction = _making(Client.transaction, SyncTransaction)
+
+    def on_transaction_check(self, check: Callable[[ReceivedMessage], Decision]) -> None:
+        """Say what became of transactions; see `Client.on_transaction_check`.
+
+        ::
+
+            mq.on_transaction_check(lambda message: "commit" if paid(message.key) else "rollback")
+
+        It is called on a thread of its own. Set it before the first transaction; a child after a
+        fork has it, too.
+        """
+        self._check = check
+        background = self.background()
+        background.call_soon(partial(_answer_with, background.client, check))
 
     def background(self) -> Background:
         """Return the thread in the background, started if it is not there."""
@@ -187,6 +240,8 @@ class SyncClient:
                 if background is None:
                     background = Background(Client(*self._arguments))
                     background.start()
+                    if self._check is not None:
+                        background.call_soon(partial(_answer_with, background.client, self._check))
                     self._background = background
         return background
 

@@ -10,6 +10,7 @@ from cometmq.admin import bench_end_to_end, bench_load
 from cometmq.admin.bench_load import BenchError, Load
 from cometmq.admin.render import show_facts, show_json
 from cometmq.net import AddressError, parse_address
+from cometmq.proto.codes import ResponseCode, response_name
 
 if TYPE_CHECKING:
     from array import array
@@ -116,9 +117,10 @@ def e2e(rate: float, as_json: bool, **settings: Any) -> None:
     """Send at a steady rate to consumers that wait, and see how long messages are under way."""
     load = _load("send", **settings)
     try:
-        # Makes the topic; a pull of one that is not there yet would be refused.
-        bench_load.run(load._replace(seconds=0.1))
-        passed = bench_end_to_end.run(load, rate)
+        with bench_load.interruptible() as interrupt:
+            # Makes the topic; a pull of one that is not there yet would be refused.
+            bench_load.run(load._replace(seconds=0.1), interrupt)
+            passed = bench_end_to_end.run(load, rate, interrupt)
     except BenchError as error:
         raise click.ClickException(str(error)) from error
     lost = passed.sent - passed.refused - passed.received
@@ -203,8 +205,14 @@ def _run(load: Load, processes: int, *, as_json: bool) -> None:
             ]
         )
     if done.refused:
-        codes = ", ".join(f"{many} with code {code}" for code, many in done.refused.items())
-        raise click.ClickException(f"requests were refused: {codes}")
+        codes = "; ".join(
+            f"{many} with {response_name(code)} ({code}): {done.remarks.get(code, '')}"
+            for code, many in done.refused.items()
+        )
+        hint = ""
+        if ResponseCode.REQUEST_CODE_NOT_SUPPORTED in done.refused:
+            hint = f"\nIs {load.host}:{load.port} a broker? A name server takes no messages."
+        raise click.ClickException(f"requests were refused: {codes}{hint}")
     if not done.messages:
         hint = f"; `cometmq bench send --topic {load.topic}` puts some there"
         raise click.ClickException(f"nothing was done{hint if load.kind == 'pull' else ''}")

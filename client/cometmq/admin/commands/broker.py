@@ -41,7 +41,7 @@ Examples:
 A file is TOML when its name ends with .toml, and a broker.conf of Apache's otherwise; that one
 keeps its own meaning: without flushDiskType its flush is asynchronous. Settings are looked for in
 flags and --set, then in the environment (COMETMQ_FLUSH=async), then in the file.
-docs/operations.md lists them.
+docs/settings.md lists them.
 """
 )
 @click.option("--dir", "folder", metavar="DIR", help="The store.  [default: cometmq-data]")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import anyio
 import click
@@ -20,9 +21,10 @@ from cometmq.client import Client, Sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from cometmq.client import Message, Queue, ReceivedMessage
+
+Function = TypeVar("Function", bound="Callable[..., Any]")
 
 TAIL_WAIT_SECONDS = 15.0
 
@@ -39,19 +41,35 @@ class StartParameter(TimeParameter):
         return datetime.fromtimestamp(super().convert(value, param, ctx) / 1000, UTC)
 
 
+def filter_options(function: Function) -> Function:
+    """Give a command `--filter` and `--sql`, of which one may be given."""
+
+    @wraps(function)
+    def run(*, tags: str | None, sql: str | None, **arguments: Any) -> Any:
+        if tags is not None and sql is not None:
+            raise click.UsageError(
+                "--filter and --sql: give one; in SQL, TAGS is the tag, as in \"TAGS = 'paid'\""
+            )
+        wanted = Sql(sql) if sql is not None else tags if tags is not None else "*"
+        return function(wanted=wanted, **arguments)
+
+    command = cast("Function", run)
+    sql = "Properties, in SQL92: \"amount > 100 AND country = 'AT'\"."
+    command = click.option("--sql", help=sql)(command)
+    return click.option("--filter", "tags", help="Tags: 'paid || refunded'.")(command)
+
+
 @click.command()
 @click.argument("topic")
 @click.option("-g", "--group", default="cometmq-cli", show_default=True, help="Consume as it.")
-@click.option("--filter", "tags", default="*", help="Tags: 'paid || refunded'.")
-@click.option("--sql", help="Properties, in SQL92: \"amount > 100 AND country = 'AT'\".")
+@filter_options
 @click.option(
     "--start",
     type=StartParameter(),
-    default="last",
-    show_default=True,
     metavar="first|last|TIME",
-    help="Where a group begins that is new; one that is there goes on where it was. Of a queue that"
-    " is in memory from its beginning a new group gets all, as Apache's brokers have it.",
+    help="Where a group begins that is new: last, unless said otherwise. One that is there goes on"
+    " where it was (see `cometmq offset reset`). Of a queue that is in memory from its beginning a"
+    " new group gets all, as Apache's brokers have it.",
 )
 @click.option("-c", "--count", type=click.IntRange(min=1), help="End after so many messages.")
 @click.option(
@@ -64,9 +82,8 @@ async def consume(
     *,
     topic: str,
     group: str,
-    tags: str,
-    sql: str | None,
-    start: Literal["first", "last"] | datetime,
+    wanted: str | Sql,
+    start: Literal["first", "last"] | datetime | None,
     count: int | None,
     idle: float | None,
     as_json: bool,
@@ -81,9 +98,12 @@ async def consume(
     What is shown is consumed: other members of the group do not get it, and the next run goes on
     behind it. To look without consuming there is `cometmq tail`.
     """
-    consumer = mq.consume(
-        topic, group=group, filter=Sql(sql) if sql else tags, start=start, concurrency=1
-    )
+    consumer = mq.consume(topic, group=group, filter=wanted, start=start or "last", concurrency=1)
+    if start is not None and group in {each.name for each in await mq.admin.groups()}:
+        warn(
+            f"The group {group} is there: it goes on where it was, wherever --start would begin."
+            f" `cometmq offset reset {group} {topic} --to first` moves it."
+        )
     shown = 0
     hung_up: BrokenPipeError | None = None
 
@@ -114,8 +134,7 @@ async def consume(
 
 @click.command()
 @click.argument("topic")
-@click.option("--filter", "tags", default="*", help="Tags: 'paid || refunded'.")
-@click.option("--sql", help="Properties, in SQL92: \"amount > 100 AND country = 'AT'\".")
+@filter_options
 @click.option(
     "--last",
     type=click.IntRange(min=0),
@@ -131,8 +150,7 @@ async def tail(
     mq: Client,
     *,
     topic: str,
-    tags: str,
-    sql: str | None,
+    wanted: str | Sql,
     last: int,
     follow: bool,
     count: int | None,
@@ -147,7 +165,6 @@ async def tail(
 
     Nothing is committed, and no group misses what is shown here.
     """
-    wanted = Sql(sql) if sql else tags
     shown = 0
     hung_up: BrokenPipeError | None = None
     async with until_stopped() as scope:

@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cometmq.admin.commands.with_client import client_command, iso_time, json_option
-from cometmq.admin.render import count_text, show_json, show_table
+from cometmq.admin.commands.with_client import (
+    client_command,
+    iso_time,
+    json_option,
+    show_changes,
+)
+from cometmq.admin.render import count_text, show_documents
 
 if TYPE_CHECKING:
     from cometmq.client import Client, QueueProgress
@@ -29,32 +34,25 @@ def group() -> None:
 @client_command
 async def list_groups(mq: Client, *, as_json: bool) -> None:
     """List the groups."""
-    found = await mq.admin.groups()
-    if as_json:
-        show_json(
-            [
-                {
-                    "group": each.name,
-                    "max_retries": each.max_retries,
-                    "enabled": each.is_enabled,
-                    "brokers": list(each.brokers),
-                }
-                for each in found
-            ]
-        )
-        return
-    rows = [
-        (each.name, each.max_retries, "yes" if each.is_enabled else "no", ", ".join(each.brokers))
-        for each in found
+    documents = [
+        {
+            "group": each.name,
+            "max_retries": each.max_retries,
+            "enabled": each.is_enabled,
+            "brokers": list(each.brokers),
+        }
+        for each in await mq.admin.groups()
     ]
-    show_table(["group", "#retries", "enabled", "brokers"], rows)
+    columns = {"group": "group", "max_retries": "#retries"}
+    columns |= {"enabled": "enabled", "brokers": "brokers"}
+    show_documents(documents, columns, as_json=as_json)
 
 
 @group.command("create")
 @click.argument("name")
-@click.option("--max-retries", default=16, show_default=True, help="Before the dead letters.")
-@click.option("--disabled", is_flag=True, help="It gets no messages.")
-@click.option("--ordered", is_flag=True, help="Its members may consume in order.")
+@click.option("--max-retries", type=int, help="Before the dead letters; 16 in a new group.")
+@click.option("--enabled/--disabled", default=None, help="Disabled, it gets no messages.")
+@click.option("--ordered/--unordered", default=None, help="Its members may consume in order.")
 @click.option("--broker", help="Only on the broker of this name.")
 @json_option
 @client_command
@@ -62,23 +60,20 @@ async def create(
     mq: Client,
     *,
     name: str,
-    max_retries: int,
-    disabled: bool,
-    ordered: bool,
+    max_retries: int | None,
+    enabled: bool | None,
+    ordered: bool | None,
     broker: str | None,
     as_json: bool,
 ) -> None:
-    """Make the group NAME on every broker, or change it where it exists.
+    """Make the group NAME on every broker; where it exists, change what is named here.
 
     Brokers make a group by themselves, unless told not to, when its first member comes.
     """
-    brokers = await mq.admin.create_group(
-        name, max_retries=max_retries, enabled=not disabled, ordered=ordered, broker=broker
+    done = await mq.admin.create_group(
+        name, max_retries=max_retries, enabled=enabled, ordered=ordered, broker=broker
     )
-    if as_json:
-        show_json({"group": name, "brokers": brokers})
-    else:
-        click.echo(f"{name}: on {', '.join(brokers)}")
+    show_changes({"group": name}, done, as_json=as_json)
 
 
 @group.command("delete")
@@ -100,32 +95,18 @@ async def delete(mq: Client, *, name: str, yes: bool) -> None:
 @client_command
 async def members(mq: Client, *, name: str, as_json: bool) -> None:
     """Show who consumes as the group NAME now, and what."""
-    found = await mq.admin.group_members(name)
-    if as_json:
-        show_json(
-            [
-                {
-                    "client": each.client_id,
-                    "address": each.address,
-                    "language": each.language,
-                    "version": each.version,
-                    "subscriptions": dict(each.subscriptions),
-                }
-                for each in found
-            ]
-        )
-        return
-    rows = [
-        (
-            each.client_id,
-            each.address,
-            each.language,
-            each.version,
-            ", ".join(f"{topic}: {each.subscriptions[topic]}" for topic in each.subscriptions),
-        )
-        for each in found
+    documents = [
+        {
+            "client": each.client_id,
+            "address": each.address,
+            "language": each.language,
+            "version": each.version,
+            "subscriptions": dict(each.subscriptions),
+        }
+        for each in await mq.admin.group_members(name)
     ]
-    show_table(["client", "address", "language", "version", "subscriptions"], rows)
+    columns = ("client", "address", "language", "version", "subscriptions")
+    show_documents(documents, {each: each for each in columns}, as_json=as_json)
 
 
 @group.command("progress")
@@ -140,29 +121,20 @@ async def progress(mq: Client, *, name: str, topic: str | None, as_json: bool) -
 
 def show_progress(found: list[QueueProgress], *, as_json: bool) -> None:
     """Show how far a group has come."""
-    if as_json:
-        show_json(
-            [
-                {
-                    "topic": each.queue.topic,
-                    "broker": each.queue.broker,
-                    "queue": each.queue.id,
-                    "offset": each.offset,
-                    "end_offset": each.end_offset,
-                    "lag": each.lag,
-                    "consumed_at": iso_time(each.consumed_at),
-                }
-                for each in found
-            ]
-        )
-        return
-    rows = [
-        (
-            *(each.queue.topic, each.queue.broker, each.queue.id),
-            *(each.offset, each.end_offset, each.lag, iso_time(each.consumed_at) or "-"),
-        )
+    documents = [
+        {
+            "topic": each.queue.topic,
+            "broker": each.queue.broker,
+            "queue": each.queue.id,
+            "offset": each.offset,
+            "end_offset": each.end_offset,
+            "lag": each.lag,
+            "consumed_at": iso_time(each.consumed_at),
+        }
         for each in found
     ]
-    columns = ["topic", "broker", "#queue", "#offset", "#end", "#lag", "consumed up to"]
-    show_table(columns, rows)
-    click.echo(f"{count_text(sum(each.lag for each in found), 'message')} behind")
+    columns = {"topic": "topic", "broker": "broker", "queue": "#queue", "offset": "#offset"}
+    columns |= {"end_offset": "#end", "lag": "#lag", "consumed_at": "consumed up to"}
+    show_documents(documents, columns, as_json=as_json)
+    if not as_json:
+        click.echo(f"{count_text(sum(each.lag for each in found), 'message')} behind")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -9,15 +10,16 @@ import click
 from cometmq.admin.commands.with_client import (
     body_text,
     client_command,
+    iso_time,
     json_option,
     message_document,
     message_line,
 )
-from cometmq.admin.render import show_facts, show_json
-from cometmq.client import NotFoundError
+from cometmq.admin.render import show_facts, show_json, show_table
+from cometmq.client._core.trace_format import TRACE_TOPIC
 
 if TYPE_CHECKING:
-    from cometmq.client import Client, ReceivedMessage
+    from cometmq.client import Client
 
 
 @click.group()
@@ -26,7 +28,8 @@ def message() -> None:
 
     \b
       cometmq message find orders o-17          by key, or by the id that a send gave
-      cometmq message show 7F0000010000...      by the offset id, which says where it lies
+      cometmq message show 7F0000010000...      by the id that a send gave, or the offset id
+      cometmq message trace 7F0000010000...     who sent and consumed it, as far as it was traced
     """
 
 
@@ -50,12 +53,15 @@ async def find(mq: Client, *, topic: str, key: str, count: int, as_json: bool) -
 
 @message.command("show")
 @click.argument("identifier", metavar="ID")
-@click.option("-t", "--topic", help="Look for the id that a send gave, in this topic.")
+@click.option("-t", "--topic", help="Look for the id in this topic only, which is quicker.")
 @json_option
 @client_command
 async def show(mq: Client, *, identifier: str, topic: str | None, as_json: bool) -> None:
-    """Show all of one message: by its offset id, or with --topic by the id that a send gave."""
-    found = await _one(mq, identifier, topic)
+    """Show all of one message: by the id that a send gave, or by its offset id.
+
+    The first is looked for in all topics, or in one; the other says where the message lies.
+    """
+    found = await mq.admin.message(identifier, topic=topic)
     if as_json:
         show_json(message_document(found))
         return
@@ -76,10 +82,30 @@ async def show(mq: Client, *, identifier: str, topic: str | None, as_json: bool)
     )
 
 
-async def _one(mq: Client, identifier: str, topic: str | None) -> ReceivedMessage:
-    if topic is None:
-        return await mq.admin.message(identifier)
-    found = await mq.admin.find_messages(topic, identifier)
+@message.command("trace")
+@click.argument("identifier", metavar="ID")
+@click.option("--trace-topic", default=TRACE_TOPIC, show_default=True, help="Where traces are.")
+@json_option
+@client_command
+async def trace(mq: Client, *, identifier: str, trace_topic: str, as_json: bool) -> None:
+    """Show who sent and who consumed a message, by the id that its send gave.
+
+    As far as their clients trace: ours with ClientConfig(trace=True), Java's with enableMsgTrace.
+    """
+    found = await mq.admin.message_trace(identifier, trace_topic)
+    if as_json:
+        show_json([{**asdict(each), "at": iso_time(each.at)} for each in found])
+        return
     if not found:
-        raise NotFoundError(22, f"no message has the id {identifier}", topic)
-    return found[0]
+        raise click.ClickException(
+            f"{trace_topic} has no trace of {identifier}: do its clients trace?"
+        )
+    rows = [
+        (
+            *(iso_time(each.at), each.kind, each.group, each.result, each.attempt),
+            *("-" if each.took_ms is None else f"{each.took_ms} ms", each.topic, each.where),
+        )
+        for each in found
+    ]
+    columns = ["at", "what", "group", "result", "#attempt", "#took", "topic", "broker"]
+    show_table(columns, rows)

@@ -37,7 +37,7 @@ Examples:
 Run two or three: they know nothing of one another, and every broker registers with all of them.
 Settings are looked for in flags and --set, then in the environment
 (COMETMQ_NAMESERVER_LISTEN_PORT=9876), then in the file, of ours (TOML) or Apache's.
-docs/operations.md lists them.
+docs/settings.md lists them.
 """
 )
 @click.option(

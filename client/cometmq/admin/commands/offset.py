@@ -9,7 +9,7 @@ import click
 
 from cometmq.admin.commands.group import show_progress
 from cometmq.admin.commands.with_client import client_command, json_option
-from cometmq.admin.render import TimeParameter, show_json, show_table
+from cometmq.admin.render import TimeParameter, show_documents
 from cometmq.client import Queue
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class _Place(TimeParameter):
     """`first`, `last` or a time."""
 
     name = "first|last|TIME"
+    instead = "; for an offset there is `cometmq offset set GROUP TOPIC BROKER QUEUE OFFSET`"
 
     def convert(  # type: ignore[override]  # A word, too.
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
@@ -61,7 +62,8 @@ async def reset(mq: Client, *, group: str, topic: str, place: str | int, as_json
     """Have GROUP go on elsewhere in all queues of TOPIC.
 
     At the first message there is, behind the last, or at the first that was stored at a time or
-    later: milliseconds since 1970 or like 2026-11-21T10:00:00. Members follow at once.
+    later: like 2026-11-21T10:00:00, which is local time, 2026-11-21T10:00:00+01:00, or milliseconds
+    since 1970. Members follow at once. An offset of one queue is set by `cometmq offset set`.
     """
     to: ResetTo
     if isinstance(place, int):
@@ -69,14 +71,9 @@ async def reset(mq: Client, *, group: str, topic: str, place: str | int, as_json
     else:
         to = "first" if place == "first" else "last"
     moved = await mq.admin.reset_offsets(group, topic, to)
-    if as_json:
-        show_json(
-            [{"broker": each.broker, "queue": each.id, "offset": moved[each]} for each in moved]
-        )
-        return
-    show_table(
-        ["broker", "#queue", "#offset"], [(each.broker, each.id, moved[each]) for each in moved]
-    )
+    documents = [{"broker": each.broker, "queue": each.id, "offset": moved[each]} for each in moved]
+    columns = {"broker": "broker", "queue": "#queue", "offset": "#offset"}
+    show_documents(documents, columns, as_json=as_json)
 
 
 @offset.command("set")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from cometmq.admin.commands.with_client import client_command, iso_time, json_option, read_pairs
-from cometmq.admin.render import count_text, show_json, show_table
+from cometmq.admin.commands.with_client import (
+    client_command,
+    iso_time,
+    json_option,
+    read_pairs,
+    show_changes,
+)
+from cometmq.admin.render import count_text, show_documents
 
 if TYPE_CHECKING:
     from cometmq.client import Client
@@ -35,10 +41,9 @@ async def list_topics(mq: Client, *, everything: bool, as_json: bool) -> None:
     --all.
     """
     found = [each for each in await mq.admin.topics() if everything or each.kind == "user"]
-    if as_json:
-        show_json([{"topic": each.name, "kind": each.kind} for each in found])
-    elif everything:
-        show_table(["topic", "kind"], [(each.name, each.kind) for each in found])
+    documents = [{"topic": each.name, "kind": each.kind} for each in found]
+    if as_json or everything:
+        show_documents(documents, {"topic": "topic", "kind": "kind"}, as_json=as_json)
     else:
         for each in found:
             click.echo(each.name)
@@ -46,16 +51,12 @@ async def list_topics(mq: Client, *, everything: bool, as_json: bool) -> None:
 
 @topic.command("create")
 @click.argument("name")
-@click.option("-q", "--queues", default=8, show_default=True, help="On each broker.")
+@click.option("-q", "--queues", type=int, help="On each broker; 8 in a new topic.")
 @click.option(
-    "--permission",
-    type=click.Choice(["rw", "r", "w"]),
-    default="rw",
-    show_default=True,
-    help="What clients may do: read, write.",
+    "--permission", type=click.Choice(["rw", "r", "w"]), help="What clients may do: read, write."
 )
 @click.option("--broker", help="Only on the broker of this name.")
-@click.option("--ordered", is_flag=True, help="Mark it as one whose order matters.")
+@click.option("--ordered/--unordered", default=None, help="Mark it as one whose order matters.")
 @click.option(
     "--attribute", "pairs", multiple=True, metavar="NAME=VALUE", help="Such as message.type=FIFO."
 )
@@ -65,31 +66,28 @@ async def create(
     mq: Client,
     *,
     name: str,
-    queues: int,
-    permission: str,
+    queues: int | None,
+    permission: Literal["rw", "r", "w"] | None,
     broker: str | None,
-    ordered: bool,
+    ordered: bool | None,
     pairs: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Make the topic NAME on every broker, or change it where it exists.
+    """Make the topic NAME on every broker; where it exists, change what is named here.
 
     Queues are what the members of a group share: as many members at most have work. More can be
     added later; fewer lose nothing, but those beyond are not read any more.
     """
     attributes = read_pairs("--attribute", pairs)
-    brokers = await mq.admin.create_topic(
+    done = await mq.admin.create_topic(
         name,
         queues=queues,
-        permission=cast("Literal['rw', 'r', 'w']", permission),
+        permission=permission,
         broker=broker,
         ordered=ordered,
         attributes=attributes,
     )
-    if as_json:
-        show_json({"topic": name, "queues": queues, "brokers": brokers})
-    else:
-        click.echo(f"{name}: {queues} queues on {', '.join(brokers)}")
+    show_changes({"topic": name}, done, as_json=as_json)
 
 
 @topic.command("delete")
@@ -112,36 +110,21 @@ async def delete(mq: Client, *, name: str, yes: bool) -> None:
 @client_command
 async def route(mq: Client, *, name: str, as_json: bool) -> None:
     """Show on which brokers the topic NAME is, and how many queues it has there."""
-    found = await mq.admin.route(name)
-    if as_json:
-        show_json(
-            [
-                {
-                    "broker": each.broker,
-                    "cluster": each.cluster,
-                    "addresses": {str(number): each.addresses[number] for number in each.addresses},
-                    "read_queues": each.read_queues,
-                    "write_queues": each.write_queues,
-                    "permission": each.permission,
-                }
-                for each in found
-            ]
-        )
-        return
-    show_table(
-        ["broker", "cluster", "address", "#read queues", "#write queues", "permission"],
-        [
-            (
-                each.broker,
-                each.cluster,
-                ", ".join(each.addresses[number] for number in sorted(each.addresses)),
-                each.read_queues,
-                each.write_queues,
-                each.permission,
-            )
-            for each in found
-        ],
-    )
+    documents = [
+        {
+            "broker": each.broker,
+            "cluster": each.cluster,
+            "addresses": {str(number): each.addresses[number] for number in sorted(each.addresses)},
+            "read_queues": each.read_queues,
+            "write_queues": each.write_queues,
+            "permission": each.permission,
+        }
+        for each in await mq.admin.route(name)
+    ]
+    columns = {"broker": "broker", "cluster": "cluster", "addresses": "addresses by id"}
+    columns |= {"read_queues": "#read queues", "write_queues": "#write queues"}
+    columns |= {"permission": "permission"}
+    show_documents(documents, columns, as_json=as_json)
 
 
 @topic.command("status")
@@ -151,31 +134,19 @@ async def route(mq: Client, *, name: str, as_json: bool) -> None:
 async def status(mq: Client, *, name: str, as_json: bool) -> None:
     """Show the queues of the topic NAME: where each begins and ends, and when the last came."""
     found = await mq.admin.topic_status(name)
-    if as_json:
-        documents: list[dict[str, Any]] = [
-            {
-                "broker": each.queue.broker,
-                "queue": each.queue.id,
-                "first_offset": each.first_offset,
-                "end_offset": each.end_offset,
-                "messages": each.message_count,
-                "stored_at": iso_time(each.stored_at),
-            }
-            for each in found
-        ]
-        show_json(documents)
-        return
-    rows = [
-        (
-            each.queue.broker,
-            each.queue.id,
-            each.first_offset,
-            each.end_offset,
-            each.message_count,
-            iso_time(each.stored_at) or "-",
-        )
+    documents = [
+        {
+            "broker": each.queue.broker,
+            "queue": each.queue.id,
+            "first_offset": each.first_offset,
+            "end_offset": each.end_offset,
+            "messages": each.message_count,
+            "stored_at": iso_time(each.stored_at),
+        }
         for each in found
     ]
-    columns = ["broker", "#queue", "#first", "#end", "#messages", "last stored"]
-    show_table(columns, rows)
-    click.echo(count_text(sum(each.message_count for each in found), "message"))
+    columns = {"broker": "broker", "queue": "#queue", "first_offset": "#first"}
+    columns |= {"end_offset": "#end", "messages": "#messages", "stored_at": "last stored"}
+    show_documents(documents, columns, as_json=as_json)
+    if not as_json:
+        click.echo(count_text(sum(each.message_count for each in found), "message"))

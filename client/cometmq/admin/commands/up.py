@@ -50,7 +50,7 @@ Examples:
   cometmq up --config broker.conf            settings of ours (TOML), or Apache's
 
 Settings are looked for in flags and --set, then in the environment (COMETMQ_FLUSH=async,
-COMETMQ_NAMESERVER_SCAN_INTERVAL_MS=1000), then in the file. docs/operations.md lists them.
+COMETMQ_NAMESERVER_SCAN_INTERVAL_MS=1000), then in the file. docs/settings.md lists them.
 """
 )
 @click.option("--dir", "folder", metavar="DIR", help="The store.  [default: cometmq-data]")

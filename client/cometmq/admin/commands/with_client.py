@@ -13,15 +13,19 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import anyio
 import click
 
+from cometmq.admin.render import show_json
 from cometmq.client import Client, ClientConfig, ClientError, NetworkError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
     from datetime import datetime
 
     from cometmq.client import ReceivedMessage
+    from cometmq.client.admin import Change
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
+
+_CHANGES = {"made": "made on", "changed": "changed on", "kept": "is there, and stays as it is, on"}
 
 DEFAULT_NAMESERVER = "127.0.0.1:9876"
 
@@ -105,6 +109,16 @@ def json_option(function: Function) -> Function:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(
         function
     )
+
+
+def show_changes(what: dict[str, str], done: Mapping[str, Change], *, as_json: bool) -> None:
+    """Say what became of a topic or a group on each broker."""
+    if as_json:
+        show_json({**what, "brokers": dict(done)})
+        return
+    (name,) = what.values()
+    for broker, change in done.items():
+        click.echo(f"{name}: {_CHANGES[change]} {broker}")
 
 
 def read_pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ALL: Final = "*"
 _LOOKS_LIKE_SQL: Final = re.compile(r"[=<>()']")
+_NO_TAG: Final = re.compile(r"[\s|&!*,;]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +59,36 @@ class Filter:
         )
 
 
-def parse_filter(given: str | Sql | None) -> Filter:
-    """Read what a caller asks for: `*`, `paid || refunded`, or `Sql(...)`."""
+def _check_expression(expression: object) -> None:
+    if not isinstance(expression, str) or not expression.strip():
+        raise UsageError("filter: the SQL expression is empty, or no str")
+
+
+def parse_filter(given: object) -> Filter:
+    """Read what a caller asks for: `*`, `paid || refunded`, or `Sql(...)`.
+
+    A tag may have any name, but one with a blank, a comma or half an operator in it is nearly
+    always a slip, after which nothing would ever be consumed.
+    """
     if isinstance(given, Sql):
-        if not given.expression.strip():
-            raise UsageError("filter: the SQL expression is empty")
+        _check_expression(given.expression)
         return Filter(given.expression, "SQL92")
-    if given is None or given.strip() in ("", ALL):
+    if given is None:
         return Filter(ALL)
+    if not isinstance(given, str):
+        raise UsageError(f'filter={given!r}: tags, like "paid || refunded", or Sql(...)')
+    if given.strip() in ("", ALL):
+        return Filter(ALL)
+    if _LOOKS_LIKE_SQL.search(given):
+        raise UsageError(f"filter {given!r}: if that is SQL92, say so: filter=Sql({given!r})")
     tags = [tag.strip() for tag in given.split("||")]
     if not all(tags):
         raise UsageError(f'filter {given!r}: tags are joined by ||, like "paid || refunded"')
-    if _LOOKS_LIKE_SQL.search(given):
-        raise UsageError(f"filter {given!r}: if that is SQL92, say so: filter=Sql({given!r})")
+    for tag in tags:
+        if _NO_TAG.search(tag):
+            raise UsageError(
+                f"filter {given!r}: {tag!r} is no tag. Tags are joined by ||, like"
+                ' "paid || refunded", and there is no other operator. For a tag that really has'
+                f""" such a name there is Sql("TAGS = '{tag}'")"""
+            )
     return Filter(" || ".join(tags), tags=frozenset(tags))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
+from cometmq.client._core.checking import check_time, check_whole
 from cometmq.client._core.filters import ALL, Filter, Sql, parse_filter
 from cometmq.client._core.names import check_group, check_topic, retry_topic
 from cometmq.client._core.rebalance import check_strategy
 from cometmq.client.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from cometmq.client._core.rebalance import Strategy
 
 GIVE_UP_LEVEL: Final = -1
@@ -47,8 +47,7 @@ class ConsumeOptions:
         if not self.filters:
             raise UsageError("topics: there are none")
         for name in ("concurrency", "prefetch", "prefetch_bytes", "max_retries"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name}={getattr(self, name)}: at least 1")
+            check_whole(name, getattr(self, name), 1)
         check_start(self.start)
         check_strategy(self.strategy)
         if self.is_ordered and self.is_broadcast:
@@ -67,16 +66,18 @@ class ConsumeOptions:
 def check_start(start: object) -> None:
     """Refuse what is no place to begin."""
     if isinstance(start, datetime):
-        if start.tzinfo is None:
-            raise UsageError("start: a datetime with a zone, such as datetime.now(UTC) - ...")
+        check_time("start", start)
     elif start not in ("last", "first"):
         raise UsageError(f"start={start!r}: 'last', 'first' or a datetime")
 
 
-def read_topics(topics: str | Mapping[str, str | Sql], filter: str | Sql) -> dict[str, Filter]:
+def read_topics(topics: object, filter: str | Sql) -> dict[str, Filter]:
     """Read which topics, each with its filter, a consumer is to have."""
     if isinstance(topics, str):
         return {topics: parse_filter(filter)}
+    if not isinstance(topics, Mapping):
+        raise UsageError(f'topics={topics!r}: a name, or several with filters: {{"orders": "*"}}')
     if filter != ALL:
         raise UsageError('filter: of several topics each has its own: {"orders": "paid"}')
-    return {topic: parse_filter(each) for topic, each in topics.items()}
+    filters = cast("Mapping[Any, object]", topics)
+    return {check_topic(topic): parse_filter(each) for topic, each in filters.items()}

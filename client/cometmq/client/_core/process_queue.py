@@ -22,8 +22,8 @@ class ProcessQueue:
     """One queue as its consumer sees it, from being assigned it to being dropped."""
 
     __slots__ = (
-        "_unsettled", "committed", "fetched_ms", "is_busy", "is_dropped", "next_offset", "queue",
-        "settled_ms", "size",
+        "_unsettled", "committed", "fetched_ms", "is_busy", "is_dropped", "is_in_hand",
+        "is_parting", "next_offset", "queue", "settled_ms", "size",
     )  # fmt: skip
 
     def __init__(self, queue: Queue, next_offset: int) -> None:
@@ -35,6 +35,8 @@ class ProcessQueue:
         self.settled_ms = 0
         self.is_dropped = False
         self.is_busy = False  # in order: one of its messages is in the line, in hand or set aside
+        self.is_in_hand = False  # in order: one is in hand
+        self.is_parting = False  # in order: another's, as soon as what is in hand is done with
         self._unsettled: dict[int, int] = {}
 
     def __len__(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from cometmq.client.errors import UsageError
 from cometmq.proto.bodies import MessageQueue
 
 
@@ -33,6 +34,13 @@ def share_order(queue: Queue) -> tuple[bytes, bytes, int]:
 def to_wire(queue: Queue) -> MessageQueue:
     """Write a queue as bodies have it."""
     return MessageQueue(broker_name=queue.broker, queue_id=queue.id, topic=queue.topic)
+
+
+def check_queue(queue: object) -> Queue:
+    """Return a queue, or say that it is none."""
+    if not isinstance(queue, Queue):
+        raise UsageError(f"queue={queue!r}: a Queue, such as `Client.queues` and receipts have")
+    return queue
 
 
 def from_wire(queue: MessageQueue) -> Queue:

@@ -1,0 +1,243 @@
+"""`cometmq dlq`: dead letters, which groups have given up, of a cluster, ours or Apache's."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
+
+from cometmq.admin.commands.with_client import (
+    body_text,
+    client_command,
+    iso_time,
+    json_option,
+    message_document,
+    until_stopped,
+)
+from cometmq.admin.render import TimeParameter, count_text, show_json, show_table, warn
+from cometmq.client import DeadLetterFilter, Redriven, Sql
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cometmq.client import Client, ReceivedMessage
+    from cometmq.client._core.redriving import RedriveTo
+
+Function = TypeVar("Function", bound="Callable[..., Any]")
+
+TOLD_EVERY_SECONDS = 1.0
+"""How often a redrive says how far it is."""
+
+
+@click.group()
+def dlq() -> None:
+    """Look at dead letters, send them again, and throw them away.
+
+    \b
+      cometmq dlq list
+      cometmq dlq show billing --topic orders
+      cometmq dlq redrive billing --rate 100 --dry-run
+      cometmq dlq purge billing
+
+    A message goes to the dead letters of a group that could not consume it, after as many retries
+    as the group allows. To have no retries: cometmq group create billing --max-retries 0.
+    """
+
+
+def _wanted(function: Function) -> Function:
+    """Give a command the options that say which dead letters."""
+
+    @wraps(function)
+    def run(
+        mq: Client,
+        *,
+        tags: str,
+        sql: str | None,
+        topic: str | None,
+        key: str | None,
+        ids: tuple[str, ...],
+        since: int | None,
+        until: int | None,
+        **arguments: Any,
+    ) -> Any:
+        wanted = DeadLetterFilter(
+            filter=Sql(sql) if sql else tags,
+            topic=topic,
+            key=key,
+            ids=frozenset(ids),
+            since=_time(since),
+            until=_time(until),
+        )
+        return function(mq, wanted=wanted, **arguments)
+
+    command = cast("Function", run)
+    for option in (
+        click.option("--until", type=TimeParameter(), help="Dead before this time."),
+        click.option("--since", type=TimeParameter(), help="Dead from this time on."),
+        click.option("--id", "ids", multiple=True, help="Of this id; may be repeated."),
+        click.option("--key", help="With this key."),
+        click.option("-t", "--topic", help="That were sent to this topic."),
+        click.option("--sql", help="Properties, in SQL92: \"amount > 100 AND country = 'AT'\"."),
+        click.option("--filter", "tags", default="*", help="Tags: 'paid || refunded'."),
+    ):
+        command = option(command)
+    return command
+
+
+@dlq.command("list")
+@json_option
+@client_command
+async def list_groups(mq: Client, *, as_json: bool) -> None:
+    """List the groups that have dead letters, and how many."""
+    found = await mq.admin.dead_letters.groups()
+    if as_json:
+        show_json(
+            [
+                {
+                    "group": each.group,
+                    "broker": each.broker,
+                    "messages": each.count,
+                    "last_at": iso_time(each.last_at),
+                }
+                for each in found
+            ]
+        )
+        return
+    rows = [(each.group, each.broker, each.count, iso_time(each.last_at) or "-") for each in found]
+    show_table(["group", "broker", "#messages", "last"], rows)
+
+
+@dlq.command("show")
+@click.argument("group")
+@click.option(
+    "-c", "--count", type=click.IntRange(min=1), default=100, show_default=True, help="At most."
+)
+@json_option
+@client_command
+@_wanted
+async def show(
+    mq: Client, *, group: str, wanted: DeadLetterFilter, count: int, as_json: bool
+) -> None:
+    """Show dead letters of GROUP, the oldest first."""
+    found = await mq.admin.dead_letters.show(group, wanted, count=count)
+    if as_json:
+        show_json([message_document(each) for each in found])
+        return
+    for each in found:
+        click.echo(_line(each))
+    warn(count_text(len(found), "dead letter"))
+
+
+@dlq.command("redrive")
+@click.argument("group")
+@click.option(
+    "--to",
+    type=click.Choice(["group", "topic"]),
+    default="group",
+    show_default=True,
+    help="Only the group gets them again, or all groups of their topic.",
+)
+@click.option("--rate", type=float, metavar="N", help="At most so many a second.")
+@click.option("--dry-run", is_flag=True, help="Send nothing: say what would be sent.")
+@json_option
+@client_command
+@_wanted
+async def redrive(
+    mq: Client,
+    *,
+    group: str,
+    wanted: DeadLetterFilter,
+    to: str,
+    rate: float | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Send dead letters of GROUP again, each once.
+
+    \b
+      cometmq dlq redrive billing --dry-run
+      cometmq dlq redrive billing --rate 50 --topic orders --since 2026-11-21T10:00:00
+      cometmq dlq redrive billing --to topic      for groups that consume in order
+
+    It may be interrupted and run again, also with other options: what was sent is not sent a second
+    time. Dead letters stay until they expire, or `cometmq dlq purge`.
+    """
+    shown = Redriven()
+    told_at = time.monotonic()
+    total = sum(each.count for each in await mq.admin.dead_letters.groups() if each.group == group)
+
+    def watch(redriven: Redriven) -> None:
+        nonlocal shown, told_at
+        shown = redriven
+        if time.monotonic() - told_at >= TOLD_EVERY_SECONDS:
+            told_at = time.monotonic()
+            warn(f"{_told(redriven, dry_run=dry_run)}, of {count_text(total, 'dead letter')}")
+
+    is_whole = False
+    async with until_stopped():
+        await mq.admin.dead_letters.redrive(
+            group, wanted, to=cast("RedriveTo", to), rate=rate, dry_run=dry_run, watch=watch
+        )
+        is_whole = True
+    if as_json:
+        show_json(
+            {
+                "group": group,
+                "dry_run": dry_run,
+                "complete": is_whole,
+                "sent": shown.sent,
+                "earlier": shown.earlier,
+                "failed": [{"id": each, "reason": why} for each, why in shown.failed],
+            }
+        )
+    else:
+        click.echo(_told(shown, dry_run=dry_run))
+    for each, why in shown.failed:
+        warn(f"{each}: {why}")
+    if shown.failed:
+        raise SystemExit(1)
+    if not is_whole:
+        raise click.ClickException("interrupted; run it again to go on")
+
+
+@dlq.command("purge")
+@click.argument("group")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@client_command
+async def purge(mq: Client, *, group: str, yes: bool) -> None:
+    """Throw all dead letters of GROUP away, on all brokers."""
+    count = sum(each.count for each in await mq.admin.dead_letters.groups() if each.group == group)
+    if not count:
+        click.echo(f"{group} has no dead letters")
+        return
+    if not yes:
+        click.confirm(f"Throw {count_text(count, 'dead letter')} of {group} away?", abort=True)
+    count = await mq.admin.dead_letters.purge(group)
+    click.echo(f"{count_text(count, 'dead letter')} of {group} thrown away")
+
+
+def _told(redriven: Redriven, *, dry_run: bool) -> str:
+    parts = [f"{redriven.sent} {'would be sent' if dry_run else 'sent'}"]
+    if redriven.earlier:
+        parts.append(f"{redriven.earlier} were sent before")
+    if redriven.failed:
+        parts.append(f"{len(redriven.failed)} refused")
+    return ", ".join(parts)
+
+
+def _line(message: ReceivedMessage) -> str:
+    """Say a dead letter in a line: when it died, where it was from, and what it is."""
+    about = [f"{message.stored_at:%Y-%m-%d %H:%M:%S}", message.topic, message.id]
+    about.append(f"{message.attempt - 1}x")
+    if message.tag:
+        about.append(f"[{message.tag}]")
+    if message.keys:
+        about.append(" ".join(message.keys))
+    return f"{'  '.join(about)}  {body_text(message.body)}"
+
+
+def _time(time_ms: int | None) -> datetime | None:
+    return None if time_ms is None else datetime.fromtimestamp(time_ms / 1000, UTC)

@@ -1,0 +1,387 @@
+"""Dead letters: what groups have given up, looked at, sent again, and thrown away.
+
+How a redrive sends each one once. The new message's id is made of where the dead letter lies, so
+who sends it a second time gives it the same id. A broker of CometMQ's stores that once while it
+remembers its producer; and whoever begins or goes on with a redrive first asks the broker's index
+for each id, which Apache's brokers have, too. Nothing is kept about how far a redrive has come: it
+may be interrupted anywhere, run with another filter, and run again.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import anyio
+
+from cometmq.client._admin_asking import AdminAsking
+from cometmq.client._core.names import DLQ_PREFIX, check_group, dead_letter_topic
+from cometmq.client._core.outgoing import encoded, shrink
+from cometmq.client._core.queues import Queue
+from cometmq.client._core.redriving import came_back, letter_of, properties_of_letter
+from cometmq.client._core.selection import queue_of_key
+from cometmq.client._pace import Pace
+from cometmq.client._producer import Parcel
+from cometmq.client.errors import (
+    ClientError,
+    NotFoundError,
+    RefusedError,
+    UnreachableError,
+    UsageError,
+)
+from cometmq.proto import property_names as names
+from cometmq.proto.codes import RequestCode, ResponseCode
+from cometmq.proto.commands import QueryMessage
+from cometmq.proto.message_list import MessageList
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+    from datetime import datetime
+
+    from cometmq.client._core.filters import Sql
+    from cometmq.client._core.redriving import Letter, RedriveTo
+    from cometmq.client._parts import Parts
+    from cometmq.client.admin import Admin, QueueStatus
+    from cometmq.client.messages import ReceivedMessage
+
+SHOW_COUNT: Final = 100
+LOOKED_AT_ONCE: Final = 32
+"""Dead letters of which it is asked together whether they were sent before."""
+_FAR_MS: Final = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLettersListed:
+    """What a group has given up on one broker; `last_at` is when the last came.
+
+    ::
+
+        for listed in await mq.admin.dead_letters.groups():
+            print(listed.group, listed.broker, listed.count)
+    """
+
+    group: str
+    broker: str
+    count: int
+    last_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterFilter:
+    """Which dead letters; of what is given, all must fit.
+
+    ::
+
+        wanted = DeadLetterFilter(filter="paid", topic="orders", since=yesterday)
+        await mq.admin.dead_letters.redrive("billing", wanted)
+
+    `filter` is as of `Client.consume`: tags, or `Sql`. `topic` is the one that they were sent to,
+    `key` one of their keys, `ids` are `ReceivedMessage.id`, `since` and `until` when they became
+    dead letters.
+    """
+
+    filter: str | Sql = "*"
+    topic: str | None = None
+    key: str | None = None
+    ids: frozenset[str] = frozenset()
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be compared."""
+        for time in (self.since, self.until):
+            if time is not None and time.tzinfo is None:
+                raise UsageError("since, until: a datetime with a zone, such as datetime.now(UTC)")
+
+    def fits(self, message: ReceivedMessage) -> bool:
+        """Whether a dead letter is one of them, as far as its broker has not looked.
+
+        ::
+
+            mine = [letter for letter in letters if wanted.fits(letter)]
+        """
+        return (
+            (self.topic is None or message.topic == self.topic)
+            and (self.key is None or self.key in message.keys)
+            and (not self.ids or message.id in self.ids)
+            and (self.since is None or message.stored_at >= self.since)
+            and (self.until is None or message.stored_at < self.until)
+        )
+
+
+ALL_OF_THEM: Final = DeadLetterFilter()
+
+
+@dataclass(slots=True)
+class Redriven:
+    """How far a redrive is, or was in the end.
+
+    ::
+
+        redriven = await mq.admin.dead_letters.redrive("billing")
+        print(redriven.sent, redriven.earlier, [id for id, why in redriven.failed])
+
+    `sent` went out now (with `dry_run`: would have), `earlier` by a redrive before; what brokers
+    refused is in `failed`, by id, with the reason.
+    """
+
+    sent: int = 0
+    earlier: int = 0
+    failed: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+
+    @property
+    def count(self) -> int:
+        """How many dead letters were looked at."""
+        return self.sent + self.earlier + len(self.failed)
+
+
+class DeadLetters(AdminAsking):
+    """The calls about dead letters: `Admin.dead_letters`.
+
+    ::
+
+        await mq.admin.dead_letters.redrive("billing")
+    """
+
+    def __init__(self, parts: Callable[[], Parts], admin: Admin) -> None:
+        super().__init__(parts)
+        self._admin = admin
+
+    async def groups(self) -> list[DeadLettersListed]:
+        """Return which groups have dead letters, and on which brokers.
+
+        ::
+
+            given_up = sum(each.count for each in await mq.admin.dead_letters.groups())
+        """
+        found: list[DeadLettersListed] = []
+        for topic in await self._admin.topics():
+            if topic.kind == "dead letters":
+                group = topic.name.removeprefix(DLQ_PREFIX)
+                brokers: dict[str, list[QueueStatus]] = {}
+                for queue in await self._queues(group):
+                    brokers.setdefault(queue.queue.broker, []).append(queue)
+                found += [
+                    DeadLettersListed(
+                        group,
+                        broker,
+                        sum(each.message_count for each in queues),
+                        max((each.stored_at for each in queues if each.stored_at), default=None),
+                    )
+                    for broker, queues in brokers.items()
+                    if any(each.message_count for each in queues)
+                ]
+        return found
+
+    async def show(
+        self, group: str, wanted: DeadLetterFilter = ALL_OF_THEM, *, count: int = SHOW_COUNT
+    ) -> list[ReceivedMessage]:
+        """Return dead letters of a group, the oldest of each broker first, up to `count`.
+
+        ::
+
+            for letter in await mq.admin.dead_letters.show("billing", count=10):
+                print(letter.id, letter.topic, letter.attempt, letter.body)
+        """
+        if count < 1:
+            raise UsageError(f"count={count}: at least 1")
+        found: list[ReceivedMessage] = []
+        async with aclosing(self._each(check_group(group), wanted)) as letters:
+            async for letter in letters:
+                found.append(letter)
+                if len(found) == count:
+                    break
+        return found
+
+    async def redrive(
+        self,
+        group: str,
+        wanted: DeadLetterFilter = ALL_OF_THEM,
+        *,
+        to: RedriveTo = "group",
+        rate: float | None = None,
+        dry_run: bool = False,
+        watch: Callable[[Redriven], None] | None = None,
+    ) -> Redriven:
+        """Send dead letters again, each once, however often this is called and interrupted.
+
+        ::
+
+            await mq.admin.dead_letters.redrive("billing", rate=100)
+
+        To the "group" that gave them up, by its retry topic, so that no other group gets them
+        again; or to their "topic", for all groups. A group that consumes in order gets what is
+        sent to its topic only, and is refused otherwise. At most `rate` a second. They stay among
+        the dead letters until these are purged or expire; what is given up again is another one.
+        `watch` is called behind each one. `dry_run` sends nothing.
+        """
+        if rate is not None and not rate > 0:
+            raise UsageError(f"rate={rate}: messages a second, more than 0")
+        if to not in ("group", "topic"):
+            raise UsageError(f"to={to!r}: 'group' or 'topic'")
+        redriven = Redriven()
+        pace = Pace(rate)
+        kept: set[str] = set()  # Brokers that do not give back what they are sent.
+        async with aclosing(self._letters(check_group(group), wanted, to)) as letters:
+            async for letter, is_earlier in letters:
+                broker = letter.message.queue.broker
+                if is_earlier:
+                    redriven.earlier += 1
+                elif dry_run:
+                    redriven.sent += 1
+                else:
+                    await pace.wait()
+                    if await self._send(letter, redriven) and broker not in kept:
+                        kept.add(broker)
+                        await self._check_kept(letter, group)
+                if watch is not None:
+                    watch(redriven)
+        return redriven
+
+    async def purge(self, group: str) -> int:
+        """Throw all dead letters of a group away; returns how many there were.
+
+        ::
+
+            await mq.admin.dead_letters.purge("billing")
+
+        Their topic is deleted; the next dead letter makes it anew.
+        """
+        queues = await self._queues(check_group(group))
+        if queues:
+            await self._admin.delete_topic(dead_letter_topic(group))
+        return sum(each.message_count for each in queues)
+
+    async def _queues(self, group: str) -> list[QueueStatus]:
+        """The queues of a group's dead letters; none while it never had any."""
+        try:
+            return await self._admin.topic_status(dead_letter_topic(group))
+        except NotFoundError:
+            return []
+
+    async def _each(
+        self, group: str, wanted: DeadLetterFilter
+    ) -> AsyncGenerator[ReceivedMessage, None]:
+        """Give the dead letters that there are now."""
+        for status in await self._queues(group):
+            async for each in self._messages(
+                status.queue, status.first_offset, status.end_offset, wanted.filter
+            ):
+                if not came_back(each) and wanted.fits(each):
+                    yield each
+
+    async def _letters(
+        self, group: str, wanted: DeadLetterFilter, to: RedriveTo
+    ) -> AsyncGenerator[tuple[Letter, bool], None]:
+        """Give what is to be sent again, and whether each was already."""
+        page: list[Letter] = []
+        async for message in self._each(group, wanted):
+            page.append(letter_of(message, group, to))
+            if len(page) == LOOKED_AT_ONCE:
+                earlier = await self._earlier(page)
+                for letter in page:
+                    yield letter, letter.id in earlier
+                page = []
+        earlier = await self._earlier(page)
+        for letter in page:
+            yield letter, letter.id in earlier
+
+    async def _earlier(self, letters: list[Letter]) -> set[str]:
+        """The ids of those that were sent before, as far as their brokers' indexes know."""
+        found: set[str] = set()
+        failed: list[ClientError] = []
+        masters = await self._masters(None)
+
+        async def look(letter: Letter) -> None:
+            try:
+                if await self._is_found(letter, masters.get(letter.message.queue.broker)):
+                    found.add(letter.id)
+            except ClientError as error:
+                failed.append(error)
+
+        async with anyio.create_task_group() as tasks:
+            for letter in letters:
+                tasks.start_soon(look, letter)
+        if failed:
+            raise failed[0]
+        return found
+
+    async def _is_found(self, letter: Letter, address: str | None) -> bool:
+        if address is None:
+            raise UnreachableError(f"broker {letter.message.queue.broker!r} has no master now")
+        header = QueryMessage(letter.topic, letter.id, LOOKED_AT_ONCE, 0, _FAR_MS)
+        try:
+            response = await self._ask(address, RequestCode.QUERY_MESSAGE, header)
+        except NotFoundError:
+            return False
+        records = MessageList(bytes(response.body or b""))
+        return any(each.unique_id == letter.id for each in records)  # The index knows hashes only.
+
+    async def _send(self, letter: Letter, redriven: Redriven) -> bool:
+        """Send one; what its broker refuses is noted, for others it may take."""
+        parts = self._get_parts()
+        message = letter.message
+        body, sys_flag = shrink(message.body, parts.config.compress_from)
+        parcel = Parcel(
+            body,
+            encoded(properties_of_letter(letter)).decode(),
+            letter.id,
+            sys_flag=sys_flag,
+            flag=message.flag,
+        )
+        try:
+            queue = await self._target(letter)
+            for parcel.may_repeat in (False, True):
+                try:
+                    await parts.producer.send(
+                        letter.topic,
+                        parcel,
+                        queue=queue,
+                        sharding_key=None,
+                        timeout=parts.config.timeout,
+                    )
+                    break
+                except RefusedError as error:
+                    # Its producer has sent what lies behind it: the index knows better.
+                    if parcel.may_repeat or error.code != ResponseCode.ILLEGAL_OPERATION:
+                        raise
+        except RefusedError as error:
+            redriven.failed.append((message.id, str(error)))
+            return False
+        redriven.sent += 1
+        return True
+
+    async def _target(self, letter: Letter) -> Queue:
+        """The queue that it goes to: always the same, of the broker that has the dead letter."""
+        broker = letter.message.queue.broker
+        if letter.topic != letter.message.topic:
+            return Queue(letter.topic, broker, 0)
+        parts = self._get_parts()
+        route = await parts.routes.get(letter.topic, timeout=parts.config.timeout)
+        queues = [each for each in route.to_send if each.broker == broker]
+        if not queues:
+            raise NotFoundError(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic {letter.topic!r} is not on it", broker
+            )
+        key = letter.message.properties.get(names.SHARDING_KEY, letter.id)
+        return queue_of_key(queues, key)
+
+    async def _check_kept(self, letter: Letter, group: str) -> None:
+        """Refuse to go on where the broker has put what was sent back to the dead letters."""
+        message = letter.message
+        for status in await self._queues(group):
+            if status.queue != message.queue:
+                continue
+            begin = max(status.first_offset, message.offset + 1)
+            begin = max(begin, status.end_offset - LOOKED_AT_ONCE)
+            came_back = [
+                each
+                async for each in self._messages(status.queue, begin, status.end_offset)
+                if each.id == letter.id
+            ]
+            if came_back:
+                raise UsageError(
+                    f"group {group!r} consumes in order, and its broker keeps nothing for it to"
+                    " retry: redrive to its topic (to='topic')"
+                )

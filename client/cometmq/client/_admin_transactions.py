@@ -1,0 +1,180 @@
+"""Transactions that nobody has decided yet, read from a broker's half queue, and decided by hand.
+
+How it works. A broker keeps its progress in the half queue and in that of the op messages, which
+say what is over, as offsets of a group; what lies behind the first and is in none of the second is
+open. Apache's brokers write op messages some seconds late, so that what has just ended there may
+still be shown.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from cometmq.client._admin_asking import AdminAsking
+from cometmq.client._core.queues import Queue
+from cometmq.client.errors import NotFoundError, UsageError
+from cometmq.proto import property_names as names
+from cometmq.proto.codes import RequestCode, ResponseCode
+from cometmq.proto.commands import EndTransaction, TransactionEnd
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from datetime import datetime
+
+    from cometmq.client.messages import ReceivedMessage
+
+Resolution = Literal["commit", "rollback"]
+
+_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+_OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+_GROUP: Final = "CID_RMQ_SYS_TRANS"
+_ENDS: Final = {"commit": TransactionEnd.COMMIT, "rollback": TransactionEnd.ROLLBACK}
+_ENDED: Final = "ENDS"
+_MOVED: Final = "m"
+_NUMBER: Final = re.compile(rb"\d{1,18}")
+
+
+@dataclass(frozen=True, slots=True)
+class PendingTransaction:
+    """A half message that is neither committed nor rolled back.
+
+    ::
+
+        stuck = [each for each in await mq.admin.transactions.pending() if each.checks >= 3]
+
+    `id` is the message's own, `topic` the one that it goes to when it is committed. `checks` tells
+    how often the producers of `producer_group` were asked about it without an answer.
+    """
+
+    id: str
+    topic: str
+    producer_group: str
+    broker: str
+    checks: int
+    message: ReceivedMessage
+
+    @property
+    def sent_at(self) -> datetime:
+        """When its producer sent it, by that machine's clock."""
+        return self.message.sent_at
+
+
+class TransactionAdmin(AdminAsking):
+    """The calls about undecided transactions: `Admin.transactions`.
+
+    ::
+
+        for pending in await mq.admin.transactions.pending():
+            print(pending.id, pending.topic, pending.sent_at, pending.checks)
+    """
+
+    async def pending(self, broker: str | None = None) -> list[PendingTransaction]:
+        """Return the undecided transactions of all brokers, or of one, the oldest first.
+
+        ::
+
+            groups = {each.producer_group for each in await mq.admin.transactions.pending()}
+        """
+        found: list[PendingTransaction] = []
+        for name in await self._masters(broker):
+            found += await self._pending(name)
+        return sorted(found, key=lambda each: each.sent_at)
+
+    async def find(self, transaction_id: str) -> PendingTransaction:
+        """Return the undecided transaction of an id; a `NotFoundError` when there is none.
+
+        ::
+
+            pending = await mq.admin.transactions.find(transaction.id)
+        """
+        for each in await self.pending():
+            if each.id == transaction_id:
+                return each
+        raise NotFoundError(
+            ResponseCode.QUERY_NOT_FOUND,
+            f"no broker has an undecided transaction {transaction_id}: it is over, or never was",
+            "the brokers",
+        )
+
+    async def resolve(self, pending: PendingTransaction, how: Resolution) -> None:
+        """Commit a transaction or roll it back, in its producer's stead.
+
+        ::
+
+            await mq.admin.transactions.resolve(pending, "rollback")
+
+        Its producer is asked no more; when it decides otherwise later, CometMQ's brokers refuse
+        that, and Apache's accept it.
+        """
+        if how not in _ENDS:
+            raise UsageError(f"how={how!r}: 'commit' or 'rollback'")
+        header = EndTransaction(
+            pending.producer_group,
+            pending.message.offset,
+            pending.message.physical_offset,
+            int(_ENDS[how]),
+            pending.id,
+            from_transaction_check=True,
+            transaction_id=pending.id,
+            topic=pending.topic,
+        )
+        for address in (await self._masters(pending.broker)).values():
+            await self._ask(address, RequestCode.END_TRANSACTION, header)
+
+    async def _pending(self, broker: str) -> list[PendingTransaction]:
+        half_queue, op_queue = Queue(_HALF_TOPIC, broker, 0), Queue(_OP_TOPIC, broker, 0)
+        # What ends, or is passed over, while this reads must not look open: so in this order.
+        ops_from = await self._progress(op_queue)
+        halves = self._behind(half_queue, await self._progress(half_queue))
+        newest = {half.id: half async for half in halves}
+        over: set[int] = set()
+        async for op in self._behind(op_queue, ops_from):
+            over |= _over(op)
+        return [_described(half, broker) for half in newest.values() if half.offset not in over]
+
+    async def _progress(self, queue: Queue) -> int:
+        """Where the broker itself would go on; it has neither queue before its first half."""
+        parts = self._get_parts()
+        timeout = parts.config.timeout
+        try:
+            reached = await parts.reading.committed(queue, _GROUP, timeout) or 0
+            return max(reached, await parts.reading.first_offset(queue, timeout))
+        except NotFoundError:
+            return 0
+
+    async def _behind(self, queue: Queue, offset: int) -> AsyncGenerator[ReceivedMessage, None]:
+        """Give the messages of a queue from an offset on."""
+        parts = self._get_parts()
+        try:
+            end = await parts.reading.end_offset(queue, parts.config.timeout)
+        except NotFoundError:
+            return
+        async for each in self._messages(queue, offset, end):
+            yield each
+
+
+def _over(op: ReceivedMessage) -> set[int]:
+    """The offsets of half messages that an op message says are over.
+
+    In ours a letter each says how: what was put again while this reads is not over.
+    """
+    offsets = [int(part) for part in op.body.split(b",") if _NUMBER.fullmatch(part)]
+    letters = op.properties.get(_ENDED, "")
+    if len(letters) != len(offsets):
+        return set(offsets)
+    return {offset for offset, letter in zip(offsets, letters, strict=True) if letter != _MOVED}
+
+
+def _described(half: ReceivedMessage, broker: str) -> PendingTransaction:
+    properties = half.properties
+    checks = properties.get(names.TRANSACTION_CHECK_TIMES, "")
+    return PendingTransaction(
+        half.id,
+        properties.get(names.REAL_TOPIC, ""),
+        properties.get(names.PGROUP, ""),
+        broker,
+        int(checks) if checks.isdecimal() else 0,
+        half,
+    )

@@ -1,0 +1,38 @@
+"""Arguments of a wrong kind, said in words: numbers that are text, times that are numbers."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from math import isfinite
+from typing import Any
+
+from cometmq.client.errors import UsageError
+
+
+def check_seconds(name: str, value: Any, *, above_zero: bool = False) -> float:
+    """Return a number of seconds, 0 or more, or say what is wrong with it."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UsageError(f"{name}={value!r}: a number of seconds, such as 5 or 0.5")
+    if not isfinite(value) or value < 0 or (above_zero and not value):
+        least = "more than 0" if above_zero else "0 or more"
+        raise UsageError(f"{name}={value}: seconds, {least}")
+    return value
+
+
+def check_whole(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """Return a whole number within its limits, or say what they are."""
+    limits = f"at least {least}" if most is None else f"from {least} to {most}"
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UsageError(f"{name}={value!r}: a whole number, {limits}")
+    if value < least or (most is not None and value > most):
+        raise UsageError(f"{name}={value}: {limits}")
+    return value
+
+
+def check_time(name: str, value: Any, example: str = "datetime.now(UTC) - ...") -> int:
+    """Return a time in milliseconds since 1970, or say what is wrong with it."""
+    if not isinstance(value, datetime):
+        raise UsageError(f"{name}={value!r}: a datetime, such as {example}")
+    if value.tzinfo is None:
+        raise UsageError(f"{name}: a datetime with a zone, such as {example}")
+    return int(value.timestamp() * 1000)

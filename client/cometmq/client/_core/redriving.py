@@ -1,0 +1,69 @@
+"""What a dead letter becomes when it is sent again."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from cometmq.client._core.names import retry_topic
+from cometmq.proto import property_names as names
+
+if TYPE_CHECKING:
+    from cometmq.client.messages import ReceivedMessage
+
+RedriveTo = Literal["group", "topic"]
+
+_NUMBER_DIGITS: Final = 12
+_NOT_AGAIN: Final = frozenset(
+    {
+        *(names.UNIQ_KEY, names.WAIT, names.DELAY, names.ORIGIN_MESSAGE_ID, names.SENT_ONCE),
+        *(names.TRAN_MSG, names.PGROUP, names.TRANSACTION_ID, names.TRANSACTION_CHECK_TIMES),
+        *(names.RECONSUME_TIME, names.MAX_RECONSUME_TIMES, names.CONSUME_START_TIME),
+        *(names.MIN_OFFSET, names.MAX_OFFSET, names.CLUSTER, names.MSG_REGION, names.TRACE_ON),
+        *(names.REDRIVEN_FROM, names.CRC32),
+    }
+)
+"""Properties that say what happened to a message so far: the new one begins anew."""
+_TIMERS: Final = "TIMER_"
+"""How those begin that said when it was to be delivered."""
+
+
+class Letter(NamedTuple):
+    """A dead letter, and what it becomes."""
+
+    message: ReceivedMessage
+    topic: str
+    id: str
+
+
+def letter_of(message: ReceivedMessage, group: str, to: RedriveTo) -> Letter:
+    """Say what a dead letter becomes.
+
+    Of its id the last digits count with where it lies in the log, as brokers want it of who sends
+    things once; those in front are this broker's, group's and way's own.
+    """
+    whose = "\n".join((message.queue.broker, message.queue.topic, to))
+    name = hashlib.sha256(whose.encode()).hexdigest()[:20].upper()
+    number = f"{message.physical_offset:0{_NUMBER_DIGITS}X}"
+    topic = retry_topic(group) if to == "group" else message.topic
+    return Letter(message, topic, name + number)
+
+
+def properties_of_letter(letter: Letter) -> dict[str, str]:
+    """Say what a dead letter's properties become: its user's, and where it is from."""
+    message = letter.message
+    found = {
+        name: value
+        for name, value in message.properties.items()
+        if name not in _NOT_AGAIN and not name.startswith(_TIMERS)
+    }
+    found.pop(names.RETRY_TOPIC, None)
+    if letter.topic != message.topic:
+        found[names.RETRY_TOPIC] = message.topic
+    found[names.REDRIVEN_FROM] = message.id
+    return {names.UNIQ_KEY: letter.id, **found, names.WAIT: "true"}
+
+
+def came_back(message: ReceivedMessage) -> bool:
+    """Whether it is a redriven message that no consumer has seen since: another has it."""
+    return message.attempt == 1 and names.REDRIVEN_FROM in message.properties

@@ -1,0 +1,21 @@
+"""At most so many a second."""
+
+from __future__ import annotations
+
+import anyio
+
+
+class Pace:
+    """Lets so many through a second."""
+
+    def __init__(self, rate: float | None) -> None:
+        self._interval = 0.0 if rate is None else 1 / rate
+        self._next = 0.0
+
+    async def wait(self) -> None:
+        """Return when the next one may go."""
+        if self._interval:
+            now = anyio.current_time()
+            self._next = max(self._next, now)
+            await anyio.sleep(self._next - now)
+            self._next += self._interval
