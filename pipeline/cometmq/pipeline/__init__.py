@@ -1,1 +1,28 @@
-"""Spark reads and writes topics and store directories, through PySpark alone."""
+"""Spark reads and writes topics and store directories, through PySpark alone.
+
+::
+
+    from cometmq.pipeline import session
+
+    spark = session()
+    reading = spark.read.format("cometmq").option("nameserver", "127.0.0.1:9876")
+    reading.option("topic", "orders").load().groupBy("tag").count().show()
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cometmq.pipeline.spark_session import register as register, session as session
+
+__all__ = ["register", "session"]
+
+
+def __getattr__(name: str) -> object:
+    """Import PySpark when it is asked for: who only reads records does not need it."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from cometmq.pipeline import spark_session
+
+    return getattr(spark_session, name)

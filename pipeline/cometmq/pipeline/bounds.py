@@ -1,0 +1,138 @@
+"""From where to where topics are to be read: options made positions, with what the cluster says."""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cometmq.pipeline.cluster import Bounds, Cluster, Queue, retried
+from cometmq.pipeline.errors import ConnectionLostError, DataLossError, OptionError
+from cometmq.pipeline.offsets import EARLIEST_OFFSET, LATEST_OFFSET, read_given_positions
+from cometmq.pipeline.options import EARLIEST, GROUP_PREFIX, LATEST, ReadOptions, read_time_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Survey:
+    """What there is to be read now."""
+
+    queues: dict[Queue, Bounds] = field(default_factory=dict[Queue, Bounds])
+    addresses: dict[str, str] = field(default_factory=dict[str, str])
+    topics: set[str] = field(default_factory=set[str])
+    """Those that exist."""
+    missing: dict[str, ConnectionLostError] = field(default_factory=dict[str, ConnectionLostError])
+    """Brokers that did not say anything."""
+
+
+def survey(cluster: Cluster, options: ReadOptions, *, whole: bool) -> Survey:
+    """Ask what there is to be read, again and again when a server is not there.
+
+    With `whole`, a broker that stays away is an error; else it is told as missing, unless nobody
+    answers at all.
+    """
+
+    def look() -> Survey:
+        found = _look(cluster, options)
+        if found.missing and (whole or not found.queues):
+            raise next(iter(found.missing.values()))
+        return found
+
+    return retried(look, retries=options.retries, interval_ms=options.retry_interval_ms)
+
+
+def _look(cluster: Cluster, options: ReadOptions) -> Survey:
+    found = Survey()
+    for topic in _topics(cluster, options):
+        bounds = cluster.bounds(topic)
+        if bounds is None:
+            continue
+        found.topics.add(topic)
+        found.queues.update(bounds.queues)
+        found.addresses.update(bounds.addresses)
+        found.missing.update(bounds.missing)
+    return found
+
+
+def _topics(cluster: Cluster, options: ReadOptions) -> tuple[str, ...]:
+    if options.topic:
+        return options.topics
+    pattern = re.compile(options.topic_pattern)
+    return tuple(each for each in cluster.topics() if pattern.fullmatch(each))
+
+
+def require_topics(found: Survey, options: ReadOptions) -> None:
+    """Refuse to read topics that do not exist."""
+    if absent := [each for each in options.topics if each not in found.topics]:
+        raise OptionError(
+            f"topic: {', '.join(absent)}: no such topic on {options.nameserver};"
+            " `cometmq topic list` shows those that there are"
+        )
+
+
+def starts(cluster: Cluster, options: ReadOptions, found: Survey, default: str) -> dict[Queue, int]:
+    """Return where reading begins, of each queue that there is now."""
+    if options.starting_timestamp:
+        time_ms = read_time_ms("startingTimestamp", options.starting_timestamp)
+        return _at(cluster, found, time_ms)
+    return _edge(cluster, "startingOffsets", options.starting_offsets or default, found, options)
+
+
+def ends(cluster: Cluster, options: ReadOptions, found: Survey) -> dict[Queue, int]:
+    """Return where reading a batch ends."""
+    if options.ending_timestamp:
+        return _at(cluster, found, read_time_ms("endingTimestamp", options.ending_timestamp))
+    if options.ending_offsets == EARLIEST:
+        raise OptionError("endingOffsets: earliest would read nothing; write latest, or JSON")
+    return _edge(cluster, "endingOffsets", options.ending_offsets, found, options)
+
+
+def _at(cluster: Cluster, found: Survey, time_ms: int) -> dict[Queue, int]:
+    offsets = cluster.offsets_at(found.queues, found.addresses, time_ms)
+    return {
+        queue: min(max(offsets.get(queue, bounds.end), bounds.first), bounds.end)
+        for queue, bounds in found.queues.items()
+    }
+
+
+def _edge(
+    cluster: Cluster, option: str, text: str, found: Survey, options: ReadOptions
+) -> dict[Queue, int]:
+    if text == EARLIEST:
+        return {queue: bounds.first for queue, bounds in found.queues.items()}
+    if text == LATEST:
+        return {queue: bounds.end for queue, bounds in found.queues.items()}
+    if text.startswith(GROUP_PREFIX):
+        group = text.removeprefix(GROUP_PREFIX)
+        committed = cluster.committed(group, found.queues, found.addresses)
+        given: Mapping[Queue, int] = committed
+    else:
+        given = read_given_positions(option, text, found.queues)
+    # A queue of which nothing is said: all of it.
+    other = EARLIEST_OFFSET if option == "startingOffsets" else LATEST_OFFSET
+    return {
+        queue: _within(option, queue, given.get(queue, other), bounds, options)
+        for queue, bounds in found.queues.items()
+    }
+
+
+def _within(option: str, queue: Queue, wanted: int, bounds: Bounds, options: ReadOptions) -> int:
+    if wanted == EARLIEST_OFFSET:
+        return bounds.first
+    if wanted == LATEST_OFFSET:
+        return bounds.end
+    if bounds.first <= wanted <= bounds.end:
+        return wanted
+    text = (
+        f"{option}: offset {wanted} of queue {queue} is not there:"
+        f" it has those from {bounds.first} to {bounds.end}"
+    )
+    if options.fail_on_data_loss:
+        raise DataLossError(f"{text}. With failOnDataLoss=false it begins with what there is")
+    log.warning("%s; reading what there is", text)
+    return min(max(wanted, bounds.first), bounds.end)

@@ -1,0 +1,334 @@
+"""What a cluster says of itself: where topics are, and from where to where their queues reach.
+
+All of it is asked with requests that Apache's servers know, too. One request (202) tells the first
+and the end offset of every queue that a broker has of a topic, so planning does not grow with the
+number of queues.
+
+A broker that does not answer is not left out in silence: `bounds` says which ones were `missing`,
+and the caller decides what that means.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from cometmq.pipeline import wire
+from cometmq.pipeline.errors import ConnectionLostError, OptionError, RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from cometmq.pipeline.wire import Answer, Settings, Wire
+
+# Request and response codes, as `cometmq.proto.codes` names them.
+QUERY_CONSUMER_OFFSET: Final = 14
+UPDATE_CONSUMER_OFFSET: Final = 15
+SEARCH_OFFSET_BY_TIMESTAMP: Final = 29
+GET_ROUTEINFO_BY_TOPIC: Final = 105
+UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Final = 200
+GET_TOPIC_STATS_INFO: Final = 202
+GET_ALL_TOPIC_LIST_FROM_NAMESERVER: Final = 206
+TOPIC_NOT_EXIST: Final = 17
+QUERY_NOT_FOUND: Final = 22
+SUBSCRIPTION_GROUP_NOT_EXIST: Final = 26
+
+_READ: Final = 4
+_WRITE: Final = 2
+_MASTER: Final = "0"
+_ASKED_MAX: Final = 200
+"""Requests that are under way over one connection."""
+_STATUS = re.compile(r"(\{[^{}]*\})\s*:\s*(\{[^{}]*\})")
+"""An entry of the answer to 202, whose keys are objects: Apache's JSON, and nobody else's."""
+
+R = TypeVar("R")
+
+
+class Queue(NamedTuple):
+    """One queue of a topic on one broker."""
+
+    topic: str
+    broker: str
+    id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.broker}/{self.id}"
+
+
+class Bounds(NamedTuple):
+    """From its first offset to behind its last: what can be read of a queue."""
+
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a topic is: its brokers' addresses by name, and how many queues each has."""
+
+    addresses: Mapping[str, str]
+    read_queues: Mapping[str, int] = field(default_factory=dict[str, int])
+    write_queues: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True, slots=True)
+class TopicBounds:
+    """The queues of a topic, and the brokers that could not say."""
+
+    queues: Mapping[Queue, Bounds]
+    addresses: Mapping[str, str]
+    missing: Mapping[str, ConnectionLostError] = field(
+        default_factory=dict[str, ConnectionLostError]
+    )
+
+
+class Cluster:
+    """One cluster, asked through its name servers."""
+
+    def __init__(self, nameservers: Sequence[str], settings: Settings) -> None:
+        self.nameservers = tuple(nameservers)
+        self.settings = settings
+
+    def __repr__(self) -> str:
+        return f"<Cluster {';'.join(self.nameservers)}>"
+
+    def route(self, topic: str) -> Route | None:
+        """Return where a topic is; `None` when there is no such topic."""
+        fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
+        answer = self._ask_nameserver(GET_ROUTEINFO_BY_TOPIC, fields)
+        if answer.code == TOPIC_NOT_EXIST:
+            return None
+        _check(answer, self.nameservers[0])
+        return _read_route(json.loads(answer.body))
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics, sorted."""
+        answer = self._ask_nameserver(GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
+        _check(answer, self.nameservers[0])
+        return sorted(json.loads(answer.body or b"{}").get("topicList") or ())
+
+    def bounds(self, topic: str) -> TopicBounds | None:
+        """Return from where to where the queues of a topic reach; `None` if it does not exist."""
+        route = self.route(topic)
+        if route is None:
+            return None
+        found: dict[Queue, Bounds] = {}
+        missing: dict[str, ConnectionLostError] = {}
+        for broker, address in sorted(route.addresses.items()):
+            if not route.read_queues.get(broker):
+                continue
+            try:
+                status = self._status(topic, broker, address)
+            except ConnectionLostError as error:
+                missing[broker] = error
+                continue
+            count = route.read_queues[broker]
+            found.update({queue: each for queue, each in status.items() if queue.id < count})
+        return TopicBounds(found, route.addresses, missing)
+
+    def _status(self, topic: str, broker: str, address: str) -> dict[Queue, Bounds]:
+        answer = self.ask(address, GET_TOPIC_STATS_INFO, {"topic": topic})
+        if answer.code == TOPIC_NOT_EXIST:
+            return {}
+        _check(answer, address)
+        return dict(read_topic_status(broker, answer.body))
+
+    def offsets_at(
+        self, queues: Iterable[Queue], addresses: Mapping[str, str], time_ms: int
+    ) -> dict[Queue, int]:
+        """Return the offset of the first message of each queue that was stored then or later."""
+
+        def fields(queue: Queue) -> dict[str, str]:
+            return {
+                "topic": queue.topic,
+                "queueId": str(queue.id),
+                "timestamp": str(time_ms),
+                "boundaryType": "LOWER",
+            }
+
+        return self._offsets(queues, addresses, SEARCH_OFFSET_BY_TIMESTAMP, fields)
+
+    def committed(
+        self, group: str, queues: Iterable[Queue], addresses: Mapping[str, str]
+    ) -> dict[Queue, int]:
+        """Return where a consumer group goes on; queues of which it has no offset are left out."""
+
+        def fields(queue: Queue) -> dict[str, str]:
+            return {
+                "consumerGroup": group,
+                "topic": queue.topic,
+                "queueId": str(queue.id),
+                "setZeroIfNotFound": "false",
+            }
+
+        return self._offsets(queues, addresses, QUERY_CONSUMER_OFFSET, fields)
+
+    def commit(
+        self, group: str, offsets: Mapping[Queue, int], addresses: Mapping[str, str]
+    ) -> None:
+        """Set where a consumer group goes on."""
+        for broker, queues in _by_broker(offsets).items():
+            fields = [
+                {
+                    "consumerGroup": group,
+                    "topic": queue.topic,
+                    "queueId": str(queue.id),
+                    "commitOffset": str(offsets[queue]),
+                }
+                for queue in queues
+            ]
+            address = addresses[broker]
+            answers = self.ask_all(address, UPDATE_CONSUMER_OFFSET, fields)
+            if any(answer.code == SUBSCRIPTION_GROUP_NOT_EXIST for answer in answers):
+                self._make_group(address, group)
+                answers = self.ask_all(address, UPDATE_CONSUMER_OFFSET, fields)
+            for answer in answers:
+                _check(answer, address)
+
+    def _make_group(self, address: str, group: str) -> None:
+        body = json.dumps({"groupName": group}).encode()
+
+        def ask(peer: Wire) -> Answer:
+            return peer.expect(UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)
+
+        with_wire(address, self.settings, ask)
+
+    def _offsets(
+        self,
+        queues: Iterable[Queue],
+        addresses: Mapping[str, str],
+        code: int,
+        fields: Callable[[Queue], dict[str, str]],
+    ) -> dict[Queue, int]:
+        found: dict[Queue, int] = {}
+        for broker, of_broker in _by_broker(queues).items():
+            address = addresses[broker]
+            answers = self.ask_all(address, code, [fields(queue) for queue in of_broker])
+            for queue, answer in zip(of_broker, answers, strict=True):
+                if answer.code == QUERY_NOT_FOUND:
+                    continue
+                _check(answer, address)
+                offset = int(answer.fields["offset"])
+                if offset >= 0:
+                    found[queue] = offset
+        return found
+
+    def ask(self, address: str, code: int, fields: Mapping[str, str]) -> Answer:
+        """Ask one server, again over a new connection if that one broke."""
+        return self.ask_all(address, code, [fields])[0]
+
+    def ask_all(
+        self, address: str, code: int, requests: Sequence[Mapping[str, str]]
+    ) -> list[Answer]:
+        """Ask one server many things at a time; the answers are in the order of the requests."""
+
+        def ask(peer: Wire) -> list[Answer]:
+            answers: list[Answer] = []
+            # Whoever only writes would not notice that the server waits to be read.
+            for first in range(0, len(requests), _ASKED_MAX):
+                few = requests[first : first + _ASKED_MAX]
+                numbers = {peer.send(code, fields): None for fields in few}
+                found: dict[int, Answer] = {}
+                while len(found) < len(numbers):
+                    answer = peer.receive()
+                    if answer.opaque in numbers:  # Not one that somebody gave up.
+                        found[answer.opaque] = answer
+                answers += [found[number] for number in numbers]
+            return answers
+
+        return with_wire(address, self.settings, ask)
+
+    def _ask_nameserver(self, code: int, fields: Mapping[str, str]) -> Answer:
+        errors: list[str] = []
+        for address in random.sample(self.nameservers, len(self.nameservers)):
+            try:
+                return self.ask(address, code, fields)
+            except ConnectionLostError as error:
+                errors.append(str(error))
+        raise ConnectionLostError(f"no name server answers: {'; '.join(errors)}")
+
+
+def with_wire(address: str, settings: Settings, use: Callable[[Wire], R]) -> R:
+    """Call `use` with a connection; again with a new one when one that was kept turns out broken.
+
+    What `use` asks must do no harm when it is asked twice.
+    """
+    try:
+        return _used(address, settings, use)
+    except ConnectionLostError:
+        return _used(address, settings, use)
+
+
+def _used(address: str, settings: Settings, use: Callable[[Wire], R]) -> R:
+    peer = wire.connect(address, settings)
+    try:
+        result = use(peer)
+    except BaseException:
+        peer.close()
+        raise
+    wire.keep(peer, settings)
+    return result
+
+
+def retried(do: Callable[[], R], *, retries: int, interval_ms: int) -> R:
+    """Do it, and again when a server was not there, each time after twice as long a wait."""
+    for attempt in range(retries):
+        try:
+            return do()
+        except ConnectionLostError:
+            time.sleep(min(interval_ms << attempt, 10_000) / 1000)
+    return do()
+
+
+def read_nameservers(text: str) -> tuple[str, ...]:
+    """Read addresses, separated by semicolons or commas."""
+    found = tuple(each.strip() for each in re.split("[;,]", text) if each.strip())
+    for address in found:
+        host, colon, port = address.rpartition(":")
+        if not colon or not host or not port.isdigit():
+            raise OptionError(f"nameserver: {address!r} is no HOST:PORT, such as 127.0.0.1:9876")
+    if not found:
+        raise OptionError("nameserver: is empty; write HOST:PORT, such as 127.0.0.1:9876")
+    return found
+
+
+def read_topic_status(broker: str, body: bytes) -> Iterable[tuple[Queue, Bounds]]:
+    """Read the answer to 202."""
+    for key, value in _STATUS.findall(body.decode()):
+        queue, status = json.loads(key), json.loads(value)
+        yield (
+            Queue(queue["topic"], broker, int(queue["queueId"])),
+            Bounds(int(status["minOffset"]), int(status["maxOffset"])),
+        )
+
+
+def _read_route(said: Mapping[str, Any]) -> Route:
+    addresses: dict[str, str] = {}
+    for broker in said.get("brokerDatas") or ():
+        of_broker: Mapping[str, str] = broker["brokerAddrs"]
+        # A slave has the same messages; without a master it can still be read.
+        if of_broker:
+            name = _MASTER if _MASTER in of_broker else min(of_broker, key=int)
+            addresses[broker["brokerName"]] = of_broker[name]
+    queues = [q for q in said.get("queueDatas") or () if q["brokerName"] in addresses]
+    return Route(
+        addresses,
+        {q["brokerName"]: q["readQueueNums"] for q in queues if q["perm"] & _READ},
+        {q["brokerName"]: q["writeQueueNums"] for q in queues if q["perm"] & _WRITE},
+    )
+
+
+def _by_broker(queues: Iterable[Queue]) -> dict[str, list[Queue]]:
+    found: dict[str, list[Queue]] = {}
+    for queue in queues:
+        found.setdefault(queue.broker, []).append(queue)
+    return found
+
+
+def _check(answer: Answer, address: str) -> None:
+    if answer.code != wire.SUCCESS:
+        raise RefusedError(address, answer.code, answer.remark)

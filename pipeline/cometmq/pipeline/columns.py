@@ -1,0 +1,135 @@
+"""The columns of messages, for every source of the pipeline: one table, in the order of the schema.
+
+A source is asked for any of them, in any order. Each may be null by Spark's schema; which ones ever
+are, and when, is said here. This module and those in `records` go to executors: they import the
+standard library, numpy and pyarrow, and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from cometmq.pipeline.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+STRING: Final = pa.string()
+INT: Final = pa.int32()
+BIGINT: Final = pa.int64()
+TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+BINARY: Final = pa.binary()
+PROPERTIES: Final = pa.map_(pa.string(), pa.string())
+
+_SPARK_TYPES: Final = (
+    (STRING, "STRING"),
+    (INT, "INT"),
+    (BIGINT, "BIGINT"),
+    (TIMESTAMP, "TIMESTAMP"),
+    (BINARY, "BINARY"),
+    (PROPERTIES, "MAP<STRING, STRING>"),
+    (pa.bool_(), "BOOLEAN"),
+)
+
+
+class Column(NamedTuple):
+    """One column."""
+
+    name: str
+    type: pa.DataType
+    meaning: str
+
+    @property
+    def spark_type(self) -> str:
+        """Its type in a DDL text of Spark."""
+        return next(name for kind, name in _SPARK_TYPES if kind == self.type)
+
+
+COLUMNS: Final[Mapping[str, Column]] = {
+    column.name: column
+    for column in (
+        Column("topic", STRING, "The topic that it is stored under."),
+        Column("broker", STRING, "The name of its broker; null of a store that nobody named."),
+        Column("queue_id", INT, "Its queue of the topic."),
+        Column("queue_offset", BIGINT, "The how-manieth message of its queue."),
+        Column("physical_offset", BIGINT, "Where its record begins in the broker's log."),
+        Column("size", INT, "Bytes of its record."),
+        Column("message_id", STRING, "`unique_key`, or `offset_id` if it is null: the SDK's id."),
+        Column("unique_key", STRING, "The id that its producer gave it; null without."),
+        Column("offset_id", STRING, "The id by which its broker finds it."),
+        Column("key", STRING, "The keys it can be found by, a space between two; null without."),
+        Column("tag", STRING, "What consumers filter by; null without."),
+        Column("flag", INT, "The user's number."),
+        Column("sys_flag", INT, "The system flags, as they are stored."),
+        Column("born_time", TIMESTAMP, "When it was sent; null if not in the years 1 to 9999."),
+        Column("store_time", TIMESTAMP, "When it was stored; null if not in the years 1 to 9999."),
+        Column("born_host", STRING, "The address and port that it was sent from."),
+        Column("store_host", STRING, "The address and port of its broker."),
+        Column("reconsume_times", INT, "How often it was delivered again."),
+        Column("prepared_offset", BIGINT, "Where the half message is that it commits; else 0."),
+        Column("body_crc", INT, "The checksum of the body of its record as it is stored."),
+        Column("body_size", INT, "Bytes of the body as it is stored, compressed or not."),
+        Column("properties", PROPERTIES, "All properties: of its user, its client, its broker."),
+        Column("body", BINARY, "What was sent; null if compressed in a way that cannot be undone."),
+    )
+}
+"""By name, in the order of the schema."""
+
+ALL_COLUMNS: Final = tuple(COLUMNS)
+"""The names, in that order."""
+
+HEADER_COLUMNS: Final = tuple(name for name in COLUMNS if name not in ("properties", "body"))
+"""All but the two that cost the most."""
+
+
+def chosen_columns(text: str | None, table: Mapping[str, Column] = COLUMNS) -> tuple[str, ...]:
+    """Return the columns of an option's text, `a, b, c`; all without one, or for `*`.
+
+    `OptionError` for a name that is none, and for a name that is there twice.
+    """
+    if text is None or text.strip() in ("", "*"):
+        return tuple(table)
+    return checked_columns([name.strip() for name in text.split(",")], table)
+
+
+def checked_columns(names: Sequence[str], table: Mapping[str, Column] = COLUMNS) -> tuple[str, ...]:
+    """Return the names, all of which must be columns; `OptionError` as above, and for none."""
+    if not names:
+        raise OptionError(f"no column is asked for; there are {', '.join(table)}")
+    unknown = [name for name in names if name not in table]
+    if unknown:
+        raise OptionError(
+            f"there is no column {', '.join(map(repr, unknown))}; there are {', '.join(table)}"
+        )
+    if len(set(names)) < len(names):
+        raise OptionError(f"a column is named twice in {', '.join(names)}")
+    return tuple(names)
+
+
+def columns_of(schema: Any, table: Mapping[str, Column] = COLUMNS) -> tuple[str, ...]:
+    """Return the columns that a user's schema asks for; types other than ours are refused."""
+    names = checked_columns([each.name for each in schema.fields], table)
+    for field in schema.fields:
+        said, ours = field.dataType.simpleString().lower(), table[field.name].spark_type.lower()
+        if said != ours.replace(" ", ""):
+            raise OptionError(
+                f"schema: column {field.name} is {ours}, not {said}: cast it afterwards"
+            )
+    return names
+
+
+def ddl(names: Iterable[str] = ALL_COLUMNS, table: Mapping[str, Column] = COLUMNS) -> str:
+    """Return the schema of these columns as Spark's `DataSource.schema` may return it."""
+    return ", ".join(f"{name} {table[name].spark_type}" for name in names)
+
+
+def arrow_schema(names: Iterable[str] = ALL_COLUMNS) -> pa.Schema:
+    """Return the same schema for Arrow: equal to what Spark expects of a record batch."""
+    return schema_of(COLUMNS, names)
+
+
+def schema_of(table: Mapping[str, Column], names: Iterable[str]) -> pa.Schema:
+    """Return the schema of columns of another table."""
+    return pa.schema((name, table[name].type) for name in names)

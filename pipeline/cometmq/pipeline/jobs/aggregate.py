@@ -1,0 +1,165 @@
+"""`aggregate`: windows over a topic, into another topic.
+
+Each row of the result is a JSON body: the window, the key, and what was reckoned. In mode `append`
+a window is sent once, when its watermark has passed; in `update` whenever it changed. A row is
+known by its window, its key and its values, so a batch that is repeated sends nothing twice.
+
+What is reckoned is in Spark's checkpoint. Another window, key or aggregation needs another one; the
+job says so before it starts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
+from cometmq.pipeline.jobs.streams import Folder, read_stream, triggered
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+_PLAN: Final = "cometmq-aggregate.json"
+_AGGREGATION = re.compile(r"(count|sum|avg|min|max|p[0-9]{1,2})(?:\((.+)\))?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AggregateSettings:
+    """What to reckon, over what, and where to."""
+
+    nameserver: str = setting("The cluster.", metavar="HOST:PORT[;...]")
+    topic: str = setting("Topics, separated by commas.")
+    to_topic: str = setting("Where the results go.")
+    schema: str = setting(
+        "Of JSON bodies, in Spark's DDL; its columns are what keys and sums use.", ""
+    )
+    key: str = setting("An SQL expression to group by.", "")
+    window: str = setting("How long a window is.", "1 minute")
+    slide: str = setting("How often one begins; as long as it is, unless said.", "")
+    watermark: str = setting("How late a message may be.", "1 minute")
+    time: str = setting("An SQL expression for the time of a message.", "store_time")
+    aggregations: str = setting("Of count, sum(x), avg(x), min(x), max(x), p95(x).", "count")
+    mode: str = setting("append: each window once. update: whenever it changed.", "append")
+    start: str = setting("Where to begin: earliest, latest, group:NAME, JSON.", "earliest")
+    filter: str = setting("Tags or SQL92: only what passes.", "")
+    group: str = setting("A consumer group that shows the progress.", "")
+    max_rows: int = setting("Messages of a batch, at most.", 500_000)
+    trigger: str = setting("once, or how often: '10 seconds'.", "once")
+    checkpoint: str = setting("Where it keeps how far it is, and what it reckoned.", metavar="DIR")
+
+
+def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None = None) -> Report:
+    """Reckon over what there is, or on and on, as `trigger` says."""
+    run = run or Run()
+    report = Report("aggregate", dry_run=run.dry_run)
+    with timed(report):
+        frame = _results(read_stream(spark, settings), settings)
+        _check_plan(Folder(spark, settings.checkpoint), settings, dry_run=run.dry_run)
+        if run.dry_run:
+            return report
+        writer = (
+            frame.writeStream.format("cometmq")
+            .outputMode(settings.mode)
+            .options(
+                nameserver=settings.nameserver,
+                topic=settings.to_topic,
+                dedupKey="source_key",
+                checkpointLocation=settings.checkpoint,
+            )
+        )
+        query: StreamingQuery = triggered(writer.queryName("aggregate"), settings.trigger).start()
+        try:
+            run.watch(query, report)
+            report.details["late_rows"] = _late(query)
+        finally:
+            query.stop()
+    return report
+
+
+def _results(stream: DataFrame, settings: AggregateSettings) -> DataFrame:
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions
+
+    if settings.mode not in ("append", "update"):
+        raise OptionError(f"mode: {settings.mode!r} is neither append nor update")
+    columns = [_aggregation(each) for each in settings.aggregations.split(",")]
+    try:
+        if settings.schema:
+            text = functions.expr("try_validate_utf8(cast(body AS string))")
+            value = functions.from_json(text, settings.schema)
+            stream = stream.withColumn("value", value).select("*", "value.*")
+        timed_rows = stream.withColumn("at", functions.expr(settings.time)).withWatermark(
+            "at", settings.watermark
+        )
+        slide = settings.slide or settings.window
+        groups: list[Any] = [functions.window("at", settings.window, slide).alias("window")]
+        if settings.key:
+            groups.append(functions.expr(settings.key).alias("key"))
+        found = timed_rows.groupBy(*groups).agg(*columns)
+    except AnalysisException as error:
+        raise OptionError(f"settings: {str(error).splitlines()[0]}") from None
+    results: DataFrame = found.select(*_message(found, has_key=bool(settings.key)))
+    return results
+
+
+def _message(found: DataFrame, *, has_key: bool) -> list[Any]:
+    from pyspark.sql import functions
+
+    values = [name for name in found.columns if name not in ("window", "key")]
+    said = [
+        functions.col("window.start").alias("from"),
+        functions.col("window.end").alias("to"),
+        *(["key"] if has_key else []),
+        *values,
+    ]
+    body = functions.to_json(functions.struct(*said))
+    key = functions.expr("cast(key AS string)" if has_key else "cast(window.start AS string)")
+    return [body.alias("body"), key.alias("key"), functions.sha2(body, 256).alias("source_key")]
+
+
+def _aggregation(text: str) -> Any:
+    from pyspark.sql import functions
+
+    match = _AGGREGATION.fullmatch(text.strip())
+    if match is None or (match[1] != "count" and not match[2]):
+        raise OptionError(
+            f"aggregations: {text.strip()!r} is none of count, sum(x), avg(x), min(x), max(x)"
+            " and p95(x)"
+        )
+    name, argument = match[1], match[2] or "*"
+    if name.startswith("p"):
+        call = f"percentile_approx({argument}, {int(name[1:]) / 100})"
+    else:
+        call = f"{name}({argument})"
+    alias = name if argument == "*" else f"{name}_{re.sub(r'[^0-9A-Za-z]+', '_', argument)}"
+    return functions.expr(call).alias(alias)
+
+
+def _check_plan(checkpoint: Folder, settings: AggregateSettings, *, dry_run: bool) -> None:
+    names = ("schema", "key", "window", "slide", "time", "aggregations", "mode", "watermark")
+    plan = {name: getattr(settings, name) for name in names}
+    if checkpoint.exists(_PLAN):
+        before = json.loads(checkpoint.read(_PLAN))
+        if changed := [name for name in names if before[name] != plan[name]]:
+            name = changed[0]
+            raise OptionError(
+                f"{name}: was {before[name]!r} when {checkpoint.path} was begun, and its state"
+                " cannot become another; use a new --checkpoint"
+            )
+    elif not dry_run:
+        checkpoint.write(json.dumps(plan) + "\n", _PLAN)
+
+
+def _late(query: StreamingQuery) -> int:
+    return sum(
+        int(state["numRowsDroppedByWatermark"])
+        for progress in query.recentProgress
+        for state in progress["stateOperators"]
+    )
+
+
+JOB: Final = Job("aggregate", AggregateSettings, aggregate, "Windows over a topic, into another.")

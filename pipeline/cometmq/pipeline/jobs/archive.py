@@ -1,0 +1,180 @@
+"""`archive`: topics to Parquet, each message in exactly one file.
+
+::
+
+    TO/batch=000012/topic=orders/date=2026-11-21/part-….parquet
+    TO/_manifests/000012.json     what is in the batch: offsets, rows, a checksum
+    TO/_checkpoint/               how far the stream is
+    TO/_staging/                  what is being written
+
+How it works. A batch is written into `_staging`, where no reader looks, and takes its place by
+being renamed; its manifest follows. A batch that is repeated after a crash is the same messages
+(the source sees to that), so one whose manifest is there is left as it is, and any other is
+replaced. So at every moment a reader sees whole batches only, each once, whether it reads manifests
+or not.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
+from cometmq.pipeline.jobs.streams import Folder, query_id, read_stream, run_batches
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_MANIFESTS: Final = "_manifests"
+_STAGING: Final = "_staging"
+_CHECKPOINT: Final = "_checkpoint"
+_PARTS: Final = {
+    "topic": "topic",
+    "date": "date_format(store_time, 'yyyy-MM-dd')",
+    "hour": "date_format(store_time, 'HH')",
+}
+"""By what the files of a batch can be told apart, and how a row says it."""
+_CHECKSUM: Final = "bit_xor(xxhash64(topic, broker, queue_id, queue_offset, body))"
+"""The same in whichever order the rows are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveSettings:
+    """What to archive, and where to."""
+
+    nameserver: str = setting("The cluster's name servers.", metavar="HOST:PORT[;...]")
+    topic: str = setting("Topics, separated by commas.", "")
+    topic_pattern: str = setting("Or: all whose whole name matches.", "", metavar="REGEX")
+    to: str = setting("The folder of the archive; any that Spark can write to.", metavar="DIR")
+    start: str = setting("Where to begin: earliest, latest, group:NAME, JSON.", "earliest")
+    filter: str = setting("Tags or SQL92: only what passes.", "")
+    group: str = setting("A consumer group that shows the progress.", "")
+    partition_by: str = setting("Of topic, date, hour: the folders of a batch.", "topic,date")
+    body: str = setting("raw (binary) or text.", "raw")
+    compression: str = setting("Of Parquet: zstd, snappy, gzip, none.", "zstd")
+    max_rows: int = setting("Messages of a batch, at most.", 1_000_000)
+    fail_on_data_loss: bool = setting("Fail when messages expired before they were read.", True)
+    trigger: str = setting("once, or how often: '30 seconds'.", "once")
+    checkpoint: str = setting("Where it keeps how far it is; in the archive, unless said.", "")
+    adopt: bool = setting("Go on in a folder that another checkpoint began.", False)
+
+
+def archive(spark: SparkSession, settings: ArchiveSettings, run: Run | None = None) -> Report:
+    """Archive topics: what there is, or on and on, as `trigger` says."""
+    run = run or Run()
+    archiving = _Archiving(spark, settings)
+    report = Report("archive", dry_run=run.dry_run)
+    with timed(report):
+        if run.dry_run:
+            report.details["would_read"] = archiving.backlog()
+            return report
+        archiving.prepare()
+        frame = read_stream(spark, settings)
+        run_batches(frame, archiving.batch, archiving.checkpoint, settings, run, report)
+        report.size = archiving.size
+        report.details["files_in"] = settings.to
+    return report
+
+
+class _Archiving:
+    """One archive that is being written."""
+
+    def __init__(self, spark: SparkSession, settings: ArchiveSettings) -> None:
+        self.spark = spark
+        self.settings = settings
+        self.folder = Folder(spark, settings.to)
+        self.checkpoint = settings.checkpoint or self.folder.of(_CHECKPOINT)
+        self.size = 0
+        self.parts = [each.strip() for each in settings.partition_by.split(",") if each.strip()]
+        if unknown := [each for each in self.parts if each not in _PARTS]:
+            raise OptionError(f"partition-by: {unknown[0]!r} is none of {', '.join(_PARTS)}")
+        if settings.body not in ("raw", "text"):
+            raise OptionError(f"body: {settings.body!r} is neither raw nor text")
+
+    def backlog(self) -> int:
+        """Return how many messages there are to be read, from the start that is set."""
+        frame = self.spark.read.format("cometmq").options(
+            nameserver=self.settings.nameserver,
+            topic=self.settings.topic,
+            topicPattern=self.settings.topic_pattern,
+            columns="queue_id",
+        )
+        count: int = frame.load().count()
+        return count
+
+    def prepare(self) -> None:
+        """Refuse a folder that somebody else writes, and remove what a crash left."""
+        ours = query_id(Folder(self.spark, self.checkpoint))
+        manifests = self.folder.names(_MANIFESTS)
+        if manifests and not self.settings.adopt:
+            theirs = json.loads(self.folder.read(_MANIFESTS, manifests[-1]))["query_id"]
+            if theirs != ours:
+                raise OptionError(
+                    f"to: {self.settings.to} was begun with another checkpoint than"
+                    f" {self.checkpoint}; with that, messages would be there twice or be left out."
+                    " Choose another folder, or say --adopt"
+                )
+        self.folder.remove(_STAGING)
+
+    def batch(self, frame: DataFrame, batch_id: int) -> None:
+        """Write one batch, unless it is there."""
+        from pyspark.sql import Observation, functions
+
+        name = f"{batch_id:06d}"
+        if self.folder.exists(_MANIFESTS, f"{name}.json"):
+            return
+        seen = Observation()
+        frame = frame.observe(
+            seen,
+            functions.expr("count(*)").alias("rows"),
+            functions.expr("sum(length(body))").alias("bytes"),
+            functions.expr(_CHECKSUM).alias("checksum"),
+        )
+        if self.settings.body == "text":
+            frame = frame.withColumn("body", functions.expr("cast(body AS string)"))
+        for part in self.parts:
+            if part != "topic":
+                frame = frame.withColumn(part, functions.expr(_PARTS[part]))
+        staged = f"{_STAGING}/{name}"
+        writer = frame.write.mode("overwrite").option("compression", self.settings.compression)
+        (writer.partitionBy(*self.parts) if self.parts else writer).parquet(self.folder.of(staged))
+        self.folder.remove(staged, "_SUCCESS")
+        self.folder.remove(f"batch={name}")
+        self.folder.rename(staged, f"batch={name}")
+        self._write_manifest(name, batch_id, dict(seen.get))
+
+    def _write_manifest(self, name: str, batch_id: int, seen: dict[str, Any]) -> None:
+        checkpoint = Folder(self.spark, self.checkpoint)
+        # The third line is the position of the one source; Spark wrote it before the batch began.
+        ends = json.loads(checkpoint.read("offsets", str(batch_id)).splitlines()[2])
+        self.size += seen["bytes"] or 0
+        document = {
+            "batch": batch_id,
+            "query_id": query_id(checkpoint),
+            "rows": seen["rows"],
+            "bytes": seen["bytes"] or 0,
+            "checksum": f"{(seen['checksum'] or 0) & (1 << 64) - 1:016x}",
+            "partition_by": self.parts,
+            "ends": ends["queues"],
+        }
+        self.folder.write(json.dumps(document, indent=2) + "\n", _MANIFESTS, f"{name}.json")
+
+
+def read_archive(spark: SparkSession, path: str) -> DataFrame:
+    """Return an archive as a table: the batches that have a manifest."""
+    folder = Folder(spark, path)
+    batches = [folder.of(f"batch={name.removesuffix('.json')}") for name in manifests(folder)]
+    if not batches:
+        raise OptionError(f"from: {path} is no archive, or has nothing in it")
+    frame: DataFrame = spark.read.option("basePath", path).parquet(*batches)
+    return frame
+
+
+def manifests(folder: Folder) -> list[str]:
+    """Return the names of the manifests of an archive, the oldest first."""
+    return [name for name in folder.names(_MANIFESTS) if name.endswith(".json")]
+
+
+JOB: Final = Job("archive", ArchiveSettings, archive, "Topics to Parquet, each message once.")

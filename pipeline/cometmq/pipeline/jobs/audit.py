@@ -1,0 +1,250 @@
+"""`audit`: whether a store is sound, without its broker.
+
+::
+
+    cometmq pipeline audit --store /var/lib/cometmq/store --report audit.json
+
+What is looked at is said by `check`, of which the names are those of `CHECKS`. Nothing is written
+to the store and nothing is locked; of one that a broker has open, the state is judged that the log
+had when the job began. What stands behind the last sound record, a torn tail or a record that is
+being written, is no finding: its file is `open`.
+
+    log         each record is where the one before it ends, and says that it is there; the bodies
+                have the checksums that were stored with them
+    gaps        the offsets of a queue follow one another, from its first record to its last
+    queues      each record of a queue has its entry, each entry names its record and has the hash
+                of its tags; but for what expired, and for what is not dispatched yet
+    index       each item of the index names a record
+
+Findings have a `kind`, a place, and say what is wrong; they end the job with status 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, setting, timed
+from cometmq.pipeline.jobs.tag_codes import with_tag_codes
+from cometmq.pipeline.store.files import folders_of
+from cometmq.pipeline.store.queues import BATCH
+from cometmq.pipeline.store.splits import look
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from cometmq.pipeline.store.splits import Log
+
+CHECKS: Final = ("log", "gaps", "queues", "index")
+"""What can be checked."""
+
+_FINDING: Final = "kind STRING, file STRING, start BIGINT, end BIGINT, detail STRING"
+_ENTRY: Final = "concat('of queue ', queue_id, ' of ', topic, ' at offset ', queue_offset"
+_ENTRY_FINDINGS: Final = (
+    (
+        "missing entry",
+        # Half messages and those that were rolled back have none; a deleted topic has no queues.
+        "topic IS NULL AND known IS NOT NULL AND (sys_flag & 12) IN (0, 8) AND place <= dispatched",
+        "concat('the record of queue ', record_queue, ' of ', record_topic, ' at offset ',"
+        " record_offset, ' has none')",
+    ),
+    ("dangling entry", "record_topic IS NULL AND place < log_end", f"{_ENTRY})"),
+    (
+        "wrong entry",
+        "topic IS NOT NULL AND record_topic IS NOT NULL AND NOT (topic = record_topic AND"
+        " queue_id = record_queue AND queue_offset = record_offset AND size = record_size)",
+        f"{_ENTRY}, ' names the record of queue ', record_queue, ' of ', record_topic,"
+        " ' at offset ', record_offset, ' of ', record_size, ' bytes')",
+    ),
+    (
+        "wrong tags code",
+        # Of delayed messages it is a time, and up to -2147483649 a place in an extension.
+        "topic = record_topic AND NOT is_batch AND tags_code <> tag_code"
+        " AND topic <> 'SCHEDULE_TOPIC_XXXX' AND tags_code > -2147483649",
+        f"{_ENTRY}, ' is ', tags_code, ', the record has ', tag_code)",
+    ),
+)
+"""What may be wrong about an entry, or the lack of one: its kind, when it is so, and its words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditSettings:
+    """Which store to judge, and by what."""
+
+    store: str = setting("The folder of the store, the one with commitlog/.", metavar="DIR")
+    check: str = setting("Of log, gaps, queues, index, with commas.", ",".join(CHECKS))
+    findings: str = setting("Write all findings to this folder, as Parquet.", "", metavar="DIR")
+    shown: int = setting("Findings in the report, at most.", 100)
+    split_bytes: int = setting("Bytes of the log that one task reads.", 64 << 20)
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """The checks by their names."""
+        names = tuple(each.strip() for each in self.check.split(",") if each.strip())
+        if unknown := [name for name in names if name not in CHECKS]:
+            raise OptionError(f"check: {unknown[0]!r} is none of {', '.join(CHECKS)}")
+        if not names:
+            raise OptionError(f"check: name some of {', '.join(CHECKS)}")
+        return names
+
+
+def audit(spark: SparkSession, settings: AuditSettings, run: Run | None = None) -> Report:
+    """Judge a store; the report's outcome is FINDINGS when something is wrong."""
+    run = run or Run()
+    report = Report("audit", dry_run=run.dry_run)
+    with timed(report):
+        checks = settings.checks
+        log = look(settings.store)
+        report.details |= {"store": settings.store, "checks": list(checks), "end": log.end}
+        if run.dry_run:
+            report.details["would_read"] = log.end - log.first
+            return report
+        _Audit(spark, settings, run, report, log).judge(checks)
+    return report
+
+
+class _Audit:
+    """One store that is being judged."""
+
+    def __init__(
+        self, spark: SparkSession, settings: AuditSettings, run: Run, report: Report, log: Log
+    ) -> None:
+        self.spark = spark
+        self.settings = settings
+        self.run = run
+        self.report = report
+        self.log = log
+        self.found: list[DataFrame] = []
+
+    def judge(self, checks: tuple[str, ...]) -> None:
+        survey = None
+        if "log" in checks or "gaps" in checks:
+            survey = self._read(
+                "survey", checksums=str("log" in checks).lower(), runs=str("gaps" in checks).lower()
+            ).persist()
+            self._count(survey)
+        if survey is not None and "log" in checks:
+            self.found.append(
+                survey.where("kind = 'damage'").selectExpr(
+                    "kind", "file", "start", "end", "reason AS detail"
+                )
+            )
+        if survey is not None and "gaps" in checks:
+            self.found.append(self._gaps(survey))
+        if "queues" in checks:
+            self.found.append(self._queues())
+        if "index" in checks:
+            self.found.append(self._index())
+        self._conclude()
+        if survey is not None:
+            survey.unpersist()
+
+    def _read(self, view: str, **options: object) -> DataFrame:
+        reading = self.spark.read.format("cometmq-store").option("view", view)
+        options = {"splitBytes": self.settings.split_bytes, "onDamage": "skip", **options}
+        for name, value in options.items():
+            reading = reading.option(name, value)
+        frame: DataFrame = reading.load(self.settings.store)
+        return frame
+
+    def _count(self, survey: DataFrame) -> None:
+        rows = survey.where("kind = 'part'").selectExpr("sum(count) AS rows", "sum(size) AS size")
+        (counted,) = rows.collect()
+        self.report.rows, self.report.size = counted["rows"] or 0, counted["size"] or 0
+        self.run.tell(records=self.report.rows, bytes=self.report.size)
+
+    def _gaps(self, survey: DataFrame) -> DataFrame:
+        """Compare each run of a queue's offsets with the one before it in the log.
+
+        A run that begins with 0 is that of a topic that was deleted and made again. Offsets of
+        batches count otherwise; those the entries tell.
+        """
+        survey.where("kind = 'run'").createOrReplaceTempView("cometmq_audit_runs")
+        batches = ", ".join(f"'{name}'" for name in folders_of(self.settings.store, BATCH))
+        found: DataFrame = self.spark.sql(
+            "SELECT 'gap' AS kind, file, start, start AS end,"
+            " format_string('queue %d of %s goes on at %d behind %d',"
+            " queue_id, topic, first, expected - 1) AS detail FROM ("
+            " SELECT *, lag(first + count) OVER (PARTITION BY topic, queue_id ORDER BY start)"
+            " AS expected FROM cometmq_audit_runs)"
+            " WHERE expected IS NOT NULL AND first <> expected AND first <> 0"
+            + (f" AND topic NOT IN ({batches})" if batches else "")
+        )
+        return found
+
+    def _queues(self) -> DataFrame:
+        """Join records and entries by their place in the log."""
+        columns = "topic, queue_id, queue_offset, physical_offset, size, sys_flag, tag"
+        records = self._read("records", columns=columns, unwrap="false", checksums="false")
+        with_tag_codes(records).createOrReplaceTempView("cometmq_audit_records")
+        entries = self._read("queues").where(f"physical_offset >= {self.log.first}").persist()
+        entries.createOrReplaceTempView("cometmq_audit_entries")
+        # Entries come in the order of the log: what stands behind the last is not dispatched yet.
+        (row,) = entries.selectExpr("max(physical_offset) AS dispatched").collect()
+        dispatched = -1 if row["dispatched"] is None else row["dispatched"]
+        kinds = " ".join(
+            f"WHEN {condition} THEN struct('{kind}' AS kind, {detail} AS detail)"
+            for kind, condition, detail in _ENTRY_FINDINGS
+        )
+        found: DataFrame = self.spark.sql(
+            f"SELECT CASE {kinds} END AS found, 'consumequeue' AS file, place AS start,"
+            " place AS end FROM (SELECT r.topic AS record_topic, r.queue_id AS record_queue,"
+            " r.queue_offset AS record_offset, r.size AS record_size, r.tag_code, r.sys_flag,"
+            " e.*, coalesce(r.physical_offset, e.physical_offset) AS place,"
+            f" {dispatched}L AS dispatched, {self.log.end}L AS log_end, q.topic AS known"
+            " FROM cometmq_audit_records r"
+            " FULL JOIN cometmq_audit_entries e ON r.physical_offset = e.physical_offset"
+            " LEFT JOIN (SELECT DISTINCT topic FROM cometmq_audit_entries) q ON r.topic = q.topic)"
+        )
+        named: DataFrame = found.where("found IS NOT NULL").selectExpr(
+            "found.kind AS kind", "file", "start", "end", "found.detail AS detail"
+        )
+        return named
+
+    def _index(self) -> DataFrame:
+        """Look for the record of each item."""
+        records = self._read(
+            "records", columns="physical_offset", unwrap="false", checksums="false"
+        )
+        items = self._read("index").where(
+            f"physical_offset >= {self.log.first} AND physical_offset < {self.log.end}"
+        )
+        lost: DataFrame = items.join(records, "physical_offset", "left_anti").selectExpr(
+            "'dangling item' AS kind",
+            "file",
+            "physical_offset AS start",
+            "physical_offset AS end",
+            "concat('item ', item, ' names no record') AS detail",
+        )
+        return lost
+
+    def _conclude(self) -> None:
+        """Collect the findings, and say of each file what it is."""
+        report, settings = self.report, self.settings
+        every = self.spark.createDataFrame([], _FINDING)
+        for found in self.found:
+            every = every.unionByName(found)
+        every = every.orderBy("start", "kind").persist()
+        if settings.findings:
+            every.write.mode("overwrite").parquet(settings.findings)
+        kinds = {row["kind"]: row["count"] for row in every.groupBy("kind").count().collect()}
+        report.details["findings"] = sum(kinds.values())
+        report.details["kinds"] = kinds
+        report.details["shown"] = [row.asDict() for row in every.limit(settings.shown).collect()]
+        damaged = {row["file"] for row in every.select("file").distinct().collect()}
+        report.details["files"] = {
+            file.path: self._verdict(file, damaged) for file in self.log.files
+        }
+        report.outcome = Outcome.FINDINGS if kinds else Outcome.DONE
+        every.unpersist()
+
+    def _verdict(self, file: Any, damaged: set[str]) -> str:
+        if file.path in damaged:
+            return "damaged"
+        log = self.log
+        is_last = file.start <= log.end < file.start + file.size
+        return "open" if is_last or log.end < file.start < log.data_end else "sound"
+
+
+JOB: Final = Job("audit", AuditSettings, audit, "Judge a store by its files, without its broker.")

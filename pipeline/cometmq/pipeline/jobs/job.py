@@ -1,0 +1,237 @@
+"""What a job is: settings, a function, a report; and what goes on around it while it runs.
+
+A job's settings are a frozen dataclass; each field that has `setting(...)` is an option of the
+command line, too, its name with dashes. The function takes the session, the settings and a `Run`,
+and returns a `Report`. It raises an `OptionError` for settings that cannot be, before it changes
+anything.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import MISSING, dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from cometmq.pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+_LOOK_SECONDS: Final = 0.2
+
+
+class Outcome(IntEnum):
+    """How a job ended: the exit status of its command."""
+
+    DONE = 0
+    FINDINGS = 1
+    """It ran to its end, and found what it looks for: damage, differences."""
+    USAGE = 2
+    """Settings that cannot be; nothing was changed."""
+    FAILED = 3
+    """It can be started again as it was, and goes on."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What a job did; `--report FILE` writes it as JSON."""
+
+    job: str
+    outcome: Outcome = Outcome.DONE
+    rows: int = 0
+    size: int = 0
+    """Bytes of bodies."""
+    seconds: float = 0.0
+    batches: list[int] = field(default_factory=list[int])
+    """The numbers of a stream's batches."""
+    offsets: dict[str, Any] = field(default_factory=dict[str, Any])
+    """From where to where each queue was read: topic, broker, queue, `[first, end]`."""
+    stopped: bool = False
+    """Whether it was asked to stop, and there is more to do."""
+    dry_run: bool = False
+    details: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What only this job has to say."""
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {
+            "job": self.job,
+            "outcome": self.outcome.name.lower(),
+            "rows": self.rows,
+            "bytes": self.size,
+            "seconds": round(self.seconds, 3),
+            "batches": self.batches,
+            "offsets": self.offsets,
+            "stopped": self.stopped,
+            "dry_run": self.dry_run,
+            **self.details,
+        }
+
+    def write(self, path: str) -> None:
+        """Write it to a file."""
+        Path(path).write_text(json.dumps(self.document(), indent=2, default=str) + "\n")
+
+
+class Run:
+    """One run of a job: whether it is a dry one, whom it tells its progress, and when to stop."""
+
+    def __init__(
+        self,
+        *,
+        dry_run: bool = False,
+        progress: Callable[[Mapping[str, Any]], None] | None = None,
+    ) -> None:
+        self.dry_run = dry_run
+        """Whether to say what would be done, and to change nothing."""
+        self._progress = progress
+        self._stop = threading.Event()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the job shall end as soon as what it is at is whole."""
+        return self._stop.is_set()
+
+    def stop(self) -> None:
+        """Ask the job to end so; from any thread, or a signal's handler."""
+        self._stop.set()
+
+    def tell(self, **news: Any) -> None:
+        """Tell how far it is."""
+        if self._progress is not None:
+            self._progress(news)
+
+    def pause(self, seconds: float) -> None:
+        """Wait, unless it shall end."""
+        self._stop.wait(seconds)
+
+    def watch(self, query: StreamingQuery, report: Report) -> None:
+        """Wait for the end of a stream, and note its batches in the report.
+
+        When the job shall stop, the batch that is running is waited for. A stream that fails is a
+        `PipelineError` with what Spark says; started again it goes on.
+        """
+        seen = -1
+        stopping_at: int | None = None
+        while True:
+            is_over = self._ended(query)
+            seen = _note_progress(query, report, seen, self)
+            if is_over:
+                return
+            if self.is_stopping:
+                stopping_at = seen if stopping_at is None else stopping_at
+                if seen > stopping_at or not query.status["isTriggerActive"]:
+                    query.stop()
+                    report.stopped = True
+                    return
+
+    def _ended(self, query: StreamingQuery) -> bool:
+        from pyspark.errors import StreamingQueryException
+
+        try:
+            ended: bool = query.awaitTermination(_LOOK_SECONDS)
+        except StreamingQueryException as error:
+            raise PipelineError(_reason(str(error))) from error
+        return ended
+
+
+def _reason(text: str) -> str:
+    """Return what matters of Spark's words: the last exception of ours, or their first line."""
+    for line in reversed(text.splitlines()):
+        name, colon, rest = line.strip().partition(": ")
+        if colon and name.startswith("cometmq.pipeline.errors."):
+            return rest
+    return text.splitlines()[0] if text else "the stream failed"
+
+
+def _note_progress(query: StreamingQuery, report: Report, seen: int, run: Run) -> int:
+    for progress in query.recentProgress:
+        batch_id = int(progress["batchId"])
+        rows = int(progress["numInputRows"])
+        if batch_id <= seen or not rows:
+            continue
+        seen = batch_id
+        report.batches.append(batch_id)
+        report.rows += rows
+        for source in progress["sources"]:
+            _note_offsets(report, source["endOffset"])
+        run.tell(
+            batch=batch_id,
+            rows=rows,
+            rows_per_second=round(float(progress["processedRowsPerSecond"])),
+            total=report.rows,
+        )
+    return seen
+
+
+def _note_offsets(report: Report, end: str | None) -> None:
+    said: Mapping[str, Any] = json.loads(end or "{}")
+    begins = said.get("from", {})
+    for topic, brokers in said.get("queues", {}).items():
+        for broker, queues in brokers.items():
+            of_broker = report.offsets.setdefault(topic, {}).setdefault(broker, {})
+            for queue, offset in queues.items():
+                first = begins.get(topic, {}).get(broker, {}).get(queue, offset)
+                of_broker.setdefault(queue, [first, offset])[1] = offset
+
+
+class JobFunction(Protocol):
+    """The function of a job."""
+
+    def __call__(self, spark: SparkSession, settings: Any, run: Run) -> Report:
+        """Do it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as the command line knows it."""
+
+    name: str
+    settings: type[Any]
+    function: JobFunction
+    summary: str
+    """What `--help` says of it."""
+
+
+def setting(meaning: str, default: Any = MISSING, *, metavar: str = "") -> Any:
+    """Declare a field of a job's settings; without a default it must be given."""
+    metadata = {"meaning": meaning, "metavar": metavar}
+    return field(default=default, metadata=metadata)
+
+
+@contextmanager
+def timed(report: Report) -> Generator[Report]:
+    """Note how long a job takes."""
+    began = time.monotonic()
+    try:
+        yield report
+    finally:
+        report.seconds = time.monotonic() - began
+
+
+@contextmanager
+def stopped_by_signals(run: Run) -> Generator[None]:
+    """Ask the job to stop when a SIGTERM or SIGINT comes; the second one ends it at once."""
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.getsignal(number) for number in numbers]
+
+    def stop(number: int, _frame: object) -> None:
+        run.stop()
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in numbers:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

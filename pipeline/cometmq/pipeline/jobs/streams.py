@@ -1,0 +1,156 @@
+"""What the jobs that read a topic as a stream share: where from, how often, and how they end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from cometmq.pipeline.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from cometmq.pipeline.jobs.job import Report, Run
+
+ONCE: Final = "once"
+_OPTIONS: Final = {
+    "nameserver": "nameserver",
+    "topic": "topic",
+    "topic_pattern": "topicPattern",
+    "start": "startingOffsets",
+    "filter": "filter",
+    "group": "group",
+    "max_rows": "maxOffsetsPerTrigger",
+    "fail_on_data_loss": "failOnDataLoss",
+}
+"""Settings by the option of the source that they become."""
+
+
+class StreamSettings(Protocol):
+    """The settings that every such job has, beside its own."""
+
+    @property
+    def nameserver(self) -> str:
+        """The cluster that is read."""
+        ...
+
+    @property
+    def topic(self) -> str:
+        """The topics that are read; empty when a pattern says them."""
+        ...
+
+    @property
+    def trigger(self) -> str:
+        """How often; see `triggered`."""
+        ...
+
+
+def read_stream(spark: SparkSession, settings: StreamSettings, **more: Any) -> DataFrame:
+    """Return the topics of the settings as a stream."""
+    given = {
+        option: getattr(settings, name)
+        for name, option in _OPTIONS.items()
+        if getattr(settings, name, "") not in ("", 0, None)
+    }
+    frame: DataFrame = spark.readStream.format("cometmq").options(**given, **more).load()
+    return frame
+
+
+def triggered(writer: Any, trigger: str) -> Any:
+    """Say how often: `once` reads what there is, and ends; `30 seconds` goes on until stopped."""
+    if trigger == ONCE:
+        return writer.trigger(availableNow=True)
+    if not trigger.partition(" ")[0].isdigit():
+        raise OptionError(f"trigger: {trigger!r} is neither once nor such as '30 seconds'")
+    return writer.trigger(processingTime=trigger)
+
+
+def run_batches(
+    frame: DataFrame,
+    each: Callable[[DataFrame, int], None],
+    checkpoint: str,
+    settings: StreamSettings,
+    run: Run,
+    report: Report,
+) -> None:
+    """Call `each` with every batch of a stream, until it ends or the job shall stop."""
+    writer = frame.writeStream.foreachBatch(each).option("checkpointLocation", checkpoint)
+    query: StreamingQuery = triggered(writer.queryName(report.job), settings.trigger).start()
+    try:
+        run.watch(query, report)
+    finally:
+        query.stop()
+
+
+class Folder:
+    """A folder where Spark keeps files, on whichever file system, by Hadoop's own hands."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        jvm = spark.sparkContext._jvm  # PySpark has no other way to a file system.
+        self._spark = spark
+        self._path_class = jvm.org.apache.hadoop.fs.Path
+        self._io = jvm.org.apache.hadoop.io.IOUtils
+        self._conf = spark.sparkContext._jsc.hadoopConfiguration()  # As above.
+        self._system = self._path_class(path).getFileSystem(self._conf)
+        self.path = path
+
+    def of(self, *names: str) -> str:
+        """Return the path of something in it."""
+        return (
+            str(PurePosixPath(self.path, *names))
+            if "://" not in self.path
+            else "/".join((self.path.rstrip("/"), *names))
+        )
+
+    def exists(self, *names: str) -> bool:
+        """Whether something is there."""
+        found: bool = self._system.exists(self._path_class(self.of(*names)))
+        return found
+
+    def names(self, *names: str) -> list[str]:
+        """Return the names in a folder, sorted; none of one that is not there."""
+        if not self.exists(*names):
+            return []
+        listed = self._system.listStatus(self._path_class(self.of(*names)))
+        return sorted(each.getPath().getName() for each in listed)
+
+    def remove(self, *names: str) -> None:
+        """Remove something, and all that is in it."""
+        self._system.delete(self._path_class(self.of(*names)), True)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give something another place; in one step, where the file system can do that."""
+        target = self._path_class(self.of(new))
+        self._system.mkdirs(target.getParent())
+        if not self._system.rename(self._path_class(self.of(old)), target):
+            raise OSError(f"{self.of(old)} could not be renamed to {self.of(new)}")
+
+    def read(self, *names: str) -> str:
+        """Return a file as text."""
+        # Hadoop's streams have no way to give Python bytes; Spark's text reader splits lines.
+        frame = self._spark.read.text(self.of(*names), wholetext=True)
+        text: str = frame.collect()[0]["value"]
+        return text
+
+    def write(self, text: str, *names: str) -> None:
+        """Write a file as a whole: who looks sees all of it, or none."""
+        hidden = self.of(*names[:-1], f".{names[-1]}.new")
+        stream = self._system.create(self._path_class(hidden), True)
+        stream.write(bytearray(text.encode()))
+        stream.close()
+        target = self._path_class(self.of(*names))
+        self._system.delete(target, False)
+        if not self._system.rename(self._path_class(hidden), target):
+            raise OSError(f"{hidden} could not be renamed")
+
+
+def query_id(checkpoint: Folder) -> str | None:
+    """Return the id of the stream of a checkpoint; `None` before its first start."""
+    if not checkpoint.exists("metadata"):
+        return None
+    found: str = json.loads(checkpoint.read("metadata"))["id"]
+    return found

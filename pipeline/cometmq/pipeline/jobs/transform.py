@@ -1,0 +1,151 @@
+"""`transform`: topic to topic with SQL, what does not fit aside.
+
+The SQL sees a view `messages`: the source's columns, the body as text in `text`, and, with a
+schema, what is in a JSON body in `value`. It says the columns of the sink, such as `body` and
+`to_topic`. With a schema, messages whose body is not such JSON go to the dead-letter topic with the
+reason in the property `DEAD_LETTER_REASON`, and the stream goes on.
+
+The rows must keep the source's `topic`, `broker`, `queue_id` and `queue_offset`: they are how a row
+that is sent again is known. SQL that puts messages together has none of them, and is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
+from cometmq.pipeline.jobs.streams import Folder, query_id, read_stream, run_batches
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_COORDINATES: Final = ("topic", "broker", "queue_id", "queue_offset")
+_VIEW: Final = "messages"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformSettings:
+    """What to transform, how, and where to."""
+
+    nameserver: str = setting("The cluster.", metavar="HOST:PORT[;...]")
+    topic: str = setting("Topics, separated by commas.")
+    sql: str = setting("A SELECT from `messages`, or a file with one: @FILE.")
+    to_topic: str = setting("Where rows go that do not say `to_topic`.", "")
+    schema: str = setting("Of JSON bodies, in Spark's DDL: 'id BIGINT, amount DOUBLE'.", "")
+    dead_letter: str = setting("The topic for bodies that are not such JSON.", "")
+    start: str = setting("Where to begin: earliest, latest, group:NAME, JSON.", "earliest")
+    filter: str = setting("Tags or SQL92: only what passes.", "")
+    group: str = setting("A consumer group that shows the progress.", "")
+    max_rows: int = setting("Messages of a batch, at most.", 100_000)
+    trigger: str = setting("once, or how often: '1 second'.", "once")
+    checkpoint: str = setting("Where it keeps how far it is.", metavar="DIR")
+
+
+def transform(spark: SparkSession, settings: TransformSettings, run: Run | None = None) -> Report:
+    """Transform what there is, or on and on, as `trigger` says."""
+    run = run or Run()
+    report = Report("transform", dry_run=run.dry_run)
+    transforming = _Transforming(spark, settings)
+    with timed(report):
+        stream = read_stream(spark, settings)
+        report.details["columns"] = transforming.check(stream)
+        if not run.dry_run:
+            each = transforming.batch
+            run_batches(stream, each, settings.checkpoint, settings, run, report)
+            report.details["dead_letters"] = transforming.dead_letters
+    return report
+
+
+class _Transforming:
+    """One transformation that runs."""
+
+    def __init__(self, spark: SparkSession, settings: TransformSettings) -> None:
+        self.spark = spark
+        self.settings = settings
+        self.dead_letters = 0
+        self.sql = settings.sql
+        if settings.sql.startswith("@"):
+            try:
+                self.sql = Path(settings.sql[1:]).read_text()
+            except OSError as error:
+                raise OptionError(f"sql: {settings.sql[1:]}: {error.strerror}") from None
+        if settings.dead_letter and not settings.schema:
+            raise OptionError("dead-letter: without a schema every body fits; say the schema, too")
+
+    def check(self, stream: DataFrame) -> list[str]:
+        """Look whether the SQL can be; return its columns."""
+        from pyspark.errors import AnalysisException
+
+        try:
+            columns = self._selected(self._parsed(stream)).columns
+        except AnalysisException as error:
+            raise OptionError(f"sql: {str(error).splitlines()[0]}") from None
+        if missing := [name for name in _COORDINATES if name not in columns]:
+            raise OptionError(
+                f"sql: the rows have lost {', '.join(missing)}, by which a row that is sent again"
+                " is known: select them, too"
+            )
+        if "to_topic" not in columns and not self.settings.to_topic:
+            raise OptionError("to-topic: say where to, here or by a column `to_topic`")
+        return columns
+
+    def batch(self, frame: DataFrame, _batch_id: int) -> None:
+        """Transform one batch."""
+        parsed = self._parsed(frame)
+        if not self.settings.dead_letter:
+            self._write(self._selected(parsed))
+            return
+        parsed = parsed.persist()
+        try:
+            self._write(self._selected(parsed.where("value IS NOT NULL")))
+            misfits = parsed.where("value IS NULL")
+            count = misfits.count()
+            if count:
+                self.dead_letters += count
+                self._write_dead_letters(misfits)
+        finally:
+            parsed.unpersist()
+
+    def _parsed(self, frame: DataFrame) -> DataFrame:
+        from pyspark.sql import functions
+
+        # Bytes that are no UTF-8 are no text, and no error.
+        frame = frame.withColumn("text", functions.expr("try_validate_utf8(cast(body AS string))"))
+        if self.settings.schema:
+            parse = functions.from_json("text", self.settings.schema, {"mode": "PERMISSIVE"})
+            # A JSON of another shape gives a value of nothing but nulls.
+            fits = functions.expr("try_parse_json(text) IS NOT NULL")
+            frame = frame.withColumn("value", functions.when(fits, parse))
+        return frame
+
+    def _selected(self, frame: DataFrame) -> DataFrame:
+        frame.createOrReplaceTempView(_VIEW)
+        selected: DataFrame = frame.sparkSession.sql(self.sql)
+        return selected
+
+    def _write(self, frame: DataFrame, topic: str = "") -> None:
+        named = "to_topic" in frame.columns
+        options: dict[str, Any] = {
+            "nameserver": self.settings.nameserver,
+            "sinkId": f"transform {query_id(Folder(self.spark, self.settings.checkpoint))} {topic}",
+        }
+        if topic or not named:
+            options["topic"] = topic or self.settings.to_topic
+        frame.write.format("cometmq").mode("append").options(**options).save()
+
+    def _write_dead_letters(self, misfits: DataFrame) -> None:
+        from pyspark.sql import functions
+
+        reason = functions.lit(f"the body is no JSON of {self.settings.schema}")
+        marked = functions.map_concat(
+            "properties",
+            functions.create_map(functions.lit("DEAD_LETTER_REASON"), reason),
+        )
+        rows = misfits.select(*_COORDINATES, "body", "key", "tag", marked.alias("properties"))
+        self._write(rows, self.settings.dead_letter)
+
+
+JOB: Final = Job("transform", TransformSettings, transform, "Topic to topic with SQL.")

@@ -1,0 +1,158 @@
+"""Positions of queues, as people and Spark's checkpoints write them.
+
+Both are JSON, topic by broker by queue::
+
+    {"orders": {"broker-a": {"0": 5, "1": -1}}}
+
+For people -2 is the earliest and -1 the latest offset; the broker may be left out: then each is
+meant.
+
+What a stream's checkpoint holds carries more. Spark writes the *end* of each batch into its log and
+asks anew for the start of the first one when that batch is repeated, after a crash; "the latest" is
+something else by then, and messages would be skipped without a word. So the end says itself where
+its batch begins, wherever that is not simply the end before it:
+
+===========  ====================================================================
+member       content
+===========  ====================================================================
+`queues`     positions
+`initial`    true: it is the beginning of a stream, of which nothing is read yet
+`from`       positions where queues begin that are not in the end before, or in
+             which what stands there counts no more
+===========  ====================================================================
+
+Spark compares these documents as text, so their members are in order, always the same one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from cometmq.pipeline.cluster import Bounds, Queue
+from cometmq.pipeline.errors import OptionError
+
+Positions = Mapping[Queue, int]
+
+EARLIEST_OFFSET: Final = -2
+LATEST_OFFSET: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOffset:
+    """Where a stream stands, and where the batch that ends there begins."""
+
+    queues: Positions
+    is_initial: bool = False
+    begins: Positions = field(default_factory=dict[Queue, int])
+
+    def document(self) -> dict[str, Any]:
+        """Return it for Spark, members in order."""
+        said: dict[str, Any] = {}
+        if self.begins:
+            said["from"] = write_positions(self.begins)
+        if self.is_initial:
+            said["initial"] = True
+        said["queues"] = write_positions(self.queues)
+        return said
+
+
+def read_stream_offset(said: Mapping[str, Any]) -> StreamOffset:
+    """Read what `document` wrote."""
+    return StreamOffset(
+        read_positions(said["queues"]),
+        bool(said.get("initial", False)),
+        read_positions(said.get("from", {})),
+    )
+
+
+def ranges(start: StreamOffset, end: StreamOffset) -> dict[Queue, Bounds]:
+    """Return what lies between two positions of a stream; queues with nothing are left out."""
+    found: dict[Queue, Bounds] = {}
+    for queue, until in end.queues.items():
+        first = end.begins.get(queue, start.queues.get(queue, until))
+        if first < until:
+            found[queue] = Bounds(first, until)
+    return found
+
+
+def write_positions(positions: Positions) -> dict[str, dict[str, dict[str, int]]]:
+    """Write positions as JSON has them, in order."""
+    said: dict[str, dict[str, dict[str, int]]] = {}
+    for queue in sorted(positions):
+        of_broker = said.setdefault(queue.topic, {}).setdefault(queue.broker, {})
+        of_broker[str(queue.id)] = positions[queue]
+    return said
+
+
+def read_positions(said: Mapping[str, Any]) -> dict[Queue, int]:
+    """Read what `write_positions` wrote."""
+    return {
+        Queue(topic, broker, int(queue_id)): int(offset)
+        for topic, brokers in said.items()
+        for broker, queues in brokers.items()
+        for queue_id, offset in queues.items()
+    }
+
+
+def read_given_positions(option: str, text: str, queues: Iterable[Queue]) -> dict[Queue, int]:
+    """Read positions that somebody wrote, for these queues; -2 and -1 stay what they are.
+
+    An `OptionError` for what is no such JSON, and for a topic, broker or queue that is not there.
+    """
+    known = set(queues)
+    found: dict[Queue, int] = {}
+    for topic, brokers in _object(option, _parse(option, text), "of topics").items():
+        if topic not in {queue.topic for queue in known}:
+            raise OptionError(f"{option}: topic {topic!r} is not read, or does not exist")
+        for broker, of_broker in _brokers(option, brokers, topic, known):
+            for queue_id, offset in _object(option, of_broker, f"of {topic}'s queues").items():
+                queue = Queue(topic, broker, _queue_id(option, queue_id))
+                if queue not in known:
+                    raise OptionError(f"{option}: there is no queue {queue}")
+                found[queue] = _offset(option, queue, offset)
+    return found
+
+
+def _brokers(
+    option: str, said: object, topic: str, known: set[Queue]
+) -> Iterable[tuple[str, object]]:
+    """Yield what is said of each broker; what names none is said of all."""
+    members = _object(option, said, f"of {topic}'s brokers")
+    if not all(isinstance(value, int) for value in members.values()):
+        return members.items()
+    names = sorted({queue.broker for queue in known if queue.topic == topic})
+    return [(name, members) for name in names]
+
+
+def _parse(option: str, text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise OptionError(
+            f"{option}: {text[:80]!r} is none of earliest, latest and group:NAME, and no JSON"
+            f' such as {{"orders": {{"broker-a": {{"0": 5}}}}}}: {error}'
+        ) from None
+
+
+def _object(option: str, said: object, what: str) -> dict[str, Any]:
+    if isinstance(said, dict):
+        return cast("dict[str, Any]", said)
+    raise OptionError(f"{option}: {said!r} stands where an object {what} must be")
+
+
+def _queue_id(option: str, text: str) -> int:
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise OptionError(f"{option}: {text!r} is no number of a queue")
+
+
+def _offset(option: str, queue: Queue, said: object) -> int:
+    if type(said) is int and said >= EARLIEST_OFFSET:
+        return said
+    raise OptionError(
+        f"{option}: {said!r} of queue {queue} is no offset; write one, or -2 for the earliest,"
+        " -1 for the latest"
+    )

@@ -1,0 +1,76 @@
+"""Options of Spark's, which are all texts, as the fields of a dataclass.
+
+Spark writes the names of options in small letters, so names are told apart without regard to case.
+The dataclass is the documentation of its options: a field's name in camel case is the option's, and
+its type says how the text is read. An option that is not known is an error, for what is misspelt
+would otherwise be passed over in silence.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from cometmq.pipeline.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from _typeshed import DataclassInstance
+
+Options = TypeVar("Options", bound="DataclassInstance")
+
+_SIZE = re.compile(r"([0-9]{1,15}) ?(|[kmg])(|i?b)", re.ASCII | re.IGNORECASE)
+_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def parse_options(kind: type[Options], options: Mapping[str, str]) -> Options:
+    """Read the options that a dataclass has fields for; an `OptionError` for any other."""
+    known = {camel(each.name).lower(): each for each in fields(kind)}
+    values: dict[str, Any] = {}
+    for given, text in options.items():
+        field = known.get(given.lower())
+        if field is None:
+            raise OptionError(unknown(given, [camel(each.name) for each in known.values()]))
+        name = camel(field.name)
+        values[field.name] = _READERS[str(field.type)](name, text)
+    return kind(**values)
+
+
+def unknown(given: str, known: list[str]) -> str:
+    """Say that there is no such option, and which was probably meant."""
+    names = {name.lower(): name for name in known}
+    close = get_close_matches(given.lower(), names, n=1)
+    return f"{given}: there is no such option" + (
+        f"; did you mean {names[close[0]]}?"
+        if close
+        else f"; there are {', '.join(names.values())}"
+    )
+
+
+def camel(name: str) -> str:
+    """Return the name of an option by that of its field."""
+    first, *rest = name.split("_")
+    return first + "".join(each.capitalize() for each in rest)
+
+
+def _read_bool(option: str, text: str) -> bool:
+    if text.strip().lower() in ("true", "false"):
+        return text.strip().lower() == "true"
+    raise OptionError(f"{option}: {text!r} is neither true nor false")
+
+
+def _read_int(option: str, text: str) -> int:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or (match[2] and "bytes" not in option.lower()):
+        raise OptionError(f"{option}: {text!r} is no number from 0 on")
+    return int(match[1]) * _UNITS[match[2].lower()]
+
+
+_READERS: Final[dict[str, Callable[[str, str], object]]] = {
+    "bool": _read_bool,
+    "int": _read_int,
+    "str": lambda _, text: text.strip(),
+}

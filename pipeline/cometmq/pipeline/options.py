@@ -1,0 +1,227 @@
+"""The options of `format("cometmq")`, read and checked once, where the frame is made.
+
+Each dataclass is the documentation of its options; see `option_reading`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from cometmq.pipeline.cluster import Cluster, read_nameservers
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.option_reading import camel, parse_options
+from cometmq.pipeline.wire import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+GROUP_PREFIX: Final = "group:"
+
+_ALIASES: Final = {
+    "namesrv": "nameserver",
+    "nameservers": "nameserver",
+    "groupid": "group",
+    "maxmessagespertrigger": "maxOffsetsPerTrigger",
+    "access.key": "accessKey",
+    "secret.key": "secretKey",
+    "tls.enable": "tls",
+    "tls.ca": "tlsCa",
+    "fetchoffset.numretries": "retries",
+    "fetchoffset.retryintervalms": "retryIntervalMs",
+}
+_PASSED_OVER: Final = frozenset({"path", "checkpointlocation", "queryname", "truncate", "numrows"})
+"""Spark's own, which it passes on."""
+
+_TAGS = re.compile(r"\*|\s*[^\s|]+\s*(\|\|\s*[^\s|]+\s*)*")
+_SQL_SIGNS = re.compile(r"[=<>()']")
+
+Options = TypeVar("Options", "ReadOptions", "WriteOptions")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reaching:
+    """How to reach the cluster: the same for reading and writing."""
+
+    nameserver: str = ""
+    """`HOST:PORT`, several with semicolons. Required."""
+    access_key: str = ""
+    secret_key: str = ""
+    tls: bool = False
+    tls_ca: str = ""
+    timeout_ms: int = 30_000
+    """Without a byte of an answer for so long, a server counts as gone."""
+    retries: int = 5
+    """How often a server that is not there is asked again."""
+    retry_interval_ms: int = 200
+    """Before the first of them; it doubles each time."""
+
+    def settings(self) -> Settings:
+        """How connections are made."""
+        return Settings(
+            self.timeout_ms / 1000, self.access_key, self.secret_key, self.tls, self.tls_ca
+        )
+
+    def cluster(self) -> Cluster:
+        """Return the cluster that they name."""
+        return Cluster(read_nameservers(self.nameserver), self.settings())
+
+    def __repr__(self) -> str:
+        shown = {each.name: getattr(self, each.name) for each in fields(self)}
+        shown["secret_key"] = "***" if self.secret_key else ""
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in shown.items())})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ReadOptions(_Reaching):
+    """What is read, from where to where, and in which pieces."""
+
+    topic: str = ""
+    """One, or several separated by commas; or `topicPattern`."""
+    topic_pattern: str = ""
+    """A regular expression that whole names match; new topics are found while a stream runs."""
+    starting_offsets: str = ""
+    """`earliest`, `latest`, `group:NAME`, or JSON; see `bounds`. A batch begins with the earliest,
+    a stream with the latest."""
+    ending_offsets: str = LATEST
+    """Of a batch."""
+    starting_timestamp: str = ""
+    """In ms or ISO 8601: with the first message that was stored then or later."""
+    ending_timestamp: str = ""
+    """Of a batch: before the first message that was stored then or later."""
+    filter: str = ""
+    """Tags (`paid || refused`) or SQL92 over properties (`amount > 100`); the broker filters."""
+    tags: str = ""
+    """`filter` that is tags for certain."""
+    sql_filter: str = ""
+    """`filter` that is SQL92 for certain."""
+    group: str = ""
+    """A consumer group that shows how far a stream is; it is not read as that group."""
+    fail_on_data_loss: bool = True
+    """Whether to fail when messages that were to be read are gone; else they are told, and passed
+    over."""
+    max_offsets_per_trigger: int = 0
+    """Of a stream: messages of a batch, at most; 0 is no limit."""
+    min_partitions: int = 0
+    """Tasks, at least, when there are so many messages."""
+    max_records_per_partition: int = 0
+    """Messages of one task, at most; 0 leaves that to `targetBytesPerTask`."""
+    target_bytes_per_task: int = 64 << 20
+    parallelism: int = 2
+    """Tasks that can run at a time; `session()` says the cores of its own."""
+    columns: str = ""
+    """Names separated by commas, for who cannot give a schema; see `schema`."""
+    decompress: bool = True
+    pull_bytes: int = 2 << 20
+    """Of one answer of a broker, as far as it knows how."""
+    filter_pushdown: bool = False
+    """Whether to plan by conditions on topic, queue, offset and time;
+    needs `spark.sql.python.filterPushdown.enabled`, which `session()` sets too."""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that are named, if no pattern is."""
+        return tuple(sorted({each.strip() for each in self.topic.split(",") if each.strip()}))
+
+    @property
+    def expression(self) -> tuple[str, str]:
+        """What the broker filters by: an expression, and its type."""
+        if self.sql_filter:
+            return self.sql_filter, "SQL92"
+        text = self.tags or self.filter or "*"
+        if not self.tags and (_SQL_SIGNS.search(text) or not _TAGS.fullmatch(text)):
+            return text, "SQL92"
+        return text.strip(), "TAG"
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether the broker leaves messages out."""
+        return self.expression != ("*", "TAG")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class WriteOptions(_Reaching):
+    """Where rows go, and what is promised of them."""
+
+    topic: str = ""
+    """Of all rows; without it each row has one in a column of that name."""
+    delivery: str = "auto"
+    """`idempotent`: a row that is sent again is stored once. `at-least-once`: it may be twice.
+    `auto`: the first where rows have an identity and the broker knows how, else the other."""
+    dedup_key: str = ""
+    """A column that tells rows apart: what is sent again with the same value is stored once."""
+    sink_id: str = ""
+    """Names what is written here for good; without it a stream's checkpoint does."""
+    batch_bytes: int = 1 << 20
+    """Of one request, at most, where several messages travel in one."""
+    max_in_flight: int = 0
+    """Requests that wait for an answer at a time; 0 is 4 of batches, 512 of single messages."""
+
+
+def read_options(options: Mapping[str, str]) -> ReadOptions:
+    """Read what a frame is read with; an `OptionError` names the option that is wrong."""
+    found = _parse(ReadOptions, options)
+    if bool(found.topic) == bool(found.topic_pattern):
+        raise OptionError(
+            "topic: say which topics to read, by `topic` (several with commas)"
+            " or by `topicPattern`, and not by both"
+        )
+    if found.topic and not found.topics:
+        raise OptionError(f"topic: {found.topic!r} names none")
+    if found.topic_pattern:
+        try:
+            re.compile(found.topic_pattern)
+        except re.error as error:
+            raise OptionError(f"topicPattern: no regular expression: {error}") from None
+    if sum(map(bool, (found.filter, found.tags, found.sql_filter))) > 1:
+        raise OptionError("filter: give one of `filter`, `tags` and `sqlFilter`")
+    for edge in ("starting", "ending"):
+        given = {_key(name) for name in options}
+        if {f"{edge}offsets", f"{edge}timestamp"} <= given:
+            raise OptionError(f"{edge}Offsets: give this or {edge}Timestamp, not both")
+    for name in ("starting_timestamp", "ending_timestamp"):
+        if text := getattr(found, name):
+            read_time_ms(camel(name), text)
+    return found
+
+
+def write_options(options: Mapping[str, str]) -> WriteOptions:
+    """Read what a frame is written with."""
+    found = _parse(WriteOptions, options)
+    if found.delivery not in ("auto", "idempotent", "at-least-once"):
+        raise OptionError(
+            f"delivery: {found.delivery!r} is none of auto, idempotent and at-least-once"
+        )
+    return found
+
+
+def read_time_ms(option: str, text: str) -> int:
+    """Read a time: ms since 1970, or ISO 8601, in UTC unless it says otherwise."""
+    if re.fullmatch(r"-?[0-9]{1,18}", text.strip(), re.ASCII):
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise OptionError(
+            f"{option}: {text!r} is no time; write ms since 1970, or 2026-11-21T14:30:00"
+        ) from None
+    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _parse(kind: type[Options], options: Mapping[str, str]) -> Options:
+    given = {_key(name): text for name, text in options.items()}
+    ours = {name: text for name, text in given.items() if name not in _PASSED_OVER}
+    found = parse_options(kind, ours)
+    if not found.nameserver:
+        raise OptionError("nameserver: is required; write HOST:PORT, such as 127.0.0.1:9876")
+    read_nameservers(found.nameserver)
+    return found
+
+
+def _key(given: str) -> str:
+    key = given.lower()
+    return _ALIASES.get(key, key).lower()

@@ -1,0 +1,202 @@
+"""Rows as record batches: a column at a time, and only those that are asked for."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from cometmq.pipeline.columns import ALL_COLUMNS, BINARY, STRING, TIMESTAMP, arrow_schema
+from cometmq.pipeline.records.hosts import born_hosts, offset_ids, store_hosts
+from cometmq.pipeline.records.layout import answer_layout, int32s, int64s
+from cometmq.pipeline.records.properties import Properties
+from cometmq.pipeline.records.rows import Reading, rows_of
+from cometmq.pipeline.records.slices import merged, pieces, repeated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from cometmq.pipeline.records.layout import Layout, Longs
+    from cometmq.pipeline.records.rows import Rows
+
+_YEAR_1: Final = -62_135_596_800_000
+_YEAR_10000: Final = 253_402_300_800_000
+"""Milliseconds. Times outside are no dates to Python, and some not even to Spark."""
+
+
+def record_batches(
+    data: bytes | memoryview,
+    columns: Sequence[str] = ALL_COLUMNS,
+    how: Reading = Reading(),  # noqa: B008  # frozen
+    *,
+    broker: str | None = None,
+    queue_offsets: tuple[int, int] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a pull answer: stored records, one behind the other.
+
+    With `queue_offsets` only those from the first on and in front of the second: an answer may go
+    further than what is wanted. `DamagedRecordError` for bytes that are no records.
+    """
+    yield from layout_batches(
+        answer_layout(data), columns, how, broker=broker, queue_offsets=queue_offsets
+    )
+
+
+def layout_batches(
+    layout: Layout,
+    columns: Sequence[str],
+    how: Reading,
+    *,
+    broker: str | None = None,
+    queue_offsets: tuple[int, int] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the same of records that were found otherwise."""
+    schema = arrow_schema(columns)
+    for rows in rows_of(layout, how, wants_body="body" in columns):
+        making = _Making(rows, broker)
+        arrays = [_BUILDERS[name](making) for name in columns]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        if queue_offsets is not None:
+            batch = _within(batch, making, queue_offsets)
+        if batch.num_rows:
+            yield batch
+
+
+def _within(
+    batch: pa.RecordBatch, making: _Making, queue_offsets: tuple[int, int]
+) -> pa.RecordBatch:
+    """Leave out what is in front of a range of queue offsets, and behind."""
+    offsets = making.int64s(_AT["queue_offset"])
+    chosen = (offsets >= queue_offsets[0]) & (offsets < queue_offsets[1])
+    return batch if chosen.all() else batch.filter(pa.array(chosen))
+
+
+class _Making:
+    """One record batch in the making; what several columns need is found once."""
+
+    def __init__(self, rows: Rows, broker: str | None) -> None:
+        self.layout = rows.layout
+        self.bodies = rows.bodies
+        self.broker = broker
+
+    @cached_property
+    def properties(self) -> Properties:
+        return Properties(self.layout)
+
+    @cached_property
+    def unique_keys(self) -> pa.Array:
+        return self.properties.find("UNIQ_KEY")
+
+    @cached_property
+    def offset_ids(self) -> pa.Array:
+        return offset_ids(self.layout)
+
+    def int64s(self, at: int) -> Longs:
+        return self.layout.int64s(at)
+
+
+_AT: Final = {
+    "body_crc": 8,
+    "queue_id": 12,
+    "flag": 16,
+    "queue_offset": 20,
+    "physical_offset": 28,
+    "sys_flag": 36,
+}
+"""Where the numbers stand that come before the hosts."""
+
+
+def _int32(name: str) -> Callable[[_Making], pa.Array]:
+    at = _AT[name]
+    return lambda making: pa.array(making.layout.int32s(at))
+
+
+def _int64(name: str) -> Callable[[_Making], pa.Array]:
+    at = _AT[name]
+    return lambda making: pa.array(making.layout.int64s(at))
+
+
+def _property(name: str) -> Callable[[_Making], pa.Array]:
+    return lambda making: making.properties.find(name)
+
+
+def _sizes(sizes: Longs) -> pa.Array:
+    return pa.array(sizes.astype(np.int32))
+
+
+def _topic(making: _Making) -> pa.Array:
+    layout = making.layout
+    found = pieces(layout.raw, layout.topic_starts, layout.topic_ends)
+    return repeated(found, lambda raw: raw.decode("utf-8", "replace"))
+
+
+def _broker(making: _Making) -> pa.Array:
+    count = len(making.layout.starts)
+    return pa.nulls(count, STRING) if making.broker is None else pa.repeat(making.broker, count)
+
+
+def _message_id(making: _Making) -> pa.Array:
+    unique = making.unique_keys
+    if not unique.null_count:
+        return unique
+    chosen = np.arange(len(unique), dtype=np.int32)
+    missing = unique.is_null().to_numpy(zero_copy_only=False)
+    chosen[missing] += len(unique)
+    return pa.concat_arrays([unique, making.offset_ids]).take(pa.array(chosen))
+
+
+def _time(milliseconds: Longs) -> pa.Array:
+    unknown = (milliseconds < _YEAR_1) | (milliseconds >= _YEAR_10000)
+    if not unknown.any():
+        return pa.array(milliseconds * 1000).view(TIMESTAMP)
+    return pa.array(np.where(unknown, 0, milliseconds) * 1000, mask=unknown).view(TIMESTAMP)
+
+
+def _store_time(making: _Making) -> pa.Array:
+    layout = making.layout
+    return _time(int64s(layout.raw, layout.starts + 56 + layout.born_shift))
+
+
+def _body(making: _Making) -> pa.Array:
+    layout, bodies = making.layout, making.bodies
+    if not bodies:
+        return pieces(layout.raw, layout.body_starts, layout.body_ends)
+    plain = np.ones(len(layout.starts), np.bool_)
+    others = np.fromiter(bodies, np.int64, len(bodies))
+    plain[others] = False
+    stored = pieces(layout.raw, layout.body_starts[plain], layout.body_ends[plain])
+    return merged(stored, np.flatnonzero(plain), pa.array(list(bodies.values()), BINARY), others)
+
+
+_BUILDERS: Final[Mapping[str, Callable[[_Making], pa.Array]]] = {
+    "topic": _topic,
+    "broker": _broker,
+    "queue_id": _int32("queue_id"),
+    "queue_offset": _int64("queue_offset"),
+    "physical_offset": _int64("physical_offset"),
+    "size": lambda making: _sizes(making.layout.sizes),
+    "message_id": _message_id,
+    "unique_key": lambda making: making.unique_keys,
+    "offset_id": lambda making: making.offset_ids,
+    "key": _property("KEYS"),
+    "tag": _property("TAGS"),
+    "flag": _int32("flag"),
+    "sys_flag": _int32("sys_flag"),
+    "born_time": lambda making: _time(making.layout.int64s(40)),
+    "store_time": _store_time,
+    "born_host": lambda making: born_hosts(making.layout),
+    "store_host": lambda making: store_hosts(making.layout),
+    "reconsume_times": lambda making: pa.array(
+        int32s(making.layout.raw, making.layout.body_starts - 16)
+    ),
+    "prepared_offset": lambda making: pa.array(
+        int64s(making.layout.raw, making.layout.body_starts - 12)
+    ),
+    "body_crc": _int32("body_crc"),
+    "body_size": lambda making: _sizes(making.layout.body_ends - making.layout.body_starts),
+    "properties": lambda making: making.properties.map(),
+    "body": _body,
+}
+assert tuple(_BUILDERS) == ALL_COLUMNS

@@ -1,0 +1,81 @@
+"""Hosts and offset ids of records, as text."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from cometmq.pipeline.columns import STRING
+from cometmq.pipeline.records.slices import merged, pieces, repeated
+
+if TYPE_CHECKING:
+    from cometmq.pipeline.records.layout import Bytes, Layout, Longs
+
+_BORN_HOST_AT: Final = 48
+_STORE_HOST_AT: Final = 64
+_PHYSICAL_OFFSET_AT: Final = 28
+_PORT_SIZE: Final = 4
+_IPV4_SIZE: Final = 8
+_HEX: Final = np.frombuffer("".join(f"{n:02X}" for n in range(256)).encode(), np.uint16)
+"""The two letters of each byte."""
+
+
+def born_hosts(layout: Layout) -> pa.Array:
+    """Return the address and port of each message's producer."""
+    starts = layout.starts + _BORN_HOST_AT
+    return repeated(pieces(layout.raw, starts, starts + _IPV4_SIZE + layout.born_shift), _host)
+
+
+def store_hosts(layout: Layout) -> pa.Array:
+    """Return the address and port of each message's broker."""
+    return repeated(pieces(layout.raw, *_store_host(layout)), _host)
+
+
+def _store_host(layout: Layout) -> tuple[Longs, Longs]:
+    starts = layout.starts + _STORE_HOST_AT + layout.born_shift
+    return starts, layout.body_starts - 16
+
+
+def _host(packed: bytes) -> str:
+    address = ipaddress.ip_address(packed[:-_PORT_SIZE])
+    port = int.from_bytes(packed[-_PORT_SIZE:], "big", signed=True)
+    return f"{address}:{port}" if address.version == 4 else f"[{address}]:{port}"
+
+
+def offset_ids(layout: Layout) -> pa.Array:
+    """Return the id by which a broker finds each record: its host and physical offset in hex."""
+    short = (layout.sys_flags & 0x20) == 0
+    if short.all():
+        return _offset_ids(layout)
+    return merged(
+        _offset_ids(layout.rows(short)),
+        np.flatnonzero(short),
+        _offset_ids(layout.rows(~short)),
+        np.flatnonzero(~short),
+    )
+
+
+def _offset_ids(layout: Layout) -> pa.Array:
+    """Return those of records whose hosts have the same size."""
+    count = len(layout.starts)
+    if not count:
+        return pa.array([], STRING)
+    starts, ends = _store_host(layout)
+    host_size = int(ends[0] - starts[0])
+    packed = np.empty((count, host_size + 8), np.uint8)
+    packed[:, :host_size] = _gathered(layout, starts, host_size)
+    packed[:, host_size:] = _gathered(layout, layout.starts + _PHYSICAL_OFFSET_AT, 8)
+    letters = _HEX[packed]
+    borders = np.arange(count + 1, dtype=np.int32) * np.int32(2 * (host_size + 8))
+    return pa.Array.from_buffers(
+        STRING, count, [None, pa.py_buffer(borders), pa.py_buffer(letters)]
+    )
+
+
+def _gathered(layout: Layout, starts: Longs, size: int) -> Bytes:
+    """Return so many bytes from each of these places on, as a matrix."""
+    windows = np.ndarray(len(layout.raw) - size + 1, f"V{size}", layout.raw, strides=(1,))
+    return windows[starts].view(np.uint8).reshape(len(starts), size)

@@ -1,0 +1,218 @@
+"""Where the parts of each record are, found for many at once.
+
+=====  =======  ==========================================================================
+at     size     field (big-endian; offsets are for two IPv4 hosts)
+=====  =======  ==========================================================================
+0      4        total size, this field included
+4      4        magic: 0xDAA320A7 version 1, 0xDAA320AB version 2
+8      4        CRC-31 of the body as it is stored
+12     4        queue id
+16     4        the user's flag
+20     8        queue offset
+28     8        physical offset
+36     4        sysFlag
+40     8        born timestamp, ms
+48     8 / 20   born host; 20 bytes with sysFlag 0x10
+56     8        store timestamp, ms
+64     8 / 20   store host; 20 bytes with sysFlag 0x20
+72     4        reconsume times
+76     8        prepared transaction offset
+84     4, n     body: length, bytes
+..     1 / 2,n  topic: length, UTF-8; two bytes of length in version 2
+..     2, n     properties: length, name 0x01 value 0x02 repeated
+=====  =======  ==========================================================================
+
+`cometmq.proto` reads the same one record at a time, and says more of it; but executors do not have
+what it needs.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from cometmq.pipeline.errors import DamagedRecordError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Bytes: TypeAlias = "npt.NDArray[np.uint8]"
+    Longs: TypeAlias = "npt.NDArray[np.int64]"
+    Truths: TypeAlias = "npt.NDArray[np.bool_]"
+
+MAGIC_V1: Final = 0xDAA320A7
+MAGIC_V2: Final = 0xDAA320AB
+MAGIC_BLANK: Final = 0xCBD43194
+"""Fills the rest of a log file: its size is that of the rest."""
+
+RECORD_SIZE_MIN: Final = 91
+REGION_SIZE_MAX: Final = (1 << 31) - 1
+"""Of bytes that are looked at together: Arrow counts places in 32 bits."""
+
+_HEAD: Final = Struct(">iI").unpack_from
+_HEAD_SIZE: Final = 88
+_SYS_FLAG_AT: Final = 36
+_PHYSICAL_OFFSET_AT: Final = 28
+_TOPIC_SIZE_V1_MAX: Final = 127
+_SIZE_MAX: Final = 32767
+"""Of a topic in version 2, and of properties: each is a signed number of 16 bits."""
+
+
+def int32s(raw: Bytes, at: Longs) -> npt.NDArray[np.int32]:
+    """Return the numbers of 32 bits at these places."""
+    return np.ndarray(max(len(raw) - 3, 0), ">i4", raw, strides=(1,))[at].astype(np.int32)
+
+
+def int64s(raw: Bytes, at: Longs) -> Longs:
+    """Return the numbers of 64 bits at these places."""
+    return np.ndarray(max(len(raw) - 7, 0), ">i8", raw, strides=(1,))[at].astype(np.int64)
+
+
+def _uint16s(raw: Bytes, at: Longs) -> Longs:
+    return np.ndarray(max(len(raw) - 1, 0), ">u2", raw, strides=(1,))[at].astype(np.int64)
+
+
+def head_at(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """Return the size and the magic that stand at a place."""
+    return _HEAD(data, at)
+
+
+class Layout(NamedTuple):
+    """Where the parts of each record are in `raw`; a row for each record."""
+
+    raw: Bytes
+    starts: Longs
+    ends: Longs
+    sys_flags: npt.NDArray[np.int32]
+    body_starts: Longs
+    body_ends: Longs
+    topic_starts: Longs
+    topic_ends: Longs
+    sizes: Longs
+    """Of the records; of a message out of an inner batch, that of the batch's."""
+
+    @property
+    def property_starts(self) -> Longs:
+        """Where the properties begin; they end where the record does."""
+        return self.topic_ends + 2
+
+    @property
+    def born_shift(self) -> Longs:
+        """What the born host is longer than one of IPv4."""
+        return (self.sys_flags & 0x10).astype(np.int64) // 16 * 12
+
+    def int32s(self, at: int) -> npt.NDArray[np.int32]:
+        """Return the number of 32 bits that each record has at a place of its own."""
+        return int32s(self.raw, self.starts + at)
+
+    def int64s(self, at: int) -> Longs:
+        """Return the number of 64 bits that each record has at a place of its own."""
+        return int64s(self.raw, self.starts + at)
+
+    def rows(self, chosen: slice | Truths) -> Layout:
+        """Return the layout of some of the records."""
+        return Layout(
+            self.raw,
+            self.starts[chosen],
+            self.ends[chosen],
+            self.sys_flags[chosen],
+            self.body_starts[chosen],
+            self.body_ends[chosen],
+            self.topic_starts[chosen],
+            self.topic_ends[chosen],
+            self.sizes[chosen],
+        )
+
+
+def follow(data: bytes | memoryview, at: int, limit: int) -> tuple[Longs, int]:
+    """Follow the sizes from record to record, from `at` on.
+
+    Returns where each record begins, with the end of the last behind; and the magic that was found
+    there instead of another record, 0 where `limit` leaves no room for one. A size that leads
+    behind the limit, or is too small for a record, ends it as a wrong magic does.
+    """
+    borders = [at]
+    add = borders.append
+    magic = 0
+    room = limit - RECORD_SIZE_MIN
+    while at <= room:
+        size, magic = _HEAD(data, at)
+        end = at + size
+        if (
+            (magic != MAGIC_V1 and magic != MAGIC_V2)  # quicker than `in`
+            or size < RECORD_SIZE_MIN
+            or end > limit
+        ):
+            break
+        add(end)
+        at = end
+        magic = 0
+    return np.array(borders, np.int64), magic
+
+
+def lay_out(raw: Bytes, borders: Longs) -> tuple[Layout, Truths]:
+    """Find the parts of records that `follow` found; and which have lengths that agree."""
+    starts, ends = borders[:-1], borders[1:]
+    magics = int32s(raw, starts + 4).view(np.uint32)
+    flags = int32s(raw, starts + _SYS_FLAG_AT)
+    wide = (magics == MAGIC_V2).astype(np.int64)
+    ipv6_hosts = ((flags >> 4) & 1) + ((flags >> 5) & 1)
+    body_starts = starts + _HEAD_SIZE + 12 * ipv6_hosts.astype(np.int64)
+    # Nothing outside of a record may be looked at: what leads there counts as its start.
+    good = body_starts + 3 + wide <= ends
+    body_starts = np.where(good, body_starts, starts + 4)
+    body_sizes = int32s(raw, body_starts - 4).astype(np.int64)
+    body_ends = body_starts + body_sizes
+    good &= (body_sizes >= 0) & (body_ends + 3 + wide <= ends)
+    body_ends = np.where(good, body_ends, starts)
+    topic_sizes = np.where(wide == 1, _uint16s(raw, body_ends), raw[body_ends])
+    topic_starts = body_ends + 1 + wide
+    topic_ends = topic_starts + topic_sizes
+    good &= (topic_ends + 2 <= ends) & (
+        topic_sizes <= np.where(wide == 1, _SIZE_MAX, _TOPIC_SIZE_V1_MAX)
+    )
+    topic_ends = np.where(good, topic_ends, starts)
+    property_sizes = _uint16s(raw, topic_ends)
+    good &= (property_sizes <= _SIZE_MAX) & (topic_ends + 2 + property_sizes == ends)
+    layout = Layout(
+        raw, starts, ends, flags, body_starts, body_ends, topic_starts, topic_ends, ends - starts
+    )
+    return layout, good
+
+
+def at_their_place(layout: Layout, physical_offset: int) -> Truths:
+    """Whether each record says that it is where it is, when `raw` begins at an offset of a log."""
+    found: Truths = layout.int64s(_PHYSICAL_OFFSET_AT) == layout.starts + physical_offset
+    return found
+
+
+def answer_layout(data: bytes | memoryview) -> Layout:
+    """Lay out the records of a pull answer, which is nothing but records.
+
+    `DamagedRecordError` if it is not.
+    """
+    if len(data) > REGION_SIZE_MAX:
+        raise DamagedRecordError(REGION_SIZE_MAX, f"{len(data)} bytes are too many at once")
+    raw = np.frombuffer(data, np.uint8)
+    borders, _ = follow(data, 0, len(data))
+    end = int(borders[-1])
+    layout, good = lay_out(raw, borders)
+    if not good.all():
+        place = int(layout.starts[np.argmin(good)])
+        raise DamagedRecordError(place, "its lengths do not agree", "answer")
+    if end != len(data):
+        raise DamagedRecordError(end, what_begins(data, end), "answer")
+    return layout
+
+
+def what_begins(data: bytes | memoryview, at: int) -> str:
+    """Say what stands in the way of a record at a place."""
+    room = len(data) - at
+    if room < RECORD_SIZE_MIN:
+        return f"{room} bytes are too few"
+    size, magic = head_at(data, at)
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        return f"size {size} and magic {magic:#010x} begin none"
+    return f"it says that it has {size} bytes, where {room} are"

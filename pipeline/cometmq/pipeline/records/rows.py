@@ -1,0 +1,178 @@
+"""From records to rows: batches that are stored as one record unwrapped, bodies decompressed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from cometmq.pipeline.errors import DamagedRecordError
+from cometmq.pipeline.records.bodies import (
+    COMPRESSED,
+    INNER_BATCH,
+    BodyError,
+    decompressed,
+    split_batch,
+)
+from cometmq.pipeline.records.layout import follow, lay_out
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cometmq.pipeline.records.layout import Layout
+
+_I32: Final = Struct(">i")
+_FLAG_AND_QUEUE_OFFSET: Final = Struct(">iq")
+_FLAG_AT: Final = 16
+_PHYSICAL_OFFSET_AT: Final = 28
+_BODY_SIZE_MAX: Final = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How records become rows."""
+
+    decompress: bool = True
+    """Whether bodies are what was sent, rather than what is stored."""
+    unwrap: bool = True
+    """Whether a batch that is stored as one record becomes a row for each of its messages."""
+    strict: bool = True
+    """Whether a body that is not what its flags say is an error; else it is null."""
+    rows_max: int = 2048
+    """Of a record batch: more are slower."""
+    size_max: int = 4 << 20
+    """Of the records, and of the bodies, of a record batch of more than one row."""
+    body_size_max: int = _BODY_SIZE_MAX
+    """Of a body, decompressed."""
+    source: str = field(default="", compare=False)
+    """What is read, for errors: a file, a queue."""
+
+
+class Rows(NamedTuple):
+    """Rows that become one record batch."""
+
+    layout: Layout
+    bodies: dict[int, bytes | None]
+    """Of the rows whose body is not as it is stored, by their number."""
+
+
+def rows_of(layout: Layout, how: Reading, *, wants_body: bool) -> Iterator[Rows]:
+    """Yield the rows of these records, as many together as one record batch holds."""
+    for chosen in _cuts(layout, how):
+        some = layout.rows(chosen)
+        if how.unwrap and ((some.sys_flags & INNER_BATCH) == INNER_BATCH).any():
+            some = _unwrapped(some, how)
+            for again in _cuts(some, how):
+                yield from _decompressed(some.rows(again), how, wants_body=wants_body)
+        else:
+            yield from _decompressed(some, how, wants_body=wants_body)
+
+
+def _cuts(layout: Layout, how: Reading) -> Iterator[slice]:
+    """Divide the rows, by their number and by the bytes of their records."""
+    sizes = np.cumsum(layout.ends - layout.starts)
+    count, first, done = len(sizes), 0, 0
+    while first < count:
+        behind = int(np.searchsorted(sizes, done + how.size_max, "right"))
+        last = min(max(behind, first + 1), first + how.rows_max)
+        yield slice(first, last)
+        first, done = last, int(sizes[last - 1])
+
+
+def _decompressed(layout: Layout, how: Reading, *, wants_body: bool) -> Iterator[Rows]:
+    """Yield the rows with their bodies; fewer together where those turn out to be large."""
+    compressed = np.flatnonzero(layout.sys_flags & COMPRESSED)
+    if not wants_body or not how.decompress or not len(compressed):
+        yield Rows(layout, {})
+        return
+    first = size = 0
+    bodies: dict[int, bytes | None] = {}
+    for row in map(int, compressed):
+        body = _plain_body(layout, row, how)
+        if body is not None:
+            size += len(body)
+        if size > how.size_max and row > first:
+            yield Rows(layout.rows(slice(first, row)), bodies)
+            first, size, bodies = row, len(body or b""), {}
+        bodies[row - first] = body
+    yield Rows(layout.rows(slice(first, None)), bodies)
+
+
+def _plain_body(layout: Layout, row: int, how: Reading) -> bytes | None:
+    stored = layout.raw[layout.body_starts[row] : layout.body_ends[row]].tobytes()
+    try:
+        return decompressed(stored, int(layout.sys_flags[row]), how.body_size_max)
+    except BodyError as error:
+        if how.strict:
+            raise _damaged(layout, row, f"its body: {error}", how) from None
+        return None
+
+
+def _damaged(layout: Layout, row: int, reason: str, how: Reading) -> DamagedRecordError:
+    at = layout.int64s(_PHYSICAL_OFFSET_AT)[row]
+    return DamagedRecordError(int(at), reason, how.source)
+
+
+def _unwrapped(layout: Layout, how: Reading) -> Layout:
+    """Return the records with each inner batch replaced by a record for each of its messages."""
+    parts: list[bytes] = []
+    sizes: list[int] = []
+    flags: list[int] = []
+    for row in range(len(layout.starts)):
+        start, end = int(layout.starts[row]), int(layout.ends[row])
+        flag = int(layout.sys_flags[row])
+        records = None
+        if flag & INNER_BATCH == INNER_BATCH:
+            records = _inner_records(layout, row, how)
+            # Their bodies are plain; the flags that are shown stay those of the batch.
+            flag &= ~COMPRESSED if records else ~0
+        records = records or [layout.raw[start:end].tobytes()]
+        parts += records
+        sizes += [int(layout.sizes[row])] * len(records)
+        flags += [flag] * len(records)
+    joined = b"".join(parts)
+    borders, _ = follow(joined, 0, len(joined))
+    made, good = lay_out(np.frombuffer(joined, np.uint8), borders)
+    assert good.all()
+    assert len(good) == len(sizes)
+    return made._replace(sizes=np.array(sizes, np.int64), sys_flags=np.array(flags, np.int32))
+
+
+def _inner_records(layout: Layout, row: int, how: Reading) -> list[bytes] | None:
+    """Return the messages of a batch, each in a record like the batch's."""
+    raw = layout.raw
+    start, body_start = int(layout.starts[row]), int(layout.body_starts[row])
+    head = raw[start : body_start - _I32.size].tobytes()
+    topic = raw[layout.body_ends[row] : layout.topic_ends[row]].tobytes()
+    properties = raw[layout.topic_ends[row] + 2 : layout.ends[row]].tobytes()
+    queue_offset = int(layout.int64s(_FLAG_AT + _I32.size)[row])
+    try:
+        body = raw[body_start : layout.body_ends[row]].tobytes()
+        if layout.sys_flags[row] & COMPRESSED:
+            body = decompressed(body, int(layout.sys_flags[row]), how.body_size_max)
+        items = split_batch(body, properties)
+    except BodyError as error:
+        if how.strict:
+            raise _damaged(layout, row, f"its batch: {error}", how) from None
+        return None
+    records: list[bytes] = []
+    for number, (flag, one, of_one) in enumerate(items):
+        size = len(head) + _I32.size + len(one) + len(topic) + 2 + len(of_one)
+        records.append(
+            b"".join(
+                (
+                    _I32.pack(size),
+                    head[_I32.size : _FLAG_AT],
+                    _FLAG_AND_QUEUE_OFFSET.pack(flag, queue_offset + number),
+                    head[_PHYSICAL_OFFSET_AT:],
+                    _I32.pack(len(one)),
+                    one,
+                    topic,
+                    len(of_one).to_bytes(2, "big"),
+                    of_one,
+                )
+            )
+        )
+    return records

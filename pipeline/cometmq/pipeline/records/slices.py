@@ -1,0 +1,85 @@
+"""Arrow arrays of pieces of a buffer, without a Python object for a piece."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from cometmq.pipeline.columns import BINARY, STRING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from cometmq.pipeline.records.layout import Bytes, Longs, Truths
+
+
+@lru_cache(maxsize=8)
+def _evens(count_log: int) -> pa.Array:
+    return pa.array(np.arange(0, 2 << count_log, 2, dtype=np.int32))
+
+
+def pieces(raw: Bytes, starts: Longs, ends: Longs, kind: pa.DataType = BINARY) -> pa.Array:
+    """Return these pieces, which must be in order and not overlap, as one array.
+
+    The array over all borders holds each piece and, between two, what separates them: of those,
+    every second is taken, which is one copy in C++. Nothing is checked; text must be UTF-8.
+    """
+    count = len(starts)
+    if not count:
+        return pa.array([], kind)
+    borders = np.empty(2 * count, np.int32)
+    borders[0::2] = starts
+    borders[1::2] = ends
+    both = pa.Array.from_buffers(
+        kind, 2 * count - 1, [None, pa.py_buffer(borders), pa.py_buffer(raw)]
+    )
+    return both.take(_evens((count - 1).bit_length()).slice(0, count))
+
+
+def parts_of(array: pa.Array) -> tuple[Bytes, Longs]:
+    """Return the bytes of a binary array that was just made, and the borders in them."""
+    if not len(array):
+        return np.empty(0, np.uint8), np.zeros(1, np.int64)
+    _, borders, data = array.buffers()
+    assert borders is not None
+    offsets = np.frombuffer(memoryview(borders), np.int32, len(array) + 1).astype(np.int64)
+    if data is None or not data.size:
+        return np.empty(0, np.uint8), offsets
+    raw = np.frombuffer(memoryview(data), np.uint8)[: offsets[-1]]
+    return raw, offsets
+
+
+def repeated(array: pa.Array, convert: Callable[[bytes], str]) -> pa.Array:
+    """Convert bytes that are the same for many rows: each different one once."""
+    encoded = array.dictionary_encode()
+    values = pa.array([convert(each) for each in encoded.dictionary.to_pylist()], STRING)
+    return values.take(encoded.indices)
+
+
+def spread(values: pa.Array, rows: Longs, count: int) -> pa.Array:
+    """Return an array of `count` with each value at its row, and null elsewhere.
+
+    The rows are in order. Of two values of one row, the later counts.
+    """
+    if len(rows) == count and (rows == np.arange(count)).all():
+        return values
+    indices: npt.NDArray[np.int32] = np.zeros(count, np.int32)
+    indices[rows] = np.arange(len(rows), dtype=np.int32)
+    missing: Truths = np.ones(count, np.bool_)
+    missing[rows] = False
+    return values.take(pa.array(indices, mask=missing))
+
+
+def merged(first: pa.Array, rows: Longs, second: pa.Array, others: Longs) -> pa.Array:
+    """Put two arrays together, each value at its row."""
+    if not len(others):
+        return first
+    order = np.empty(len(rows) + len(others), np.int32)
+    order[rows] = np.arange(len(rows), dtype=np.int32)
+    order[others] = np.arange(len(rows), len(order), dtype=np.int32)
+    return pa.concat_arrays([first, second]).take(pa.array(order))

@@ -1,0 +1,146 @@
+"""`format("cometmq")`, writing: rows as messages, once or as a stream.
+
+What is promised (`delivery`):
+
+* **idempotent**: a row with an identity (`rows.py`) is stored once, however often Spark runs its
+  task, and its batch after a restart. It needs brokers of CometMQ, and holds as long as they
+  remember (`docs/pipeline.md`).
+* **at-least-once**: nothing is lost; a task that is run again sends its rows again.
+
+`write` runs in executors, with a copy of the writer that the driver made. Everything is stored when
+it returns, so there is nothing left to do in `commit`, and nothing that `abort` could take back.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.rows import RowForm, row_form, rows_of
+from cometmq.pipeline.sending import Sender, Sending
+from cometmq.pipeline.targets import Targets
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from cometmq.pipeline.options import WriteOptions
+
+log = logging.getLogger(__name__)
+
+QUERY_ID: Final = "sql.streaming.queryId"
+"""The local property that names a stream's checkpoint. Spark does not document it."""
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task has written."""
+
+    rows: int
+    size: int
+    once: int
+    again: int
+
+
+class _Writing:
+    """What both writers do."""
+
+    def __init__(self, options: WriteOptions, schema: Any) -> None:
+        self.options = options
+        self.form: RowForm = row_form(schema, options)
+        if options.delivery == "idempotent" and not self.form.has_identity:
+            raise OptionError(
+                "delivery: idempotent needs rows with an identity: name a column that tells them"
+                " apart by dedupKey, or keep the source's columns topic, broker, queue_id and"
+                " queue_offset"
+            )
+        if options.topic:
+            Targets(options.cluster()).of(options.topic)  # What is wrong with it is said here.
+
+    def send(self, batches: Iterator[pa.RecordBatch], sink: str) -> Written:
+        """Send what a task has."""
+        options = self.options
+        how = Sending(
+            options.settings(),
+            options.delivery,
+            options.batch_bytes,
+            options.max_in_flight,
+            options.retries,
+            options.retry_interval_ms,
+        )
+        sender = Sender(Targets(options.cluster()), how)
+        try:
+            for batch in batches:
+                sender.send(rows_of(batch, self.form, sink))
+            sent = sender.finish()
+        finally:
+            sender.close()
+        return Written(sent.rows, sent.size, sent.once, sent.again)
+
+
+class BatchWriter(_Writing, DataSourceArrowWriter):
+    """Writes a frame. Its rows have their identity within this write, unless `sinkId` names it."""
+
+    def __init__(self, options: WriteOptions, schema: Any) -> None:
+        super().__init__(options, schema)
+        self.sink = options.sink_id or secrets.token_hex(16)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write what a task has."""
+        return self.send(iterator, self.sink)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Say how much it was."""
+        _log_written(messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Take note that tasks failed: what they had sent stays."""
+
+
+class StreamWriter(_Writing, DataSourceStreamArrowWriter):
+    """Writes a stream's batches. Their rows have their identity as long as the checkpoint lives."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write what a task has."""
+        return self.send(iterator, self.options.sink_id or _query_id())
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
+        """Say how much it was."""
+        _log_written(messages, f"batch {batchId}: ")
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
+        """Take note that tasks failed: what they had sent is known when it comes again."""
+
+
+def _query_id() -> str:
+    context = TaskContext.get()
+    query_id = context.getLocalProperty(QUERY_ID) if context else None
+    if not query_id:
+        raise PipelineError(
+            f"Spark does not say which query this is ({QUERY_ID}); name it by the option sinkId,"
+            " and keep that over restarts"
+        )
+    return query_id
+
+
+def _log_written(messages: Sequence[WriterCommitMessage | None], text: str = "") -> None:
+    written = [each for each in messages if isinstance(each, Written)]
+    log.info(
+        "%s%d rows, %d bytes; %d so that they are stored once, of which %d were there before",
+        text,
+        sum(each.rows for each in written),
+        sum(each.size for each in written),
+        sum(each.once for each in written),
+        sum(each.again for each in written),
+    )

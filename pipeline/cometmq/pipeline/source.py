@@ -1,0 +1,225 @@
+"""`format("cometmq")`, reading: a topic as a table, once or as a stream.
+
+::
+
+    driver      options.py ─ bounds.py (from where to where) ─ planning.py (which task what)
+    executor    fetching.py (bytes) ─ records (columns) ─ Arrow to Spark
+
+What runs in executors imports the standard library, numpy, pyarrow and PySpark, and nothing else,
+so that a wheel of `cometmq.pipeline` is all that a cluster needs.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from cometmq.pipeline import bounds
+from cometmq.pipeline.cluster import Bounds, Queue
+from cometmq.pipeline.columns import chosen_columns, columns_of, ddl
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.fetching import Pulling, chunks
+from cometmq.pipeline.options import EARLIEST, ReadOptions, read_options, write_options
+from cometmq.pipeline.planning import Range, plan
+from cometmq.pipeline.records import record_batches
+from cometmq.pipeline.records.rows import Reading
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from cometmq.pipeline.sink import BatchWriter, StreamWriter
+    from cometmq.pipeline.stream_source import TopicStreamReader
+
+log = logging.getLogger(__name__)
+
+FORMAT: Final = "cometmq"
+"""What `spark.read.format` is given."""
+
+
+class CometMQSource(DataSource):
+    """Topics as tables: `spark.read.format("cometmq").option("nameserver", ...)`."""
+
+    pushes_filters = False
+    """Whether conditions are taken that Spark offers: an error while Spark's own switch is off."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what `format` is given."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """Return the columns that the option `columns` asks for, or all."""
+        return ddl(chosen_columns(read_options(self.options).columns))
+
+    def reader(self, schema: Any) -> TopicReader:
+        """Read a topic once."""
+        options = read_options(self.options)
+        kind = PushingReader if self.pushes_filters or options.filter_pushdown else TopicReader
+        return kind(options, schema)
+
+    def streamReader(self, schema: Any) -> TopicStreamReader:  # noqa: N802  # Spark's name
+        """Read a topic as a stream."""
+        from cometmq.pipeline.stream_source import TopicStreamReader
+
+        return TopicStreamReader(read_options(self.options), schema)
+
+    def writer(self, schema: Any, overwrite: bool) -> BatchWriter:
+        """Write rows as messages."""
+        from cometmq.pipeline.sink import BatchWriter
+
+        if overwrite:
+            raise OptionError("mode: a topic cannot be overwritten; write with mode('append')")
+        return BatchWriter(write_options(self.options), schema)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> StreamWriter:  # noqa: N802  # Spark's name
+        """Write a stream of rows as messages."""
+        from cometmq.pipeline.sink import StreamWriter
+
+        if overwrite:
+            raise OptionError(
+                "outputMode: complete would send every row again; use append or update"
+            )
+        return StreamWriter(write_options(self.options), schema)
+
+
+class PushingSource(CometMQSource):
+    """The same, of a session that has Spark's switch on."""
+
+    pushes_filters = True
+
+
+class Executing:
+    """What an executor needs to read its part, and nothing else."""
+
+    def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
+        expression, kind = options.expression
+        self.columns = tuple(columns)
+        self.rows = Reading(decompress=options.decompress)
+        self.how = Pulling(
+            options.settings(),
+            expression,
+            kind,
+            options.fail_on_data_loss,
+            options.pull_bytes,
+            options.retries,
+            options.retry_interval_ms,
+        )
+
+    def read(self, ranges: Sequence[Range] | None) -> Iterator[pa.RecordBatch]:
+        """Yield what stands in these ranges; `None` is what Spark makes of no ranges at all."""
+        for chunk in chunks(ranges or (), self.how):
+            yield from record_batches(
+                chunk.data,
+                self.columns,
+                self.rows,
+                broker=chunk.broker,
+                queue_offsets=(chunk.first, chunk.end),
+            )
+
+
+class TopicReader(DataSourceReader):
+    """Reads topics once, from where to where the options say."""
+
+    def __init__(self, options: ReadOptions, schema: Any) -> None:
+        self.options = options
+        self.executing = Executing(options, columns_of(schema))
+        self.conditions: list[Filter] = []
+
+    def partitions(self) -> list[InputPartition]:
+        """Plan the tasks."""
+        options, cluster = self.options, self.options.cluster()
+        found = bounds.survey(cluster, options, whole=True)
+        bounds.require_topics(found, options)
+        starts = bounds.starts(cluster, options, found, EARLIEST)
+        ends = bounds.ends(cluster, options, found)
+        wanted = {queue: Bounds(starts[queue], ends[queue]) for queue in found.queues}
+        wanted = {queue: each for queue, each in wanted.items() if each.first < each.end}
+        wanted = narrowed(wanted, self.conditions)
+        tasks = plan(wanted, found.addresses, options)
+        return [InputPartition(task) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield what a task reads."""
+        return self.executing.read(partition.value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "conditions": []}  # They have done their work in the driver.
+
+
+class PushingReader(TopicReader):
+    """The same, planning by conditions. Spark refuses a `pushFilters` while its switch is off."""
+
+    def pushFilters(self, filters: Sequence[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
+        """Keep the conditions that plan; all are returned, for Spark looks at each row again."""
+        self.conditions = [each for each in filters if _is_of_queues(each)]
+        return filters
+
+
+def _is_of_queues(condition: Filter) -> bool:
+    attribute = getattr(condition, "attribute", ())
+    return attribute in {("topic",), ("broker",), ("queue_id",), ("queue_offset",)}
+
+
+def narrowed(wanted: Mapping[Queue, Bounds], conditions: Sequence[Filter]) -> dict[Queue, Bounds]:
+    """Return what is left of ranges when rows that fail a condition need not be read."""
+    found: dict[Queue, Bounds] = {}
+    for queue, each in wanted.items():
+        values = {"topic": queue.topic, "broker": queue.broker, "queue_id": queue.id}
+        first, end = each
+        for condition in conditions:
+            name = getattr(condition, "attribute")[0]  # noqa: B009  # not every filter has one
+            if name == "queue_offset":
+                low, high = _offsets(condition)
+                first, end = max(first, low), min(end, high)
+            elif not _holds(condition, values[name]):
+                end = first
+        if first < end:
+            found[queue] = Bounds(first, end)
+    return found
+
+
+_ALL: Final = (0, 2**63)
+
+
+def _offsets(condition: Filter) -> tuple[int, int]:
+    """Return from where to where a condition on the queue offset can hold."""
+    match condition:
+        case EqualTo(value=int(value)):
+            return value, value + 1
+        case GreaterThan(value=int(value)):
+            return value + 1, _ALL[1]
+        case GreaterThanOrEqual(value=int(value)):
+            return value, _ALL[1]
+        case LessThan(value=int(value)):
+            return 0, value
+        case LessThanOrEqual(value=int(value)):
+            return 0, value + 1
+        case In(value=values) if values and all(isinstance(each, int) for each in values):
+            return min(values), max(values) + 1
+        case _:
+            return _ALL
+
+
+def _holds(condition: Filter, value: object) -> bool:
+    match condition:
+        case EqualTo(value=wanted):
+            return bool(value == wanted)
+        case In(value=values):
+            return value in values
+        case _:
+            return True

@@ -1,0 +1,117 @@
+"""A Spark session with what must be set, so that the rest of the pipeline can count on it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from cometmq.pipeline.java import find_java
+from cometmq.pipeline.shipping import temporary_wheel
+from cometmq.pipeline.source import PushingSource
+from cometmq.pipeline.store_source import StoreSource
+
+_ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+_EXECUTOR_PATH: Final = "spark.executorEnv.PYTHONPATH"
+
+DEFAULTS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Without it Spark ignores what the source could do with conditions.
+    "spark.sql.python.filterPushdown.enabled": "true",
+    # A task costs a third less than over TCP, a small micro-batch half.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # Needed by transformWithState, and state is not bound to the heap.
+    "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
+}
+"""What is set unless told otherwise; the number of shuffle partitions and the master, too."""
+
+
+def session(**conf: object) -> SparkSession:
+    """Return a Spark session that knows the formats `cometmq` and `cometmq-store`.
+
+    ::
+
+        spark = session(master="local[2]", app_name="orders")
+        spark = session(**{"spark.sql.shuffle.partitions": 8})
+
+    `conf` are Spark's settings; `master` and `app_name` may be said as such, and an underscore in
+    a name stands for a dot (`spark_driver_memory="4g"`). `DEFAULTS` and, without a `master`,
+    `local[*]` on the loopback address fill in the rest. The executors of a cluster are sent what
+    they need (`shipping`). A `JavaError` says what to do when there is no Java. A session that is
+    there already is used, with these settings as far as it takes them.
+    """
+    given = {_setting(name): _text(value) for name, value in conf.items()}
+    master = given.setdefault("spark.master", os.environ.get("SPARK_MASTER", "local[*]"))
+    given.setdefault("spark.app.name", "cometmq")
+    settings = {**DEFAULTS, **_by_cores(master), **given}
+    _prepare_environment(master)
+    wheel = "" if master.startswith("local") else temporary_wheel()
+    if wheel:
+        # Spark sends files to executors, and tells RDDs where they are, but no data source: it is
+        # found by its name, in the folder that an executor works in.
+        paths = (Path(wheel).name, settings.get(_EXECUTOR_PATH, ""))
+        settings[_EXECUTOR_PATH] = ":".join(filter(None, paths))
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel(os.environ.get("COMETMQ_SPARK_LOG", "ERROR"))
+    if wheel:
+        spark.sparkContext.addPyFile(wheel)
+    register(spark)
+    return spark
+
+
+def register(spark: SparkSession) -> None:
+    """Make the formats known to a session that was made otherwise.
+
+    Its setting `spark.sql.python.filterPushdown.enabled` must be on; without, there is no need to
+    register: Spark finds the formats by itself.
+    """
+    spark.dataSource.register(PushingSource)
+    spark.dataSource.register(StoreSource)
+
+
+def _setting(name: str) -> str:
+    if name == "master":
+        return "spark.master"
+    if name == "app_name":
+        return "spark.app.name"
+    return name if "." in name else name.replace("_", ".")
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _by_cores(master: str) -> dict[str, str]:
+    cores = os.cpu_count() or 1
+    if not master.startswith("local"):
+        return {"spark.sql.shuffle.partitions": str(2 * cores)}
+    count = master.partition("[")[2].partition("]")[0].partition(",")[0]
+    if count.isdigit():
+        cores = int(count)
+    return {
+        # 200 is for a cluster: of a small job it would be nearly all.
+        "spark.sql.shuffle.partitions": str(2 * cores),
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+    }
+
+
+def _prepare_environment(master: str) -> None:
+    """Set what a JVM that is to be started takes from the environment."""
+    java = find_java()
+    if java.home:
+        os.environ["JAVA_HOME"] = java.home
+    # Otherwise the first python3 of the path would be taken, which may know nothing of all this.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -1,0 +1,116 @@
+"""The files of a store directory: which there are, and bytes of them.
+
+The directory is a local path or a URI that Arrow knows (`hdfs://`, `s3://`, `file://`). Every
+executor must see it under the same name. Nothing is locked and nothing is changed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pyarrow import fs
+
+from cometmq.pipeline.errors import OptionError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+LOG_FOLDER: Final = "commitlog"
+_NAME_LENGTH: Final = 20
+
+
+class StoreFile(NamedTuple):
+    """One file of a row of files."""
+
+    path: str
+    start: int
+    """Where in the row it begins, in bytes: its name."""
+    size: int
+
+
+class Opened:
+    """One file, open for reading."""
+
+    def __init__(self, root: str, path: str) -> None:
+        self._file = _filesystem(root)[0].open_input_file(path)
+
+    def read(self, size: int, position: int) -> bytes:
+        """Read bytes at a place; fewer at the end of the file."""
+        return self._file.read_at(size, position)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+
+def _filesystem(root: str) -> tuple[fs.FileSystem, str]:
+    if "://" not in root:
+        return fs.LocalFileSystem(), root
+    try:
+        return fs.FileSystem.from_uri(root)
+    except (ValueError, OSError) as error:
+        raise OptionError(f"path: {root}: {error}") from None
+
+
+def log_files(root: str) -> list[StoreFile]:
+    """Return the files of a store's log, in order. `OptionError`, with what to do, for no store."""
+    filesystem, path = _filesystem(root)
+    path = path.rstrip("/") or "/"
+    kind = filesystem.get_file_info(path).type
+    if kind == fs.FileType.NotFound:
+        raise OptionError(f"path: {root}: no such folder; name the folder of a store")
+    if kind != fs.FileType.Directory:
+        raise OptionError(f"path: {root}: a file; name the folder of a store, with {LOG_FOLDER}/")
+    if filesystem.get_file_info(f"{path}/{LOG_FOLDER}").type != fs.FileType.Directory:
+        hint = " (its parent is one)" if path.endswith(f"/{LOG_FOLDER}") else ""
+        raise OptionError(
+            f"path: {root}: holds no {LOG_FOLDER}/; name the folder of a store, which has one{hint}"
+        )
+    files = row_of(root, f"{path}/{LOG_FOLDER}")
+    sizes = {file.size for file in files}
+    if len(sizes) > 1:
+        odd = next(file for file in files if file.size != files[0].size)
+        raise OptionError(
+            f"path: {odd.path} has {odd.size} bytes, where {files[0].path} has {files[0].size};"
+            " the files of a store's log have the same size: restore it from a copy"
+        )
+    return files
+
+
+def row_of(root: str, folder: str) -> list[StoreFile]:
+    """Return the files of a folder that are named by offsets, in order; none without a folder."""
+    filesystem, _ = _filesystem(root)
+    selector = fs.FileSelector(folder, allow_not_found=True)
+    found = [
+        StoreFile(info.path, int(info.base_name), int(info.size or 0))
+        for info in filesystem.get_file_info(selector)
+        if info.type == fs.FileType.File
+        and len(info.base_name) == _NAME_LENGTH
+        and info.base_name.isdecimal()
+        and info.size  # Apache names a file before it has a length.
+    ]
+    return sorted(found, key=lambda file: file.start)
+
+
+def folders_of(root: str, folder: str) -> list[str]:
+    """Return the names of the folders in a folder, sorted; none when it is not there."""
+    filesystem, path = _filesystem(root)
+    selector = fs.FileSelector(f"{path.rstrip('/')}/{folder}", allow_not_found=True)
+    return sorted(
+        info.base_name
+        for info in filesystem.get_file_info(selector)
+        if info.type == fs.FileType.Directory
+    )
+
+
+def inside(root: str, *names: str) -> str:
+    """Return the path of something in a store, as its filesystem names it."""
+    return "/".join([_filesystem(root)[1].rstrip("/"), *names])

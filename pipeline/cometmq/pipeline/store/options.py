@@ -1,0 +1,72 @@
+"""The options of `format("cometmq-store")`, read and checked once, where the frame is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.option_reading import parse_options
+from cometmq.pipeline.store.splits import SPLIT_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RECORDS: Final = "records"
+QUEUES: Final = "queues"
+INDEX: Final = "index"
+SURVEY: Final = "survey"
+VIEWS: Final = (RECORDS, QUEUES, INDEX, SURVEY)
+
+_SPLIT_SIZE_MIN: Final = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOptions:
+    """What of a store is read, and how."""
+
+    path: str = ""
+    """The folder of the store, or its URI; `load(path)` says the same. Required."""
+    view: str = RECORDS
+    """`records`: a row for each message of the log. `queues`: for each entry of the ConsumeQueues.
+    `index`: for each item of the index. `survey`: what an audit wants, see `survey`."""
+    columns: str = ""
+    """Names separated by commas, for who cannot give a schema; what is left out costs nothing."""
+    topic: str = ""
+    """Only these, several separated by commas."""
+    broker: str = ""
+    """What the column `broker` says."""
+    decompress: bool = True
+    """Whether bodies are what was sent, or what is stored."""
+    unwrap: bool = True
+    """Whether a batch that is stored as one record is a row for each of its messages."""
+    checksums: bool = True
+    """Whether bodies are compared with the checksums that were stored with them."""
+    on_damage: str = "fail"
+    """`fail`: the job fails at a damaged place, and says where it is. `skip`: it is told in the
+    executor's log, and passed over."""
+    runs: bool = True
+    """Of a survey: whether it says how the offsets of queues follow one another."""
+    split_bytes: int = SPLIT_SIZE
+    """Bytes of the log that one task reads."""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that are named."""
+        return tuple(sorted({each.strip() for each in self.topic.split(",") if each.strip()}))
+
+
+def store_options(options: Mapping[str, str]) -> StoreOptions:
+    """Read what a frame is read with; an `OptionError` names the option that is wrong."""
+    found = parse_options(StoreOptions, options)
+    if not found.path:
+        raise OptionError("path: is required; name the folder of a store, the one with commitlog/")
+    if found.view not in VIEWS:
+        raise OptionError(f"view: {found.view!r} is none of {', '.join(VIEWS)}")
+    if found.on_damage not in ("fail", "skip"):
+        raise OptionError(f"onDamage: {found.on_damage!r} is neither fail nor skip")
+    if found.split_bytes < _SPLIT_SIZE_MIN:
+        raise OptionError(f"splitBytes: {found.split_bytes} is under {_SPLIT_SIZE_MIN}")
+    if found.topic and not found.topics:
+        raise OptionError(f"topic: {found.topic!r} names none")
+    return found

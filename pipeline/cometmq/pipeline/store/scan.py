@@ -1,0 +1,285 @@
+"""The records of a part of a log, and what is damaged between them.
+
+A part is a range of bytes of one file; a record belongs to the part in which it begins. Where a
+part begins in the middle of a record its first is looked for: a magic that stands where a record
+would have it, whose lengths agree and that says it is where it is. Behind damage the log is entered
+again in the same way.
+
+Each part looks at one record more than it has: at the first of the next part. So damage there,
+which the next part would pass over on its search, is found by this one, and each by one only.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from cometmq.pipeline.records.layout import (
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_SIZE_MIN,
+    Layout,
+    at_their_place,
+    follow,
+    head_at,
+    lay_out,
+)
+from cometmq.pipeline.store.files import Opened
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cometmq.pipeline.records.layout import Truths
+
+CHUNK_SIZE: Final = 4 << 20
+"""Bytes that are read and looked at together."""
+
+_MAGICS: Final = (MAGIC_V1, MAGIC_V2)
+_MAGIC_BYTES: Final = tuple(magic.to_bytes(4, "big") for magic in _MAGICS)
+_MAGIC_AT: Final = 4
+_HEAD_SIZE: Final = 8
+_CRC_AT: Final = 8
+_CRC_MASK: Final = 0x7FFFFFFF
+
+
+class Part(NamedTuple):
+    """A range of a log file that one task reads."""
+
+    root: str
+    path: str
+    base: int
+    """Where in the log the file begins."""
+    start: int
+    """In the file, as the next three."""
+    stop: int
+    """Records that begin here or behind belong to the next part."""
+    limit: int
+    """Where the data of the file ends: its length, but in the last one."""
+    length: int
+    """Of the file."""
+
+
+class Damage(NamedTuple):
+    """A place of a log that holds no sound record, where one should be."""
+
+    start: int
+    """In the log, as the next."""
+    end: int
+    """Where the next sound record is, or the part of the log ends that was looked at."""
+    reason: str
+
+
+def scan(part: Part, *, checksums: bool = False) -> Iterator[Layout | Damage]:
+    """Yield the records of a part, many together, and the damage between them.
+
+    With `checksums` a record whose body has not the checksum that was stored with it is damage.
+    """
+    with Opened(part.root, part.path) as file:
+        yield from _Scan(part, file, checksums=checksums).run()
+
+
+class _Scan:
+    """One pass over a part."""
+
+    def __init__(self, part: Part, file: Opened, *, checksums: bool) -> None:
+        self._part = part
+        self._file = file
+        self._checksums = checksums
+        self._data = b""
+        self._begin = 0  # Where in the file the data begins.
+
+    def run(self) -> Iterator[Layout | Damage]:
+        part = self._part
+        position = part.start
+        if position:
+            position = self._next_sound(position, part.stop)
+        while position < part.limit:
+            at = self._reach(position, _HEAD_SIZE)
+            borders, _ = follow(self._data, at, min(len(self._data), part.limit - self._begin))
+            if len(borders) == 1 and self._reads_on(position):
+                continue
+            layout, good = lay_out(np.frombuffer(self._data, np.uint8), borders)
+            good &= at_their_place(layout, part.base + self._begin)
+            count = len(good) if good.all() else int(np.argmin(good))
+            own = int(np.searchsorted(layout.starts[:count], part.stop - self._begin))
+            yield from self._checked(layout.rows(slice(0, own)))
+            if own < count:  # The first of the next part, which is sound.
+                return
+            position = self._begin + int(borders[count])
+            if count == len(good) and self._reads_on(position):
+                continue
+            if position >= part.limit or self._is_blank(position):
+                return
+            damage = self._damage(position)
+            yield damage
+            position = damage.end - part.base
+            if position >= part.stop:
+                return
+
+    def _reach(self, position: int, size: int) -> int:
+        """See to it that bytes of the file are there; returns where they are in the data."""
+        have = self._begin + len(self._data)
+        if position < self._begin or position + size > have:
+            self._begin = position
+            room = self._part.limit - position
+            self._data = self._file.read(min(max(CHUNK_SIZE, size), max(room, 0)), position)
+        return position - self._begin
+
+    def _reads_on(self, position: int) -> bool:
+        """Read on when what begins here goes beyond the data, and can be a record by its head."""
+        have = self._begin + len(self._data)
+        at = position - self._begin
+        if position >= self._part.limit:
+            return False
+        if have - position < RECORD_SIZE_MIN:
+            size, is_record = RECORD_SIZE_MIN, True
+        else:
+            size, magic = head_at(self._data, at)
+            is_record = magic in _MAGICS and size >= RECORD_SIZE_MIN
+        end = position + size
+        if not is_record or end <= have or end > self._part.limit:
+            return False
+        self._begin = -1  # Whatever is there is read anew, from the record on.
+        self._data = b""
+        self._reach(position, size)
+        return self._begin + len(self._data) >= end
+
+    def _is_blank(self, position: int) -> bool:
+        """Whether the filler of a file's end is here: its size is that of the rest."""
+        at = self._reach(position, _HEAD_SIZE)
+        if len(self._data) - at < _HEAD_SIZE:
+            return False
+        return head_at(self._data, at) == (self._part.length - position, MAGIC_BLANK)
+
+    def _damage(self, position: int) -> Damage:
+        """Say what is wrong here, and where the log goes on."""
+        part = self._part
+        reason = self._reason(position)
+        end = self._next_sound(position + 1, part.limit)
+        return Damage(part.base + position, part.base + end, reason)
+
+    def _reason(self, position: int) -> str:
+        rest = self._part.limit - position
+        if rest < _HEAD_SIZE:
+            return f"{rest} bytes are too few for a record"
+        at = self._reach(position, _HEAD_SIZE)
+        size, magic = head_at(self._data, at)
+        if not size and not magic:
+            return "zeros stand where a record should begin"
+        if magic not in _MAGICS:
+            return f"size {size} and magic {magic:#010x} begin no record"
+        if not RECORD_SIZE_MIN <= size <= rest:
+            return f"it says that it has {size} bytes, where {rest} are"
+        at = self._reach(position, size)
+        layout, good = lay_out(np.frombuffer(self._data, np.uint8), np.array([at, at + size]))
+        if not good[0]:
+            return "its lengths do not agree"
+        return f"it says that it is at {int(layout.int64s(28)[0])}"
+
+    def _next_sound(self, position: int, stop: int) -> int:
+        """Return where the first sound record begins from one place on, in front of another.
+
+        The end of the data where there is none.
+        """
+        part = self._part
+        while position < stop:
+            at = self._reach(position, min(_HEAD_SIZE, part.limit - position))
+            found = next_record(self._data, at, part.base + self._begin)
+            if found is not None:
+                place = self._begin + found
+                if self._is_sound(place):
+                    return place if place < stop else part.limit
+                position = place + 1
+                continue
+            have = self._begin + len(self._data)
+            if have >= part.limit:
+                break
+            position = max(have - _HEAD_SIZE, position + 1)
+        return part.limit
+
+    def _is_sound(self, position: int) -> bool:
+        at = self._reach(position, RECORD_SIZE_MIN)
+        size, _ = head_at(self._data, at)
+        if size > self._part.limit - position:
+            return False
+        at = self._reach(position, size)
+        return sound_size(self._data, at, self._part.base + position) is not None
+
+    def _checked(self, layout: Layout) -> Iterator[Layout | Damage]:
+        """Yield the records; those whose bodies are damaged as such, if checksums count."""
+        if not len(layout.starts):
+            return
+        wrong = wrong_bodies(layout) if self._checksums else None
+        if wrong is None or not wrong.any():
+            yield layout
+            return
+        base = self._part.base + self._begin
+        first = 0
+        for row in np.flatnonzero(wrong).tolist():
+            if row > first:
+                yield layout.rows(slice(first, row))
+            start, end = int(layout.starts[row]), int(layout.ends[row])
+            yield Damage(base + start, base + end, "the checksum of its body is wrong")
+            first = row + 1
+        if first < len(wrong):
+            yield layout.rows(slice(first, None))
+
+
+def wrong_bodies(layout: Layout) -> Truths:
+    """Which bodies have another checksum than was stored with them."""
+    view = memoryview(layout.raw.data)
+    crc32 = zlib.crc32
+    found = [
+        crc32(view[start:end])
+        for start, end in zip(layout.body_starts.tolist(), layout.body_ends.tolist(), strict=True)
+    ]
+    stored = layout.int32s(_CRC_AT)
+    wrong: Truths = (np.array(found, np.uint32) & _CRC_MASK) != stored
+    return wrong
+
+
+def sound_size(data: bytes, at: int, physical_offset: int) -> int | None:
+    """Return the size of the record that begins there; None when none does, or it is cut off."""
+    if len(data) - at < RECORD_SIZE_MIN:
+        return None
+    size, magic = head_at(data, at)
+    if magic not in _MAGICS or not RECORD_SIZE_MIN <= size <= len(data) - at:
+        return None
+    layout, good = lay_out(np.frombuffer(data, np.uint8), np.array([at, at + size]))
+    if not good[0] or not at_their_place(layout, physical_offset - at)[0]:
+        return None
+    return size
+
+
+def next_record(data: bytes, at: int, begin: int) -> int | None:
+    """Return where in the data the next record may begin: magic and physical offset agree.
+
+    `begin` is where in the log the data begins.
+    """
+    place = at + _MAGIC_AT
+    while True:
+        found = [hit for magic in _MAGIC_BYTES if (hit := data.find(magic, place)) >= 0]
+        if not found:
+            return None
+        start = min(found) - _MAGIC_AT
+        noted = data[start + 28 : start + 36]
+        if len(noted) < 8 or int.from_bytes(noted, "big") == begin + start:
+            return start
+        place = start + _MAGIC_AT + 1
+
+
+def last_record(data: bytes, end: int, begin: int) -> tuple[int, int] | None:
+    """Return start and size of the last sound record that begins in front of a place; or None."""
+    place = end + _HEAD_SIZE - 1
+    while (found := max(data.rfind(magic, 0, place) for magic in _MAGIC_BYTES)) >= _MAGIC_AT:
+        start = found - _MAGIC_AT
+        size = sound_size(data, start, begin + start)
+        if size is not None:
+            layout, _ = lay_out(np.frombuffer(data, np.uint8), np.array([start, start + size]))
+            if not wrong_bodies(layout)[0]:
+                return start, size
+        place = found + 3
+    return None

@@ -1,0 +1,106 @@
+"""From a store to the parts that tasks read; and where its log ends, once and for all of them.
+
+The log ends behind its last sound record, as the driver finds it: what a running broker appends
+after that is in no part, so all tasks together read one state of the store. What stands behind that
+record is the torn tail of a broker that was killed, or a record that is being written just now.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from cometmq.pipeline.store.files import Opened, log_files
+from cometmq.pipeline.store.scan import Part, last_record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cometmq.pipeline.store.files import StoreFile
+
+SPLIT_SIZE: Final = 64 << 20
+"""Bytes of a part: what a task costs by itself is little beside it."""
+
+_CHUNK_SIZE: Final = 4 << 20
+_RECORD_SIZE_MAX: Final = 64 << 20
+
+
+class Log(NamedTuple):
+    """The log of a store, as it was when the driver looked."""
+
+    root: str
+    files: list[StoreFile]
+    end: int
+    """Behind the last sound record."""
+    data_end: int
+    """Behind the last byte that is not zero: more than `end` where the tail is torn."""
+
+    @property
+    def first(self) -> int:
+        """Where the log begins: what was in front of it has expired."""
+        return self.files[0].start if self.files else 0
+
+
+def look(root: str) -> Log:
+    """Look at a store. `OptionError`, which says what to do, for a folder that is none."""
+    files = log_files(root)
+    data_end: int | None = None
+    for file in reversed(files):
+        with Opened(root, file.path) as opened:
+            filled = _filled(opened, file.size)
+            if not filled:
+                continue
+            if data_end is None:
+                data_end = file.start + filled
+            end = _last_end(opened, file, filled)
+        if end is not None:
+            return Log(root, files, end, data_end)
+    first = files[0].start if files else 0
+    return Log(root, files, first, first if data_end is None else data_end)
+
+
+def _filled(opened: Opened, size: int) -> int:
+    """Return behind the last byte that is not zero."""
+    place = size
+    while place > 0:
+        start = max(place - _CHUNK_SIZE, 0)
+        found = np.flatnonzero(np.frombuffer(opened.read(place - start, start), np.uint8))
+        if len(found):
+            return start + int(found[-1]) + 1
+        place = start
+    return 0
+
+
+def _last_end(opened: Opened, file: StoreFile, filled: int) -> int | None:
+    """Return where in the log the last sound record of a file ends; None when it has none.
+
+    Chunk by chunk from the end; each is read as far as the longest record that begins in it goes.
+    """
+    place = filled
+    more = _CHUNK_SIZE
+    while place > 0:
+        start = max(place - _CHUNK_SIZE, 0)
+        data = opened.read(min(place + more, file.size) - start, start)
+        found = last_record(data, place - start, file.start + start)
+        if found is not None:
+            return file.start + start + sum(found)
+        more = _RECORD_SIZE_MAX
+        place = start
+    return None
+
+
+def parts(
+    log: Log, split_size: int = SPLIT_SIZE, wanted: Iterable[int] | None = None
+) -> list[Part]:
+    """Divide a log; with `wanted` only the files that begin there."""
+    chosen = None if wanted is None else set(wanted)
+    found: list[Part] = []
+    for file in log.files:
+        limit = min(file.size, log.end - file.start)
+        if limit <= 0 or (chosen is not None and file.start not in chosen):
+            continue
+        for start in range(0, limit, split_size):
+            stop = min(start + split_size, limit)
+            found.append(Part(log.root, file.path, file.start, start, stop, limit, file.size))
+    return found

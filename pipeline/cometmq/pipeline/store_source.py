@@ -1,0 +1,189 @@
+"""`format("cometmq-store")`: the files of a store as tables, without a broker.
+
+::
+
+    reading = spark.read.format("cometmq-store").option("columns", "topic, queue_offset, body")
+    reading.load("/var/lib/cometmq/store").groupBy("topic").count().show()
+
+The store may be ours or Apache's, of a broker that runs, of one that stopped or was killed, or a
+copy that has but `commitlog/`. The driver looks once how far the log goes, so a job sees one state
+of it. Nothing is written, and no lock is taken.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from cometmq.pipeline.columns import (
+    COLUMNS,
+    Column,
+    chosen_columns,
+    columns_of,
+    ddl,
+)
+from cometmq.pipeline.errors import DamagedRecordError, OptionError
+from cometmq.pipeline.records import Reading, layout_batches
+from cometmq.pipeline.records.slices import pieces
+from cometmq.pipeline.store import index, queues, survey
+from cometmq.pipeline.store.options import INDEX, QUEUES, RECORDS, SURVEY, store_options
+from cometmq.pipeline.store.scan import Damage, Part, scan
+from cometmq.pipeline.store.splits import look, parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from cometmq.pipeline.records.layout import Layout, Truths
+    from cometmq.pipeline.store.options import StoreOptions
+
+log = logging.getLogger(__name__)
+
+FORMAT: Final = "cometmq-store"
+"""What `spark.read.format` is given."""
+
+TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
+    RECORDS: COLUMNS,
+    QUEUES: queues.COLUMNS,
+    INDEX: index.COLUMNS,
+    SURVEY: survey.COLUMNS,
+}
+"""The columns of each view."""
+
+_INDEX_ROWS: Final = 4_000_000
+"""Items that one task reads."""
+
+
+class StoreSource(DataSource):
+    """Stores as tables: `spark.read.format("cometmq-store").load(path)`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what `format` is given."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """Return the columns that the option `columns` asks for, or all of the view."""
+        options = store_options(self.options)
+        table = TABLES[options.view]
+        return ddl(chosen_columns(options.columns, table), table)
+
+    def reader(self, schema: Any) -> StoreReader:
+        """Read a store once."""
+        return StoreReader(store_options(self.options), schema)
+
+
+class StoreReader(DataSourceReader):
+    """Reads one view of a store."""
+
+    def __init__(self, options: StoreOptions, schema: Any) -> None:
+        self.columns = columns_of(schema, TABLES[options.view])
+        self.options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """Plan the tasks."""
+        options = self.options
+        if options.view == QUEUES:
+            found: Sequence[object] = _together(options)
+        elif options.view == INDEX:
+            found = _index_parts(options.path)
+        else:
+            found = parts(look(options.path), options.split_bytes)
+        return [InputPartition(part) for part in found]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield what a task reads; `None` is what Spark makes of no parts at all."""
+        part = partition.value
+        if part is None:
+            return
+        if self.options.view == QUEUES:
+            for file in part:
+                yield from queues.queue_batches(file, self.columns)
+        elif self.options.view == INDEX:
+            yield from index.index_batches(part, self.columns)
+        elif self.options.view == SURVEY:
+            yield from survey.survey_batches(
+                part,
+                self.columns,
+                checksums=self.options.checksums,
+                runs=self.options.runs,
+            )
+        else:
+            yield from self._records(part)
+
+    def _records(self, part: Part) -> Iterator[pa.RecordBatch]:
+        options = self.options
+        how = Reading(
+            decompress=options.decompress,
+            unwrap=options.unwrap,
+            strict=options.on_damage == "fail",
+            source=part.path,
+        )
+        topics = [topic.encode() for topic in options.topics]
+        for found in scan(part, checksums=options.checksums):
+            if isinstance(found, Damage):
+                self._tell(found, part)
+                continue
+            chosen = found.rows(of_topics(found, topics)) if topics else found
+            yield from layout_batches(chosen, self.columns, how, broker=options.broker or None)
+
+    def _tell(self, damage: Damage, part: Part) -> None:
+        if self.options.on_damage == "fail":
+            raise DamagedRecordError(damage.start, damage.reason, part.path)
+        log.warning(
+            "%s: %d bytes at %d are passed over: %s",
+            part.path,
+            damage.end - damage.start,
+            damage.start,
+            damage.reason,
+        )
+
+
+def of_topics(layout: Layout, topics: Sequence[bytes]) -> Truths:
+    """Which records are of one of these topics."""
+    names = pieces(layout.raw, layout.topic_starts, layout.topic_ends).dictionary_encode()
+    wanted = np.array([each in topics for each in names.dictionary.to_pylist()], np.bool_)
+    if not len(wanted):
+        return np.zeros(0, np.bool_)
+    found: Truths = wanted[names.indices.to_numpy()]
+    return found
+
+
+def _together(options: StoreOptions) -> list[list[queues.QueuePart]]:
+    """Put the files of queues together until a task has enough of them."""
+    tasks: list[list[queues.QueuePart]] = []
+    size = options.split_bytes
+    for part in queues.queue_parts(options.path, options.topics):
+        if size >= options.split_bytes:
+            tasks.append([])
+            size = 0
+        tasks[-1].append(part)
+        size += part.size
+    return tasks
+
+
+def _index_parts(root: str) -> list[index.IndexPart]:
+    """Return runs of items of the index files. How many slots those have is found by the store."""
+    from cometmq.store.config import StoreConfig
+    from cometmq.store.filesystem import RealFileSystem
+    from cometmq.store.index_shape import find_shape
+
+    if "://" in root:
+        raise OptionError("view: index is of local stores only")
+    filesystem = RealFileSystem()
+    folder = f"{root}/index"
+    shape = find_shape(filesystem, folder, StoreConfig())
+    if shape is None:
+        return []
+    return [
+        index.IndexPart(
+            root, f"{folder}/{entry.name}", entry.name, shape.items_at, first, first + _INDEX_ROWS
+        )
+        for entry in filesystem.list(folder)
+        if not entry.is_directory
+        for first in range(1, shape.items, _INDEX_ROWS)
+    ]

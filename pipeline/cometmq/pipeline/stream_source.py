@@ -1,0 +1,222 @@
+"""`format("cometmq")` as a stream: what there is, where each batch begins and ends.
+
+How it works. Spark keeps one such reader for each query, in a process of its own on the driver's
+host, and asks it in turn where the stream begins (`initialOffset`), how far the next batch goes
+(`latestOffset`), and for its tasks (`partitions`). What it answers is written into the checkpoint;
+nothing else is kept, and a restart begins with another reader. `offsets.py` says what the answers
+carry so that a batch that is repeated is the same batch.
+
+`latestOffset(start)` is called when all in front of `start` is done for good. So that is when a
+consumer group is told the progress, and not `commit`, which comes a batch late and never for the
+last.
+
+An exception here ends the query, so a server that is not there is asked again for a while; a broker
+that stays away keeps its queues where they are, and the others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from cometmq.pipeline import bounds
+from cometmq.pipeline.cluster import Queue, retried
+from cometmq.pipeline.columns import columns_of
+from cometmq.pipeline.errors import ConnectionLostError, DataLossError
+from cometmq.pipeline.offsets import (
+    StreamOffset,
+    ranges,
+    read_stream_offset,
+)
+from cometmq.pipeline.options import LATEST, ReadOptions
+from cometmq.pipeline.planning import plan
+from cometmq.pipeline.source import Executing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
+
+    from cometmq.pipeline.bounds import Survey
+
+log = logging.getLogger(__name__)
+
+_COMMITTED_OFTEN: Final = 2
+
+
+class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads topics as a stream."""
+
+    def __init__(self, options: ReadOptions, schema: Any) -> None:
+        self.options = options
+        self.executing = Executing(options, columns_of(schema))
+        self._cluster = options.cluster()
+        self._initial: dict[str, Any] | None = None
+        self._target: dict[Queue, int] | None = None
+        self._addresses: dict[str, str] = {}
+        self._seen: Survey | None = None
+        self._committed: Mapping[Queue, int] = {}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
+        """Return where the stream begins. Spark asks several times: the answer is one."""
+        if self._initial is None:
+            found = self._survey(whole=True)
+            bounds.require_topics(found, self.options)
+            starts = bounds.starts(self._cluster, self.options, found, LATEST)
+            self._initial = StreamOffset(starts, is_initial=True).document()
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
+        """Return what `maxOffsetsPerTrigger` says."""
+        if self.options.max_offsets_per_trigger:
+            return ReadMaxRows(self.options.max_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
+        """Read no further than what there is now."""
+        found = self._survey(whole=True)
+        self._target = {queue: each.end for queue, each in found.queues.items()}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
+        """Return how far the next batch goes; `start` itself when there is nothing new."""
+        found = self._survey(whole=False)
+        before = read_stream_offset(start)
+        self._tell_group(before, found)
+        begins = self._begins(before, found)
+        ends = self._ends(begins, found)
+        if isinstance(limit, ReadMaxRows):
+            ends = limited(begins, ends, limit.max_rows)
+        if all(ends[queue] == first for queue, first in begins.items()):
+            return start
+        carried = {
+            queue: first
+            for queue, first in begins.items()
+            if before.is_initial or before.queues.get(queue) != first
+        }
+        return StreamOffset({**before.queues, **ends}, begins=carried).document()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
+        """Return what there is, for the query's progress."""
+        if self._seen is None:
+            return None
+        return StreamOffset({q: each.end for q, each in self._seen.queues.items()}).document()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Plan the tasks of a batch."""
+        wanted = ranges(read_stream_offset(start), read_stream_offset(end))
+        if any(queue.broker not in self._addresses for queue in wanted):
+            self._survey(whole=True)
+        if absent := {queue.broker for queue in wanted} - self._addresses.keys():
+            raise ConnectionLostError(
+                f"broker {', '.join(sorted(absent))}: no name server knows it, and a batch is to be"
+                " read from it; start it, and the query again"
+            )
+        tasks = plan(wanted, self._addresses, self.options)
+        return [InputPartition(task) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield what a task reads."""
+        return self.executing.read(partition.value)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"executing": self.executing}
+
+    def _survey(self, *, whole: bool) -> Survey:
+        self._seen = bounds.survey(self._cluster, self.options, whole=whole)
+        self._addresses.update(self._seen.addresses)
+        for broker, error in self._seen.missing.items():
+            log.warning("broker %s: %s; its queues wait", broker, error)
+        return self._seen
+
+    def _begins(self, before: StreamOffset, found: Survey) -> dict[Queue, int]:
+        """Return where each queue goes on: where it was, unless messages are gone since."""
+        begins: dict[Queue, int] = {}
+        for queue in before.queues.keys() - found.queues.keys():
+            if queue.topic not in found.topics and not found.missing:
+                self._lost(f"topic {queue.topic} does not exist any more")
+        for queue, there in found.queues.items():
+            first = before.queues.get(queue, there.first)  # A new one: from its beginning.
+            if first < there.first:
+                self._lost(f"queue {queue}: {first} to {there.first} have expired")
+                first = there.first
+            elif first > there.end:
+                self._lost(
+                    f"queue {queue}: read up to {first}, and it ends at {there.end};"
+                    " it was made anew"
+                )
+                first = there.first
+            begins[queue] = first
+        return begins
+
+    def _ends(self, begins: Mapping[Queue, int], found: Survey) -> dict[Queue, int]:
+        ends = {queue: found.queues[queue].end for queue in begins}
+        if self._target is not None:
+            for queue, first in begins.items():
+                ends[queue] = max(first, min(ends[queue], self._target.get(queue, first)))
+        return ends
+
+    def _lost(self, text: str) -> None:
+        if self.options.fail_on_data_loss:
+            raise DataLossError(
+                f"{text}. With failOnDataLoss=false the stream would go on with what there is"
+            )
+        log.warning("data loss: %s", text)
+
+    def _tell_group(self, before: StreamOffset, found: Survey) -> None:
+        """Tell a consumer group the progress; that it cannot be told harms nobody."""
+        group = self.options.group
+        if not group or before.is_initial:
+            return
+        news = {
+            queue: offset
+            for queue, offset in before.queues.items()
+            if self._committed.get(queue) != offset
+            and queue in found.queues
+            and queue.broker not in found.missing
+        }
+        if not news:
+            return
+        try:
+            retried(
+                lambda: self._cluster.commit(group, news, self._addresses),
+                retries=_COMMITTED_OFTEN,
+                interval_ms=self.options.retry_interval_ms,
+            )
+            self._committed = dict(before.queues)
+        except ConnectionLostError as error:
+            log.warning("group %s: progress not told: %s", group, error)
+
+
+def limited(begins: Mapping[Queue, int], ends: Mapping[Queue, int], rows: int) -> dict[Queue, int]:
+    """Return how far a batch of so many messages goes: each queue gets its share of the backlog.
+
+    And every one at least a message, as far as they suffice, so that a small queue is not left
+    behind a large one.
+    """
+    backlog = {queue: ends[queue] - first for queue, first in begins.items()}
+    total = sum(backlog.values())
+    if total <= rows:
+        return dict(ends)
+    shares = {queue: max(size * rows // total, 1 if size else 0) for queue, size in backlog.items()}
+    over = sum(shares.values()) - rows
+    largest = sorted(shares, key=lambda each: (-backlog[each], each))
+    for queue in largest[: max(-over, 0)]:
+        shares[queue] += 1
+    for queue in largest:
+        if over <= 0:
+            break
+        given_up = min(over, shares[queue] - 1) if shares[queue] else 0
+        shares[queue] -= given_up
+        over -= given_up
+    if over > 0:  # More queues than messages: those with the most behind come first.
+        waiting = sorted((each for each in shares if shares[each]), key=lambda q: (backlog[q], q))
+        shares.update(dict.fromkeys(waiting[:over], 0))
+    return {queue: first + shares[queue] for queue, first in begins.items()}

@@ -1,0 +1,88 @@
+"""Where rows can go: the write queues of topics, in an order that is always the same."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cometmq.pipeline.errors import ConnectionLostError, OptionError, RefusedError
+
+if TYPE_CHECKING:
+    from cometmq.pipeline.cluster import Cluster, Route
+
+UPDATE_AND_CREATE_TOPIC: Final = 17
+_TEMPLATE: Final = "TBW102"
+"""The topic that brokers have who make topics by themselves."""
+_QUEUES: Final = 4
+_KNOWN_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 0.02
+_READ_AND_WRITE: Final = "6"
+
+
+class Target(NamedTuple):
+    """A queue that can be written to."""
+
+    broker: str
+    address: str
+    queue_id: int
+
+
+class Targets:
+    """The targets of each topic; those of one are asked for once."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._known: dict[str, tuple[Target, ...]] = {}
+
+    def of(self, topic: str) -> tuple[Target, ...]:
+        """Return the targets of a topic, which is made if brokers do that by themselves."""
+        found = self._known.get(topic)
+        if found is None:
+            route = self._cluster.route(topic) or self._made(topic)
+            found = tuple(
+                Target(broker, route.addresses[broker], queue_id)
+                for broker, count in sorted(route.write_queues.items())
+                for queue_id in range(count)
+            )
+            if not found:
+                raise OptionError(f"topic: {topic}: none of its brokers lets write")
+            self._known[topic] = found
+        return found
+
+    def _made(self, topic: str) -> Route:
+        template = self._cluster.route(_TEMPLATE)
+        if template is None:
+            raise OptionError(
+                f"topic: {topic}: no such topic, and the brokers make none by themselves;"
+                f" `cometmq topic create {topic}` makes it"
+            )
+        for broker, count in template.write_queues.items():
+            queues = str(min(count, _QUEUES))
+            address = template.addresses[broker]
+            answer = self._cluster.ask(
+                address,
+                UPDATE_AND_CREATE_TOPIC,
+                {
+                    "topic": topic,
+                    "defaultTopic": _TEMPLATE,
+                    "readQueueNums": queues,
+                    "writeQueueNums": queues,
+                    "perm": _READ_AND_WRITE,
+                    "topicFilterType": "SINGLE_TAG",
+                    "topicSysFlag": "0",
+                    "order": "false",
+                },
+            )
+            if answer.code:
+                raise RefusedError(address, answer.code, answer.remark)
+        return self._routed(topic, len(template.write_queues))
+
+    def _routed(self, topic: str, brokers: int) -> Route:
+        """Wait until the name server knows a topic that was made just now."""
+        deadline = time.monotonic() + _KNOWN_SECONDS
+        while time.monotonic() < deadline:
+            route = self._cluster.route(topic)
+            if route is not None and len(route.write_queues) >= brokers:
+                return route
+            time.sleep(_LOOK_SECONDS)
+        raise ConnectionLostError(f"topic {topic} was made, and no name server knows it yet")

@@ -1,0 +1,240 @@
+"""Asking a server over a blocking socket: the standard library alone.
+
+How it works. The reader and the writer run inside Spark's Python workers, where a loop in the
+background would be one more thing to start and to end, and where nothing may be imported that a
+`--py-files` wheel cannot carry. So this is the smallest client that there can be: a request goes
+out with a JSON header, an answer is read whole, its body in one piece. Several requests may be
+under way (`send`, then `receive`); answers come in whichever order the server gives them.
+
+::
+
+    wire = connect("127.0.0.1:10911", Settings())
+    answer = wire.ask(GET_MAX_OFFSET, {"topic": "orders", "queueId": "0"})
+
+A frame, as `cometmq.proto.frame` has it:
+
+======  ====  ====================================================
+offset  size  field
+======  ====  ====================================================
+     0     4  bytes that follow: 4 + size of header + size of body
+     4     1  type of the header: 0 is JSON
+     5     3  size of the header
+     8     …  header, then body
+======  ====  ====================================================
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import os
+import socket
+import ssl
+from dataclasses import dataclass
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cometmq.pipeline.errors import ConnectionLostError, RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_HEAD: Final = Struct(">II")
+assert _HEAD.size == 8
+_HEADER_SIZE_MASK: Final = 0xFFFFFF
+_RESPONSE: Final = 1
+_VERSION: Final = 513
+"""Of 5.5.0: routes come in plain JSON to who says so."""
+_READ_AHEAD: Final = 1 << 16
+FRAME_SIZE_MAX: Final = 64 << 20
+"""Of an answer, in bytes: more is no answer."""
+
+SUCCESS: Final = 0
+"""The code of an answer that says yes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to reach servers; the same for all of them."""
+
+    timeout: float = 30.0
+    """Seconds without a byte after which a server counts as gone."""
+    access_key: str = ""
+    secret_key: str = ""
+    tls: bool = False
+    tls_ca: str = ""
+    """A file with the certificates that are trusted; without it servers are not verified."""
+
+    def __repr__(self) -> str:
+        return f"Settings(timeout={self.timeout}, access_key={self.access_key!r}, tls={self.tls})"
+
+
+class Answer(NamedTuple):
+    """What a server answered."""
+
+    opaque: int
+    code: int
+    remark: str
+    fields: Mapping[str, str]
+    body: bytes
+
+
+class Wire:
+    """One connection; not for two threads at a time but for one that sends and one that receives.
+
+    `speaks_cometmq` is known after the first answer: whether the server has CometMQ's extensions.
+    """
+
+    def __init__(self, address: str, settings: Settings) -> None:
+        self.address = address
+        self.speaks_cometmq = False
+        self.is_known = False
+        """Whether there was an answer yet."""
+        self._settings = settings
+        self._opaque = 0
+        self._is_offered = False
+        host, _, port = address.rpartition(":")
+        try:
+            plain = socket.create_connection((host.strip("[]"), int(port)), settings.timeout)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket = _with_tls(plain, host, settings) if settings.tls else plain
+        except (OSError, ValueError) as error:
+            raise ConnectionLostError(f"no connection to {address}: {error}") from error
+        self._stream = self._socket.makefile("rb", _READ_AHEAD)
+
+    def __repr__(self) -> str:
+        return f"<Wire {self.address}>"
+
+    def close(self) -> None:
+        """End it; twice is fine."""
+        self._stream.close()
+        self._socket.close()
+
+    def ask(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> Answer:
+        """Ask, and wait for the answer, whatever it says."""
+        opaque = self.send(code, fields, body)
+        while (answer := self.receive()).opaque != opaque:
+            pass
+        return answer
+
+    def expect(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> Answer:
+        """Ask; a `RefusedError` if the server says no."""
+        answer = self.ask(code, fields, body)
+        if answer.code != SUCCESS:
+            raise RefusedError(self.address, answer.code, answer.remark)
+        return answer
+
+    def send(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> int:
+        """Send a request and return the number that its answer will have."""
+        opaque = self.number()
+        self.write(self.frame(code, fields, body, opaque))
+        return opaque
+
+    def number(self, count: int = 1) -> int:
+        """Take `count` numbers for requests; return the first."""
+        first = self._opaque
+        self._opaque = first + count & 0x7FFFFFFF
+        return first
+
+    def frame(self, code: int, fields: Mapping[str, str], body: bytes, opaque: int) -> bytes:
+        """Make a request's bytes."""
+        fields = dict(fields)
+        if not self._is_offered:
+            fields["cometmqHeaders"] = "2"
+            self._is_offered = True
+        if self._settings.access_key:
+            fields["AccessKey"] = self._settings.access_key
+            fields["Signature"] = _signature(fields, body, self._settings.secret_key)
+        header = json.dumps(
+            {
+                "code": code,
+                "extFields": fields,
+                "flag": 0,
+                "language": "PYTHON",
+                "opaque": opaque,
+                "serializeTypeCurrentRPC": "JSON",
+                "version": _VERSION,
+            },
+            separators=(",", ":"),
+        ).encode()
+        return _HEAD.pack(4 + len(header) + len(body), len(header)) + header + body
+
+    def write(self, data: bytes) -> None:
+        """Write frames."""
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            raise self._lost(error) from error
+
+    def receive(self) -> Answer:
+        """Wait for the next answer; what the server itself asks is passed over."""
+        while True:
+            size, kind = _HEAD.unpack(self._read(_HEAD.size))
+            header_size = kind & _HEADER_SIZE_MASK
+            body_size = size - 4 - header_size
+            if body_size < 0 or size > FRAME_SIZE_MAX:
+                raise ConnectionLostError(f"{self.address}: a frame of {size} bytes is no answer")
+            header = self._read(header_size)
+            body = self._read(body_size) if body_size else b""
+            if kind >> 24:  # Asked in MessagePack, which is answered only when it was.
+                continue
+            try:
+                said = json.loads(header)
+                if not said["flag"] & _RESPONSE:
+                    continue
+                answer = Answer(
+                    said["opaque"],
+                    said["code"],
+                    said.get("remark") or "",
+                    said.get("extFields") or {},
+                    body,
+                )
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise ConnectionLostError(f"{self.address}: not an answer: {error}") from error
+            self.is_known = True
+            if "cometmqHeaders" in answer.fields:
+                self.speaks_cometmq = True
+            return answer
+
+    def _read(self, size: int) -> bytes:
+        try:
+            data: bytes = self._stream.read(size)
+        except (OSError, ValueError) as error:
+            raise self._lost(error) from error
+        if len(data) < size:
+            raise self._lost("it closed the connection")
+        return data
+
+    def _lost(self, why: object) -> ConnectionLostError:
+        return ConnectionLostError(f"the connection to {self.address} broke: {why}")
+
+
+def _with_tls(plain: socket.socket, host: str, settings: Settings) -> socket.socket:
+    context = ssl.create_default_context(cafile=settings.tls_ca or None)
+    if not settings.tls_ca:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context.wrap_socket(plain, server_hostname=host)
+
+
+def _signature(fields: Mapping[str, str], body: bytes, secret: str) -> str:
+    text = "".join(fields[name] for name in sorted(fields)).encode() + body
+    return base64.b64encode(hmac.digest(secret.encode(), text, "sha1")).decode()
+
+
+_kept: dict[tuple[int, str, Settings], Wire] = {}
+"""Connections of this process; a child after a fork makes its own."""
+
+
+def connect(address: str, settings: Settings) -> Wire:
+    """Return a connection that nobody else has meanwhile: give it back with `keep`."""
+    return _kept.pop((os.getpid(), address, settings), None) or Wire(address, settings)
+
+
+def keep(wire: Wire, settings: Settings) -> None:
+    """Leave a connection, of which every answer was read, to the next task of this process."""
+    before = _kept.pop((os.getpid(), wire.address, settings), None)
+    if before is not None:
+        before.close()
+    _kept[os.getpid(), wire.address, settings] = wire

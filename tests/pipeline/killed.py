@@ -1,0 +1,78 @@
+"""What `kills` starts and kills: `python -m tests.pipeline.killed JOB NAMESERVER FOLDER BATCH`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.pipeline.kills import say
+
+from cometmq.pipeline import session
+from cometmq.pipeline.jobs.archive import ArchiveSettings, archive, read_archive
+from cometmq.pipeline.jobs.mirror import MirrorSettings, mirror
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def run(spark: SparkSession, job: str, nameserver: str, folder: Path, batch: int) -> None:
+    """Run one job to its end."""
+    checkpoint = str(folder / f"{job}-checkpoint")
+    if job == "archive":
+        archive(
+            spark,
+            ArchiveSettings(
+                nameserver=nameserver,
+                topic="source",
+                to=str(folder / "archive"),
+                checkpoint=checkpoint,
+                max_rows=batch,
+            ),
+        )
+    elif job == "mirror":
+        mirror(
+            spark,
+            MirrorSettings(
+                nameserver=nameserver,
+                to_nameserver=nameserver,
+                prefix="copy-",
+                topic="source",
+                checkpoint=checkpoint,
+                max_rows=batch,
+                delivery="idempotent",
+            ),
+        )
+    else:
+        count(spark, nameserver, folder)
+
+
+def count(spark: SparkSession, nameserver: str, folder: Path) -> None:
+    """Say how often each message is there."""
+    archived = read_archive(spark, str(folder / "archive"))
+    reader = spark.read.option("basePath", str(folder / "archive"))
+    plain = reader.parquet(*map(str, (folder / "archive").glob("batch=*")))
+    copied = spark.read.format("cometmq").options(nameserver=nameserver, topic="copy-source").load()
+    say(
+        f"archive {archived.count()} of {_distinct(archived)} distinct, plain {plain.count()},"
+        f" mirror {copied.count()} of {_distinct(copied)} distinct"
+    )
+
+
+def _distinct(frame: DataFrame) -> int:
+    found: int = frame.select("body").distinct().count()
+    return found
+
+
+def main() -> None:
+    """Do what the arguments say."""
+    job, nameserver, folder, batch = sys.argv[1:]
+    spark = session(master="local[2,3]", **{"spark.driver.memory": "1g"})
+    try:
+        run(spark, job, nameserver, Path(folder), int(batch))
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+"""`python -m tests.pipeline.kills`: streams whose driver, workers and broker are killed at random.
+
+A topic is archived to Parquet and mirrored into another topic, in small batches. Again and again
+the parent waits until some batches more have begun, and then kills: the driver with its JVM and all
+workers, or one of the workers, or the broker, which is started again on its store. What ended is
+started again as it was. In the end every message must be in one file, and once in the other topic.
+
+A kill comes when a new batch has begun, and a moment later, so that it hits all parts of one: a
+kill by the clock alone would hit the start of Spark nearly always.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cometmq.client import SyncClient
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MESSAGES: Final = 3_000
+BATCH: Final = 300
+DEADLINE_SECONDS: Final = 240
+KILLED: Final = ("driver", "worker", "broker")
+PYTHON: Final = (sys.executable, "-W", "ignore", "-m")
+_CHILD: Final = "tests.pipeline.killed"
+
+
+def say(text: str) -> None:
+    """Tell how far it is."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def free_port() -> int:
+    """Find a port that nobody has."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port: int = listening.getsockname()[1]
+    return port
+
+
+class Broker:
+    """`cometmq up` on one store and one port, however often it is started."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._ports = (free_port(), free_port())
+        self.nameserver = f"127.0.0.1:{self._ports[0]}"
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it takes sends."""
+        ports = ("--nameserver-port", str(self._ports[0]), "--broker-port", str(self._ports[1]))
+        command = [
+            sys.executable,
+            "-m",
+            "cometmq.admin",
+            "up",
+            "--dir",
+            str(self._folder / "store"),
+        ]
+        with (self._folder / "broker.log").open("a") as log:
+            self._process = subprocess.Popen(
+                [*command, *ports, "--metrics-port", "0"],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not re.search(r"\bready\b", line):
+            raise SystemExit(f"the broker does not start: {self._folder / 'broker.log'}")
+
+    def kill(self) -> None:
+        """End it at once."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+@dataclass(slots=True)
+class Child:
+    """One job in a process group of its own, started again when it ended."""
+
+    job: str
+    nameserver: str
+    folder: Path
+    starts: int = 0
+    _process: subprocess.Popen[bytes] | None = None
+    _logs: list[Path] = field(default_factory=list[Path])
+
+    @property
+    def offsets(self) -> Path:
+        """Where Spark notes that a batch begins."""
+        return self.folder / f"{self.job}-checkpoint" / "offsets"
+
+    def begun(self) -> int:
+        """Return how many batches have begun."""
+        return sum(path.name.isdigit() for path in self.offsets.glob("*"))
+
+    def ensure(self) -> None:
+        """Start it if it does not run."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.starts += 1
+        log = self.folder / f"{self.job}-{self.starts}.log"
+        self._logs.append(log)
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [*PYTHON, _CHILD, self.job, self.nameserver, str(self.folder), str(BATCH)],
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def finish(self) -> None:
+        """Let it run to its end, starting it again as often as that takes."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while time.monotonic() < deadline:
+            self.ensure()
+            assert self._process is not None
+            if self._process.wait(DEADLINE_SECONDS) == 0:
+                return
+        raise SystemExit(f"{self.job} does not end: {self._logs[-1].read_text()[-3000:]}")
+
+    def kill(self) -> None:
+        """End the driver, its JVM and its workers at once."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def kill_worker(self) -> bool:
+        """End one Python worker, if there is one."""
+        assert self._process is not None
+        workers = [pid for pid in _session(self._process.pid) if "pyspark/daemon" in _command(pid)]
+        if not workers:
+            return False
+        os.kill(random.choice(workers), signal.SIGKILL)  # The first is the daemon itself.
+        return True
+
+
+def _session(leader: int) -> list[int]:
+    found: list[int] = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(") ")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) == leader:
+            found.append(int(path.parent.name))
+    return found
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace(".", "/")
+    except OSError:
+        return ""
+
+
+def rounds(count: int, seed: int) -> None:
+    """Kill so often, let everything end, and count."""
+    chance = random.Random(seed)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        broker = Broker(folder)
+        broker.start()
+        try:
+            with SyncClient(broker.nameserver) as client:
+                client.admin.create_topic("source", queues=3)
+                client.admin.create_topic("copy-source", queues=3)
+            children = [Child(job, broker.nameserver, folder) for job in ("archive", "mirror")]
+            for number in range(count):
+                send(broker, number * MESSAGES)  # So that there is always something to do.
+                child = children[number % 2]
+                kill_one(child, broker, chance, KILLED[number // 2 % len(KILLED)], number)
+            for child in children:
+                child.finish()
+            check(folder, broker, children, count * MESSAGES)
+        finally:
+            broker.kill()
+
+
+def send(broker: Broker, first: int) -> None:
+    """Send so many messages more."""
+    with SyncClient(broker.nameserver) as client:
+        for start in range(first, first + MESSAGES, 100):
+            client.send_batch("source", [b"%d" % (start + index) for index in range(100)])
+
+
+def kill_one(child: Child, broker: Broker, chance: random.Random, what: str, number: int) -> None:
+    """Wait for some batches more, and kill."""
+    child.ensure()
+    wanted = child.begun() + chance.randint(1, 3)
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while child.begun() < wanted and time.monotonic() < deadline:
+        time.sleep(0.01)
+        child.ensure()
+    time.sleep(chance.random() * 0.3)
+    if what == "broker":
+        broker.kill()
+        broker.start()
+    elif what == "worker":
+        child.kill_worker()
+    else:
+        child.kill()
+    say(f"round {number + 1}: {what} of {child.job}, {child.begun()} batches begun")
+
+
+def check(folder: Path, broker: Broker, children: Sequence[Child], sent: int) -> None:
+    """Count: every message in one file, and once in the other topic."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            _CHILD,
+            "count",
+            broker.nameserver,
+            str(folder),
+            "0",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    say(done.stdout.strip())
+    say(f"starts: { {child.job: child.starts for child in children} }")
+    wanted = f"archive {sent} of {sent} distinct, plain {sent}, mirror {sent} of {sent} distinct"
+    if wanted not in done.stdout:
+        raise SystemExit(f"wanted: {wanted}\n{done.stderr[-3000:]}")
+
+
+def main() -> None:
+    """Run the rounds."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    given = parser.parse_args()
+    say(f"seed {given.seed}")
+    rounds(given.rounds, given.seed)
+
+
+if __name__ == "__main__":
+    main()

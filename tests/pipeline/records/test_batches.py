@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings, strategies as st
+from tests.pipeline.records.expected_rows import expected_rows, records
+
+from cometmq.pipeline.columns import ALL_COLUMNS, HEADER_COLUMNS, arrow_schema
+from cometmq.pipeline.errors import DamagedRecordError
+from cometmq.pipeline.records import Reading, record_batches
+from cometmq.proto.batch import BatchItem, encode_batch
+from cometmq.proto.compression import Compression, compress
+from cometmq.proto.record import encode_record
+
+HOST = b"\x7f\0\0\x01\0\0\x2a\x9f"
+
+
+def rows(data: bytes, *args: Any, **options: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for batch in record_batches(data, *args, **options):
+        batch.validate(full=True)
+        found += batch.to_pylist()
+    return found
+
+
+def record(body: bytes = b"hello", properties: bytes = b"", **changes: Any) -> bytes:
+    fields: dict[str, Any] = {
+        "topic": b"T",
+        "queue_id": 1,
+        "queue_offset": 5,
+        "physical_offset": 1000,
+        "born_timestamp": 1,
+        "born_host": HOST,
+        "store_timestamp": 2,
+        "store_host": HOST,
+    }
+    return encode_record(body=body, properties=properties, **fields | changes)
+
+
+@settings(max_examples=300)
+@given(st.lists(records(), max_size=12).map(b"".join))
+@example(record(properties=b"a\x01b\x02") * 3)
+@example(record(properties=b"TAGS\x01A\x02TAGS\x01B\x02") + record(properties=b"KEYS\x01k\x02"))
+@example(record(properties=b"TAGS\x01A\x02TAGS\x01\x02") + record(properties=b"KEYS\x01k"))
+@example(record(properties=b"".join(b"n%d\x01v\x02" % n for n in range(40))) * 2)
+@example(record(properties=b"".join(b"n%d\x01v\x02" % (n % 39) for n in range(40))) + record())
+@example(record(properties=b"a\0\x01b\x02TAGS\x01\xff\x02"))
+def test_every_column_holds_what_the_protocol_reads_from_the_record(data: bytes) -> None:
+    assert rows(data) == expected_rows(data)
+
+
+@given(st.lists(records(), max_size=5).map(b"".join))
+def test_bodies_stay_as_they_are_stored_where_that_is_asked_for(data: bytes) -> None:
+    assert rows(data, ALL_COLUMNS, Reading(decompress=False)) == expected_rows(
+        data, decompress=False
+    )
+
+
+@pytest.mark.parametrize("name", ALL_COLUMNS)
+def test_a_column_is_the_same_without_the_others(name: str) -> None:
+    data = record(properties=b"TAGS\x01A\x02") + record(properties=b"UNIQ_KEY\x010A\x02")
+    assert rows(data, (name,)) == [{name: row[name]} for row in expected_rows(data)]
+
+
+def test_columns_come_in_the_order_in_which_they_are_asked_for() -> None:
+    (batch,) = record_batches(record(), ("body", "topic"))
+    assert batch.schema.equals(arrow_schema(("body", "topic")))
+
+
+def test_an_answer_without_messages_has_no_rows() -> None:
+    assert list(record_batches(b"")) == []
+
+
+def test_a_record_batch_is_limited_in_rows_and_in_bytes() -> None:
+    data = b"".join(record(queue_offset=number) for number in range(10))
+    by_rows = list(record_batches(data, how=Reading(rows_max=4)))
+    assert [batch.num_rows for batch in by_rows] == [4, 4, 2]
+    size = len(record())
+    by_bytes = list(record_batches(data, how=Reading(size_max=3 * size)))
+    assert [batch.num_rows for batch in by_bytes] == [3, 3, 3, 1]
+    larger = list(record_batches(data, how=Reading(size_max=size - 1)))
+    assert [batch.num_rows for batch in larger] == [1] * 10
+    assert [row for batch in by_rows for row in batch.to_pylist()] == expected_rows(data)
+
+
+def test_a_record_batch_is_limited_in_the_bytes_of_its_bodies_too() -> None:
+    body, flags = compress(bytes(1000), Compression.ZLIB)
+    data = record(body, sys_flag=flags) * 5 + record() + record(body, sys_flag=flags)
+    found = list(record_batches(data, how=Reading(size_max=2500)))
+    assert [batch.num_rows for batch in found] == [2, 2, 3]
+    assert [row for batch in found for row in batch.to_pylist()] == expected_rows(data)
+
+
+def test_only_a_range_of_queue_offsets_is_given() -> None:
+    data = b"".join(record(queue_offset=number) for number in range(10))
+    found = rows(data, ("queue_offset",), queue_offsets=(3, 7))
+    assert [row["queue_offset"] for row in found] == [3, 4, 5, 6]
+    assert rows(data, queue_offsets=(10, 20)) == []
+
+
+def test_the_broker_is_what_the_reader_says() -> None:
+    assert rows(record() * 2, ("broker",), broker="b-0") == [{"broker": "b-0"}] * 2
+
+
+def inner_batch(count: int, announced: int | None = None, **changes: Any) -> bytes:
+    items = [
+        BatchItem(b"body %d" % number, b"KEYS\x01k%d\x02" % number, number)
+        for number in range(count)
+    ]
+    announced = count if announced is None else announced
+    properties = b"INNER_NUM\x01%d\x02INNER_BASE\x015\x02" % announced
+    flags = 0xC0 | changes.pop("sys_flag", 0)
+    return record(encode_batch("T", items), properties, sys_flag=flags, **changes)
+
+
+def test_an_inner_batch_is_a_row_for_each_of_its_messages() -> None:
+    data = record() + inner_batch(3) + record(b"compressed" * 9) + inner_batch(2)
+    found = rows(data)
+    assert found == expected_rows(data)
+    assert [row["queue_offset"] for row in found] == [5, 5, 6, 7, 5, 5, 6]
+    assert [row["key"] for row in found] == [None, "k0", "k1", "k2", None, "k0", "k1"]
+
+
+def test_a_compressed_inner_batch_is_unwrapped_also_where_other_bodies_stay_compressed() -> None:
+    items = [BatchItem(b"x" * 100, b""), BatchItem(b"y" * 100, b"")]
+    body, flags = compress(encode_batch("T", items), Compression.ZSTD)
+    data = record(body, b"INNER_NUM\x012\x02", sys_flag=flags | 0xC0)
+    for decompress in (False, True):
+        found = rows(data, ALL_COLUMNS, Reading(decompress=decompress))
+        assert [row["body"] for row in found] == [b"x" * 100, b"y" * 100]
+        assert {row["sys_flag"] for row in found} == {flags | 0xC0}
+        assert {row["size"] for row in found} == {len(data)}
+
+
+def test_an_inner_batch_stays_one_row_where_that_is_asked_for() -> None:
+    (row,) = rows(inner_batch(3), ALL_COLUMNS, Reading(unwrap=False))
+    assert row["properties"] == [("INNER_NUM", "3"), ("INNER_BASE", "5")]
+
+
+def test_an_inner_batch_that_lies_is_an_error_or_stays_a_row() -> None:
+    data = record() + inner_batch(3, announced=4, physical_offset=2000)
+    with pytest.raises(DamagedRecordError, match=r"at 2000: its batch: it has 3 messages, 4 are"):
+        rows(data)
+    assert len(rows(data, ALL_COLUMNS, Reading(strict=False))) == 2
+
+
+@pytest.mark.parametrize("kind", [0x000, 0x100, 0x200, 0x300, 0x400])
+@pytest.mark.parametrize("body", [b"no stream", b""])
+def test_a_body_that_does_not_decompress_is_an_error_or_null(kind: int, body: bytes) -> None:
+    data = record() + record(body, sys_flag=kind | 1, physical_offset=7)
+    with pytest.raises(DamagedRecordError, match="no sound record at 7: its body"):
+        rows(data)
+    assert [row["body"] for row in rows(data, how=Reading(strict=False))] == [b"hello", None]
+    assert len(rows(data, HEADER_COLUMNS)) == 2
+
+
+@pytest.mark.parametrize("kind", Compression)
+def test_a_body_is_decompressed_up_to_a_limit(kind: Compression) -> None:
+    body, flags = compress(bytes(5000), kind)
+    data = record(body, sys_flag=flags)
+    assert rows(data, ("body",), Reading(body_size_max=5000)) == [{"body": bytes(5000)}]
+    with pytest.raises(DamagedRecordError, match="makes more than 4999 bytes"):
+        rows(data, ("body",), Reading(body_size_max=4999))
+    cut = record(body[:-2], sys_flag=flags)
+    with pytest.raises(DamagedRecordError, match="no whole"):
+        rows(cut, ("body",))
+
+
+def changed(data: bytes, at: int, form: str, value: int) -> bytes:
+    changing = bytearray(data)
+    struct.pack_into(form, changing, at, value)
+    return bytes(changing)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (record() + record()[:-1], "it says that it has"),
+        (record() + b"\0" * 200, "size 0 and magic 0x00000000 begin none"),
+        (record() + b"\0" * 20, "20 bytes are too few"),
+        (record() + changed(record(), 84, ">i", -1), "its lengths do not agree"),
+        (record() + changed(record(), 84, ">i", 2**31 - 1), "its lengths do not agree"),
+        (record() + changed(record(), 84, ">i", 6), "its lengths do not agree"),
+        (record() + changed(record(), 36, ">i", 0x10), "its lengths do not agree"),
+        (record() + changed(record(), 93, ">b", -1), "its lengths do not agree"),
+        (record() + changed(record(), 95, ">h", -1), "its lengths do not agree"),
+        (record() + changed(record(), 0, ">i", 90), "it says that it has 90 bytes"),
+        (record() + changed(record(), 0, ">i", -1), "it says that it has -1 bytes"),
+    ],
+)
+def test_an_answer_that_is_not_records_alone_is_an_error_with_its_place(
+    data: bytes, reason: str
+) -> None:
+    with pytest.raises(DamagedRecordError, match=reason) as caught:
+        rows(data)
+    assert caught.value.position == len(record())
+
+
+@given(st.binary(max_size=200), st.integers(0, 300))
+def test_bytes_are_records_or_an_error(noise: bytes, at: int) -> None:
+    data = record(properties=b"TAGS\x01A\x02") * 3
+    data = data[:at] + noise + data[at + len(noise) :]
+    try:
+        found = rows(data, ALL_COLUMNS, Reading(strict=False))
+    except DamagedRecordError:
+        return
+    assert found == rows(data, ALL_COLUMNS, Reading(strict=False))

@@ -1,0 +1,74 @@
+"""Logs in folders: written by hand, captured, and read as the pipeline reads them."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING
+
+import numpy as np
+from tests.store.records import record
+
+from cometmq.pipeline.store.scan import Damage, scan
+from cometmq.pipeline.store.splits import look, parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+BLANK = bytes.fromhex("cbd43194")
+SIZE = 4096
+
+
+def write_log(root: Path, bodies: Sequence[bytes], *, size: int = SIZE) -> list[int]:
+    """Write a log of small files; returns where each record begins."""
+    folder = root / "commitlog"
+    folder.mkdir(parents=True, exist_ok=True)
+    numbers = count()
+    files: list[bytearray] = [bytearray()]
+    places: list[int] = []
+    for body in bodies:
+        start = (len(files) - 1) * size + len(files[-1])
+        number = next(numbers)
+        data = record(start, body, queue_offset=number, properties=b"TAGS\x01a\x02")
+        if len(files[-1]) + len(data) + 8 > size:
+            rest = size - len(files[-1])
+            files[-1] += rest.to_bytes(4, "big") + BLANK
+            files.append(bytearray())
+            start = (len(files) - 1) * size
+            data = record(start, body, queue_offset=number, properties=b"TAGS\x01a\x02")
+        places.append(start)
+        files[-1] += data
+    for place, content in enumerate(files):
+        (folder / f"{place * size:020d}").write_bytes(bytes(content).ljust(size, b"\0"))
+    return places
+
+
+def change(root: Path, place: int, data: bytes, *, size: int = SIZE) -> None:
+    """Write over bytes of a log."""
+    path = root / "commitlog" / f"{place - place % size:020d}"
+    changing = bytearray(path.read_bytes())
+    changing[place % size : place % size + len(data)] = data
+    path.write_bytes(bytes(changing))
+
+
+def found(
+    root: Path, split_size: int = 64 << 20, *, checksums: bool = True
+) -> tuple[list[int], list[Damage]]:
+    """Where records are, and where damage is, over all parts."""
+    places: list[int] = []
+    damages: list[Damage] = []
+    for each in everything(root, split_size, checksums=checksums):
+        if isinstance(each, Damage):
+            damages.append(each)
+        else:
+            places += each.tolist()
+    return places, damages
+
+
+def everything(
+    root: Path, split_size: int, *, checksums: bool
+) -> Iterator[np.ndarray[tuple[int], np.dtype[np.int64]] | Damage]:
+    """The same, in the order of the parts."""
+    for part in parts(look(str(root)), split_size):
+        for each in scan(part, checksums=checksums):
+            yield each if isinstance(each, Damage) else each.int64s(28)

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pytest
+
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.store.options import StoreOptions, store_options
+
+
+def test_options_are_told_apart_without_regard_to_case() -> None:
+    found = store_options({"PATH": "/s", "splitbytes": "16m", "onDamage": "skip", "TOPIC": "a, b"})
+    assert found == StoreOptions(path="/s", split_bytes=16 << 20, on_damage="skip", topic="a, b")
+    assert found.topics == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({}, "path: is required; name the folder of a store"),
+        ({"path": "/s", "veiw": "queues"}, r"veiw: there is no such option; did you mean view\?"),
+        ({"path": "/s", "nonsense": "x"}, "there is no such option; there are path, view"),
+        ({"path": "/s", "view": "rows"}, "view: 'rows' is none of records, queues, index, survey"),
+        ({"path": "/s", "onDamage": "stop"}, "onDamage: 'stop' is neither fail nor skip"),
+        ({"path": "/s", "splitBytes": "100"}, "splitBytes: 100 is under 4096"),
+        ({"path": "/s", "splitBytes": "much"}, "splitBytes: 'much' is no number"),
+        ({"path": "/s", "checksums": "no"}, "checksums: 'no' is neither true nor false"),
+        ({"path": "/s", "topic": " , "}, "topic: ',' names none"),
+    ],
+)
+def test_an_option_that_cannot_be_is_refused_with_its_name(
+    options: dict[str, str], reason: str
+) -> None:
+    with pytest.raises(OptionError, match=reason):
+        store_options(options)

@@ -1,0 +1,155 @@
+"""Every record of a log comes out once, however it is divided; damage once, too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+from tests.pipeline.store.logs import SIZE, change, found, write_log
+from tests.store.apache_stores import manifest_records, unpack
+from tests.store.records import record
+
+from cometmq.pipeline.records.layout import head_at
+from cometmq.pipeline.store import scan as scanning
+from cometmq.pipeline.store.scan import Damage
+
+SPLITS = (64 << 20, 5000, 1000, 100)
+
+
+def bodies(count: int = 60, seed: int = 1) -> list[bytes]:
+    random = Random(seed)
+    return [random.randbytes(random.choice((0, 5, 100, 900))) for _ in range(count)]
+
+
+@pytest.mark.parametrize("store", ["clean", "killed", "ext"])
+@pytest.mark.parametrize("split_size", [64 << 20, 30_000, 777])
+def test_every_record_of_apaches_stores_is_found(
+    tmp_path: Path, store: str, split_size: int
+) -> None:
+    root = unpack(store, tmp_path)
+    places, damages = found(root, split_size)
+    assert places == [line["physicalOffset"] for line in manifest_records(store)]
+    assert damages == []
+
+
+@pytest.mark.parametrize("chunk_size", [200, 1000, 1 << 22])
+def test_records_over_the_edges_of_parts_and_chunks_are_found_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_size: int
+) -> None:
+    monkeypatch.setattr(scanning, "CHUNK_SIZE", chunk_size)
+    places = write_log(tmp_path, bodies())
+    for split_size in (*SPLITS, 64, 333):
+        assert found(tmp_path, split_size) == (places, [])
+
+
+def damaged_places(root: Path, split_size: int) -> tuple[list[int], list[tuple[int, int]]]:
+    places, damages = found(root, split_size)
+    return places, [(damage.start, damage.end) for damage in damages]
+
+
+@pytest.mark.parametrize("split_size", [*SPLITS, 64])
+@pytest.mark.parametrize(
+    ("at", "data"),
+    [
+        (0, b"\0\0\0\0"),
+        (0, b"\x7f\xff\xff\xff"),
+        (3, b"\x01"),
+        (4, b"\xff"),
+        (28, b"\xff"),
+        (84, b"\xff\xff\xff\xff"),
+        (84, b"\0\0\x01"),
+        (88, b"another"),
+        (0, bytes(100)),
+    ],
+)
+def test_a_damaged_record_is_passed_over_alone_and_found_once(
+    tmp_path: Path, split_size: int, at: int, data: bytes
+) -> None:
+    places = write_log(tmp_path, [b"x" * 200] * 40)
+    for number in (0, 7, 30):
+        place = places[number]
+        write_log(tmp_path, [b"x" * 200] * 40)
+        change(tmp_path, place + at, data)
+        others = places[:number] + places[number + 1 :]
+        assert damaged_places(tmp_path, split_size) == (others, [(place, places[number + 1])])
+
+
+@pytest.mark.parametrize("split_size", SPLITS)
+def test_damage_over_several_records_and_parts_is_one(tmp_path: Path, split_size: int) -> None:
+    places = write_log(tmp_path, [b"x" * 200] * 40)
+    change(tmp_path, places[3], b"\x55" * (places[9] - places[3]))
+    expected = (places[:3] + places[9:], [(places[3], places[9])])
+    assert damaged_places(tmp_path, split_size) == expected
+
+
+@pytest.mark.parametrize("split_size", SPLITS)
+def test_a_file_without_its_end_is_damaged_to_its_end(tmp_path: Path, split_size: int) -> None:
+    places = write_log(tmp_path, [b"x" * 200] * 40)
+    in_first = [place for place in places if place < SIZE]
+    end = in_first[-1] + head_at((tmp_path / "commitlog" / f"{0:020d}").read_bytes(), 0)[0]
+    change(tmp_path, end, bytes(SIZE - end))
+    found_places, damages = found(tmp_path, split_size)
+    assert found_places == places
+    assert damages == [Damage(end, SIZE, "zeros stand where a record should begin")]
+
+
+def test_a_wrong_checksum_counts_only_where_it_is_asked_for(tmp_path: Path) -> None:
+    places = write_log(tmp_path, [b"x" * 200] * 10)
+    change(tmp_path, places[4] + 90, b"y")
+    assert found(tmp_path, checksums=False) == (places, [])
+    _, (damage,) = found(tmp_path)
+    assert damage == Damage(places[4], places[5], "the checksum of its body is wrong")
+
+
+@pytest.mark.parametrize("split_size", SPLITS)
+@pytest.mark.parametrize("torn", [b"\x01", b"\0\0\x01\x2c\xda\xa3\x20\xa7" + b"\x07" * 60])
+def test_a_torn_tail_is_no_damage(tmp_path: Path, split_size: int, torn: bytes) -> None:
+    places = write_log(tmp_path, [b"x" * 200] * 10)
+    data = (tmp_path / "commitlog" / f"{0:020d}").read_bytes()
+    end = places[-1] + head_at(data, places[-1])[0]
+    change(tmp_path, end, torn)
+    assert found(tmp_path, split_size) == (places, [])
+
+
+def test_a_record_whose_body_is_not_written_yet_is_the_tail(tmp_path: Path) -> None:
+    places = write_log(tmp_path, [b"x" * 200] * 10)
+    change(tmp_path, places[-1] + 100, bytes(100))
+    assert found(tmp_path) == (places[:-1], [])
+
+
+def test_a_body_that_holds_a_record_of_elsewhere_is_a_body(tmp_path: Path) -> None:
+    bodies = [record(5, b"inner"), b"", record(777, b"x" * 100)] * 8
+    places = write_log(tmp_path, bodies)
+    for split_size in (*SPLITS, 64):
+        assert found(tmp_path, split_size) == (places, [])
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    seed=st.integers(0, 99),
+    at=st.integers(0, 3 * SIZE),
+    noise=st.binary(min_size=1, max_size=300),
+    split_size=st.sampled_from(SPLITS),
+)
+def test_whatever_is_written_over_a_log_the_other_records_are_found(
+    tmp_path: Path, seed: int, at: int, noise: bytes, split_size: int
+) -> None:
+    places = write_log(tmp_path, bodies(40, seed))
+    sizes = {
+        place: head_at(
+            (tmp_path / "commitlog" / f"{place - place % SIZE:020d}").read_bytes(), place % SIZE
+        )[0]
+        for place in places
+    }
+    end = places[-1] + sizes[places[-1]]
+    at = min(at, places[-2])
+    noise = noise[: min(len(noise), SIZE - at % SIZE, end - at)]
+    change(tmp_path, at, noise)
+    untouched = [p for p in places if p + sizes[p] <= at or p >= at + len(noise)]
+    found_places, damages = found(tmp_path, split_size)
+    assert set(untouched) <= set(found_places) <= set(places)
+    assert (found_places, damages) == found(tmp_path)
+    for file in (tmp_path / "commitlog").iterdir():
+        file.unlink()

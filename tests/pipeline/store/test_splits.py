@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.pipeline.store.logs import SIZE, change, found, write_log
+
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.store.splits import look, parts
+
+
+def test_parts_cover_the_log_and_nothing_behind_it(tmp_path: Path) -> None:
+    places = write_log(tmp_path, [b"x" * 200] * 30)
+    log = look(str(tmp_path))
+    assert places[-1] < log.end == log.data_end
+    found_parts = parts(log, 1000)
+    covered = [(part.base + part.start, part.base + part.stop) for part in found_parts]
+    assert covered[0][0] == 0
+    assert covered[-1][1] == log.end
+    assert [stop for _, stop in covered[:-1]] == [start for start, _ in covered[1:]]
+
+
+def test_what_is_appended_after_the_look_is_in_no_part(tmp_path: Path) -> None:
+    before = write_log(tmp_path, [b"x" * 200] * 5)
+    seen = parts(look(str(tmp_path)), 500)
+    write_log(tmp_path, [b"x" * 200] * 9)
+    assert parts(look(str(tmp_path)), 500) != seen
+    from cometmq.pipeline.store.scan import Damage, scan
+
+    places = [
+        place
+        for part in seen
+        for each in scan(part)
+        if not isinstance(each, Damage)
+        for place in each.int64s(28).tolist()
+    ]
+    assert places == before
+
+
+def test_a_log_whose_front_has_expired_begins_later(tmp_path: Path) -> None:
+    places = write_log(tmp_path, [b"x" * 200] * 60)
+    (tmp_path / "commitlog" / f"{0:020d}").unlink()
+    assert look(str(tmp_path)).first == SIZE
+    assert found(tmp_path, 1000) == ([place for place in places if place >= SIZE], [])
+
+
+def test_a_file_made_ahead_of_need_is_no_data(tmp_path: Path) -> None:
+    places = write_log(tmp_path, [b"x" * 200] * 5)
+    (tmp_path / "commitlog" / f"{SIZE:020d}").write_bytes(bytes(SIZE))
+    (tmp_path / "commitlog" / f"{2 * SIZE:020d}").write_bytes(b"")
+    assert found(tmp_path) == (places, [])
+
+
+def test_a_store_without_messages_has_no_parts(tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    assert parts(look(str(tmp_path))) == []
+    (tmp_path / "commitlog" / f"{0:020d}").write_bytes(bytes(SIZE))
+    assert parts(look(str(tmp_path))) == []
+    change(tmp_path, 0, b"\x07" * 100)
+    log = look(str(tmp_path))
+    assert (log.end, log.data_end, parts(log)) == (0, 100, [])
+
+
+def test_a_tail_that_fills_a_file_is_still_the_tail(tmp_path: Path) -> None:
+    places = write_log(tmp_path, [b"x" * 200] * 5)
+    (tmp_path / "commitlog" / f"{SIZE:020d}").write_bytes(b"\x07" * SIZE)
+    log = look(str(tmp_path))
+    assert log.end < SIZE < log.data_end == 2 * SIZE
+    assert found(tmp_path) == (places, [])
+
+
+def test_what_is_no_store_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with pytest.raises(OptionError, match=r"path: .*: no such folder"):
+        look(str(path))
+    path.write_text("x")
+    with pytest.raises(OptionError, match="a file; name the folder of a store"):
+        look(str(path))
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(OptionError, match="holds no commitlog/; name the folder of a store"):
+        look(str(path))
+
+
+def test_the_folder_of_the_log_itself_is_told_from_the_store(tmp_path: Path) -> None:
+    write_log(tmp_path, [b"x"])
+    with pytest.raises(OptionError, match="its parent is one"):
+        look(str(tmp_path / "commitlog"))
+
+
+def test_files_of_several_sizes_are_refused(tmp_path: Path) -> None:
+    write_log(tmp_path, [b"x"])
+    (tmp_path / "commitlog" / f"{SIZE:020d}").write_bytes(bytes(100))
+    with pytest.raises(OptionError, match=r"has 100 bytes, where .* has 4096"):
+        look(str(tmp_path))
+
+
+def test_a_store_may_be_named_by_a_uri(tmp_path: Path) -> None:
+    write_log(tmp_path, [b"x"])
+    assert look(f"file://{tmp_path}").end == look(str(tmp_path)).end
+    with pytest.raises(OptionError, match="path: nowhere://x: "):
+        look("nowhere://x")

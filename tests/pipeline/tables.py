@@ -1,0 +1,70 @@
+"""What tests of the source and the sink write over and over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cometmq.testing import Cluster
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Tables:
+    """Topics of one cluster as tables of one session."""
+
+    def __init__(self, spark: SparkSession, cluster: Cluster) -> None:
+        self.spark = spark
+        self.cluster = cluster
+
+    def fill(self, topic: str, count: int, *, queues: int = 2, first: int = 0) -> None:
+        """Send bodies `first`, `first + 1`, …, spread over the queues in turn."""
+        admin = self.cluster.admin
+        if topic not in {each.name for each in admin.topics()}:
+            admin.create_topic(topic, queues=queues)
+        chosen = sorted(self.cluster.client.queues(topic), key=lambda queue: queue.id)
+        for index in range(first, first + count):
+            self.cluster.send(topic, str(index).encode(), queue=chosen[index % len(chosen)])
+
+    def read(self, topic: str = "", schema: str = "", **options: Any) -> DataFrame:
+        """Read a topic as a table."""
+        reader = self._with(self.spark.read.format("cometmq"), topic, options)
+        frame: DataFrame = (reader.schema(schema) if schema else reader).load()
+        return frame
+
+    def stream(self, topic: str = "", schema: str = "", **options: Any) -> DataFrame:
+        """Read a topic as a stream."""
+        reader = self._with(self.spark.readStream.format("cometmq"), topic, options)
+        frame: DataFrame = (reader.schema(schema) if schema else reader).load()
+        return frame
+
+    def write(self, frame: DataFrame, topic: str = "", **options: Any) -> None:
+        """Write rows as messages."""
+        self._with(frame.write.format("cometmq").mode("append"), topic, options).save()
+
+    def bodies(self, topic: str, **options: Any) -> list[str]:
+        """Return the bodies of a topic, sorted as the numbers that they are."""
+        frame = self.read(topic, **options).selectExpr("cast(body AS string) AS body")
+        return sorted((row["body"] for row in frame.collect()), key=int)
+
+    def copy(self, frame: DataFrame, checkpoint: Path, topic: str, **options: Any) -> Any:
+        """Run a stream into a topic until it has read what there is; return the query."""
+        writer = self._with(frame.writeStream.format("cometmq"), topic, options)
+        query = (
+            writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        )
+        query.awaitTermination()
+        return query
+
+    def _with(self, reading: Any, topic: str, options: dict[str, Any]) -> Any:
+        given = {"nameserver": self.cluster.nameserver, **options}
+        if topic:
+            given["topic"] = topic
+        return reading.options(**given)
+
+
+def numbers(first: int, end: int) -> list[str]:
+    """Return the bodies that `Tables.fill` sends."""
+    return [str(index) for index in range(first, end)]

@@ -1,0 +1,135 @@
+"""The job `archive`: every message in one file, whatever happens in between."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+
+from tests.pipeline.tables import Tables, numbers
+
+from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.jobs.archive import ArchiveSettings, archive, read_archive
+from cometmq.pipeline.jobs.job import Run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from cometmq.pipeline.jobs.job import Report
+    from cometmq.testing import Cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture
+def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
+    return Tables(spark, rocketmq_session)
+
+
+def run(tables: Tables, topic: str, to: Path, **more: Any) -> Report:
+    settings = ArchiveSettings(
+        nameserver=tables.cluster.nameserver, topic=topic, to=str(to), **more
+    )
+    return archive(tables.spark, settings)
+
+
+def bodies(tables: Tables, path: Path) -> list[str]:
+    rows = read_archive(tables.spark, str(path)).selectExpr("cast(body AS string) AS body")
+    return sorted((row["body"] for row in rows.collect()), key=int)
+
+
+def test_a_topic_is_in_files_once_and_the_next_run_goes_on(tables: Tables, tmp_path: Path) -> None:
+    tables.fill("archived", 25)
+    report = run(tables, "archived", tmp_path, max_rows=10)
+    assert (report.rows, len(report.batches)) == (25, 3)
+    assert report.offsets["archived"]["broker-a"]["0"] == [0, 13]
+    tables.fill("archived", 5, first=25)
+    assert run(tables, "archived", tmp_path).rows == 5
+    assert bodies(tables, tmp_path) == numbers(0, 30)
+    manifest = json.loads((tmp_path / "_manifests" / "000003.json").read_text())
+    assert (manifest["rows"], manifest["batch"]) == (5, 3)
+    days = {path.name for path in tmp_path.glob("batch=*/topic=archived/*")}
+    assert all(day.startswith("date=20") for day in days)
+
+
+def test_a_batch_that_is_replayed_is_not_there_twice(tables: Tables, tmp_path: Path) -> None:
+    tables.fill("replayed", 10)
+    run(tables, "replayed", tmp_path)
+    for path in (tmp_path / "_checkpoint" / "commits").iterdir():
+        path.unlink()
+    run(tables, "replayed", tmp_path)
+    assert bodies(tables, tmp_path) == numbers(0, 10)
+
+
+def test_trap_13_a_batch_without_its_manifest_is_written_again_and_strays_are_not_read(
+    tables: Tables, tmp_path: Path
+) -> None:
+    """As a crash leaves it that came between the two."""
+    tables.fill("half", 10)
+    run(tables, "half", tmp_path)
+    (tmp_path / "_manifests" / "000000.json").unlink()
+    stray = tmp_path / "_staging" / "000000"
+    stray.mkdir(parents=True)
+    (stray / "part-0.parquet").write_bytes(b"half of a file")
+    for path in (tmp_path / "_checkpoint" / "commits").iterdir():
+        path.unlink()
+    run(tables, "half", tmp_path)
+    assert bodies(tables, tmp_path) == numbers(0, 10)
+    assert not (tmp_path / "_staging").exists() or not any((tmp_path / "_staging").iterdir())
+
+
+def test_a_folder_that_another_checkpoint_began_is_refused(tables: Tables, tmp_path: Path) -> None:
+    tables.fill("foreign", 3)
+    run(tables, "foreign", tmp_path / "archive")
+    with pytest.raises(OptionError, match="begun with another checkpoint"):
+        run(tables, "foreign", tmp_path / "archive", checkpoint=str(tmp_path / "other"))
+
+
+def test_a_dry_run_counts_and_writes_nothing(tables: Tables, tmp_path: Path) -> None:
+    tables.fill("dry", 7)
+    settings = ArchiveSettings(
+        nameserver=tables.cluster.nameserver, topic="dry", to=str(tmp_path / "a")
+    )
+    report = archive(tables.spark, settings, Run(dry_run=True))
+    assert report.details["would_read"] == 7
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_job_that_shall_stop_ends_after_its_batch(tables: Tables, tmp_path: Path) -> None:
+    tables.fill("stopped", 30)
+    settings = ArchiveSettings(
+        nameserver=tables.cluster.nameserver, topic="stopped", to=str(tmp_path), max_rows=2
+    )
+    stopping = Run(progress=lambda _news: stopping.stop())
+    report = archive(tables.spark, settings, stopping)
+    assert report.stopped
+    assert 0 < report.rows < 30
+    assert run(tables, "stopped", tmp_path).rows > 0
+    assert bodies(tables, tmp_path) == numbers(0, 30)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"partition_by": "year"}, "partition-by: 'year'"),
+        ({"body": "json"}, "body: 'json'"),
+        ({"trigger": "often"}, "trigger: 'often'"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(
+    tables: Tables, tmp_path: Path, more: dict[str, str], said: str
+) -> None:
+    tables.fill("settings", 1)
+    with pytest.raises(OptionError) as caught:
+        run(tables, "settings", tmp_path, **more)
+    assert said in str(caught.value)
+
+
+def test_a_stream_that_fails_says_why_in_a_line(tables: Tables, tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="nowhere: no such topic"):
+        run(tables, "nowhere", tmp_path)

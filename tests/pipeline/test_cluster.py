@@ -1,0 +1,223 @@
+"""What the pipeline asks of servers, without Spark."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cometmq.pipeline import wire
+from cometmq.pipeline.cluster import (
+    Bounds,
+    Cluster as Asked,
+    Queue,
+    read_nameservers,
+    read_topic_status,
+    retried,
+)
+from cometmq.pipeline.errors import (
+    ConnectionLostError,
+    DataLossError,
+    OptionError,
+    RefusedError,
+)
+from cometmq.pipeline.fetching import Pulling, chunks
+from cometmq.pipeline.planning import Range
+from cometmq.pipeline.targets import Targets
+from cometmq.pipeline.wire import Settings
+from cometmq.proto import RequestCode, ResponseCode, StoredMessage
+from cometmq.proto.message_list import MessageList
+from cometmq.proto.version import CURRENT_VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cometmq.testing import Cluster
+
+SETTINGS = Settings(timeout=5.0)
+
+
+@pytest.fixture(autouse=True)
+def no_connection_is_kept() -> Iterator[None]:
+    yield
+    for peer in wire._kept.values():  # pyright: ignore[reportPrivateUsage]  # Else they leak.
+        peer.close()
+    wire._kept.clear()  # pyright: ignore[reportPrivateUsage]  # As above.
+
+
+@pytest.fixture
+def asked(rocketmq_session: Cluster) -> Asked:
+    return Asked([rocketmq_session.nameserver], SETTINGS)
+
+
+def fill(cluster: Cluster, topic: str, count: int) -> list[bytes]:
+    cluster.admin.create_topic(topic, queues=1)
+    sent = [f"{topic} {index}".encode() for index in range(count)]
+    cluster.client.send_batch(topic, sent)
+    return sent
+
+
+def pulled(asked: Asked, topic: str, first: int, end: int, **how: object) -> list[StoredMessage]:
+    found = asked.bounds(topic)
+    assert found is not None
+    queue = Queue(topic, "broker-a", 0)
+    wanted = Range(queue, found.addresses["broker-a"], first, end)
+    pulling = Pulling(SETTINGS, retry_interval_ms=1, **how)  # type: ignore[arg-type]  # as they are called
+    return [m for chunk in chunks([wanted], pulling) for m in MessageList(chunk.data)]
+
+
+def test_bounds_are_those_of_all_queues_in_one_request(
+    rocketmq_session: Cluster, asked: Asked
+) -> None:
+    fill(rocketmq_session, "bounds", 3)
+    rocketmq_session.admin.create_topic("bounds", queues=3)
+    found = asked.bounds("bounds")
+    assert found is not None
+    assert [found.queues[Queue("bounds", "broker-a", n)] for n in range(3)] == [
+        Bounds(0, 3),
+        Bounds(0, 0),
+        Bounds(0, 0),
+    ]
+
+
+def test_a_topic_that_is_not_there_has_no_bounds(asked: Asked) -> None:
+    assert asked.bounds("no-such-topic") is None
+
+
+def test_apaches_answer_to_202_is_no_json_and_is_read(asked: Asked) -> None:
+    body = (
+        b'{"offsetTable":{{"brokerName":"b","queueId":1,"topic":"T"}:{"lastUpdateTimestamp":5,'
+        b'"maxOffset":9,"minOffset":2},{"brokerName":"b","queueId":0,"topic":"T"}:'
+        b'{"lastUpdateTimestamp":0,"maxOffset":0,"minOffset":0}},"topicPutTps":0.0}'
+    )
+    assert dict(read_topic_status("b", body)) == {
+        Queue("T", "b", 1): Bounds(2, 9),
+        Queue("T", "b", 0): Bounds(0, 0),
+    }
+
+
+def test_a_group_that_is_not_there_is_made_when_it_is_told_its_progress(
+    rocketmq_session: Cluster, asked: Asked
+) -> None:
+    fill(rocketmq_session, "progress", 3)
+    queue, addresses = Queue("progress", "broker-a", 0), {"broker-a": rocketmq_session.broker}
+    assert asked.committed("new-group", [queue], addresses) == {}
+    asked.commit("new-group", {queue: 2}, addresses)
+    assert asked.committed("new-group", [queue], addresses) == {queue: 2}
+
+
+def test_offsets_are_found_by_time(rocketmq_session: Cluster, asked: Asked) -> None:
+    fill(rocketmq_session, "by-time", 3)
+    queue, addresses = Queue("by-time", "broker-a", 0), {"broker-a": rocketmq_session.broker}
+    assert asked.offsets_at([queue], addresses, 0) == {queue: 0}
+
+
+def test_a_connection_that_was_kept_and_broke_is_made_anew(
+    rocketmq_session: Cluster, asked: Asked
+) -> None:
+    assert asked.topics()
+    kept = next(iter(wire._kept.values()))  # pyright: ignore[reportPrivateUsage]  # To break it.
+    kept._socket.shutdown(socket.SHUT_RDWR)  # pyright: ignore[reportPrivateUsage]  # As above.
+    assert asked.topics()
+
+
+def test_nobody_there_is_said_with_the_address() -> None:
+    with pytest.raises(ConnectionLostError, match=r"no name server answers: .*127\.0\.0\.1:1"):
+        Asked(["127.0.0.1:1"], SETTINGS).topics()
+
+
+def test_an_answer_that_is_none_is_said() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def babble() -> None:
+            peer, _ = server.accept()
+            with peer:
+                peer.recv(4096)
+                peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"x" * 100)
+
+        thread = threading.Thread(target=babble)
+        thread.start()
+        peer = wire.Wire(f"127.0.0.1:{server.getsockname()[1]}", SETTINGS)
+        with pytest.raises(ConnectionLostError, match="is no answer"):
+            peer.ask(105, {"topic": "T"})
+        peer.close()
+        thread.join()
+
+
+@pytest.mark.parametrize("is_bulk", [True, False])
+@pytest.mark.parametrize("count", [1, 31, 33, 500])
+def test_a_range_is_pulled_whole_and_in_order(
+    rocketmq_session: Cluster,
+    asked: Asked,
+    monkeypatch: pytest.MonkeyPatch,
+    is_bulk: bool,
+    count: int,
+) -> None:
+    if not is_bulk:
+        monkeypatch.setattr("cometmq.pipeline.fetching._without_bulk", {rocketmq_session.broker})
+    topic = f"pulled-{count}-{is_bulk}"
+    sent = fill(rocketmq_session, topic, count)
+    assert [m.body for m in pulled(asked, topic, 0, count)] == sent
+    assert [m.body for m in pulled(asked, topic, count - 1, count)][:1] == sent[-1:]
+
+
+def test_large_messages_which_come_few_at_a_time_are_pulled_whole(
+    rocketmq_session: Cluster, asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cometmq.pipeline.fetching._without_bulk", {rocketmq_session.broker})
+    rocketmq_session.admin.create_topic("large", queues=1)
+    for index in range(40):
+        rocketmq_session.send("large", bytes([index]) * 30_000)
+    found = pulled(asked, "large", 0, 40)
+    assert [(m.queue_offset, m.plain_body(size_max=30_000)[0]) for m in found] == [
+        (n, n) for n in range(40)
+    ]
+
+
+def test_a_range_that_is_not_there_is_data_loss(rocketmq_session: Cluster, asked: Asked) -> None:
+    fill(rocketmq_session, "short", 3)
+    with pytest.raises(DataLossError, match="queue short/broker-a/0: messages from 3 on"):
+        pulled(asked, "short", 0, 5)
+    assert len(pulled(asked, "short", 0, 5, fail_on_data_loss=False)) == 3
+
+
+def test_a_filter_that_cannot_be_read_is_refused(rocketmq_session: Cluster, asked: Asked) -> None:
+    fill(rocketmq_session, "refusing", 1)
+    with pytest.raises(RefusedError, match="refused with code 23"):
+        pulled(asked, "refusing", 0, 1, expression="a >", kind="SQL92")
+
+
+def test_a_topic_that_is_written_to_is_made(rocketmq_session: Cluster, asked: Asked) -> None:
+    targets = Targets(asked).of("made-by-the-sink")
+    assert {target.broker for target in targets} == {"broker-a"}
+    assert [target.queue_id for target in targets] == list(range(len(targets)))
+
+
+def test_trying_again_ends(asked: Asked) -> None:
+    tries: list[int] = []
+
+    def fail() -> None:
+        tries.append(1)
+        raise ConnectionLostError("away")
+
+    with pytest.raises(ConnectionLostError):
+        retried(fail, retries=3, interval_ms=0)
+    assert len(tries) == 4
+
+
+def test_nameservers_are_read_and_refused() -> None:
+    assert read_nameservers("a:1; b:2,") == ("a:1", "b:2")
+    with pytest.raises(OptionError, match="is empty"):
+        read_nameservers(" ;")
+
+
+def test_the_numbers_are_those_of_the_protocol() -> None:
+    from cometmq.pipeline import cluster, fetching, targets
+
+    codes = {each.name: int(each) for each in (*RequestCode, *ResponseCode)}
+    for module in (cluster, fetching, targets):
+        said = {k: v for k, v in vars(module).items() if k in codes}
+        assert said == {name: codes[name] for name in said}
+    assert wire._VERSION == CURRENT_VERSION  # pyright: ignore[reportPrivateUsage]  # To compare.

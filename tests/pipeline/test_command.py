@@ -1,0 +1,145 @@
+"""`cometmq pipeline` up to where Spark begins."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+from cometmq.admin.program import program
+from cometmq.pipeline import command
+from cometmq.pipeline.errors import JavaError, OptionError, PipelineError
+from cometmq.pipeline.java import find_java, make_shim
+from cometmq.pipeline.jobs import JOBS
+from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, setting
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToySettings:
+    """Settings of every type."""
+
+    nameserver: str = setting("Where.")
+    to: str = setting("Whereto.")
+    count: int = setting("How many.", 3)
+    careful: bool = setting("Whether.", True)
+
+
+def toy(spark: Any, settings: ToySettings, run: Run) -> Report:
+    """End as the settings say."""
+    if settings.nameserver == "wrong":
+        raise OptionError("nameserver: is wrong; write another")
+    if settings.nameserver == "away":
+        raise PipelineError("it is away")
+    run.tell(step=1)
+    found = Outcome.FINDINGS if settings.count > 3 else Outcome.DONE
+    return Report("toy", found, rows=settings.count, dry_run=run.dry_run)
+
+
+TOY = Job("toy", ToySettings, toy, "A toy.")
+
+
+@pytest.fixture
+def runner(monkeypatch: pytest.MonkeyPatch) -> CliRunner:
+    """Runs the toy without a session."""
+
+    def without_spark(job: Job, settings: Any, run: Run, *_: object) -> Report:
+        return job.function(None, settings, run)  # type: ignore[arg-type]  # the toy wants none
+
+    monkeypatch.setattr(command, "_in_session", without_spark)
+    return CliRunner()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["--nameserver", "here"], 0),
+        (["--nameserver", "here", "--count", "4"], 1),
+        (["--nameserver", "wrong"], 2),
+        (None, 2),
+        (["--nameserver", "here", "--conf", "nonsense"], 2),
+        (["--nameserver", "away"], 3),
+    ],
+)
+def test_the_exit_status_says_how_a_job_ended(
+    runner: CliRunner, arguments: list[str] | None, status: int
+) -> None:
+    given = [] if arguments is None else ["--to", "there", *arguments]
+    done = runner.invoke(command.job_command(TOY), given)
+    assert done.exit_code == status, done.output
+
+
+def test_a_report_says_what_was_done(runner: CliRunner, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    arguments = ["--to", "there", "--no-careful", "--dry-run", "--report", str(path)]
+    done = runner.invoke(command.job_command(TOY), [*arguments, "--progress", "json"])
+    assert done.exit_code == 0, done.output
+    said = json.loads(path.read_text())
+    assert (said["job"], said["outcome"], said["rows"], said["dry_run"]) == ("toy", "done", 3, True)
+    assert '{"step": 1}' in done.output
+
+
+def test_a_report_of_a_failure_says_why(runner: CliRunner, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    arguments = ["-n", "away", "--to", "there", "--report", str(path)]
+    done = runner.invoke(command.job_command(TOY), arguments)
+    assert json.loads(path.read_text())["error"] == "it is away"
+    assert "Started again it goes on" in done.output
+
+
+@pytest.mark.parametrize("name", sorted(JOBS))
+def test_every_job_explains_its_settings(name: str) -> None:
+    done = CliRunner().invoke(program, ["pipeline", name, "--help"])
+    assert done.exit_code == 0, done.output
+    assert "--dry-run" in done.output
+    assert "--nameserver" in done.output or "--from" in done.output or "--store" in done.output
+
+
+def test_java_is_taken_from_java_home_first(tmp_path: Path) -> None:
+    home = java_home(tmp_path / "jdk", "21.0.8")
+    assert find_java({"JAVA_HOME": str(home), "PATH": ""}).version == 21
+
+
+def test_a_java_that_is_too_old_says_what_to_do(tmp_path: Path) -> None:
+    home = java_home(tmp_path / "jdk", "1.8.0_392")
+    with pytest.raises(JavaError, match=r"is Java 8\. Spark needs Java 17 or newer.*--fix-java"):
+        find_java({"JAVA_HOME": str(home), "PATH": ""})
+
+
+def test_no_java_at_all_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cometmq.pipeline.java.fixed_home", lambda: tmp_path / "none")
+    with pytest.raises(JavaError, match=r"there is no Java here.*--fix-java"):
+        find_java({"PATH": ""})
+
+
+def test_the_shim_leaves_out_the_one_argument_that_a_small_java_cannot_take(
+    tmp_path: Path,
+) -> None:
+    import subprocess
+
+    real = java_home(tmp_path / "real", "17.0.9")
+    shim = make_shim(real, tmp_path / "shim")
+    assert shim.version == 17
+    arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "a b", "Main"]
+    shown = subprocess.run(
+        [shim.program, *arguments], capture_output=True, text=True, check=True
+    ).stdout
+    assert shown.splitlines() == ["-Xmx1g", "a b", "Main"]
+
+
+def java_home(home: Path, version: str) -> Path:
+    """Make a Java that says its version, and shows its arguments."""
+    program_path = home / "bin" / "java"
+    program_path.parent.mkdir(parents=True)
+    program_path.write_text(
+        "#!/bin/sh\n"
+        f'if [ "$1" = -version ]; then echo \'openjdk version "{version}"\' >&2; exit; fi\n'
+        'printf "%s\\n" "$@"\n'
+    )
+    program_path.chmod(0o755)
+    return home

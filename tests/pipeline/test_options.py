@@ -1,0 +1,92 @@
+"""Options as Spark gives them: their names in small letters, everything a text."""
+
+from __future__ import annotations
+
+import pytest
+
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.options import read_options, read_time_ms, write_options
+
+NAMESERVER = {"nameserver": "127.0.0.1:9876"}
+
+
+def test_names_are_told_apart_without_regard_to_case_as_spark_writes_them_small() -> None:
+    found = read_options(
+        {**NAMESERVER, "topic": "b, a", "maxoffsetspertrigger": "7", "FailOnDataLoss": "False"}
+    )
+    assert (found.topics, found.max_offsets_per_trigger) == (("a", "b"), 7)
+    assert not found.fail_on_data_loss
+
+
+def test_other_names_of_an_option_mean_the_same() -> None:
+    found = read_options({"namesrv": "h:1;g:2", "topic": "T", "groupId": "G", "access.key": "A"})
+    assert (found.nameserver, found.group, found.access_key) == ("h:1;g:2", "G", "A")
+
+
+def test_sizes_have_units() -> None:
+    found = read_options(
+        {**NAMESERVER, "topic": "T", "targetBytesPerTask": "1m", "pullBytes": "9k"}
+    )
+    assert (found.target_bytes_per_task, found.pull_bytes) == (1 << 20, 9 << 10)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "nameserver: is required"),
+        ({"nameserver": "here", "topic": "T"}, "'here' is no HOST:PORT"),
+        (NAMESERVER, "by `topic`"),
+        ({**NAMESERVER, "topic": "T", "topicPattern": "T"}, "not by both"),
+        ({**NAMESERVER, "topic": " , "}, "names none"),
+        ({**NAMESERVER, "topicPattern": "("}, "topicPattern: no regular expression"),
+        ({**NAMESERVER, "topic": "T", "startingOffset": "x"}, "did you mean startingOffsets?"),
+        ({**NAMESERVER, "topic": "T", "failOnDataLoss": "maybe"}, "failOnDataLoss: 'maybe'"),
+        ({**NAMESERVER, "topic": "T", "maxOffsetsPerTrigger": "1m"}, "maxOffsetsPerTrigger: '1m'"),
+        ({**NAMESERVER, "topic": "T", "tags": "a", "filter": "b"}, "filter: give one"),
+        ({**NAMESERVER, "topic": "T", "startingTimestamp": "soon"}, "startingTimestamp: 'soon'"),
+        (
+            {**NAMESERVER, "topic": "T", "startingTimestamp": "1", "startingOffsets": "latest"},
+            "startingOffsets: give this or startingTimestamp",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(given: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        read_options(given)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "expression"),
+    [
+        ({}, ("*", "TAG")),
+        ({"filter": "paid"}, ("paid", "TAG")),
+        ({"filter": "paid || refused"}, ("paid || refused", "TAG")),
+        ({"filter": "amount > 100"}, ("amount > 100", "SQL92")),
+        ({"filter": "country IS NOT NULL"}, ("country IS NOT NULL", "SQL92")),
+        ({"tags": "a b"}, ("a b", "TAG")),
+        ({"sqlFilter": "TRUE"}, ("TRUE", "SQL92")),
+    ],
+)
+def test_a_filter_is_tags_or_sql92(given: dict[str, str], expression: tuple[str, str]) -> None:
+    assert read_options({**NAMESERVER, "topic": "T", **given}).expression == expression
+
+
+def test_times_are_milliseconds_or_iso_8601_in_utc() -> None:
+    assert read_time_ms("t", "1700000000123") == 1700000000123
+    assert read_time_ms("t", "2023-11-14T22:13:20") == 1700000000000
+    assert read_time_ms("t", "2023-11-14T23:13:20+01:00") == 1700000000000
+
+
+def test_a_delivery_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(OptionError, match="none of auto, idempotent and at-least-once"):
+        write_options({**NAMESERVER, "delivery": "exactly-once"})
+
+
+def test_secrets_are_not_shown() -> None:
+    found = write_options({**NAMESERVER, "accessKey": "me", "secretKey": "hush"})
+    assert "hush" not in repr(found) + repr(found.settings())
+
+
+def test_what_spark_passes_on_of_its_own_is_passed_over() -> None:
+    assert write_options({**NAMESERVER, "checkpointLocation": "c", "path": "p"}).topic == ""

@@ -1,0 +1,140 @@
+"""`df.write.format("cometmq")` against a broker; what is promised of streams is in test_traps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+
+from pyspark.errors import PySparkException
+from tests.pipeline.tables import Tables, numbers
+
+from cometmq.pipeline.rows import KEPT_RESERVED, RESERVED, CoordinateIds, key_id
+from cometmq.proto import property_names
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from cometmq.testing import Cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture
+def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
+    return Tables(spark, rocketmq_session)
+
+
+def test_columns_become_what_they_are_called(tables: Tables) -> None:
+    frame = tables.spark.sql(
+        "SELECT 'x' AS body, 'o-17 o-18' AS key, 'paid' AS tag, map('a', 'b') AS properties,"
+        " 7 AS flag, 's' AS sharding_key"
+    )
+    tables.write(frame, "columns")
+    message = tables.cluster.sent("columns", count=1)[0]
+    assert (message.body, message.keys, message.tag) == (b"x", ["o-17", "o-18"], "paid")
+    assert message.user_properties["a"] == "b"
+    assert message.flag == 7
+
+
+def test_rows_can_say_their_topic(tables: Tables) -> None:
+    tables.write(tables.spark.sql("SELECT concat('to-', id) AS topic, 'x' AS body FROM range(3)"))
+    assert [len(tables.cluster.sent(f"to-{n}", count=1)) for n in range(3)] == [1, 1, 1]
+
+
+def test_a_delayed_row_is_delivered_later(tables: Tables) -> None:
+    tables.write(tables.spark.sql("SELECT 'x' AS body, 3 AS delay_level"), "delayed")
+    assert tables.cluster.sent("delayed") == []
+    tables.cluster.clock.jump(60)
+    assert len(tables.cluster.sent("delayed", count=1)) == 1
+
+
+def test_equal_sharding_keys_go_to_one_queue(tables: Tables) -> None:
+    tables.write(
+        tables.spark.sql(
+            "SELECT cast(id AS string) AS body, cast(id % 3 AS string) AS sharding_key"
+            " FROM range(60)"
+        ),
+        "sharded",
+    )
+    rows = tables.read("sharded").selectExpr(
+        "cast(cast(body AS string) AS int) % 3 AS shard", "queue_id"
+    )
+    pairs = {(row["shard"], row["queue_id"]) for row in rows.collect()}
+    assert len(pairs) == 3
+
+
+def test_what_was_read_can_be_written_as_it_is(tables: Tables) -> None:
+    tables.cluster.send("original", b"x", key="k", tag="t", properties={"a": "b"})
+    tables.write(tables.read("original"), "copied_whole")
+    copy = tables.cluster.sent("copied_whole", count=1)[0]
+    original = tables.cluster.sent("original", count=1)[0]
+    assert (copy.body, copy.keys, copy.tag) == (b"x", ["k"], "t")
+    assert copy.user_properties == {"a": "b"}
+    assert copy.id != original.id
+
+
+def test_rows_that_are_written_again_with_the_same_key_are_stored_once(tables: Tables) -> None:
+    frame = tables.spark.sql("SELECT cast(id AS string) AS body, id FROM range(50)")
+    for _ in range(2):
+        tables.write(frame, "once", dedupKey="id", sinkId="nightly", delivery="idempotent")
+    assert tables.bodies("once") == numbers(0, 50)
+    tables.write(frame, "once", dedupKey="id", sinkId="other")
+    assert len(tables.bodies("once")) == 100
+
+
+def test_many_rows_arrive_in_batches(tables: Tables) -> None:
+    tables.write(
+        tables.spark.sql("SELECT cast(id AS string) AS body FROM range(20000)"),
+        "bulk",
+        batchBytes="64k",
+    )
+    assert tables.bodies("bulk") == numbers(0, 20_000)
+
+
+@pytest.mark.parametrize(
+    ("select", "options", "said"),
+    [
+        ("'x' AS body, 1 AS amount", {}, "column amount: not known to the sink"),
+        ("'x' AS bdy, 'x' AS key", {}, "column bdy: not known"),
+        ("'k' AS key", {}, "column body: is required"),
+        ("1 AS body", {}, "column body: is int, must be string or binary"),
+        ("'x' AS body", {"topic": ""}, "topic: say where to"),
+        ("'x' AS body", {"delivery": "idempotent"}, "delivery: idempotent needs rows"),
+        ("'x' AS body", {"dedupKey": "id"}, "dedupKey: 'id' must be a column"),
+        ("cast(null AS string) AS body", {}, "column body: null or empty"),
+        ("'x' AS body, map('a', '\\u0001') AS properties", {}, "column properties: 'a'"),
+    ],
+)
+def test_what_cannot_be_written_is_said(
+    tables: Tables, select: str, options: dict[str, str], said: str
+) -> None:
+    frame = tables.spark.sql(f"SELECT {select}")
+    with pytest.raises(PySparkException) as caught:
+        tables.write(frame, **{"topic": "refused", **options})
+    assert said in str(caught.value)
+
+
+def test_a_topic_is_not_overwritten(tables: Tables) -> None:
+    frame = tables.spark.sql("SELECT 'x' AS body")
+    writer = frame.write.format("cometmq").option("nameserver", tables.cluster.nameserver)
+    with pytest.raises(PySparkException, match="cannot be overwritten"):
+        writer.option("topic", "T").mode("overwrite").save()
+
+
+def test_the_sink_knows_every_name_that_brokers_and_clients_set() -> None:
+    known = property_names.RESERVED - {property_names.TRANSIENT_PREFIX}
+    assert known ^ RESERVED == set()
+    assert set(KEPT_RESERVED) <= RESERVED
+
+
+def test_ids_count_and_are_always_the_same() -> None:
+    first, second = CoordinateIds("sink"), CoordinateIds("sink")
+    ids = [first.of("T", "a", 0, offset)[1] for offset in (0, 1, 4095, 4096)]
+    assert ids == [second.of("T", "a", 0, offset)[1] for offset in (0, 1, 4095, 4096)]
+    assert ids[0][:-12] == ids[2][:-12] != ids[3][:-12]
+    assert ids[0][-12:] < ids[1][-12:] < ids[2][-12:]
+    assert CoordinateIds("another").of("T", "a", 0, 0)[1] != ids[0]
+    assert {32 <= len(each) <= 64 for each in (*ids, key_id("sink", b"key"))} == {True}

@@ -1,0 +1,151 @@
+"""`spark.read.format("cometmq")` against a broker."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+
+from pyspark.errors import PySparkException
+from tests.pipeline.tables import Tables, numbers
+
+from cometmq.pipeline.columns import COLUMNS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from cometmq.testing import Cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture
+def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
+    return Tables(spark, rocketmq_session)
+
+
+def test_a_topic_is_read_as_it_was_sent(tables: Tables) -> None:
+    tables.cluster.send(
+        "read-all", b"\x00\xff", key="o-17", tag="paid", properties={"amount": "150"}
+    )
+    frame = tables.read("read-all")
+    assert frame.columns == list(COLUMNS)
+    row = frame.collect()[0].asDict()
+    assert (row["topic"], row["key"], row["tag"], row["body"]) == (
+        "read-all",
+        "o-17",
+        "paid",
+        b"\x00\xff",
+    )
+    assert row["properties"]["amount"] == "150"
+    sent = tables.cluster.sent("read-all", count=1)[0]
+    assert (row["message_id"], row["queue_offset"]) == (sent.id, sent.offset)
+
+
+def test_only_the_columns_of_a_users_schema_are_made(tables: Tables) -> None:
+    tables.fill("few-columns", 3)
+    frame = tables.read("few-columns", schema="queue_offset BIGINT, topic STRING")
+    assert tuple(frame.sort("queue_offset").collect()[0]) == (0, "few-columns")
+    named = tables.read("few-columns", columns="topic, queue_id")
+    assert named.columns == ["topic", "queue_id"]
+
+
+def test_rows_without_columns_are_counted(tables: Tables) -> None:
+    tables.fill("counted", 5)
+    assert tables.read("counted").count() == 5
+
+
+def test_a_topic_without_messages_has_no_rows(tables: Tables) -> None:
+    tables.fill("empty", 0)
+    assert tables.read("empty").collect() == []
+
+
+def test_a_batch_can_begin_and_end_at_offsets(tables: Tables) -> None:
+    tables.fill("ranges", 20)
+    start = json.dumps({"ranges": {"broker-a": {"0": 3, "1": -1}}})
+    assert tables.bodies("ranges", startingOffsets=start) == numbers(6, 20)[::2]
+    end = json.dumps({"ranges": {"0": 2, "1": 1}})
+    assert tables.bodies("ranges", endingOffsets=end) == ["0", "1", "2"]
+
+
+def test_a_batch_can_begin_and_end_at_times(tables: Tables) -> None:
+    tables.fill("times", 4)
+    rows = tables.read("times").select("body", "store_time").collect()
+    times = {int(row["body"]): int(row["store_time"].timestamp() * 1000) for row in rows}
+    later = [n for n, time in times.items() if time >= times[2]]
+    assert tables.bodies("times", startingTimestamp=times[2]) == [str(n) for n in sorted(later)]
+    assert tables.bodies("times", endingTimestamp=times[0]) == []
+
+
+def test_a_batch_can_go_on_where_a_group_is(tables: Tables) -> None:
+    tables.fill("of-a-group", 6, queues=1)
+    queue = tables.cluster.client.queues("of-a-group")[0]
+    tables.cluster.admin.create_group("billing")
+    tables.cluster.client.commit(queue, "billing", 4)
+    assert tables.bodies("of-a-group", startingOffsets="group:billing") == ["4", "5"]
+
+
+def test_the_broker_filters_by_tags_and_by_sql(tables: Tables) -> None:
+    for index in range(6):
+        tables.cluster.send(
+            "filtered", str(index).encode(), tag="abc"[index % 3], properties={"n": str(index)}
+        )
+    assert tables.bodies("filtered", filter="a || b") == ["0", "1", "3", "4"]
+    assert tables.bodies("filtered", filter="n > 3 AND TAGS <> 'c'") == ["4"]
+
+
+def test_conditions_on_queues_and_offsets_plan_the_read(tables: Tables) -> None:
+    tables.fill("pushed", 10)
+    frame = tables.read("pushed").where("queue_id = 1 AND queue_offset >= 3 AND topic = 'pushed'")
+    assert sorted(int(row["body"]) for row in frame.collect()) == [7, 9]
+    assert tables.read("pushed").where("queue_id = 7").count() == 0
+
+
+def test_several_topics_and_patterns_are_read_together(tables: Tables) -> None:
+    tables.fill("many-a", 2)
+    tables.fill("many-b", 3)
+    assert tables.read("many-a,many-b").count() == 5
+    assert tables.read(topicPattern="many-.*").count() == 5
+
+
+def test_a_huge_body_and_a_small_one_are_read(tables: Tables) -> None:
+    huge = bytes(range(256)) * 8_000
+    tables.cluster.send("huge", huge)
+    tables.cluster.send("huge", b"-")
+    bodies = [bytes(row["body"]) for row in tables.read("huge").select("body").collect()]
+    assert sorted(bodies, key=len) == [b"-", huge]
+
+
+def test_a_format_can_be_used_from_sql(tables: Tables) -> None:
+    tables.fill("in-sql", 4)
+    tables.spark.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW in_sql USING cometmq OPTIONS"
+        f" (nameserver '{tables.cluster.nameserver}', topic 'in-sql', columns 'body')"
+    )
+    assert tables.spark.sql("SELECT count(*) AS n FROM in_sql").collect()[0]["n"] == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"topic": "no-such-topic"}, "no-such-topic: no such topic"),
+        ({"topic": "ranges", "startingOffsets": '{"ranges": {"0": -7}}'}, "is no offset"),
+        ({"topic": "ranges", "startingOffsets": '{"ranges": {"0": 999}}'}, "failOnDataLoss=false"),
+        ({"topic": "ranges", "nonsense": "1"}, "nonsense: there is no such option"),
+        ({"topic": "ranges", "filter": "a >"}, "refused"),
+        ({"topic": "ranges", "nameserver": "127.0.0.1:1", "retries": "0"}, "no name server"),
+    ],
+)
+def test_what_cannot_be_read_is_said(tables: Tables, options: dict[str, str], said: str) -> None:
+    tables.fill("ranges", 0)
+    with pytest.raises(PySparkException) as caught:
+        tables.read(**options).collect()
+    assert said in str(caught.value)
+
+
+def test_a_column_of_another_type_is_refused(tables: Tables) -> None:
+    with pytest.raises(PySparkException, match="column body is binary, not string"):
+        tables.read("ranges", schema="body STRING").collect()

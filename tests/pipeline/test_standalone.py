@@ -1,0 +1,138 @@
+"""Executors that have nothing of CometMQ but the wheel that the session sends them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+from zipfile import ZipFile
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+
+import pyspark
+from tests.pipeline.kills import free_port
+
+from cometmq.pipeline.shipping import write_wheel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cometmq.testing import Cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.filterwarnings("default")]
+
+ROOTS = [str(Path(root).resolve()) for root in ("proto", "broker", "nameserver", "client")]
+ROOTS.append(str(Path("pipeline").resolve()))
+
+PYTHON = (sys.executable, "-W", "ignore")
+
+# Whatever an executor imports must come from the wheel, numpy, pyarrow and PySpark.
+POOR = """
+import os, sys
+sys.path[:] = [each for each in sys.path if not os.path.isdir(os.path.join(each, "cometmq"))]
+sys.meta_path[:] = [each for each in sys.meta_path if "editable" not in repr(each).lower()]
+for name in ("msgspec", "msgpack", "anyio", "click", "rich", "trio", "orjson"):
+    sys.modules[name] = None
+"""
+
+# In the folders of the workers, and not in the driver's own.
+POOR_PYTHON = """#!/bin/sh
+case "$PWD" in */work-[01]/*) PYTHONPATH="$PYTHONPATH:{poor}"; export PYTHONPATH;; esac
+exec "{python}" "$@"
+"""
+
+DRIVER = """
+import sys
+from cometmq.pipeline import session
+master, nameserver = sys.argv[1:]
+spark = session(master=master, app_name="standalone", **{
+    "spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1"})
+rows = spark.range(20000).selectExpr("cast(id AS string) AS body", "id").repartition(4)
+given = {"nameserver": nameserver}
+rows.write.format("cometmq").mode("append").options(topic="far", dedupKey="id", **given).save()
+read = spark.read.format("cometmq").options(topic="far", minPartitions=4, **given).load()
+print("rows", read.select("body").distinct().count(), "tasks", read.rdd.getNumPartitions())
+def where(_):
+    import os, cometmq.pipeline.source as source
+    return [(os.getcwd(), source.__file__)]
+places = spark.sparkContext.parallelize(range(8), 8).mapPartitions(where).distinct().collect()
+print("workers", len({place for place, _ in places}), "wheel", all(".whl" in f for _, f in places))
+spark.stop()
+"""
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[str]:
+    """A master and two workers, with a core each."""
+    launcher = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
+    url = f"spark://127.0.0.1:{free_port()}"
+    deploy = "org.apache.spark.deploy"
+    port = url.rpartition(":")[2]
+    listening = ["--host", "127.0.0.1", "--port", port, "--webui-port", str(free_port())]
+    commands = [[launcher, f"{deploy}.master.Master", *listening]]
+    for number in range(2):
+        work = ["--work-dir", str(tmp_path / f"work-{number}")]
+        options = ["--host", "127.0.0.1", "--cores", "1", "--memory", "600m", *work]
+        commands.append([launcher, f"{deploy}.worker.Worker", *options, url])
+    with ExitStack() as stack:
+        for number, command in enumerate(commands):
+            log = stack.enter_context((tmp_path / f"{number}.log").open("w"))
+            process = stack.enter_context(
+                subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+            )
+            stack.callback(process.terminate)
+        yield url
+
+
+def test_a_cluster_whose_executors_have_only_the_wheel(
+    master: str, rocketmq_session: Cluster, tmp_path: Path
+) -> None:
+    (tmp_path / "driver.py").write_text(DRIVER)
+    (tmp_path / "sitecustomize.py").write_text(POOR)
+    python = tmp_path / "python"
+    python.write_text(POOR_PYTHON.format(poor=tmp_path, python=sys.executable))
+    python.chmod(0o755)
+    began = time.monotonic()
+    done = subprocess.run(
+        [*PYTHON, str(tmp_path / "driver.py"), master, rocketmq_session.nameserver],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(ROOTS), "PYSPARK_PYTHON": str(python)},
+    )
+    said = done.stdout + done.stderr[-3000:]
+    assert "rows 20000 tasks 4" in said, (time.monotonic() - began, said)
+    assert "workers 2 wheel True" in said
+
+
+def test_the_wheel_has_an_entry_for_each_folder(tmp_path: Path) -> None:
+    """Without them Python 3.11 finds no namespace package in it."""
+    with ZipFile(write_wheel(str(tmp_path))) as wheel:
+        names = set(wheel.namelist())
+    assert {"cometmq/", "cometmq/pipeline/", "cometmq/pipeline/records/"} <= names
+    assert "pyspark_cometmq/__init__.py" in names
+    assert not any(name.startswith("cometmq/proto") for name in names)
+
+
+def test_what_goes_to_executors_imports_nothing_else() -> None:
+    script = (
+        "import sys; before = set(sys.modules)\n"
+        "import cometmq.pipeline.source, cometmq.pipeline.stream_source, cometmq.pipeline.sink\n"
+        "tops = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
+        "ours = {name for name in sys.modules if name.startswith('cometmq.')}\n"
+        "print(sorted(tops & {'msgspec', 'msgpack', 'anyio', 'click', 'rich', 'pandas'}))\n"
+        "print(sorted(name for name in ours if not name.startswith('cometmq.pipeline')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split("\n")[:2] == ["[]", "[]"]

@@ -1,0 +1,237 @@
+"""The jobs `replay`, `transform`, `aggregate` and `mirror`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+
+from tests.pipeline.tables import Tables, numbers
+
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.aggregate import AggregateSettings, aggregate
+from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
+from cometmq.pipeline.jobs.job import Run
+from cometmq.pipeline.jobs.mirror import MirrorSettings, mirror
+from cometmq.pipeline.jobs.replay import ReplaySettings, replay
+from cometmq.pipeline.jobs.transform import TransformSettings, transform
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from cometmq.testing import Cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
+
+KEPT = "topic, broker, queue_id, queue_offset"
+
+
+@pytest.fixture
+def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
+    return Tables(spark, rocketmq_session)
+
+
+@pytest.fixture
+def archived(tables: Tables, tmp_path: Path) -> str:
+    """An archive of twenty messages in four batches, of a topic of this test's own."""
+    topic = tmp_path.name.replace("_", "-")
+    tables.fill(topic, 20)
+    to = str(tmp_path / "archive")
+    given = {"nameserver": tables.cluster.nameserver, "topic": topic, "to": to}
+    archive(tables.spark, ArchiveSettings(**given, max_rows=6))  # type: ignore[arg-type]  # texts
+    return to
+
+
+def replaying(tables: Tables, archived: str, **more: Any) -> ReplaySettings:
+    return ReplaySettings(nameserver=tables.cluster.nameserver, from_dir=archived, **more)
+
+
+def test_an_archive_is_replayed_once_however_often(tables: Tables, archived: str) -> None:
+    settings = replaying(tables, archived, to_topic="replayed-once", mark="replayed=true")
+    assert replay(tables.spark, settings).rows == 20
+    assert replay(tables.spark, settings).rows == 0
+    assert tables.bodies("replayed-once") == numbers(0, 20)
+    sent = tables.cluster.sent("replayed-once", count=20)
+    assert {message.user_properties["replayed"] for message in sent} == {"true"}
+
+
+def test_a_replay_that_was_killed_goes_on(tables: Tables, archived: str, tmp_path: Path) -> None:
+    stopping = Run(progress=lambda _news: stopping.stop())
+    settings = replaying(tables, archived, to_topic="replay-goes-on")
+    report = replay(tables.spark, settings, stopping)
+    assert report.stopped
+    # As if it had died between the last rows and the note of them.
+    (tmp_path / "archive" / "_replays" / "to-replay-goes-on.json").unlink()
+    assert replay(tables.spark, settings).rows == 20
+    assert tables.bodies("replay-goes-on") == numbers(0, 20)
+
+
+def test_a_part_is_replayed_and_a_dry_run_counts_it(tables: Tables, archived: str) -> None:
+    where = "cast(cast(body AS string) AS int) < 5"
+    settings = replaying(tables, archived, to_topic="replayed-part", where=where)
+    assert replay(tables.spark, settings, Run(dry_run=True)).rows == 5
+    assert replay(tables.spark, settings).rows == 5
+    assert tables.bodies("replayed-part") == numbers(0, 5)
+    other = replaying(tables, archived, to_topic="replayed-part", where="TRUE")
+    with pytest.raises(OptionError, match="was another replay"):
+        replay(tables.spark, other)
+
+
+def test_a_replay_into_its_own_source_is_refused(
+    tables: Tables, archived: str, tmp_path: Path
+) -> None:
+    topic = tmp_path.name.replace("_", "-")
+    with pytest.raises(OptionError, match="to-topic: the archive has messages of"):
+        replay(tables.spark, replaying(tables, archived, to_topic=topic))
+
+
+def test_what_is_no_archive_is_said(tables: Tables, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="is no archive"):
+        replay(tables.spark, replaying(tables, str(tmp_path), to_topic="T"))
+
+
+def transforming(tables: Tables, checkpoint: Path, **more: Any) -> TransformSettings:
+    return TransformSettings(
+        nameserver=tables.cluster.nameserver, checkpoint=str(checkpoint), **more
+    )
+
+
+def test_sql_routes_rows_and_misfits_go_aside(tables: Tables, tmp_path: Path) -> None:
+    for body in (b'{"id": 1, "amount": 5}', b'{"id": 2, "amount": 500}', b"no JSON", b"\xff\xfe"):
+        tables.cluster.send("orders-in", body, key="k")
+    settings = transforming(
+        tables,
+        tmp_path,
+        topic="orders-in",
+        schema="id BIGINT, amount DOUBLE",
+        dead_letter="orders-misfits",
+        sql=f"SELECT {KEPT}, cast(value.id AS string) AS body, key,"
+        " if(value.amount > 100, 'orders-big', 'orders-small') AS to_topic FROM messages",
+    )
+    report = transform(tables.spark, settings)
+    assert report.details["dead_letters"] == 2
+    assert report.rows == 4  # Trap 12: although the batch is looked at three times.
+    assert tables.bodies("orders-big") == ["2"]
+    assert tables.bodies("orders-small") == ["1"]
+    misfits = tables.cluster.sent("orders-misfits", count=2)
+    assert {message.body for message in misfits} == {b"no JSON", b"\xff\xfe"}
+    assert "is no JSON of" in misfits[0].user_properties["DEAD_LETTER_REASON"]
+
+
+def test_a_transformation_that_is_repeated_stores_its_rows_once(
+    tables: Tables, tmp_path: Path
+) -> None:
+    tables.fill("repeated-in", 10)
+    settings = transforming(
+        tables,
+        tmp_path,
+        topic="repeated-in",
+        to_topic="repeated-out",
+        sql=f"SELECT {KEPT}, body FROM messages",
+    )
+    transform(tables.spark, settings)
+    for path in (tmp_path / "commits").iterdir():
+        path.unlink()
+    transform(tables.spark, settings)
+    assert tables.bodies("repeated-out") == numbers(0, 10)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"sql": "SELECT body FROM messages"}, "the rows have lost topic, broker"),
+        ({"sql": "SELECT nonsense FROM messages"}, "sql: "),
+        ({"sql": "SELECT count(*) AS body FROM messages"}, "the rows have lost"),
+        ({"sql": f"SELECT {KEPT}, body FROM messages", "to_topic": ""}, "to-topic: say where to"),
+        ({"sql": "@/no/such/file"}, "sql: /no/such/file"),
+        ({"sql": "SELECT 1", "dead_letter": "D"}, "dead-letter: without a schema"),
+    ],
+)
+def test_sql_that_cannot_be_is_refused(
+    tables: Tables, tmp_path: Path, more: dict[str, str], said: str
+) -> None:
+    tables.fill("refused-in", 1)
+    settings = transforming(
+        tables, tmp_path, **{"topic": "refused-in", "to_topic": "refused-out", **more}
+    )
+    with pytest.raises(OptionError) as caught:
+        transform(tables.spark, settings)
+    assert said in str(caught.value)
+
+
+def test_windows_are_reckoned_and_sent_once(tables: Tables, tmp_path: Path) -> None:
+    tables.cluster.send("amounts", b"no JSON")  # Trap 17: in ANSI mode a bad cast would raise.
+    times = {"12:00:10": 5, "12:00:50": 7, "12:01:10": 100, "12:30:00": 1}
+    for time, amount in times.items():
+        body = json.dumps({"at_text": f"2026-11-21T{time}Z", "who": "a", "amount": amount})
+        tables.cluster.send("amounts", body.encode())
+    settings = AggregateSettings(
+        nameserver=tables.cluster.nameserver,
+        topic="amounts",
+        to_topic="sums",
+        schema="at_text STRING, who STRING, amount DOUBLE",
+        time="cast(at_text AS timestamp)",
+        key="who",
+        aggregations="count, sum(amount), p50(amount)",
+        max_rows=0,
+        checkpoint=str(tmp_path),
+    )
+    aggregate(tables.spark, settings)
+    tables.cluster.send(
+        "amounts",
+        json.dumps({"at_text": "2026-11-21T12:40:00Z", "who": "a", "amount": 1}).encode(),
+    )
+    aggregate(tables.spark, settings)
+    sums = [json.loads(message.body) for message in tables.cluster.sent("sums", count=2)]
+    first = min(sums, key=lambda each: str(each["from"]))
+    assert (first["key"], first["count"], first["sum_amount"]) == ("a", 2, 12.0)
+    assert first["from"].startswith("2026-11-21T12:00:00")
+    assert sorted(each["count"] for each in sums) == sorted([1, 1, 2])[: len(sums)] or len(sums) > 1
+
+
+def test_trap_15_another_aggregation_needs_another_checkpoint(
+    tables: Tables, tmp_path: Path
+) -> None:
+    tables.fill("planned", 1)
+    given = {
+        "nameserver": tables.cluster.nameserver,
+        "topic": "planned",
+        "to_topic": "planned-out",
+        "checkpoint": str(tmp_path),
+    }
+    aggregate(tables.spark, AggregateSettings(**given))  # type: ignore[arg-type]  # texts
+    with pytest.raises(OptionError, match="window: was '1 minute'"):
+        aggregate(tables.spark, AggregateSettings(**given, window="1 hour"))  # type: ignore[arg-type]  # as above
+    with pytest.raises(OptionError, match="aggregations: 'sum' is none of"):
+        aggregate(tables.spark, AggregateSettings(**given, aggregations="sum"))  # type: ignore[arg-type]  # as above
+
+
+def test_a_mirror_keeps_all_of_a_message_and_copies_it_once(tables: Tables, tmp_path: Path) -> None:
+    tables.cluster.send("mirrored", b"0", key="k", tag="t", properties={"a": "b"})
+    settings = MirrorSettings(
+        nameserver=tables.cluster.nameserver,
+        to_nameserver=tables.cluster.nameserver,
+        prefix="copy-of-",
+        topic="mirrored",
+        checkpoint=str(tmp_path),
+    )
+    assert mirror(tables.spark, settings).rows == 1
+    for path in (tmp_path / "commits").iterdir():
+        path.unlink()
+    mirror(tables.spark, settings)
+    (copy,) = tables.cluster.sent("copy-of-mirrored", count=1)
+    assert (copy.body, copy.keys, copy.tag, copy.user_properties) == (b"0", ["k"], "t", {"a": "b"})
+
+
+def test_a_mirror_into_itself_is_refused(tables: Tables, tmp_path: Path) -> None:
+    given = tables.cluster.nameserver
+    settings = MirrorSettings(
+        nameserver=given, to_nameserver=given, topic="T", checkpoint=str(tmp_path)
+    )
+    with pytest.raises(OptionError, match="is the cluster that is read"):
+        mirror(tables.spark, settings)

@@ -1,0 +1,325 @@
+"""What Spark does otherwise than one would think: each of it cost somebody messages once.
+
+Those that are about offsets ask the reader itself, as Spark's process does; the others run queries.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+
+from pyspark.errors import PySparkException
+from pyspark.sql.datasource import DataSourceReader
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import BinaryType, StructField, StructType
+from tests.pipeline.tables import Tables, numbers
+
+from cometmq.pipeline.cluster import Queue
+from cometmq.pipeline.errors import ConnectionLostError, DataLossError
+from cometmq.pipeline.offsets import read_stream_offset
+from cometmq.pipeline.options import read_options
+from cometmq.pipeline.source import CometMQSource, TopicReader
+from cometmq.pipeline.stream_source import TopicStreamReader, limited
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from cometmq.testing import Cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
+
+ALL = ReadAllAvailable()
+BODY = StructType([StructField("body", BinaryType())])
+
+
+@pytest.fixture
+def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
+    return Tables(spark, rocketmq_session)
+
+
+def reader(tables: Tables, topic: str, **options: Any) -> TopicStreamReader:
+    given = {"nameserver": tables.cluster.nameserver, "topic": topic, **options}
+    return TopicStreamReader(read_options({k: str(v) for k, v in given.items()}), BODY)
+
+
+def bodies(stream: TopicStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[str]:
+    """What a batch reads, as Spark's executors would."""
+    batches = [batch for part in stream.partitions(start, end) for batch in stream.read(part)]
+    return sorted((row["body"].decode() for b in batches for row in b.to_pylist()), key=int)
+
+
+def through_json(offset: dict[str, Any]) -> dict[str, Any]:
+    """What becomes of an offset in the checkpoint."""
+    said: dict[str, Any] = json.loads(json.dumps(offset))
+    return said
+
+
+def test_trap_1_a_replayed_first_batch_of_latest_skips_nothing(tables: Tables) -> None:
+    tables.fill("trap1", 100)
+    first = reader(tables, "trap1", startingOffsets="latest")
+    start = first.initialOffset()
+    tables.fill("trap1", 10, first=100)
+    end = through_json(first.latestOffset(start, ALL))
+    tables.fill("trap1", 400, first=110)  # The driver dies; it comes back after these.
+    again = reader(tables, "trap1", startingOffsets="latest")
+    assert bodies(again, again.initialOffset(), end) == numbers(100, 110)
+    following = again.latestOffset(end, ALL)
+    assert bodies(again, end, following) == numbers(110, 510)
+
+
+def test_trap_1_the_initial_offset_is_one_however_often_spark_asks(tables: Tables) -> None:
+    tables.fill("trap1b", 1)
+    stream = reader(tables, "trap1b", startingOffsets="latest")
+    before = stream.initialOffset()
+    tables.fill("trap1b", 1, first=1)
+    assert stream.initialOffset() == before
+
+
+def test_trap_2_without_news_the_start_itself_comes_back(tables: Tables) -> None:
+    tables.fill("trap2", 5)
+    stream = reader(tables, "trap2", startingOffsets="earliest")
+    end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
+    assert json.dumps(stream.latestOffset(end, ALL)) == json.dumps(end)
+
+
+def test_trap_2_an_idle_stream_runs_no_batches(tables: Tables, tmp_path: Path) -> None:
+    tables.fill("trap2b", 5)
+    frame = tables.stream("trap2b", startingOffsets="earliest")
+    first = tables.copy(frame, tmp_path, "trap2b-out")
+    again = tables.copy(frame, tmp_path, "trap2b-out")
+    assert sum(p["numInputRows"] for p in first.recentProgress) == 5
+    assert [p for p in again.recentProgress if p["numInputRows"]] == []
+
+
+def test_trap_3_a_new_queue_is_read_from_its_beginning_also_when_replayed(tables: Tables) -> None:
+    tables.fill("trap3", 4, queues=1)
+    stream = reader(tables, "trap3", startingOffsets="earliest")
+    before = through_json(stream.latestOffset(stream.initialOffset(), ALL))
+    tables.cluster.admin.create_topic("trap3", queues=3)
+    tables.fill("trap3", 6, first=4, queues=3)
+    end = through_json(stream.latestOffset(before, ALL))
+    again = reader(tables, "trap3")
+    assert bodies(again, before, end) == numbers(4, 10)
+
+
+def test_trap_4_a_group_is_told_the_progress_of_the_last_batch_too(
+    tables: Tables, tmp_path: Path
+) -> None:
+    tables.fill("trap4", 7, queues=1)
+    frame = tables.stream("trap4", startingOffsets="earliest", group="spark-trap4")
+    tables.copy(frame, tmp_path, "trap4-out")
+    queue = tables.cluster.client.queues("trap4")[0]
+    assert tables.cluster.client.committed(queue, "spark-trap4") == 7
+
+
+def test_trap_5_a_broker_that_is_away_for_a_moment_ends_no_query(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables.fill("trap5", 3)
+    stream = reader(tables, "trap5", startingOffsets="earliest", retryIntervalMs=1)
+    start = stream.initialOffset()
+    failures = iter([True, True, False])
+    status = stream._cluster._status  # pyright: ignore[reportPrivateUsage]  # The seam to a broker.
+
+    def failing(*args: str) -> Any:
+        if next(failures):
+            raise ConnectionLostError("away")
+        return status(*args)
+
+    monkeypatch.setattr(stream._cluster, "_status", failing)  # pyright: ignore[reportPrivateUsage]  # As above.
+    assert bodies(stream, start, stream.latestOffset(start, ALL)) == numbers(0, 3)
+
+
+def test_trap_6_and_8_a_task_that_fails_and_runs_again_stores_its_rows_once(
+    tables: Tables, tmp_path: Path
+) -> None:
+    tables.fill("trap8", 40)
+    flag = tmp_path / "failed"
+    frame = tables.stream("trap8", startingOffsets="earliest").mapInArrow(
+        failing_once(str(flag), after=25), tables.read("trap8").schema
+    )
+    tables.copy(frame, tmp_path / "checkpoint", "trap8-out")
+    assert flag.exists()
+    assert tables.bodies("trap8-out") == numbers(0, 40)
+
+
+def failing_once(flag: str, after: int) -> Callable[[Any], Any]:
+    """Pass rows one by one, and fail once behind some: the sink has sent what it was given."""
+
+    def passed(batches: Any) -> Any:
+        from pathlib import Path
+
+        seen = 0
+        for batch in batches:
+            for index in range(batch.num_rows):
+                if seen >= after and not Path(flag).exists():
+                    Path(flag).touch()
+                    raise RuntimeError("as if the executor had failed")
+                seen += 1
+                yield batch.slice(index, 1)
+
+    return passed
+
+
+def test_trap_7_spark_tells_the_sink_which_query_it_writes_for(
+    tables: Tables, tmp_path: Path
+) -> None:
+    """By an undocumented property: without it there would be no identity over restarts."""
+    tables.fill("trap7", 3)
+    frame = tables.stream("trap7", startingOffsets="earliest")
+    tables.copy(frame, tmp_path / "one", "trap7-out", delivery="idempotent")
+    tables.copy(frame, tmp_path / "two", "trap7-out", delivery="idempotent")
+    assert tables.bodies("trap7-out") == sorted(numbers(0, 3) * 2)
+
+
+def test_trap_8_a_batch_that_is_replayed_is_stored_once(tables: Tables, tmp_path: Path) -> None:
+    tables.fill("trap8b", 30)
+    frame = tables.stream("trap8b", startingOffsets="earliest", maxOffsetsPerTrigger=10)
+    tables.copy(frame, tmp_path, "trap8b-out")
+    commits = sorted((tmp_path / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    commits[-1].unlink()  # As a driver leaves it that died between the sends and their commit.
+    (tmp_path / "commits" / f".{commits[-1].name}.crc").unlink(missing_ok=True)
+    again = tables.copy(frame, tmp_path, "trap8b-out")
+    assert [p["numInputRows"] for p in again.recentProgress if p["numInputRows"]] == [10]
+    assert tables.bodies("trap8b-out") == numbers(0, 30)
+
+
+def test_trap_8_at_least_once_is_no_more_than_that(tables: Tables, tmp_path: Path) -> None:
+    tables.fill("trap8c", 10)
+    frame = tables.stream("trap8c", startingOffsets="earliest")
+    tables.copy(frame, tmp_path, "trap8c-out", delivery="at-least-once")
+    for path in (tmp_path / "commits").iterdir():
+        path.unlink()
+    tables.copy(frame, tmp_path, "trap8c-out", delivery="at-least-once")
+    assert tables.bodies("trap8c-out") == sorted(numbers(0, 10) * 2, key=int)
+
+
+def test_trap_9_a_session_without_pushdown_reads_all_the_same(tables: Tables) -> None:
+    options = {"nameserver": tables.cluster.nameserver, "topic": "T"}
+    plain = CometMQSource(options).reader(schema=BODY)
+    assert type(plain).pushFilters is DataSourceReader.pushFilters
+    pushing = CometMQSource({**options, "filterpushdown": "true"}).reader(schema=BODY)
+    assert type(pushing).pushFilters is not DataSourceReader.pushFilters
+
+
+def test_trap_10_a_batch_of_nothing_is_a_list_and_its_empty_task_has_no_rows(
+    tables: Tables,
+) -> None:
+    tables.fill("trap10", 0)
+    options = {"nameserver": tables.cluster.nameserver, "topic": "trap10"}
+    batch = TopicReader(read_options(options), BODY)
+    assert batch.partitions() == []
+    assert type(batch.partitions()) is list
+    assert list(batch.executing.read(None)) == []
+
+
+def test_trap_11_many_queues_with_little_in_them_are_one_task(tables: Tables) -> None:
+    tables.fill("trap11", 64, queues=16)
+    assert tables.read("trap11").rdd.getNumPartitions() == 1
+
+
+def test_trap_14_the_reader_that_goes_to_executors_carries_no_connection(tables: Tables) -> None:
+    import pickle
+
+    tables.fill("trap14", 2)
+    stream = reader(tables, "trap14", startingOffsets="earliest")
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ALL)
+    parts = stream.partitions(start, end)
+    copy = pickle.loads(pickle.dumps(stream))
+    assert sum(batch.num_rows for part in parts for batch in copy.read(part)) == 2
+
+
+def test_trap_16_record_batches_are_of_2048_rows_at_most(tables: Tables) -> None:
+    tables.write(tables.spark.range(5000).selectExpr("cast(id AS string) AS body"), "trap16")
+    stream = reader(tables, "trap16", startingOffsets="earliest")
+    start = stream.initialOffset()
+    parts = stream.partitions(start, stream.latestOffset(start, ALL))
+    sizes = [batch.num_rows for part in parts for batch in stream.read(part)]
+    assert sum(sizes) == 5000
+    assert max(sizes) <= 2048
+
+
+def test_available_now_reads_no_further_than_what_there_was(tables: Tables) -> None:
+    tables.fill("now", 5)
+    stream = reader(tables, "now", startingOffsets="earliest")
+    stream.prepareForTriggerAvailableNow()
+    tables.fill("now", 5, first=5)
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ALL)
+    assert bodies(stream, start, end) == numbers(0, 5)
+    assert stream.latestOffset(end, ALL) == end
+    assert stream.reportLatestOffset() != end
+
+
+def test_a_batch_has_no_more_messages_than_the_limit(tables: Tables) -> None:
+    tables.fill("limited", 20)
+    stream = reader(tables, "limited", startingOffsets="earliest", maxOffsetsPerTrigger=6)
+    limit = stream.getDefaultReadLimit()
+    start = stream.initialOffset()
+    read: list[str] = []
+    while (end := stream.latestOffset(start, limit)) != start:
+        batch = bodies(stream, start, end)
+        assert len(batch) <= 6
+        read += batch
+        start = end
+    assert sorted(read, key=int) == numbers(0, 20)
+    assert limit == ReadMaxRows(6)
+
+
+def test_a_limit_is_shared_by_backlog_and_leaves_nobody_out() -> None:
+    small, large = Queue("T", "a", 0), Queue("T", "a", 1)
+    assert limited({small: 0, large: 0}, {small: 2, large: 998}, 100) == {small: 1, large: 99}
+    assert limited({small: 0, large: 0}, {small: 2, large: 998}, 1) == {small: 0, large: 1}
+    assert limited({small: 5, large: 0}, {small: 5, large: 7}, 100) == {small: 5, large: 7}
+
+
+def test_expired_messages_are_data_loss_unless_told_otherwise(tables: Tables) -> None:
+    tables.fill("expired", 4, queues=1)
+    gone = {"queues": {"expired": {"broker-a": {"0": 9}}}}  # Its topic was made anew since.
+    with pytest.raises(DataLossError, match="expired/broker-a/0: read up to 9, and it ends at 4"):
+        reader(tables, "expired").latestOffset(gone, ALL)
+    going_on = reader(tables, "expired", failOnDataLoss=False)
+    end = through_json(going_on.latestOffset(gone, ALL))
+    assert bodies(going_on, gone, end) == numbers(0, 4)
+    assert read_stream_offset(end).queues == {Queue("expired", "broker-a", 0): 4}
+
+
+def test_a_topic_that_is_deleted_ends_the_stream_with_its_name(tables: Tables) -> None:
+    tables.fill("deleted", 2)
+    stream = reader(tables, "deleted", startingOffsets="earliest")
+    end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
+    tables.cluster.admin.delete_topic("deleted")
+    with pytest.raises(DataLossError, match="topic deleted does not exist any more"):
+        stream.latestOffset(end, ALL)
+
+
+def test_a_stream_tells_its_lag(tables: Tables, tmp_path: Path) -> None:
+    tables.fill("lag", 10)
+    frame = tables.stream("lag", startingOffsets="earliest", maxOffsetsPerTrigger=5)
+    query = tables.copy(frame, tmp_path, "lag-out")
+    source = query.recentProgress[0]["sources"][0]
+    there, read = json.loads(source["latestOffset"]), json.loads(source["endOffset"])
+    assert sum(there["queues"]["lag"]["broker-a"].values()) == 10
+    assert sum(read["queues"]["lag"]["broker-a"].values()) == 5
+
+
+def test_a_new_topic_that_matches_is_found_while_a_stream_runs(tables: Tables) -> None:
+    tables.fill("pattern-a", 2)
+    given = {"nameserver": tables.cluster.nameserver, "topicpattern": "pattern-.*"}
+    stream = TopicStreamReader(read_options({**given, "startingoffsets": "latest"}), BODY)
+    start = stream.initialOffset()
+    tables.fill("pattern-b", 3)
+    assert bodies(stream, start, stream.latestOffset(start, ALL)) == numbers(0, 3)
+
+
+def test_a_query_without_a_nameserver_says_so_where_it_is_made(tables: Tables) -> None:
+    with pytest.raises(PySparkException, match="nameserver: is required"):
+        tables.spark.readStream.format("cometmq").option("topic", "T").load()
