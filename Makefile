@@ -6,6 +6,8 @@ UV := $(shell command -v uv 2>/dev/null)
 SECONDS_EACH ?= 60
 PYTHONS ?= 3.11 3.12 3.13
 SEEDS ?= 0..20000
+ROUNDS ?= 30
+TESTS ?= tests
 INTEROP_LONG := tests/interop/test_store_extensions.py tests/interop/test_store_files.py
 
 # A clear word before a long traceback: the interpreter is the one thing that make cannot install.
@@ -16,7 +18,7 @@ endef
 
 .PHONY: help
 help: ## Show this list.
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 $(VENV)/.stamp: pyproject.toml requirements/dev.txt
 	@$(PYTHON_CHECK)
@@ -66,12 +68,12 @@ types: install ## Check types with mypy and pyright, both strict.
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 .PHONY: test
-test: install ## Run the fast tests.
-	$(BIN)/pytest -q -m 'not slow and not spark' --durations=10
+test: install ## Run the fast tests (TESTS=tests).
+	$(BIN)/pytest -q -m 'not slow and not spark' --durations=10 $(TESTS)
 
 .PHONY: test-slow
 test-slow: install ## Run the tests that take longer: wheels per extra, long properties.
-	$(BIN)/pytest -q -m slow -rs --durations=10 --ignore=tests/interop
+	$(BIN)/pytest -q -m 'slow and not spark' -rs --durations=10 --ignore=tests/interop
 
 .PHONY: test-pythons
 test-pythons: install ## Run the fast tests on the other Pythons, 3.11 to 3.13 (PYTHONS=...), that are installed here.
@@ -99,7 +101,9 @@ fuzz: install ## Fuzz every decoder for a minute each (SECONDS_EACH=60).
 crash: install ## End the store at random 2,000 times and more, and make mistakes that must be noticed.
 	$(BIN)/python -m tests.crash --images 2500
 	$(BIN)/python -m tests.crash.kills
+	$(BIN)/python -m tests.crash.kinds
 	$(BIN)/python -m tests.crash.broker_kills
+	$(BIN)/python -m tests.crash.once_kills
 
 .PHONY: crash-full
 crash-full: install ## 50 kills of a broker, then many seeds (SEEDS=a..b); says where to go on when stopped.
@@ -116,7 +120,12 @@ interop-clients: install ## Of these, only the official clients and mqadmin, aga
 
 .PHONY: interop-apache
 interop-apache: install ## The same programs against a live Apache RocketMQ: proves the programs themselves.
-	COMETMQ_INTEROP=apache $(BIN)/pytest -q -rs --durations=10 tests/interop/test_clients.py tests/interop/test_mqadmin.py
+	COMETMQ_INTEROP=apache $(BIN)/pytest -q -rs --durations=10 tests/interop/test_clients.py tests/interop/test_mqadmin.py tests/interop/test_mixed_group.py
+
+.PHONY: e2e
+e2e: install ## Apache's black-box suite against Apache's broker and ours (E2E_DIR=a clone of apache/rocketmq-e2e); 10 minutes.
+	@test -n "$(E2E_DIR)" || { echo "git clone https://github.com/apache/rocketmq-e2e somewhere, then: make e2e E2E_DIR=somewhere"; exit 1; }
+	$(BIN)/python -m tests.interop.e2e $(E2E_DIR)
 
 .PHONY: interop-full
 interop-full: install ## All that is tested against Apache's own programs and classes.
@@ -124,12 +133,18 @@ interop-full: install ## All that is tested against Apache's own programs and cl
 
 .PHONY: spark
 spark: install-spark ## Test the Spark pipeline.
+	$(BIN)/pytest -q -m 'spark and not slow' --durations=5
+
+.PHONY: spark-full
+spark-full: install-spark ## The same, and streams whose driver, workers and broker are killed (ROUNDS=30).
 	$(BIN)/pytest -q -m spark
+	$(BIN)/python -m tests.pipeline.kills --rounds $(ROUNDS)
 
 .PHONY: bench
-bench: install ## Measure the broker beside Apache's (15 minutes, Java 17), and write docs/performance.md.
+bench: install ## Measure the broker beside Apache's (half an hour, Java 17), and write docs/performance.md.
 	$(BIN)/python -m bench path
 	$(BIN)/python -m bench.broker --write
+	$(BIN)/python -m bench.transactions --write
 	$(BIN)/python -m bench.scale --write
 
 .PHONY: bench-quick

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 # A part is a module with `main(arguments)`, whose docstring begins with a line that says what it
 # measures. A quick one takes a minute at most and needs nothing but Python.
 QUICK: Final = ("proto", "messages")
-LONG: Final = ("broker", "client", "path", "scale", "nameserver", "net", "store", "store_queues")
+LONG: Final = (
+    *("broker", "transactions", "kinds", "client", "path", "scale"),
+    *("nameserver", "net", "spark", "spark_store", "store", "store_queues"),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -2,7 +2,8 @@
 
 A broker, `cometmq up` with async flush, runs beside it. What is stated is the processor time of the
 client's process for each message, kernel time included, the least of the rounds: it holds on a busy
-machine too, where rates by the wall clock say nothing.
+machine too, where rates by the wall clock say nothing. With `--java` the official Java client does
+the same against the same broker, in turn with ours.
 """
 
 from __future__ import annotations
@@ -10,43 +11,67 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import resource
+import re
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from statistics import median
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import anyio
 import trio
 import uvloop
 
 from bench.servers import start_cometmq
-from cometmq.client import Client
+from cometmq.client import Client, ClientConfig, SyncClient
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+    from types import TracebackType
     from typing import Any
 
 BODY: Final = os.urandom(1024)
-ROUNDS: Final = 3
+ROUNDS: Final = 8
+"""Of each case, in either language: Java compiles what it runs while it runs."""
 IN_FLIGHT: Final = 64
 BATCH: Final = 32
 SENDS: Final = 12_800
 BATCHES: Final = 400
 LOOPS: Final = ("uvloop", "asyncio", "trio")
+ALONE: Final = 1000
+CASES: Final = {
+    "send": f"await send, {IN_FLIGHT} in flight",
+    "alone": "one send after the other: p50 by the clock",
+    "batch": f"batches of {BATCH}, 8 in flight",
+    "consume": "consume, trivial handler",
+    "pull": f"pull of {BATCH}, one after the other",
+}
+_RESIDENT: Final = re.compile(r"^VmRSS:\s+(\d+) kB", re.MULTILINE)
 
 
-async def measured(name: str, count: int, once: Callable[[], Awaitable[None]]) -> None:
-    """Run something a few times, and print what one of `count` messages cost at least."""
+async def measured(case: str, count: int, once: Callable[[], Awaitable[None]]) -> None:
+    """Run something a few times, and say what one of `count` messages cost at least."""
     least = float("inf")
     for _ in range(ROUNDS):
         began = time.process_time()
         await once()
         least = min(least, time.process_time() - began)
-    each = least / count * 1e6
-    print(f"| {name} | {each:.1f} | {1e6 / each:,.0f} |", flush=True)
+    print(case, least / count * 1e6, flush=True)
+
+
+async def measured_alone(once: Callable[[], Awaitable[object]]) -> None:
+    """Say what one took by the clock, the median of many, the least of the rounds."""
+    least = float("inf")
+    for _ in range(ROUNDS):
+        took: list[float] = []
+        for _ in range(ALONE):
+            began = time.perf_counter()
+            await once()
+            took.append(time.perf_counter() - began)
+        least = min(least, median(took))
+    print("alone", least * 1e6, flush=True)
 
 
 async def at_once(tasks: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -56,51 +81,54 @@ async def at_once(tasks: int, work: Callable[[], Coroutine[Any, Any, None]]) -> 
             group.start_soon(work)
 
 
+class Cases:
+    """What is measured, with one client on one loop."""
+
+    def __init__(self, mq: Client, loop: str) -> None:
+        self._mq = mq
+        self._single, self._batched = f"single-{loop}", f"batched-{loop}"
+
+    async def run(self) -> None:
+        """Measure all."""
+        mq = self._mq
+        await measured("send", SENDS, lambda: at_once(IN_FLIGHT, self._send_some))
+        await measured_alone(lambda: mq.send(self._single, BODY))
+        await measured("batch", BATCHES * BATCH, lambda: at_once(8, self._send_batches))
+        await measured("consume", SENDS, self._consume)
+        await measured("pull", BATCHES * BATCH, self._pull)
+
+    async def _send_some(self) -> None:
+        for _ in range(SENDS // IN_FLIGHT):
+            await self._mq.send(self._single, BODY)
+
+    async def _send_batches(self) -> None:
+        for _ in range(BATCHES // 8):
+            await self._mq.send_batch(self._batched, [BODY] * BATCH)
+
+    async def _consume(self) -> None:
+        # Each round as a group of its own, from the beginning.
+        group = f"g{time.monotonic_ns()}"
+        async with self._mq.consume(self._single, group=group, start="first") as consumer:
+            for _ in range(SENDS):
+                async with await anext(consumer):
+                    pass
+
+    async def _pull(self) -> None:
+        left = BATCHES * BATCH
+        for queue in await self._mq.queues(self._batched):
+            offset = 0
+            while left > 0 and not (found := await self._mq.pull(queue, offset)).is_empty:
+                offset = found.next_offset
+                left -= len(found.messages)
+
+
 async def measure(nameserver: str, loop: str) -> None:
-    """Measure all cases with one client."""
-    async with Client(nameserver) as mq:
-        single, batched = f"single-{loop}", f"batched-{loop}"
-        await mq.admin.create_topic(single, queues=4)
-        await mq.admin.create_topic(batched, queues=4)
-
-        async def send_some() -> None:
-            for _ in range(SENDS // IN_FLIGHT):
-                await mq.send(single, BODY, timeout=30)
-
-        async def send_batches() -> None:
-            for _ in range(BATCHES // 8):
-                await mq.send_batch(batched, [BODY] * BATCH, timeout=30)
-
-        async def consume() -> None:
-            # Each round as a group of its own, from the beginning.
-            group = f"g{time.monotonic_ns()}"
-            async with mq.consume(single, group=group, start="first") as consumer:
-                for _ in range(SENDS):
-                    async with await anext(consumer):
-                        pass
-
-        async def pull() -> None:
-            left = BATCHES * BATCH
-            for queue in await mq.queues(batched):
-                offset = 0
-                while left and not (found := await mq.pull(queue, offset)).is_empty:
-                    offset = found.next_offset
-                    left -= len(found.messages)
-
-        await measured(
-            f"{loop}: await send, {IN_FLIGHT} in flight",
-            SENDS,
-            lambda: at_once(IN_FLIGHT, send_some),
-        )
-        await measured(
-            f"{loop}: batches of {BATCH}, 8 in flight",
-            BATCHES * BATCH,
-            lambda: at_once(8, send_batches),
-        )
-        await measured(f"{loop}: consume, trivial handler", SENDS, consume)
-        await measured(f"{loop}: pull of 32, one after the other", BATCHES * BATCH, pull)
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"\n{loop}: {memory:.0f} MiB resident at most\n", flush=True)
+    """Measure all cases with one client, after a line that it is ready and a word to go."""
+    async with Client(nameserver, ClientConfig(timeout=30)) as mq:
+        await mq.send(f"warm-{loop}", BODY)
+        print("ready", flush=True)
+        if sys.stdin.read(1):
+            await Cases(mq, loop).run()
 
 
 def run_on(loop: str, nameserver: str) -> None:
@@ -113,23 +141,131 @@ def run_on(loop: str, nameserver: str) -> None:
         runner.run(measure(nameserver, loop))
 
 
+class Start(NamedTuple):
+    """How a client started: until its first send was answered; idle and connected then."""
+
+    seconds: float
+    cpu_seconds: float
+    resident_mib: float
+
+
+class Program:
+    """A client in a process of its own, that waits for a word when it is ready."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        begun = time.perf_counter()
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        line = self._line()
+        seconds = time.perf_counter() - begun
+        if line != "ready":
+            raise RuntimeError(f"{command[0]} did not start: {line!r}")
+        self.start = Start(seconds, self._cpu_seconds(), self._resident_mib())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait()
+
+    def figures(self) -> Iterator[tuple[str, float]]:
+        """Have it go, and give each case with the microseconds of a message."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("g")
+        self._process.stdin.flush()
+        for _ in CASES:
+            case, _, microseconds = self._line().partition(" ")
+            yield case, float(microseconds)
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def _cpu_seconds(self) -> float:
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def _resident_mib(self) -> float:
+        found = _RESIDENT.search(Path(f"/proc/{self._process.pid}/status").read_text())
+        assert found is not None
+        return int(found[1]) / 1024
+
+
+def our_command(loop: str, nameserver: str) -> list[str]:
+    """Return how our client is started on a loop."""
+    command = [sys.executable, "-m", "bench.client", "--loop", loop]
+    return [*command, "--nameserver", nameserver]
+
+
+def show_loops(nameserver: str, loops: Sequence[str]) -> None:
+    """Measure our client on each loop, each in a process of its own."""
+    print("| what | µs of the client's CPU a message | messages a core-second |\n|---|---|---|")
+    starts: list[str] = []
+    for loop in loops:
+        with Program(our_command(loop, nameserver)) as program:
+            for case, each in program.figures():
+                rate = "" if case == "alone" else f"{1e6 / each:,.0f}"
+                print(f"| {loop}: {CASES[case]} | {each:.1f} | {rate} |", flush=True)
+            starts.append(f"{loop} {program.start.resident_mib:.0f} MiB")
+    print(f"\nResident when connected and idle: {', '.join(starts)}.")
+
+
+def show_beside_java(nameserver: str, loop: str, pairs: int, folder: Path) -> None:
+    """Measure our client and the official one in turn, and print how many times better ours is."""
+    from bench.java_client import java_command  # Needs Java and Maven.
+
+    java = [*java_command(folder), nameserver, str(SENDS), str(BATCHES), str(ROUNDS)]
+    best: dict[str, dict[str, float]] = {"ours": {}, "java": {}}
+    for _ in range(pairs):
+        for name, command in (("java", java), ("ours", our_command(loop, nameserver))):
+            found = best[name]
+            with Program(command) as program:
+                facts = {"seconds": program.start.seconds, "cpu": program.start.cpu_seconds}
+                facts |= {"resident": program.start.resident_mib, **dict(program.figures())}
+            best[name] = {key: min(found.get(key, each), each) for key, each in facts.items()}
+    print(f"| what | ours, {loop} | Java | times better |\n|---|---|---|---|")
+    rows = {case: f"{text}: µs of CPU a message" for case, text in CASES.items()}
+    rows["alone"] = f"{CASES['alone']}: µs"
+    rows |= {"seconds": "from start to the first send's answer: s", "cpu": "the same: s of CPU"}
+    rows |= {"resident": "resident then: MiB"}
+    for key, text in rows.items():
+        ours, theirs = best["ours"][key], best["java"][key]
+        print(f"| {text} | {ours:.3g} | {theirs:.3g} | {theirs / ours:.2f} |")
+
+
 def main(arguments: Sequence[str]) -> None:
-    """Measure on each loop, each in a process of its own."""
+    """Measure on each loop, or beside the Java client."""
     parser = argparse.ArgumentParser(prog="python -m bench.client", description=__doc__)
     parser.add_argument("--loop", choices=LOOPS, help="only this one")
-    parser.add_argument("--nameserver", help="of a cluster that runs; only with --loop")
+    parser.add_argument("--java", action="store_true", help="beside the official Java client")
+    parser.add_argument("--pairs", type=int, default=2, help="of runs, with --java")
+    parser.add_argument("--nameserver", help=argparse.SUPPRESS)  # Of a process of this program.
     asked = parser.parse_args(arguments)
     if asked.nameserver:
         run_on(asked.loop or LOOPS[0], asked.nameserver)
         return
-    print("| what | µs of the client's CPU a message | messages a core-second |\n|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         server, _ = start_cometmq(Path(folder) / "store", "async")
+        address = f"127.0.0.1:{server.nameserver_port}"
         try:
-            for loop in [asked.loop] if asked.loop else LOOPS:
-                address = f"127.0.0.1:{server.nameserver_port}"
-                command = [sys.executable, "-m", "bench.client", "--loop", loop]
-                subprocess.run([*command, "--nameserver", address], check=True)
+            with SyncClient(address) as mq:
+                for client in (*LOOPS, "java"):
+                    for kind in ("warm", "single", "batched"):
+                        mq.admin.create_topic(f"{kind}-{client}", queues=4)
+            if asked.java:
+                show_beside_java(address, asked.loop or LOOPS[0], asked.pairs, Path(folder))
+            else:
+                show_loops(address, [asked.loop] if asked.loop else LOOPS)
         finally:
             server.stop()
 

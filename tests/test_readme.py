@@ -61,6 +61,8 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
 
 
 def test_every_target_that_the_pages_name_is_in_the_makefile() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
-    named = {name for page in PAGES for name in re.findall(r"`make ([a-z-]+)", page.read_text())}
+    targets = set(
+        re.findall(r"^([a-z0-9-]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
+    )
+    named = {name for page in PAGES for name in re.findall(r"`make ([a-z0-9-]+)", page.read_text())}
     assert named - targets == set()

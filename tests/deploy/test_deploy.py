@@ -116,6 +116,13 @@ def test_the_commands_of_the_files_are_commands(tmp_path: Path) -> None:
             assert option in done.stdout, (command, option)
 
 
+def test_the_image_has_an_empty_folder_for_the_store() -> None:
+    """A home that is made has files of a shell in it, and among these no store begins."""
+    dockerfile = (DEPLOY / "Dockerfile").read_text()
+    assert "--no-create-home cometmq" in dockerfile
+    assert "install --directory --owner cometmq --group cometmq /var/lib/cometmq" in dockerfile
+
+
 @pytest.mark.slow
 def test_prometheus_takes_the_rules_and_the_scrape(tmp_path: Path) -> None:
     promtool = tool("promtool")

@@ -18,6 +18,7 @@ from cometmq.client import (
     ClientConfig,
     Message,
     NewMessage,
+    NotFoundError,
     ReceivedMessage,
     Sql,
     SyncClient,
@@ -310,6 +311,13 @@ def test_groups_offsets_and_messages_are_administered(nameserver: str) -> None:
             admin = mq.admin
             await admin.create_topic("administered", queues=1)
             await admin.create_group("administrated", max_retries=5)
+            kept = await admin.create_topic("administered")
+            assert set(kept.values()) == {"kept"}
+            changed = await admin.create_group("administrated", ordered=True)
+            assert set(changed.values()) == {"changed"}
+            for asked in (admin.group_members, admin.group_progress, admin.delete_group):
+                with pytest.raises(NotFoundError, match="no broker knows the group 'nobody'"):
+                    await asked("nobody")
             listed = {each.name: each for each in await admin.groups()}
             assert listed["administrated"].max_retries == 5
             receipt = await mq.send("administered", b"one", key="o-17")
@@ -329,6 +337,7 @@ def test_groups_offsets_and_messages_are_administered(nameserver: str) -> None:
             async with mq.consume("administered", group="administrated") as consumer:
                 assert await take(consumer, 1) == [b"two"]
             assert (await admin.message(receipt.offset_id)).body == b"one"
+            assert (await admin.message(receipt.id)).body == b"one"
             for key in ("o-17", receipt.id):
                 with anyio.fail_after(30):
                     while not (found := await admin.find_messages("administered", key)):

@@ -87,6 +87,13 @@ GO_SCENARIOS = (
     "go_consume_in_order",
     "go_consume_goes_on_where_it_stopped",
     "go_pull",
+    "go_delayed_by_level",
+    "go_retried_until_consumed",
+    "go_ordered_queues_change_hands",
+    "go_transaction_committed",
+    "go_transaction_rolled_back",
+    "go_transaction_committed_when_asked",
+    "go_transaction_rolled_back_when_asked",
 )
 
 

@@ -78,6 +78,9 @@ NOT_IN_BOTH_RELEASES = {
     bodies.ConsumeQueueWriteProgress: "another class with other members in each release",
     bodies.DelayOffsets: "a class of the broker",
     bodies.TimerMetrics: "a class of the store",
+    **dict.fromkeys(
+        (bodies.QueueRanges, bodies.UniqueKeys, bodies.FoundMessages), "our own, as its command"
+    ),
 }
 
 # What a release reads and does not keep, member by member.

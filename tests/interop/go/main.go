@@ -22,7 +22,8 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/rlog"
 )
 
-const patience = 30 * time.Second
+// A Go client looks for new routes, such as that of its own retries, every 30 s.
+const patience = 90 * time.Second
 
 var (
 	nameserver, broker string
@@ -50,6 +51,13 @@ var scenarios = []scenario{
 	{"go_consume_in_order", consumeInOrder},
 	{"go_consume_goes_on_where_it_stopped", consumeResumes},
 	{"go_pull", pull},
+	{"go_delayed_by_level", delayedByLevel},
+	{"go_retried_until_consumed", retriedUntilConsumed},
+	{"go_ordered_queues_change_hands", orderedQueuesChangeHands},
+	{"go_transaction_committed", transactionCommitted},
+	{"go_transaction_rolled_back", transactionRolledBack},
+	{"go_transaction_committed_when_asked", transactionCommittedWhenAsked},
+	{"go_transaction_rolled_back_when_asked", transactionRolledBackWhenAsked},
 }
 
 func main() {

@@ -1,0 +1,143 @@
+"""`python -m bench.kinds`: delays, order and idempotence: what each takes, in a broker of its own.
+
+Broker, name server and client share this process, each with a thread of its own, so that the
+broker's clock can jump. Times are by the wall clock: the least of the runs says what the code
+takes, the others what else the machine does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bench.path import Wired
+from cometmq.client import Client
+from cometmq.testing import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+
+DELAYED: Final = 100_000
+DELAY_SECONDS: Final = 3600
+IN_FLIGHT: Final = 256
+IDS: Final = 10_000
+ROUNDS: Final = 40
+
+
+def delays(count: int) -> float:
+    """Have so many delayed messages due in the same moment; the seconds until all are out."""
+    with Cluster() as rocketmq:
+        rocketmq.admin.create_topic("reminders", queues=4)
+        asyncio.run(_send_delayed(rocketmq.nameserver, count))
+        begun = time.perf_counter()
+        rocketmq.clock.jump(DELAY_SECONDS)
+        while sum(each.end_offset for each in rocketmq.admin.topic_status("reminders")) < count:
+            time.sleep(0.02)
+        return time.perf_counter() - begun
+
+
+async def _send_delayed(nameserver: str, count: int) -> None:
+    async with Client(nameserver) as mq:
+        numbers = iter(range(count))
+
+        async def send() -> None:
+            for number in numbers:
+                await mq.send("reminders", b"%d" % number, delay=DELAY_SECONDS)
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(IN_FLIGHT):
+                tasks.create_task(send())
+
+
+async def ordered(nameserver: str, *, takes_over: bool) -> float:
+    """Milliseconds from when an ordered consumer may have an idle queue to its first message.
+
+    From when it begins, or, where another holds the queue, from when that one's client closes.
+    """
+    async with Client(nameserver) as mq, Client(nameserver) as waiting:
+        topic = f"orders-{time.monotonic_ns()}"
+        await mq.admin.create_topic(topic, queues=1)
+        options = {"group": f"{topic}-billing", "start": "first", "ordered": True}
+        if takes_over:
+            holder = Client(nameserver)
+            await holder.__aenter__()
+            await mq.send(topic, b"for the first")
+            (await anext(holder.consume(topic, **options))).ack()  # type: ignore[arg-type]  # All fit.
+            second = waiting.consume(topic, **options)  # type: ignore[arg-type]  # All fit.
+            coming = asyncio.create_task(anext(second))
+            await mq.send(topic, b"for the second")
+            await asyncio.sleep(1)  # It has joined, and waits.
+            assert not coming.done()
+            begun = time.perf_counter()
+            await holder.close()
+        else:
+            await mq.send(topic, b"for the first")
+            begun = time.perf_counter()
+            second = waiting.consume(topic, **options)  # type: ignore[arg-type]  # All fit.
+            coming = asyncio.create_task(anext(second))
+        (await coming).ack()
+        taken = time.perf_counter() - begun
+        await second.drain()
+        return taken * 1000
+
+
+def idempotence(folder: str) -> tuple[float, float]:
+    """Microseconds to look for a message of which nothing is known, and to note it."""
+    found = Wired(folder).broker.idempotence
+    looked = noted = float("inf")
+    for round_ in range(ROUNDS):
+        ids = [b"7F0000014D2C18B4AAC2%012X" % (round_ * IDS + number) for number in range(IDS)]
+        find, note = found.find, found.note
+        begun = time.thread_time_ns()
+        new = [find(each) for each in ids]
+        between = time.thread_time_ns()
+        for each in new:
+            note(each, (1, 2, 3))
+        ended = time.thread_time_ns()
+        found.written()
+        looked = min(looked, (between - begun) / IDS / 1000)
+        noted = min(noted, (ended - between) / IDS / 1000)
+    return looked, noted
+
+
+def several(count: int, once: Callable[[], float]) -> str:
+    """Measure several times."""
+    found = [once() for _ in range(count)]
+    return f"{min(found):.3g} | {statistics.median(found):.3g} | {max(found):.3g}"
+
+
+def _run(first: Callable[[], Coroutine[None, None, float]]) -> float:
+    return asyncio.run(first())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m bench.kinds", description=__doc__)
+    parser.add_argument("--runs", type=int, default=5, help="of what is timed by the wall clock")
+    options = parser.parse_args(arguments)
+    print("| what | least | median | most | wanted |")
+    print("|---|---|---|---|---|")
+    shown = several(min(options.runs, 3), lambda: delays(DELAYED))
+    print(f"| s, {DELAYED:,} delayed messages due at once until all are out | {shown} | 1.5 |")
+    with Cluster() as rocketmq:
+        for what, takes_over in (
+            ("an ordered consumer's first message from an idle queue", False),
+            ("the same, when the queue's holder has gone", True),
+        ):
+            first = partial(ordered, rocketmq.nameserver, takes_over=takes_over)
+            shown = several(options.runs, partial(_run, first))
+            print(f"| ms, {what} | {shown} | 100 |", flush=True)
+    with tempfile.TemporaryDirectory(prefix="cometmq-bench-", dir=".") as folder:
+        looked, noted = idempotence(str(Path(folder).absolute()))
+    what = "to look whether a message was sent before, and to note it"
+    print(f"| µs, {what} | {looked:.2f}, {noted:.2f} | | | 0.5 |")
+
+
+if __name__ == "__main__":
+    main()

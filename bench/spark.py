@@ -1,0 +1,208 @@
+"""`python -m bench spark`: rows a second of Spark reading and writing topics, and a micro-batch.
+
+`cometmq up` with async flush runs beside a session of `local[2]`. A rate is that of the best of the
+rounds; beside it stands what it took of processor time, of all processes together but the broker's,
+and of the broker's: that holds on a busy machine too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bench.servers import start_cometmq
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS: Final = 400_000
+ROUNDS: Final = 3
+FLOOR_BATCHES: Final = 30
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(slots=True)
+class Taken:
+    """What one case took, the best of its rounds."""
+
+    seconds: float = float("inf")
+    spark: float = 0.0
+    broker: float = 0.0
+
+
+class Bench:
+    """One broker, one session, and what both have used of the processors."""
+
+    def __init__(self, spark: SparkSession, nameserver: str, broker_pid: int, rows: int) -> None:
+        self.spark = spark
+        self.nameserver = nameserver
+        self.rows = rows
+        self._broker_pid = broker_pid
+
+    def used(self) -> tuple[float, float]:
+        """Return the seconds of processor time of Spark with its workers, and of the broker."""
+        broker = _seconds_of(self._broker_pid)
+        return sum(map(_seconds_of, _family(os.getpid()))) - broker, broker
+
+    def measure(self, name: str, rows: int, once: Callable[[int], None]) -> None:
+        """Run a case a few times, and print its line."""
+        best = Taken()
+        for number in range(ROUNDS):
+            before, began = self.used(), time.monotonic()
+            once(number)
+            seconds, after = time.monotonic() - began, self.used()
+            if seconds < best.seconds:
+                best = Taken(seconds, after[0] - before[0], after[1] - before[1])
+        each = 1e6 / rows
+        print(
+            f"| {name} | {rows / best.seconds:,.0f} | {best.spark * each:.2f} |"
+            f" {best.broker * each:.2f} |",
+            flush=True,
+        )
+
+    def read(self, topic: str, **options: object) -> DataFrame:
+        """Return a topic as a table."""
+        reader = self.spark.read.format("cometmq")
+        frame: DataFrame = reader.options(nameserver=self.nameserver, topic=topic, **options).load()
+        return frame
+
+    def stream(self, topic: str, **options: object) -> DataFrame:
+        """Return a topic as a stream."""
+        reader = self.spark.readStream.format("cometmq").options(startingOffsets="earliest")
+        frame: DataFrame = reader.options(nameserver=self.nameserver, topic=topic, **options).load()
+        return frame
+
+    def write(self, frame: DataFrame, topic: str, **options: object) -> None:
+        """Write a frame to a topic."""
+        writer = frame.write.format("cometmq").mode("append")
+        writer.options(nameserver=self.nameserver, topic=topic, **options).save()
+
+    def bodies(self, rows: int) -> DataFrame:
+        """Return rows with bodies of 1 KiB, no two alike."""
+        padding = os.urandom(64).hex()
+        body = f"cast(rpad(cast(id AS string), 1024, '{padding}') AS binary) AS body"
+        frame: DataFrame = self.spark.range(rows).selectExpr("id", body)
+        return frame
+
+
+def run(bench: Bench, folder: Path) -> None:
+    """Measure every case."""
+    rows = bench.rows
+    frame = bench.bodies(rows).drop("id")
+    bench.measure("write, in batches", rows, lambda n: bench.write(frame, f"batches-{n}"))
+    few = bench.bodies(rows // 4)
+    bench.measure(
+        "write, each stored once (dedupKey)",
+        rows // 4,
+        lambda n: bench.write(few, f"once-{n}", dedupKey="id"),
+    )
+    topic = "batches-0"
+    for name, columns in (
+        ("read, all columns", "*"),
+        ("read, four columns with the body", "topic,queue_id,queue_offset,body"),
+        ("read, header columns only", "topic,queue_id,queue_offset,store_time"),
+    ):
+        frame = bench.read(topic, columns=columns)
+        bench.measure(name, rows, partial(_noop, frame))
+
+    def to_parquet(number: int) -> None:
+        frame = bench.stream(topic, maxOffsetsPerTrigger=rows // 2)
+        query = (
+            frame.writeStream.format("parquet")
+            .option("path", str(folder / f"parquet-{number}"))
+            .option("checkpointLocation", str(folder / f"checkpoint-{number}"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    bench.measure("stream to Parquet, all columns", rows, to_parquet)
+
+    def to_topic(number: int) -> None:
+        query = (
+            bench.stream(topic, maxOffsetsPerTrigger=rows // 4)
+            .writeStream.format("cometmq")
+            .options(nameserver=bench.nameserver, topic=f"copied-{number}")
+            .option("checkpointLocation", str(folder / f"copying-{number}"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    bench.measure("stream topic to topic, each stored once", rows, to_topic)
+    print(f"\nA micro-batch of 100 rows, source and sink ours: {floor(bench, folder):.3f} s")
+
+
+def floor(bench: Bench, folder: Path) -> float:
+    """Return the least time of a small micro-batch, topic to topic."""
+    bench.write(bench.bodies(FLOOR_BATCHES * 100).drop("id"), "floor")
+    query = (
+        bench.stream("floor", maxOffsetsPerTrigger=100)
+        .writeStream.format("cometmq")
+        .options(nameserver=bench.nameserver, topic="floor-out")
+        .option("checkpointLocation", str(folder / "floor"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    times = sorted(each["durationMs"]["triggerExecution"] for each in query.recentProgress)
+    return float(times[len(times) // 4]) / 1000
+
+
+def _noop(frame: DataFrame, _round: int) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _family(pid: int) -> list[int]:
+    """Return a process and all that come from it."""
+    found = [pid]
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            children = (task / "children").read_text().split()
+        except OSError:
+            continue
+        for child in children:
+            found += _family(int(child))
+    return found
+
+
+def _seconds_of(pid: int) -> float:
+    """Return what a process has used, with its children that have ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    except OSError:
+        return 0.0
+    return sum(int(each) for each in fields[11:15]) / _TICKS
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run everything, and print a table."""
+    parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__)
+    parser.add_argument("--rows", type=int, default=ROWS)
+    parser.add_argument("--cores", type=int, default=2)
+    given = parser.parse_args(arguments)
+    from cometmq.pipeline import session  # It needs what is not always installed.
+
+    with tempfile.TemporaryDirectory() as folder:
+        broker, _ = start_cometmq(Path(folder) / "broker", "async")
+        spark = session(master=f"local[{given.cores}]", spark_driver_memory="2g")
+        try:
+            print("| case | rows/s | Spark, µs of CPU a row | broker, µs of CPU a row |")
+            print("|---|---|---|---|")
+            nameserver = f"127.0.0.1:{broker.nameserver_port}"
+            run(Bench(spark, nameserver, broker.pid, given.rows), Path(folder))
+        finally:
+            spark.stop()
+            broker.stop()
+
+
+if __name__ == "__main__":
+    main()

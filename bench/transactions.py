@@ -1,0 +1,255 @@
+"""`python -m bench.transactions`: pairs of half message and commit, CometMQ beside Apache RocketMQ.
+
+Each connection sends a half message, waits for its answer, sends its commit, waits for that answer,
+and begins anew. The generator is a process of its own, in Python, the same for both; with async
+flush and bodies of 1 KiB. Apache's broker is started as in `bench.broker`, and warmed up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import select
+import shutil
+import socket
+import statistics
+import struct
+import sys
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from bench.broker import circumstances, write
+from bench.servers import Server, start_apache, start_cometmq
+from cometmq.proto.capture import decode_frame
+from cometmq.proto.codes import RequestCode, ResponseCode
+from cometmq.proto.command import Command
+from cometmq.proto.commands import EndTransaction, SendMessageV2
+from cometmq.proto.commands.transaction import TransactionEnd
+from cometmq.proto.connection import Connection
+from cometmq.proto.frame import HEAD_SIZE, frame_head
+from cometmq.proto.header_json import JSON
+from cometmq.proto.sysflag import SysFlag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+GROUP: Final = "cometmq-bench"
+TOPIC: Final = "Paid"
+BODY: Final = b"x" * 1024
+CONNECTIONS: Final = 64
+RATE_WANTED: Final = 15_000
+RATIO_WANTED: Final = 2.0
+_PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
+_KEY_MARK: Final = "7F0000014D2C18B4AAC2_PAIR_NO_XXX"
+_NUMBER_MARKS: Final = (1_111_111_111, 2_222_222_222)
+_GOOD: Final = b'{"code":0,'
+_OFFSET_ID: Final = b'"msgId":"'
+_OFFSET_DIGITS: Final = 16
+"""Of an offset id, behind the host."""
+_QUEUE_OFFSET: Final = b'"queueOffset":"'
+_unpack_size: Final = struct.Struct(">I").unpack_from
+
+
+class Done(NamedTuple):
+    """What one server did in one run."""
+
+    rate: float
+    """Pairs a second."""
+    p50_us: float
+    p99_us: float
+    """Of a pair."""
+    cpu_us: float
+    """Of the server, for a pair."""
+    refused: int
+
+
+def half_form() -> bytes:
+    """Make a half message's frame, with a hole for its key."""
+    properties = f"UNIQ_KEY\x01{_KEY_MARK}\x02TRAN_MSG\x01true\x02PGROUP\x01{GROUP}\x02"
+    header = SendMessageV2(
+        producer_group=GROUP,
+        topic=TOPIC,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=0,
+        sys_flag=_PREPARED,
+        born_timestamp=int(time.time() * 1000),
+        flag=0,
+        properties=f"{properties}WAIT\x01true\x02",
+    )
+    request = Command.request(RequestCode.SEND_MESSAGE_V2, header, body=BODY)
+    frame = b"".join(Connection().send(request)).replace(b"%", b"%%")
+    assert frame.count(_KEY_MARK.encode()) == 1
+    return frame.replace(_KEY_MARK.encode(), b"%032X")
+
+
+def commit_form() -> bytes:
+    """Make a commit's header, with holes for the places of its half message, and its key."""
+    header = EndTransaction(
+        GROUP, *_NUMBER_MARKS, int(TransactionEnd.COMMIT), _KEY_MARK, topic=TOPIC
+    )
+    request = Command.request(RequestCode.END_TRANSACTION, header)
+    form = b"".join(Connection().send(request))[HEAD_SIZE:].replace(b"%", b"%%")
+    for mark, how in zip((*_NUMBER_MARKS, _KEY_MARK), (b"%d", b"%d", b"%032X"), strict=True):
+        assert form.count(str(mark).encode()) == 1, mark
+        form = form.replace(str(mark).encode(), how)
+    return form
+
+
+class Link:
+    """One connection, with one transaction at a time."""
+
+    def __init__(self, port: int, numbers: Iterator[int]) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.times_us: list[float] = []
+        self.refused = 0
+        """Requests that the broker was too busy for, as Apache's says of what waited for 200 ms."""
+        self._half, self._commit = half_form(), commit_form()
+        self._numbers = numbers
+        self._key = 0
+        self._begun_ns = 0
+        self._is_half = False
+        self._rest = b""
+
+    def begin(self) -> None:
+        """Send the next half message."""
+        self._key, self._begun_ns, self._is_half = next(self._numbers), time.perf_counter_ns(), True
+        self.socket.sendall(self._half % self._key)
+
+    def receive(self) -> None:
+        """Read an answer, and go on."""
+        self._rest += self.socket.recv(65_536)
+        if not self._rest:
+            raise RuntimeError("the broker closed the connection")
+        if len(self._rest) < 4 or len(self._rest) < 4 + _unpack_size(self._rest)[0]:
+            return
+        answer, self._rest = self._rest, b""
+        if not answer.startswith(_GOOD, HEAD_SIZE):
+            refused = decode_frame(answer)
+            if refused.code != ResponseCode.SYSTEM_BUSY:
+                raise RuntimeError(f"the broker refuses: {refused.code} {refused.remark}")
+            self.refused += 1
+            self.begin()
+            return
+        if self._is_half:
+            place = int(_value(answer, _OFFSET_ID)[-_OFFSET_DIGITS:], 16)
+            queue_offset = int(_value(answer, _QUEUE_OFFSET))
+            header = self._commit % (queue_offset, place, self._key)
+            self._is_half = False
+            self.socket.sendall(frame_head(JSON.serialize_type, len(header), 0) + header)
+            return
+        self.times_us.append((time.perf_counter_ns() - self._begun_ns) / 1000)
+        self.begin()
+
+
+def _value(answer: bytes, name: bytes) -> bytes:
+    """Find a field without reading the others: a generator must be quicker than what it loads."""
+    begin = answer.index(name) + len(name)
+    return answer[begin : answer.index(b'"', begin)]
+
+
+def drive(port: int, connections: int, seconds: float, first: int) -> tuple[list[float], int]:
+    """Load a broker for so long; returns each pair's microseconds, and how many were refused."""
+    numbers = itertools.count(first)
+    links = {
+        link.socket.fileno(): link for link in (Link(port, numbers) for _ in range(connections))
+    }
+    with select.epoll() as poll:
+        for descriptor, link in links.items():
+            poll.register(descriptor, select.EPOLLIN)
+            link.begin()
+        end = time.perf_counter() + seconds
+        while (left := end - time.perf_counter()) > 0:
+            for descriptor, _ in poll.poll(min(0.1, left)):
+                links[descriptor].receive()
+    for link in links.values():
+        link.socket.close()
+    times = [each for link in links.values() for each in link.times_us]
+    return times, sum(link.refused for link in links.values())
+
+
+def measure(server: Server, options: argparse.Namespace, pool: ProcessPoolExecutor) -> Done:
+    """Load a server once."""
+    before = server.cpu_us()
+    first = time.time_ns() << 32
+    arguments = (server.port, options.connections, options.seconds, first)
+    times, refused = pool.submit(drive, *arguments).result()
+    times.sort()
+    if not times:
+        raise RuntimeError(f"{server.name} did nothing")
+    return Done(
+        len(times) / options.seconds,
+        statistics.median(times),
+        times[len(times) * 99 // 100],
+        (server.cpu_us() - before) / len(times),
+        refused,
+    )
+
+
+def table(found: dict[str, list[Done]]) -> str:
+    """Write the table of docs/performance.md."""
+    lines = ["| broker | pairs/s, p50, p99, CPU a pair |", "|---|---|"]
+    for name, runs in found.items():
+        rate, p50, p99, cpu, refused = map(statistics.median, zip(*runs, strict=True))
+        busy = f" ({refused:,.0f} refused)" if refused else ""
+        lines.append(f"| {name} | {rate:,.0f}{busy}, {p50:,.0f} µs, {p99:,.0f} µs, {cpu:.1f} µs |")
+    ours = statistics.median(each.rate for each in found["CometMQ"])
+    told = f"{ours:,.0f} pairs/s of {RATE_WANTED:,}"
+    verdicts = [told if ours >= RATE_WANTED else f"**{told}: missed**"]
+    if "Apache" in found:
+        pairs = list(zip(found["CometMQ"], found["Apache"], strict=True))
+        ratio = statistics.median(mine.rate / theirs.rate for mine, theirs in pairs)
+        per_core = statistics.median(theirs.cpu_us / mine.cpu_us for mine, theirs in pairs)
+        told = f"{ratio:.2f} times Apache's rate of {RATIO_WANTED:g}"
+        verdicts.append(told if ratio >= RATIO_WANTED else f"**{told}: missed**")
+        verdicts.append(f"{per_core:.2f} times its pairs per core-second")
+    return "\n".join([*lines, "", "; ".join(verdicts) + "."])
+
+
+def run(options: argparse.Namespace, folder: Path) -> dict[str, list[Done]]:
+    """Measure both in turn."""
+    servers = [start_cometmq(folder / "ours", "async")[0]]
+    found: dict[str, list[Done]] = {}
+    try:
+        if not options.alone:
+            servers.append(start_apache(folder / "apache", "async")[0])
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            for server in servers:  # Warm.
+                measure(server, options, pool)
+            for number in range(options.pairs):
+                for server in servers if number % 2 else servers[::-1]:
+                    done = measure(server, options, pool)
+                    found.setdefault(server.name, []).append(done)
+                    print(f"{server.name:<8} {done}", file=sys.stderr, flush=True)
+    finally:
+        for server in servers:
+            server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    return dict(sorted(found.items()))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print the table, and put it into the page if asked to."""
+    parser = argparse.ArgumentParser(prog="python -m bench.transactions", description=__doc__)
+    parser.add_argument("--pairs", type=int, default=5, help="runs of each server")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each run")
+    parser.add_argument("--connections", type=int, default=CONNECTIONS, help="pairs in flight")
+    parser.add_argument("--alone", action="store_true", help="without Apache (no Java needed)")
+    parser.add_argument("--write", action="store_true", help="put the table into the page")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="cometmq-bench-", dir=".") as folder:
+        found = run(options, Path(folder).absolute())
+    command = " ".join(sys.argv[1:] if arguments is None else arguments)
+    text = f"{circumstances(f'python -m bench.transactions {command}'.strip())}\n\n{table(found)}"
+    print(text)
+    if options.write:
+        write("bench.transactions", text)
+
+
+if __name__ == "__main__":
+    main()

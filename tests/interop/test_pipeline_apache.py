@@ -1,0 +1,111 @@
+"""The pipeline's reading and writing against a live Apache RocketMQ 5.5.0, without Spark's JVM."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the extra cometmq[spark] is not installed")
+
+from tests.interop.apache_broker import ApacheBroker
+
+from cometmq.pipeline.cluster import Bounds, Cluster
+from cometmq.pipeline.columns import ALL_COLUMNS
+from cometmq.pipeline.errors import ConnectionLostError, OptionError
+from cometmq.pipeline.fetching import Pulling, chunks
+from cometmq.pipeline.planning import Range
+from cometmq.pipeline.records import record_batches
+from cometmq.pipeline.rows import CoordinateIds, Row
+from cometmq.pipeline.sending import Sender, Sending
+from cometmq.pipeline.targets import Targets
+from cometmq.pipeline.wire import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+pytestmark = pytest.mark.slow
+
+SETTINGS = Settings(timeout=15.0)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[Cluster]:
+    with ApacheBroker(
+        tmp_path_factory.mktemp("apache"), {"enablePropertyFilter": "true"}
+    ) as broker:
+        asked = Cluster([broker.nameserver], SETTINGS)
+        deadline = time.monotonic() + 60
+        while asked.route("TBW102") is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        yield asked
+
+
+def row(topic: str, index: int, unique_id: str | None = None) -> Row:
+    properties = f"TAGS\x01{'ab'[index % 2]}\x02n\x01{index}\x02"
+    return Row(topic, b"%d" % index * 50, properties, 0, None, unique_id, None, False)
+
+
+def write(cluster: Cluster, rows: list[Row], delivery: str = "auto") -> None:
+    sender = Sender(Targets(cluster), Sending(SETTINGS, delivery, batch_bytes=4096))
+    try:
+        sender.send(rows)
+        sender.finish()
+    finally:
+        sender.close()
+
+
+def read(cluster: Cluster, topic: str, expression: str = "*", kind: str = "TAG") -> list[bytes]:
+    found = cluster.bounds(topic)
+    assert found is not None
+    wanted = [
+        Range(queue, found.addresses[queue.broker], each.first, each.end)
+        for queue, each in found.queues.items()
+    ]
+    pulling = Pulling(SETTINGS, expression, kind)
+    return [
+        row["body"]
+        for chunk in chunks(wanted, pulling)
+        for batch in record_batches(chunk.data, ALL_COLUMNS, broker=chunk.broker)
+        for row in batch.to_pylist()
+    ]
+
+
+def test_what_is_written_in_batches_is_read(cluster: Cluster) -> None:
+    rows = [row("spark-batches", index) for index in range(500)]
+    write(cluster, rows)
+    assert sorted(read(cluster, "spark-batches")) == sorted(each.body for each in rows)
+
+
+def test_the_broker_filters(cluster: Cluster) -> None:
+    write(cluster, [row("spark-filtered", index) for index in range(100)])
+    assert len(read(cluster, "spark-filtered", "a")) == 50
+    assert len(read(cluster, "spark-filtered", "n > 97", "SQL92")) == 2
+
+
+def test_offsets_and_groups(cluster: Cluster) -> None:
+    write(cluster, [row("spark-offsets", index) for index in range(10)])
+    found = cluster.bounds("spark-offsets")
+    assert found is not None
+    assert sum(each.end for each in found.queues.values()) == 10
+    queue, there = next((q, b) for q, b in found.queues.items() if b != Bounds(0, 0))
+    assert cluster.offsets_at([queue], found.addresses, 0) == {queue: 0}
+    cluster.commit("spark-group", {queue: there.end}, found.addresses)
+    assert cluster.committed("spark-group", [queue], found.addresses) == {queue: there.end}
+
+
+def test_nothing_is_promised_that_apache_cannot_keep(cluster: Cluster) -> None:
+    place = CoordinateIds("sink").of("T", "a", 0, 0)
+    rows = [row("spark-once", 0, place[1])]
+    with pytest.raises(OptionError, match="is not CometMQ's"):
+        write(cluster, rows, "idempotent")
+    write(cluster, rows)
+    write(cluster, rows)
+    assert len(read(cluster, "spark-once")) == 2
+
+
+def test_a_topic_that_is_not_there_has_no_route(cluster: Cluster) -> None:
+    assert cluster.bounds("no-such-topic") is None
+    with pytest.raises(ConnectionLostError):
+        Cluster(["127.0.0.1:1"], SETTINGS).topics()
