@@ -19,6 +19,7 @@ from tests.store.apache_stores import (
 from cometmq.proto.java import tags_code
 from cometmq.store.consume_queue import ENTRY, Boundary
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER, ConsumeQueues
+from cometmq.store.delay_levels import DelayLevels
 from cometmq.store.dispatch import place_record
 from cometmq.store.filesystem import RealFileSystem
 
@@ -32,7 +33,9 @@ def rebuild(store: str, apache: Path, root: Path) -> ConsumeQueues:
     batch = batch_topics(apache)
     for message in records(store):
         if message.topic not in DELETED_TOPICS:
-            place_record(queues, message, batch.__contains__, settings.delay_levels_ms)
+            place_record(
+                queues, message, batch.__contains__, DelayLevels.always(settings.delay_levels_ms)
+            )
     assert queues.write_behind(EVERYTHING, EVERYTHING)
     queues.take_unsynced().sync()
     return queues
@@ -109,7 +112,9 @@ def test_cutting_apaches_queues_anywhere_and_replaying_gives_them_back(
         queues.truncate(cut)
         for each in log:
             if each.physical_offset >= cut:
-                place_record(queues, each, batch.__contains__, settings.delay_levels_ms)
+                place_record(
+                    queues, each, batch.__contains__, DelayLevels.always(settings.delay_levels_ms)
+                )
         for _ in queues.settle():
             pass
         assert queues.settled_offset in (None, *(each.physical_offset for each in log))

@@ -15,6 +15,7 @@ from cometmq.store.consume_queue_ext import (
     is_address,
 )
 from cometmq.store.consume_queues import ConsumeQueues
+from cometmq.store.delay_levels import DelayLevels
 from cometmq.store.dispatch import entry_tags_code
 from cometmq.store.filesystem import RealFileSystem
 
@@ -46,7 +47,7 @@ def test_apaches_units_hold_what_entries_without_extension_do(tmp_path: Path) ->
         topic, queue_id = message.topic, message.queue_id
         entry = queues.simple.get(topic, queue_id).read(message.queue_offset, 1)
         code = ENTRY.unpack(entry)[2]
-        expected = entry_tags_code(message, settings.delay_levels_ms)
+        expected = entry_tags_code(message, DelayLevels.always(settings.delay_levels_ms))
         assert is_address(code)
         assert ext.tags_code(topic, queue_id, code) == expected
         unit = ext.unit(topic, queue_id, code)

@@ -10,11 +10,12 @@ from cometmq.proto.record import encode_record
 from cometmq.proto.sysflag import TransactionType
 from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import ENTRY
+from cometmq.store.delay_levels import DelayLevels
 from cometmq.store.dispatch import entry_tags_code, note_record, place_record
 from cometmq.store.index import Index
 
 HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
-LEVELS = (1000, 5000, 10_000)
+LEVELS = DelayLevels.always((1000, 5000, 10_000))
 
 
 def record(topic: str = "t", properties: bytes = b"", sys_flag: int = 0) -> StoredMessage:
@@ -54,7 +55,7 @@ def test_a_delayed_message_has_its_due_time_for_a_tags_code(level: str, delay: i
 
 def test_without_levels_a_delay_is_a_second() -> None:
     delayed = record("SCHEDULE_TOPIC_XXXX", b"DELAY\x014\x02")
-    assert entry_tags_code(delayed, ()) == 1_700_000_001_000
+    assert entry_tags_code(delayed, DelayLevels.always(())) == 1_700_000_001_000
 
 
 @pytest.mark.parametrize("transaction", TransactionType)

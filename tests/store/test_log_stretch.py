@@ -16,6 +16,7 @@ from cometmq.proto.record import encode_record
 from cometmq.proto.sysflag import SysFlag
 from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queues import ConsumeQueues
+from cometmq.store.delay_levels import DelayLevels
 from cometmq.store.deletions import Deletions
 from cometmq.store.dispatch import note_record, place_record
 from cometmq.store.index import Index
@@ -218,14 +219,14 @@ def test_a_replay_of_stretches_makes_what_a_replay_of_records_makes(
         queues.expect_all(0)
         index = Index(disk, "/s", CONFIG, clean=True)
         is_batch = frozenset(["Batch"]).__contains__
-        levels = CONFIG.delay_levels_ms
+        levels = DelayLevels.always(CONFIG.delay_levels_ms)
         for message in list(LogScan(segments, 0))[:there]:
             place_record(queues, message, is_batch, levels)
         scan = LogScan(segments, 0)
         if quickly:
             deletions = Deletions(disk, "/s")
             replay = Replay(
-                queues, index, deletions, is_batch_topic=is_batch, delay_levels_ms=levels, now_ms=1
+                queues, index, deletions, is_batch_topic=is_batch, levels=levels, now_ms=1
             )
             begin = sum(map(len, records[:there]))
             middle = replay.run(scan.stretches(), begin, begin + 5000)

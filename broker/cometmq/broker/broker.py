@@ -224,8 +224,17 @@ class Broker:
             notify_members(group, state)
 
     def configure(self, config: BrokerConfig) -> None:
-        """Work with these settings from now on; only `CHANGEABLE` ones may differ."""
+        """Work with these settings from now on; only `CHANGEABLE` ones may differ.
+
+        An `OSError` or a `PutRefusedError`, and nothing has changed, when the delays of levels
+        cannot be noted down.
+        """
         state = self.state
+        levels = config.store.delay_levels_ms
+        if levels != state.config.store.delay_levels_ms:
+            self.end_turn()
+            self.store.delay_levels.change(self.store.end_offset, levels, self.store.first_offset)
+            self.delays.follow_levels()
         state.config = config
         version = state.config_version
         state.config_version = msgspec.structs.replace(

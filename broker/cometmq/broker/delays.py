@@ -2,10 +2,14 @@
 
 How it works. A message with a delay is stored in `SCHEDULE_TOPIC_XXXX`, in the queue of its level,
 with its own topic and queue in two properties; the store writes into that queue's entry when it is
-due. All messages of a level wait equally long, so each queue is in order of time, and all that is
-remembered is how far each level has come: a message that waits costs no memory. `step` delivers
-what is due, a slice at a time: it reads the messages back, puts them into their real queues, and
-goes on behind them once that is written.
+due. A queue is in order of time, or a few runs of it are (`delay_runs`), and all that is remembered
+is how far each has come: a message that waits costs no memory. `step` delivers what is due, a slice
+at a time: it reads the messages back, puts them into their real queues, and goes on behind them
+once that is written.
+
+Never early: what a message's entry says counts, and not the level's delay by now, which may have
+been changed. Only a message that was stored in what is still the future, because somebody set the
+clock back, does not wait for it.
 
 Never twice: the file with the levels' offsets is written now and then, but each delivered message
 names in a property of its own where it came from. After an unclean stop the log is read
@@ -18,9 +22,9 @@ from __future__ import annotations
 import logging
 import re
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cometmq.broker.delay_runs import DelayRuns
 from cometmq.broker.saved_table import SavedTable
 from cometmq.broker.stepping import Step, messages_from
 from cometmq.proto.bodies import DataVersion
@@ -42,9 +46,10 @@ from cometmq.store.tables import DELAY_OFFSETS
 from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from cometmq.broker.config import BrokerConfig
+    from cometmq.broker.delay_runs import Run
     from cometmq.proto.message import StoredMessage
     from cometmq.store.consume_queue import ConsumeQueue
     from cometmq.store.filesystem import FileSystem
@@ -63,6 +68,8 @@ _SECTION: Final = "offsetTable"
 _LOG_OFFSET: Final = "logOffset"
 """Our member of Apache's file: up to where in the log it knows of all deliveries."""
 
+_AHEAD: Final = "ahead"
+"""And one for runs that come before others of their level are done: `DelayRuns.saved`."""
 _TAIL_OFFSET: Final = "sentOnceFrom"
 """Another one, of `idempotence`: from where a start has to read the log."""
 
@@ -118,24 +125,13 @@ def set_aside(
     return Aside(level - 1, properties)
 
 
-@dataclass(slots=True)
-class _Level:
-    """How far one level has come."""
-
-    queue_id: int
-    delay_ms: int
-    next_offset: int = 0
-    due_ms: int = 0
-    """When the next message is due, as far as it was looked at."""
-
-
 class _Delivered(NamedTuple):
     """Deliveries that the disk has not confirmed yet."""
 
     begin: int
     """Of the log in front of them."""
     end: int
-    offsets: dict[int, int]
+    offsets: dict[Run, int]
 
 
 class Delays:
@@ -154,10 +150,9 @@ class Delays:
         )
         self._store = store
         self._end_turn = end_turn
-        self._levels = [
-            _Level(queue_id, delay_ms)
-            for queue_id, delay_ms in enumerate(config.store.delay_levels_ms)
-        ]
+        self._runs = DelayRuns(store)
+        self.offsets = self._runs.offsets
+        self.follow_levels = self._runs.change
         self._unconfirmed: deque[_Delivered] = deque()
         self._log_offset = 0
         self.tail_offset = -1
@@ -170,10 +165,10 @@ class Delays:
             offsets = {int(level): int(at) for level, at in tree.get(_SECTION, {}).items()}
             log_offset = int(tree.get(_LOG_OFFSET, -1))
             self.tail_offset = int(tree.get(_TAIL_OFFSET, -1))
+            ahead = [(int(a), int(b), int(c)) for a, b, c in tree.get(_AHEAD, ())]
         except (AttributeError, TypeError, ValueError) as error:
             raise StoreFormatError(f"{DELAY_OFFSETS}: {error}") from error
-        for level in self._levels:
-            level.next_offset = offsets.get(level.queue_id + 1, 0)
+        self._runs.load(offsets, ahead)
         self.file.loaded()
         return log_offset
 
@@ -187,56 +182,47 @@ class Delays:
         """Look whether a record of the log's tail was delivered from here."""
         origin = _find_origin(message.properties_raw)
         place = None if origin is None else _PLACE.fullmatch(origin)
-        if origin is None or place is None or int(place[1]) >= len(self._levels):
+        if origin is None or place is None:
             return
-        level, queue_offset = self._levels[int(place[1])], int(place[2])
+        queue_id, queue_offset = int(place[1]), int(place[2])
+        run = self._runs.at(queue_id, queue_offset)
+        if run is None:
+            return
         # Any producer can write such a property: only what is the same otherwise counts.
-        waiting = messages_from(self._store, SCHEDULE_TOPIC, level.queue_id, queue_offset, 1)
+        waiting = messages_from(self._store, SCHEDULE_TOPIC, queue_id, queue_offset, 1)
         for waited in waiting:
             delivered = remove_property(_delivered(waited, origin), _RECORD_CRC)
             if delivered == remove_property(message.properties_raw, _RECORD_CRC):
-                level.next_offset = max(level.next_offset, queue_offset + 1)
+                run.next_offset = max(run.next_offset, queue_offset + 1)
 
     def start(self, log_offset: int) -> None:
         """Begin, with all deliveries known up to a place in the log."""
         self._log_offset = log_offset
         self.file.set_member(_TAIL_OFFSET, self.tail_offset)
-        self._save({level.queue_id: level.next_offset for level in self._levels})
-
-    def _queue(self, level: _Level) -> ConsumeQueue | None:
-        return self._store.queues.simple.find(SCHEDULE_TOPIC, level.queue_id)
-
-    def offsets(self) -> dict[int, int]:
-        """How far each level has come that ever had a message, by its number."""
-        return {
-            level.queue_id + 1: level.next_offset
-            for level in self._levels
-            if self._queue(level) is not None
-        }
+        self._save({run: run.next_offset for run in self._runs.all})
 
     # Delivering
 
     def step(self, now_ms: int, fetched: Fetched | None = None) -> Step:
-        """Deliver messages that are due, up to a slice of each level.
+        """Deliver messages that are due, up to a slice of each run.
 
         What an earlier step had to have fetched is given to the next.
         """
         done = Step()
-        due: list[tuple[_Level, StoredMessage]] = []
-        for level in self._levels:
-            # A clock that was set back makes nothing wait for longer than its level.
-            if not now_ms < level.due_ms <= now_ms + level.delay_ms:
-                self._collect(level, now_ms, fetched, done, due)
+        due: list[tuple[Run, StoredMessage]] = []
+        for run in self._runs.all:
+            if not now_ms < run.due_ms <= now_ms + run.delay_ms:
+                self._collect(run, now_ms, fetched, done, due)
         if not due:
             return done
         # Whatever else is put in this turn is answered for by others.
         self._end_turn()
         begin = self._store.end_offset
-        offsets: dict[int, int] = {}
+        offsets: dict[Run, int] = {}
         try:
-            for level, message in due:
-                self._deliver(level, message, now_ms)
-                offsets[level.queue_id] = message.queue_offset + 1
+            for run, message in due:
+                self._deliver(run, message, now_ms)
+                offsets[run] = message.queue_offset + 1
         except PutRefusedError:
             done.refused = True
         try:
@@ -244,75 +230,78 @@ class Delays:
         except PutRefusedError:
             done.refused = True
             return done
-        for queue_id, offset in offsets.items():
-            level = self._levels[queue_id]
-            done.done += offset - level.next_offset
-            level.next_offset = offset
+        for run, offset in offsets.items():
+            done.done += offset - run.next_offset
+            run.next_offset = offset
         self._unconfirmed.append(_Delivered(begin, end, offsets))
         return done
 
     def _collect(
         self,
-        level: _Level,
+        run: Run,
         now_ms: int,
         fetched: Fetched | None,
         done: Step,
-        due: list[tuple[_Level, StoredMessage]],
+        due: list[tuple[Run, StoredMessage]],
     ) -> None:
-        """Find the messages of a level that are due."""
-        queue = self._queue(level)
+        """Find the messages of a run that are due."""
+        queue = self._runs.queue(run.queue_id)
         if queue is None:
             return
-        offset = level.next_offset = min(max(level.next_offset, queue.min_offset), queue.max_offset)
-        if offset >= queue.max_offset:
+        end = queue.max_offset if run.end is None else min(run.end, queue.max_offset)
+        offset = run.next_offset = min(max(run.next_offset, queue.min_offset), end)
+        if offset >= end:
             return
-        count = self._count_due(level, queue, now_ms, fetched, done)
-        if not count:
+        times = self._due_times(run, queue, min(end - offset, SLICE), now_ms, fetched, done)
+        if not times:
             return
-        result = self._store.read(SCHEDULE_TOPIC, level.queue_id, offset, count, fetched=fetched)
+        result = self._store.read(SCHEDULE_TOPIC, run.queue_id, offset, len(times), fetched=fetched)
         if result.cold:
             done.cold.extend(result.cold)
         elif result.status is ReadStatus.FOUND:
-            due += [(level, each) for piece in result.slices for each in MessageList(piece)]
+            messages = [each for piece in result.slices for each in MessageList(piece)]
+            due += [(run, each) for each in _come(run, messages, times, now_ms)]
         else:  # Expired, or the end of a file of the queue.
-            level.next_offset = result.next_begin_offset
+            run.next_offset = result.next_begin_offset
 
-    def _count_due(
+    def _due_times(
         self,
-        level: _Level,
+        run: Run,
         queue: ConsumeQueue,
+        count: int,
         now_ms: int,
         fetched: Fetched | None,
         done: Step,
-    ) -> int:
-        offset = level.next_offset
-        entries = queue.read_cached(offset, SLICE) if fetched is None else queue.read(offset, SLICE)
+    ) -> list[int]:
+        """Return when the next messages of a run are due, up to the first that surely waits."""
+        offset = run.next_offset
+        entries = queue.read_cached(offset, count) if fetched is None else queue.read(offset, count)
         if entries is None:
-            result = self._store.read(SCHEDULE_TOPIC, level.queue_id, offset, SLICE)
+            result = self._store.read(SCHEDULE_TOPIC, run.queue_id, offset, count)
             done.cold.extend(result.cold)
-            return 0
-        count = 0
+            return []
+        times: list[int] = []
         for _, _, due_ms in ENTRY.iter_unpack(entries):
-            if now_ms < due_ms <= now_ms + level.delay_ms:
-                level.due_ms = due_ms
+            if now_ms < due_ms <= now_ms + run.delay_ms:
+                if not times:
+                    run.due_ms = due_ms
                 break
-            count += 1
-        return count
+            times.append(due_ms)
+        return times
 
-    def _deliver(self, level: _Level, message: StoredMessage, now_ms: int) -> None:
+    def _deliver(self, run: Run, message: StoredMessage, now_ms: int) -> None:
         """Put one message into its real queue. One that has none can only be logged."""
         properties = message.properties_raw
         try:
             topic = (_find_topic(properties) or b"").decode()
             queue_id = int(_find_queue(properties) or b"")
-            self._put(
-                topic, queue_id, message, b"%d:%d" % (level.queue_id, message.queue_offset), now_ms
-            )
+            origin = b"%d:%d" % (run.queue_id, message.queue_offset)
+            self._put(topic, queue_id, message, origin, now_ms)
         except (ValueError, MessageIllegalError) as error:
             log.error(
                 "delayed message %d of level %d is not delivered: %s",
                 message.queue_offset,
-                level.queue_id + 1,
+                run.queue_id + 1,
                 error,
             )
 
@@ -362,7 +351,7 @@ class Delays:
     def flush(self, *, is_last: bool = False) -> None:
         """Put into the table what the disk has confirmed; in the end even if it is little."""
         synced = self._store.advance()
-        confirmed: dict[int, int] = {}
+        confirmed: dict[Run, int] = {}
         while self._unconfirmed and self._unconfirmed[0].end <= synced:
             confirmed.update(self._unconfirmed.popleft().offsets)
         known = min(synced, self._unconfirmed[0].begin) if self._unconfirmed else synced
@@ -370,10 +359,27 @@ class Delays:
             self._log_offset = known
             self._save(confirmed)
 
-    def _save(self, offsets: dict[int, int]) -> None:
-        for queue_id, offset in offsets.items():
-            self.file.put(_SECTION, queue_id + 1, offset)
+    def _save(self, confirmed: dict[Run, int]) -> None:
+        for run, offset in confirmed.items():
+            run.saved_offset = offset
+        self._runs.forget_done()
+        offsets, ahead = self._runs.saved()
+        for level, offset in offsets.items():
+            self.file.put(_SECTION, level, offset)
+        self.file.set_member(_AHEAD, ahead)
         self.file.set_member(_LOG_OFFSET, self._log_offset)
+
+
+def _come(
+    run: Run, messages: list[StoredMessage], times: list[int], now_ms: int
+) -> Iterator[StoredMessage]:
+    """Give those of a run's next messages that are due."""
+    for message in messages:
+        due_ms = times[message.queue_offset - run.next_offset]
+        if due_ms > now_ms >= message.store_timestamp:
+            run.due_ms, run.delay_ms = due_ms, due_ms - message.store_timestamp
+            return
+        yield message
 
 
 def _delivered(message: StoredMessage, origin: bytes) -> bytes:

@@ -187,6 +187,7 @@ CHANGEABLE: Final = frozenset(
         "auto_create_subscription_group",
         "auto_create_topic_enable",
         "client_timeout_ms",
+        "delay_levels_ms",
         "disk_used_percent_expire",
         "disk_used_percent_force",
         "disk_used_percent_max",

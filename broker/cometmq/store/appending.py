@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from cometmq.store.commit_log import CommitLog
     from cometmq.store.config import StoreConfig
     from cometmq.store.consume_queues import ConsumeQueues
+    from cometmq.store.delay_levels import DelayLevels
     from cometmq.store.index_keys import Noted
     from cometmq.store.sync import Syncer
     from cometmq.store.turn import Origin
@@ -68,6 +69,7 @@ class Appender(QuickPuts):
         syncer: Syncer,
         queues: ConsumeQueues,
         config: StoreConfig,
+        levels: DelayLevels,
         *,
         is_batch_topic: Callable[[str], bool],
         on_published: Callable[[list[Noted]], None],
@@ -75,7 +77,7 @@ class Appender(QuickPuts):
         """`on_published` gets the records of each turn once they can be read, for the index."""
         super().__init__(log, syncer, queues, config, on_published=on_published)
         self._is_batch_topic = is_batch_topic
-        self._levels = config.delay_levels_ms
+        self._levels = levels
         self._is_plain = not config.record_crc and len(config.store_host) == PACKED_IPV4_SIZE
         self._properties_size_max = PROPERTIES_SIZE_MAX - (
             RECORD_CRC_SIZE + 1 if config.record_crc else 0
@@ -151,7 +153,7 @@ class Appender(QuickPuts):
             queue = self._queues.simple.get(topic, queue_id)
             queue_offset = queue.next_offset
             size = turn.write(part, body, properties, queue_id, flag, queue_offset, shared)
-            code = tags_code_of(topic, properties, now_ms, self._levels)
+            code = tags_code_of(topic, properties, now_ms, self._levels.current)
             run = turn.begin_run(queue) if queue.run is None else queue.run
             run.append(_pack_entry(physical_offset, size, code))
             queue.next_offset = queue_offset + 1
@@ -270,7 +272,7 @@ class Appender(QuickPuts):
         turn = self._turn
         shared = self._shared(origin)
         size = turn.write(known.part, body, properties, queue_id, flag, base, shared)
-        code = tags_code_of(topic, properties, origin.now_ms, self._levels)
+        code = tags_code_of(topic, properties, origin.now_ms, self._levels.current)
         entry = BATCH_ENTRY.pack(
             *BatchEntry(physical_offset, size, code, origin.now_ms, base, batch_size)
         )

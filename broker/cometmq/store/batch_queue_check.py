@@ -37,7 +37,7 @@ class BatchQueueCheck:
 
     def take(self, message: StoredMessage, topic: str) -> None:
         """Take the next record of the log."""
-        entry = batch_entry(message, self._store.config.delay_levels_ms)
+        entry = batch_entry(message, self._store.delay_levels)
         if entry is not None:
             held = self._expected.setdefault((topic, message.queue_id), {})
             held[message.physical_offset] = BATCH_ENTRY.pack(*entry)

@@ -23,6 +23,8 @@ DELAY_LEVELS_MS = tuple(
     seconds * 1000 for seconds in (1, 5, 10, 30, *range(60, 660, 60), 1200, 1800, 3600, 7200)
 )
 """Apache's `1s 5s 10s 30s 1m ... 10m 20m 30m 1h 2h`: level 1 is the first."""
+DELAY_LEVELS_MAX = 1_000
+"""The number of a level's queue has at most three digits."""
 
 
 class Flush(Enum):
@@ -148,13 +150,20 @@ class StoreConfig:
     store_host: bytes = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
     """The packed address that each record names as its store, and offset message ids hold."""
     delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS
-    """The delay of each level: the due time of a delayed message is in its ConsumeQueue entry."""
+    """The delay of each level; at run time, too: what waits already keeps its due time, which is in
+    its ConsumeQueue entry."""
 
     def __post_init__(self) -> None:
         """Refuse settings that no store could work with."""
         if self.segment_size < _PAGE_SIZE or self.segment_size % _PAGE_SIZE:
             raise StoreFormatError(
                 f"segment_size: {self.segment_size} is not a positive multiple of {_PAGE_SIZE}"
+            )
+        delays = self.delay_levels_ms
+        if not 1 <= len(delays) <= DELAY_LEVELS_MAX or min(delays) < 0:
+            raise StoreFormatError(
+                f"delay_levels_ms: {len(delays)} levels, where 1 to {DELAY_LEVELS_MAX} can be, none"
+                " of them negative"
             )
         for name, entry_size in (
             ("consume_queue_file_size", CONSUME_QUEUE_ENTRY_SIZE),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from cometmq.proto.message import StoredMessage
     from cometmq.store.consume_queues import ConsumeQueues
+    from cometmq.store.delay_levels import DelayLevels
     from cometmq.store.index import Index
 
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
@@ -82,11 +83,11 @@ class TagsCodes:
         return code
 
 
-def entry_tags_code(message: StoredMessage, delay_levels_ms: Sequence[int]) -> int:
+def entry_tags_code(message: StoredMessage, levels: DelayLevels) -> int:
     """Return the tags code of the entry of a record that was read back."""
-    return tags_code_of(
-        message.topic, message.properties_raw, message.store_timestamp, delay_levels_ms
-    )
+    _, physical_offset, store_timestamp = message.place
+    delays = levels.at(physical_offset)
+    return tags_code_of(message.topic, message.properties_raw, store_timestamp, delays)
 
 
 def _delay_level(properties: bytes) -> int:
@@ -100,7 +101,7 @@ def place_record(
     queues: ConsumeQueues,
     message: StoredMessage,
     is_batch_topic: Callable[[str], bool],
-    delay_levels_ms: Sequence[int],
+    levels: DelayLevels,
 ) -> bool:
     """Put the entry of a record where it belongs; False if it was there, or has none.
 
@@ -111,16 +112,17 @@ def place_record(
         return False
     topic = message.topic
     if is_batch_topic(topic):
-        entry = batch_entry(message, delay_levels_ms)
+        entry = batch_entry(message, levels)
         assert entry is not None
         return queues.batch.get(topic, message.queue_id).place(entry)
     queue_id, physical_offset, store_timestamp = message.place
-    code = tags_code_of(topic, message.properties_raw, store_timestamp, delay_levels_ms)
+    delays = levels.at(physical_offset)
+    code = tags_code_of(topic, message.properties_raw, store_timestamp, delays)
     queue = queues.simple.get(topic, queue_id)
     return queue.place(message.queue_offset, physical_offset, message.size, code)
 
 
-def batch_entry(message: StoredMessage, delay_levels_ms: Sequence[int]) -> BatchEntry | None:
+def batch_entry(message: StoredMessage, levels: DelayLevels) -> BatchEntry | None:
     """Return the entry of a record in a batch topic; None when it has none."""
     if message.sys_flag & TRANSACTION_MASK in RECORDS_WITHOUT_ENTRY:
         return None
@@ -128,7 +130,7 @@ def batch_entry(message: StoredMessage, delay_levels_ms: Sequence[int]) -> Batch
     return BatchEntry(
         message.physical_offset,
         message.size,
-        entry_tags_code(message, delay_levels_ms),
+        entry_tags_code(message, levels),
         message.store_timestamp,
         _number(message, "INNER_BASE", 0) if inner else message.queue_offset,
         _number(message, "INNER_NUM", 1) if inner else 1,

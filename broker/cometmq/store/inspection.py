@@ -18,6 +18,7 @@ from cometmq.store.batch_consume_queue import BATCH_ENTRY_SIZE
 from cometmq.store.checkpoint import load_checkpoint
 from cometmq.store.consume_queue import ENTRY_SIZE
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
+from cometmq.store.delay_levels import DelayLevels, load_delay_levels
 from cometmq.store.deletions import Deletions
 from cometmq.store.errors import NotAStoreError, StoreFormatError
 from cometmq.store.folder import LOG_FOLDER, check_root, load_segments
@@ -64,6 +65,8 @@ class Inspected:
     """The topics of Apache's table; None when the store has none."""
     deletions: Deletions
     """Which topics were deleted, and when."""
+    delay_levels: DelayLevels
+    """The delays of delayed messages, by where they are in the log."""
     batch_topics: frozenset[str]
     """Those whose attributes ask for batch queues."""
     is_index_shape_known: bool
@@ -135,6 +138,9 @@ def inspect(filesystem: FileSystem, root: str, config: StoreConfig) -> Inspected
         start=sealed.promised(choose_start(segments, checkpoint)),
         topics=topics,
         deletions=Deletions(filesystem, root),
+        delay_levels=load_delay_levels(
+            filesystem, root, config.delay_levels_ms, is_ours=checkpoint.claims is not None
+        ),
         batch_topics=batch_topics,
         is_index_shape_known=shape is not None,
     )

@@ -71,7 +71,7 @@ class MessageStore:
         self.root = root
         self.queues = parts.queues
         self.segments = parts.segments
-        self.expiry = parts.expiry
+        self.expiry, self.delay_levels = parts.expiry, parts.delay_levels
         self.kept = parts.kept
         """Where the torn tail is kept that this start cut off; None when it cut nothing."""
         self._filesystem, self._config = filesystem, config

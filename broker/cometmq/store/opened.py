@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from cometmq.store.checkpointing import Checkpointer
     from cometmq.store.commit_log import CommitLog
     from cometmq.store.consume_queues import ConsumeQueues
+    from cometmq.store.delay_levels import DelayLevels
     from cometmq.store.deletions import Deletions
     from cometmq.store.expiry import Expiry
     from cometmq.store.filesystem import File
@@ -40,6 +41,7 @@ class Opened:
     expiry: Expiry
     checkpoint_file: CheckpointFile
     deletions: Deletions
+    delay_levels: DelayLevels
     reader: QueueReader
     kept: str | None
     """Where a torn tail that was cut is kept."""

@@ -15,6 +15,7 @@ from cometmq.store.checkpoint import CheckpointFile, Claims, Longs, load_checkpo
 from cometmq.store.checkpointing import Checkpointer, first_longs
 from cometmq.store.commit_log import CommitLog
 from cometmq.store.consume_queues import SIMPLE_FOLDER
+from cometmq.store.delay_levels import load_delay_levels
 from cometmq.store.deletions import Deletions
 from cometmq.store.errors import MissingEntriesError
 from cometmq.store.expiry import Expiry
@@ -173,6 +174,7 @@ class Opening:
         file.note_synced(end.offset)
         self._replay(found, at, at, end.offset)
         found.deletions.settle(found.segments.first_offset, end.offset)
+        self._levels.change(end.offset, self._config.delay_levels_ms, found.segments.first_offset)
         return self._assemble(lock, found, kept, file, claims, longs)
 
     def _inspect(self) -> _Found:
@@ -184,9 +186,11 @@ class Opening:
         queues = load_queues(filesystem, root, config, checkpoint, clean=clean)
         self._is_batch_topic = queues.kinds(self._says_batch)
         deletions = Deletions(filesystem, root)
+        is_ours, delays = checkpoint.claims is not None, config.delay_levels_ms
+        self._levels = load_delay_levels(filesystem, root, delays, is_ours=is_ours)
         start = choose_start(segments, checkpoint)
         integrity = Integrity(filesystem, f"{root}/{INTEGRITY_FOLDER}", segments.size)
-        sealed = SealedTail(integrity, segments, is_ours=checkpoint.claims is not None)
+        sealed = SealedTail(integrity, segments, is_ours=is_ours)
         if config.integrity:
             start = sealed.promised(start)
         history = History.BROKEN_OFF
@@ -236,20 +240,16 @@ class Opening:
 
     def _index_from(self, found: _Found) -> int:
         """Return from where on records may be missing in the index, after repairing it."""
-        index = self._index
-        if index is None:
+        if (index := self._index) is None:
             return found.start.replay_from
         if not self._filesystem.exists(f"{self._root}/{INDEX_FOLDER}"):
             resume = 0
         elif found.history is History.FOREIGN:
             resume = index.resume_offset - 1  # The last record that is in it.
         else:
+            replay_from, check = found.start.replay_from, RecordCheck(found.segments)
             is_ours = found.checkpoint.claims is not None
-            resume = index.recover(
-                found.start.replay_from,
-                synced=is_ours,
-                count_sound=RecordCheck(found.segments).count_items,
-            )
+            resume = index.recover(replay_from, synced=is_ours, count_sound=check.count_items)
         return max(resume, found.segments.first_offset)
 
     def _promised_end(self, found: _Found) -> int:
@@ -318,7 +318,7 @@ class Opening:
                 self._index,
                 found.deletions,
                 is_batch_topic=self._is_batch_topic,
-                delay_levels_ms=self._config.delay_levels_ms,
+                levels=self._levels,
                 now_ms=self._now_ms,
             )
         records = records_up_to(found.segments, replay_from, found.start, end)
@@ -355,6 +355,7 @@ class Opening:
             syncer,
             queues,
             config,
+            self._levels,
             is_batch_topic=self._is_batch_topic,
             on_published=(lambda _: None) if index is None else index.add_many,
         )
@@ -377,6 +378,7 @@ class Opening:
             expiry=self._expiry(found, sealing, jobs, checkpointer),
             checkpoint_file=file,
             deletions=found.deletions,
+            delay_levels=self._levels,
             reader=QueueReader(log, queues, config),
             kept=kept,
         )

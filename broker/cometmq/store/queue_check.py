@@ -21,7 +21,7 @@ from cometmq.proto.sysflag import TRANSACTION_MASK
 from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE
 from cometmq.store.consume_queue_ext import ConsumeQueueExt, is_address
 from cometmq.store.consume_queues import SIMPLE_FOLDER
-from cometmq.store.dispatch import RECORDS_WITHOUT_ENTRY, tags_code_of
+from cometmq.store.dispatch import RECORDS_WITHOUT_ENTRY, entry_tags_code
 from cometmq.store.entry_search import BLANK_SIZE
 from cometmq.store.findings import Finding, Kind
 from cometmq.store.queue_files import AboutQueue, QueueFiles
@@ -86,7 +86,7 @@ class QueueCheck:
         self._tracks: dict[tuple[bytes, int], QueueTrack] = {}
         self._collected = 0
         self._extension = ConsumeQueueExt(store.filesystem, store.root)
-        self._levels: Sequence[int] = store.config.delay_levels_ms
+        self._levels = store.delay_levels
         settled = store.settled_offset
         self._settled = settled if settled is not None else 1 << 62
         self._root = f"{store.root}/{SIMPLE_FOLDER}"
@@ -106,7 +106,7 @@ class QueueCheck:
         if queue_offset != track.next or len(track.collected) >= COLLECTED_MAX:
             self._compare(track)
             track.first = queue_offset
-        code = tags_code_of(topic, message.properties_raw, message.store_timestamp, self._levels)
+        code = entry_tags_code(message, self._levels)
         track.collected += ENTRY.pack(message.physical_offset, message.size, code)
         track.next = queue_offset + 1
         self._collected += ENTRY_SIZE

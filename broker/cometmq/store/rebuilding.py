@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cometmq.proto.message import StoredMessage
+    from cometmq.store.delay_levels import DelayLevels
     from cometmq.store.filesystem import FileSystem
     from cometmq.store.inspection import Inspected
 
@@ -164,7 +165,7 @@ class _Work:
                 self._index.build(BUILD_RECORDS, self._now_ms)
 
     def _place(self, message: StoredMessage) -> None:
-        levels = self._store.config.delay_levels_ms
+        levels = self._store.delay_levels
         address = self._extended.address(message, levels)
         for _ in range(2):
             try:
@@ -251,7 +252,7 @@ class _Extended:
         self._exists = self._extension.exists()
         self._files: dict[tuple[str, int], QueueFiles] = {}
 
-    def address(self, message: StoredMessage, levels: tuple[int, ...]) -> int | None:
+    def address(self, message: StoredMessage, levels: DelayLevels) -> int | None:
         """Return the address that a record's entry holds, if it holds one that is right."""
         if not self._exists or message.sys_flag & TRANSACTION_MASK in RECORDS_WITHOUT_ENTRY:
             return None

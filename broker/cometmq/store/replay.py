@@ -13,9 +13,10 @@ from cometmq.proto.message import StoredMessage
 from cometmq.store.dispatch import SCHEDULE_TOPIC, TagsCodes, note_record, place_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from cometmq.store.consume_queues import ConsumeQueues
+    from cometmq.store.delay_levels import DelayLevels
     from cometmq.store.deletions import Deletions
     from cometmq.store.index import Index
     from cometmq.store.log_stretch import Stretch
@@ -37,14 +38,14 @@ class Replay:
         deletions: Deletions,
         *,
         is_batch_topic: Callable[[str], bool],
-        delay_levels_ms: Sequence[int],
+        levels: DelayLevels,
         now_ms: int,
     ) -> None:
         self._queues = queues
         self._index = index
         self._deletions = deletions
         self._is_batch_topic = is_batch_topic
-        self._levels = delay_levels_ms
+        self._levels = levels
         self._now_ms = now_ms
         self._noted_to = 0
         self._codes = TagsCodes()

@@ -12,10 +12,11 @@ records in front: that saves reading the tail once more.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cometmq.proto.message import StoredMessage
 from cometmq.proto.sysflag import TRANSACTION_MASK
+from cometmq.store.delay_levels import DelayLevels
 from cometmq.store.dispatch import RECORDS_WITHOUT_ENTRY, batch_entry
 from cometmq.store.log_scan import NEVER
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.deletions import Deletions
     from cometmq.store.log_stretch import Stretch
+
+_ANY_LEVELS: Final = DelayLevels.always(())
 
 
 class Succession:
@@ -59,7 +62,7 @@ class Succession:
             return
         number, count = message.queue_offset, 1
         if self._is_batch_topic(message.topic):
-            entry = batch_entry(message, ())
+            entry = batch_entry(message, _ANY_LEVELS)
             assert entry is not None
             number, count = entry.base_offset, entry.batch_size
         queue = message.topic_raw, message.queue_id

@@ -10,6 +10,7 @@ from cometmq.broker.settings import as_texts, reconfigured
 from cometmq.proto.bodies import decode_settings, encode_settings
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.commands.admin import GetBrokerConfigResponse
+from cometmq.store.errors import PutRefusedError
 
 if TYPE_CHECKING:
     from cometmq.broker.session import Session
@@ -35,7 +36,10 @@ def update_broker_config(request: Command, session: Session) -> Command:
         log.warning("%s: update of the config: %s", peer, warning)
     if config != state.config:
         changed = as_texts(config).items() - as_texts(state.config).items()
-        state.configure(config)
+        try:
+            state.configure(config)
+        except (OSError, PutRefusedError) as error:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, f"nothing is changed: {error}") from error
         log.info("%s: config updated: %s", peer, dict(sorted(changed)))
     return request.answer(ResponseCode.SUCCESS)
 

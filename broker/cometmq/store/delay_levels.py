@@ -1,0 +1,115 @@
+"""Which delays the levels had, from where in the log on.
+
+The due time of a delayed message is in its ConsumeQueue entry only, and follows from its record and
+from the delay of its level when it was stored. Who makes an entry anew, after a crash or offline,
+has to know that delay, whatever the settings say by then. So each change is noted down with the
+place in the log where it begins, and is on the disk before the first record that it is about::
+
+    delay_levels.json   {"changes": [{"from": 0, "delays": [1000, 5000]}, ...]}
+
+A store without this file has had Apache's levels all the time, or was written by Apache alone: then
+the settings are all that is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from cometmq.store.config import DELAY_LEVELS_MS
+from cometmq.store.errors import StoreFormatError, StoreNotWriteableError
+from cometmq.store.tables import TableFile, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cometmq.store.filesystem import FileSystem
+
+DELAY_LEVELS: Final = "delay_levels.json"
+CHANGES_MAX: Final = 1_000
+"""Changes that are remembered at a time; those of records that have expired are forgotten."""
+
+
+class Change(NamedTuple):
+    """Delays, and the place in the log from which on they held."""
+
+    begin: int
+    delays_ms: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class DelayLevels:
+    """The delays of all levels, now and for every record of the log."""
+
+    changes: list[Change]
+    """In the order of the log; at least one."""
+    file: TableFile | None = None
+    """Where they are noted down; None where nothing changes."""
+    is_noted: bool = True
+    """Whether the file says so, or there is no need to."""
+
+    @classmethod
+    def always(cls, delays_ms: Sequence[int]) -> DelayLevels:
+        """Give levels that never changed."""
+        return cls([Change(0, tuple(delays_ms))])
+
+    @property
+    def current(self) -> tuple[int, ...]:
+        """The delays of what is put now."""
+        return self.changes[-1].delays_ms
+
+    def at(self, physical_offset: int) -> tuple[int, ...]:
+        """Return the delays that held when a record was put."""
+        for change in reversed(self.changes):
+            if change.begin <= physical_offset:
+                return change.delays_ms
+        return self.changes[0].delays_ms
+
+    def change(self, end_offset: int, delays_ms: tuple[int, ...], first_offset: int) -> None:
+        """Let these delays hold from the end of the log on. Waits for the disk.
+
+        No put may wait for its commit. An `OSError` or a `StoreNotWriteableError` when they cannot
+        be noted down: then the old ones still hold.
+        """
+        changes = [each for each in self.changes if each.begin <= end_offset]
+        if not changes or changes[-1].delays_ms != delays_ms:
+            changes.append(Change(end_offset, delays_ms))
+        while len(changes) > 1 and changes[1].begin <= first_offset:
+            del changes[0]
+        if changes == self.changes and self.is_noted:
+            return
+        if len(changes) > CHANGES_MAX:
+            raise StoreNotWriteableError(
+                f"the delays changed {CHANGES_MAX} times while the log has messages from before"
+            )
+        if self.file is not None:
+            tree = {"changes": [{"from": at, "delays": list(delays)} for at, delays in changes]}
+            self.is_noted = False
+            self.file.write([encode(tree)])
+            self.is_noted = True
+        self.changes = changes
+
+
+def load_delay_levels(
+    filesystem: FileSystem, root: str, delays_ms: tuple[int, ...], *, is_ours: bool
+) -> DelayLevels:
+    """Read which delays held where in the log, for a store with these in its settings.
+
+    A `StoreFormatError` when the file is damaged beyond its backup.
+    """
+    file = TableFile(filesystem, root, DELAY_LEVELS)
+    tree = file.load().tree
+    if not tree:
+        held = DELAY_LEVELS_MS if is_ours else delays_ms
+        return DelayLevels([Change(0, held)], file, is_noted=held == DELAY_LEVELS_MS)
+    try:
+        found = cast("list[dict[str, Any]]", tree["changes"])
+        changes = [
+            Change(int(each["from"]), tuple(int(delay) for delay in each["delays"]))
+            for each in found
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreFormatError(f"{file.path}: {error!r}") from error
+    if not changes or not all(change.delays_ms for change in changes):
+        raise StoreFormatError(f"{file.path}: no delays")
+    return DelayLevels(changes, file)
