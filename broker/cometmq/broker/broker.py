@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from cometmq.broker.acknowledgements import Acknowledgements
+from cometmq.broker.broadcasts import Broadcasts
 from cometmq.broker.changes import Changes
 from cometmq.broker.cold_reads import ColdReads
 from cometmq.broker.consumers import Consumers, Memberships, Producers
@@ -106,7 +107,7 @@ class Broker:
         load = partial(_load, topics, groups, offsets, now_ms)
         open_store = partial(MessageStore.open, on_change=store_changed, threads=threads)
         store = self.store = _opened(open_store, config, filesystem, topics, load, host, now_ms())
-        producers = Producers(memberships := Memberships(config))
+        consumers, producers = _members(config)
         self.long_polling = LongPolling(config.held_pulls_max)
         clocks = {"now_ms": now_ms, "elapsed_ms": elapsed_ms}
         self.acknowledgements = Acknowledgements(config, self.store, topics.file, traffic, **clocks)
@@ -118,11 +119,12 @@ class Broker:
         self.state = State(
             config=config,
             config_version=DataVersion(timestamp=now_ms()),
-            store=self.store,
+            store=store,
             topics=topics,
             groups=groups,
             offsets=offsets,
-            consumers=Consumers(memberships),
+            consumers=consumers,
+            broadcasts=Broadcasts(config, store, offsets, consumers),
             producers=producers,
             locks=Locks(config),
             idempotence=self.idempotence,
@@ -209,6 +211,7 @@ class Broker:
         self.acknowledgements.tick(elapsed_ms)
         self.long_polling.tick(elapsed_ms)
         self.state.traffic.tick(elapsed_ms)
+        self.state.broadcasts.tick(elapsed_ms)
         self.state.changes.tick(elapsed_ms)
 
     def expire_clients(self, elapsed_ms: int) -> None:
@@ -242,6 +245,7 @@ class Broker:
         )
         state.topics.config = config
         state.groups.config = config
+        state.broadcasts.config = config
         self.acknowledgements.config = config
         self.transactions.config = config
         self.idempotence.configure(config)
@@ -251,6 +255,7 @@ class Broker:
         """Close the store; whether the next start finds a clean shutdown. Waits for the disk."""
         self.state.cold_reads.close()
         self.store.finish_log()
+        self.state.broadcasts.scan(self.state.elapsed_ms())
         self.flush_offsets(is_last=True)
         for table in self.tables:
             if table.is_changed:
@@ -292,6 +297,11 @@ def _load(
     topics.load(now_ms())
     groups.load(now_ms())
     offsets.load()
+
+
+def _members(config: BrokerConfig) -> tuple[Consumers, Producers]:
+    memberships = Memberships(config)
+    return Consumers(memberships), Producers(memberships)
 
 
 def _stored_properties(config: BrokerConfig) -> bytes:

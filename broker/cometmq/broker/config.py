@@ -68,6 +68,14 @@ class BrokerConfig:
     """Bytes of the newest heartbeats, over all memberships: what they say is kept."""
     offsets_max: int = 2_000_000
     """Offsets of groups in queues."""
+    broadcast_offsets_enable: bool = True
+    """Whether it is noted how far members of broadcasting groups have pulled: proxies ask."""
+    broadcast_offset_expiry_ms: int = 120_000
+    """How long that counts of a member that is not connected any more."""
+    broadcast_offset_expiry_max_ms: int = 300_000
+    """And of one that is connected, but does not pull."""
+    broadcast_offsets_max: int = 100_000
+    """Members of them, and offsets of theirs, some 150 bytes each: beyond it none is noted."""
     locks_max: int = 200_000
     """Queues that consumers in order have locked."""
     lock_lifetime_ms: int = 60_000

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cometmq.broker.errors import LimitError
 from cometmq.net import Peer
 from cometmq.proto.bodies import SubscriptionData
-from cometmq.proto.bodies.enums import MessageModel
+from cometmq.proto.bodies.enums import ConsumeType, MessageModel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -112,6 +112,8 @@ class Consumers:
         self._groups: dict[str, ConsumerGroup] = {}
         self._of_peer: dict[Peer, set[str]] = {}
         self.find = self._groups.get
+        self.broadcasting: set[str] = set()
+        """The groups each of whose members gets all messages, as they come."""
 
     def beat(
         self, peer: Peer, data: ConsumerData, member: Member, *, without_subscriptions: bool
@@ -132,6 +134,10 @@ class Consumers:
             self._of_peer.setdefault(peer, set()).add(group.name)
         group.members[peer] = member
         group.data = data
+        if group.is_broadcasting and data.consume_type is ConsumeType.CONSUME_PASSIVELY:
+            self.broadcasting.add(group.name)
+        elif group.name in self.broadcasting:
+            self.broadcasting.remove(group.name)
         if without_subscriptions:
             return not known
         changed = group.subscribe(data.subscription_data_set)
@@ -174,6 +180,7 @@ class Consumers:
             del self._of_peer[peer]
         if not group.members:
             del self._groups[name]
+            self.broadcasting.discard(name)
         return group
 
     def leave_all(self, peer: Peer) -> list[ConsumerGroup]:

@@ -154,7 +154,9 @@ class ConsumerOffsets:
 
     def forget_topic(self, topic: str) -> None:
         """Forget all offsets of a topic."""
-        groups = {*self.groups_of(topic), *(key[0] for key in self._pulled if key[1] == topic)}
+        groups = {
+            key[0] for table in (self._offsets, self._pulled) for key in table if key[1] == topic
+        }
         for group in groups:
             self._forget(group, topic)
 

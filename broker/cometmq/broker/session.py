@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from cometmq.broker.acknowledgements import Acknowledgements
+    from cometmq.broker.broadcasts import Broadcasts
     from cometmq.broker.changes import Changes
     from cometmq.broker.cold_reads import ColdReads
     from cometmq.broker.config import BrokerConfig
@@ -53,6 +54,7 @@ class State:
     groups: Groups
     offsets: ConsumerOffsets
     consumers: Consumers
+    broadcasts: Broadcasts
     producers: Producers
     locks: Locks
     idempotence: Idempotence

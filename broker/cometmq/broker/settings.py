@@ -112,6 +112,12 @@ MAPPED: Final = {
     "autoCreateSubscriptionGroup": _Same("auto_create_subscription_group"),
     "autoCreateTopicEnable": _Same("auto_create_topic_enable"),
     "bindAddress": _Same("bind_address"),
+    "broadcastOffsetExpireMaxSecond": _Same(
+        "broadcast_offset_expiry_max_ms", _read_seconds, _write_seconds
+    ),
+    "broadcastOffsetExpireSecond": _Same(
+        "broadcast_offset_expiry_ms", _read_seconds, _write_seconds
+    ),
     "brokerClusterName": _Same("cluster_name"),
     "brokerIP1": _Same("advertise_address"),
     "brokerId": _Same("broker_id"),
@@ -129,6 +135,7 @@ MAPPED: Final = {
     "diskMaxUsedSpaceRatio": _Same("disk_used_percent_expire"),
     "diskSpaceCleanForciblyRatio": _Same("disk_used_percent_force"),
     "diskSpaceWarningLevelRatio": _Same("disk_used_percent_max"),
+    "enableBroadcastOffsetStore": _Same("broadcast_offsets_enable"),
     "enablePropertyFilter": _Same("enable_property_filter"),
     "enabledAppendPropCRC": _Same("record_crc"),
     "fileReservedTime": _Same("retention_hours"),
@@ -186,6 +193,9 @@ CHANGEABLE: Final = frozenset(
     {
         "auto_create_subscription_group",
         "auto_create_topic_enable",
+        "broadcast_offset_expiry_max_ms",
+        "broadcast_offset_expiry_ms",
+        "broadcast_offsets_enable",
         "client_timeout_ms",
         "delay_levels_ms",
         "disk_used_percent_expire",

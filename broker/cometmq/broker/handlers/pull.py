@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from cometmq.broker.errors import RequestError
 from cometmq.broker.handlers.pull_answers import answer_fields, found_answer
+from cometmq.broker.handlers.pull_broadcast import BY_PROXY, first_offset, note_pull
 from cometmq.broker.handlers.pull_checks import forbidden, made_group, unreadable, wanted_by
 from cometmq.broker.long_polling import HeldPull
 from cometmq.broker.refusals import Refusal, no_topic, refuse
@@ -22,7 +23,7 @@ from cometmq.store.reading import ReadStatus
 
 if TYPE_CHECKING:
     from cometmq.broker.cold_reads import Fetched
-    from cometmq.broker.session import Session
+    from cometmq.broker.session import Session, State
     from cometmq.broker.topics import Topic
     from cometmq.net import Frame, Later
     from cometmq.proto.bodies import SubscriptionGroupConfig
@@ -72,11 +73,40 @@ def pull_message(request: Command, session: Session) -> Command | Frame | Later:
         )
     since_ns = state.traffic.clock_ns()
     result = None
+    if _is_broadcast(header, state):
+        first = first_offset(header, session)
+        if first is not None:
+            return _elsewhere(request, first, topic, group)
     if not state.offsets.resets:
         result = _read(header, session, header.queue_offset, wanted)
         if result.record_count:
             return _found(request, header, session, topic, group, result, since_ns)
     return _Pull(request, header, session, topic, group, wanted, since_ns).first(result)
+
+
+def _is_broadcast(header: PullMessage, state: State) -> bool:
+    return (
+        header.consumer_group in state.consumers.broadcasting or header.request_source == BY_PROXY
+    )
+
+
+def _elsewhere(
+    request: Command,
+    offset: int,
+    topic: Topic,
+    group: SubscriptionGroupConfig,
+    ends: tuple[int, int] = (0, 0),
+) -> Command:
+    """Tell a consumer to go on at another offset; `ends` are the queue's, where they are told."""
+    fields = PullMessageResponse(
+        group.broker_id,
+        offset,
+        *ends,
+        None,
+        topic.config.topic_sys_flag,
+        group.group_sys_flag,
+    )
+    return request.answer(_OFFSET_MOVED, fields, remark="OFFSET_RESET")
 
 
 def _read(
@@ -175,16 +205,11 @@ class _Pull:
         offset = state.offsets.take_reset(header.consumer_group, header.topic, header.queue_id)
         if offset is None:
             return None
-        fields = PullMessageResponse(
-            self._group.broker_id,
-            offset,
+        ends = (
             state.store.min_offset(header.topic, header.queue_id),
             state.store.max_offset(header.topic, header.queue_id),
-            None,
-            self._topic.config.topic_sys_flag,
-            self._group.group_sys_flag,
         )
-        return self._request.answer(_OFFSET_MOVED, fields, remark="OFFSET_RESET")
+        return _elsewhere(self._request, offset, self._topic, self._group, ends)
 
     def _may_wait(self, result: ReadResult) -> bool:
         status = result.status
@@ -282,5 +307,7 @@ class _Pull:
             header.consumer_group, header.topic, header.queue_id, result.next_begin_offset
         )
         is_new = status is ReadStatus.NO_MESSAGE_IN_QUEUE and self._offset == 0
-        fields = answer_fields(result, topic, group)
-        return request.answer(_NOT_FOUND if is_new else _CODES[status], fields, remark=status.name)
+        code = _NOT_FOUND if is_new else _CODES[status]
+        if code == _OFFSET_MOVED and _is_broadcast(header, state):
+            note_pull(header, session, result.next_begin_offset)
+        return request.answer(code, answer_fields(result, topic, group), remark=status.name)

@@ -142,6 +142,7 @@ def delete_topic(request: Command, session: Session) -> Command | Later:
     for each in names:
         state.topics.discard(each, now_ms)
         state.offsets.forget_topic(each)
+        state.broadcasts.forget_topic(each)
     _delete_queues(names, state)
     log.info("topic %s is deleted by %s", name, session.peer.host)
     response = request.answer(ResponseCode.SUCCESS)
