@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -115,23 +118,111 @@ def test_a_ctrl_c_ends_a_run_and_shows_what_was_measured(
     broker: Host, kind: str, processes: int
 ) -> None:
     topic = f"Interrupted{kind}{processes}"
+    with running_bench(broker, kind, topic, processes) as running:
+        wait_for_messages(broker, topic)
+        running.send_signal(signal.SIGINT)
+        found = shown_in_the_end(running)
+    assert found.get("messages", found.get("sent", 0)) >= (kind == "send")
+
+
+def test_a_ctrl_c_ends_a_process_that_has_not_begun_with_its_share(broker: Host) -> None:
+    with running_bench(broker, "send", "Late", 2) as running:
+        early, late = processes_of(running.pid, 2)
+        with stopped(late):
+            wait_for_messages(broker, "Late")
+            running.send_signal(signal.SIGINT)
+            wait_for_the_end_of(early)
+        assert shown_in_the_end(running)["messages"] > 0
+
+
+def test_a_process_of_the_load_that_dies_ends_the_run_with_an_error(broker: Host) -> None:
+    with running_bench(broker, "send", "Killed", 2) as running:
+        early, late = processes_of(running.pid, 2)
+        wait_for_messages(broker, "Killed")
+        os.kill(late, signal.SIGKILL)
+        _, said = running.communicate(timeout=30)
+        wait_for_the_end_of(early)
+    assert running.returncode == 1
+    assert said == "Error: a process of the load ended with status -9\n"
+
+
+def test_the_processes_of_the_load_end_with_the_one_that_started_them(broker: Host) -> None:
+    with running_bench(broker, "send", "Orphans", 2) as running:
+        processes = processes_of(running.pid, 2)
+        wait_for_messages(broker, "Orphans")
+        running.kill()
+        for process in processes:
+            wait_for_the_end_of(process)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_terminal_tells_all_processes_of_a_ctrl_c_and_no_harm_is_done(
+    broker: Host, processes: int
+) -> None:
+    topic = f"Terminal{processes}"
+    with running_bench(broker, "send", topic, processes) as running:
+        wait_for_messages(broker, topic)
+        os.killpg(running.pid, signal.SIGINT)
+        assert shown_in_the_end(running)["messages"] > 0
+
+
+@contextmanager
+def running_bench(
+    broker: Host, kind: str, topic: str, processes: int
+) -> Generator[subprocess.Popen[str]]:
+    """Run a bench of a minute in a process group of its own."""
     command = [sys.executable, "-m", "cometmq.admin", "bench", kind, "--broker", str(broker)]
     command += ["--topic", topic, "--seconds", "60", "--json"]
     if kind == "send":
         command += ["--processes", str(processes), "--connections", "2", "--in-flight", "1"]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
     ) as running:
         try:
-            wait_for_messages(broker, topic)
-            running.send_signal(signal.SIGINT)
-            shown, said = running.communicate(timeout=30)
+            yield running
         finally:
             running.kill()
-    assert running.returncode == 0, said
-    found = json.loads(shown)
-    assert found.get("messages", found.get("sent", 0)) >= (kind == "send")
-    assert "Traceback" not in said
+
+
+def shown_in_the_end(running: subprocess.Popen[str]) -> Any:
+    shown, said = running.communicate(timeout=30)
+    assert (running.returncode, said) == (0, "")
+    return json.loads(shown)
+
+
+def processes_of(parent: int, count: int) -> list[int]:
+    """Wait until a bench has started its processes."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+        found = [int(child) for child in children if b"spawn_main" in command_of(int(child))]
+        if len(found) == count:
+            return found
+    raise AssertionError(f"{parent} has not started {count} processes")
+
+
+def wait_for_the_end_of(process: int) -> None:
+    deadline = time.monotonic() + 30
+    while command_of(process):
+        assert time.monotonic() < deadline, f"{process} still runs"
+
+
+def command_of(process: int) -> bytes:
+    """Return the command line of a process; none when it has ended."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
+@contextmanager
+def stopped(process: int) -> Generator[None]:
+    """Stop a process in the block."""
+    os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process, signal.SIGCONT)
 
 
 def wait_for_messages(broker: Host, topic: str) -> None:

@@ -7,7 +7,6 @@ needed: their number, whether they are good, and of a pull where it ended.
 
 from __future__ import annotations
 
-import os
 import select
 import signal
 import socket
@@ -16,10 +15,8 @@ import threading
 import time
 from array import array
 from collections import Counter, deque
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from itertools import count
-from multiprocessing import active_children, get_context
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from cometmq.admin.bench_frames import OPAQUE_MAX, OPAQUE_MIN, BatchForm, PullForm, SendForm
@@ -293,20 +290,16 @@ class Interrupt:
 
 @contextmanager
 def interruptible() -> Generator[Interrupt]:
-    """Note a Ctrl-C in the block instead of raising, and pass it on to processes of this one."""
+    """Note a Ctrl-C in the block instead of raising."""
     interrupt = Interrupt()
 
     def note(number: int, frame: object) -> None:  # noqa: ARG001  # A signal handler's.
         interrupt.has_come = True
-        for process in active_children():
-            if process.pid is not None:
-                os.kill(process.pid, signal.SIGINT)  # A terminal has told it; others have not.
 
     if threading.current_thread() is not threading.main_thread():
         yield interrupt
         return
     before = signal.signal(signal.SIGINT, note)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     try:
         yield interrupt
     finally:
@@ -347,35 +340,3 @@ def _drive(links: dict[int, Link], end: float, interrupt: Interrupt) -> None:
 def _is_refused_for_good(links: Iterable[Link]) -> bool:
     counts = (count for link in links for code, count in link.refused.items() if code not in _BUSY)
     return sum(counts) >= REFUSALS_MAX
-
-
-def _run_to_the_end(load: Load) -> Done:
-    """Make a load until its end, or a Ctrl-C."""
-    with interruptible() as interrupt:
-        return run(load, interrupt)
-
-
-def run_in_processes(load: Load, processes: int) -> Done:
-    """Make a load from several processes, each with a share of the connections."""
-    if processes == 1:
-        return _run_to_the_end(load)
-    loads = [
-        load._replace(share=range(number, load.connections, processes))
-        for number in range(processes)
-    ]
-    with interruptible(), ProcessPoolExecutor(len(loads), get_context("spawn")) as pool:
-        # A process begins as its parent is: a Ctrl-C waits until it is ready for it.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            done_of_each = pool.map(_run_to_the_end, loads)
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        found = list(done_of_each)
-    return Done(
-        sum(done.messages for done in found),
-        sum(done.requests for done in found),
-        max(done.seconds for done in found),
-        sum((done.refused for done in found), Counter[int]()),
-        {code: text for done in found for code, text in done.remarks.items()},
-        sum((done.latencies_us for done in found), array("f")),
-    )

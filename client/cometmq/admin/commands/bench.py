@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cometmq.admin import bench_end_to_end, bench_load
+from cometmq.admin import bench_end_to_end, bench_load, bench_processes
 from cometmq.admin.bench_load import BenchError, Load
 from cometmq.admin.render import show_facts, show_json
 from cometmq.net import AddressError, parse_address
@@ -181,7 +181,7 @@ def _load(
 
 def _run(load: Load, processes: int, *, as_json: bool) -> None:
     try:
-        done = bench_load.run_in_processes(load, min(processes, load.connections))
+        done = bench_processes.run_in_processes(load, min(processes, load.connections))
     except BenchError as error:
         raise click.ClickException(str(error)) from error
     if as_json:
