@@ -15,10 +15,10 @@ import pytest
 from tests.interop.apache_java import class_path, required
 from tests.interop.target import REPEAT, Target
 
-from cometmq.testing import Cluster
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from cometmq.testing import Cluster
 
 pytestmark = pytest.mark.slow
 
@@ -153,13 +153,17 @@ def test_a_go_program_does_its_work(name: str, go_outcomes: dict[str, str]) -> N
     assert go_outcomes[name] == "PASS", f"to repeat: {REPEAT}make interop-clients"
 
 
-def test_a_java_and_a_go_program_work_with_the_cluster_of_the_fixture(
-    java: Sequence[str], go: Sequence[str]
+def test_a_java_program_works_with_the_cluster_of_the_fixture(
+    java: Sequence[str], rocketmq: Cluster
 ) -> None:
-    with Cluster() as cluster:
-        assert outcomes([*java, cluster.nameserver, "send_sync"]) == {"send_sync": "PASS"}
-        command = [*go, cluster.nameserver, cluster.broker, "go_send_sync"]
-        assert outcomes(command) == {"go_send_sync": "PASS"}
+    assert outcomes([*java, rocketmq.nameserver, "send_sync"]) == {"send_sync": "PASS"}
+
+
+def test_a_go_program_works_with_the_cluster_of_the_fixture(
+    go: Sequence[str], rocketmq: Cluster
+) -> None:
+    command = [*go, rocketmq.nameserver, rocketmq.broker, "go_send_sync"]
+    assert outcomes(command) == {"go_send_sync": "PASS"}
 
 
 def test_every_java_scenario_is_listed_here(java: Sequence[str]) -> None:

@@ -60,6 +60,28 @@ NOTHING_HEAVY = """
             "cometmq", "cometmq.testing", "cometmq.testing.plugin"
         }
 """
+SIDE_BY_SIDE = """
+    import os
+    import time
+    from pathlib import Path
+
+    import pytest
+
+    @pytest.mark.parametrize("number", range(6))
+    def test_a_cluster_is_its_tests_own(number, rocketmq, rocketmq_session):
+        worker = os.environ["PYTEST_XDIST_WORKER"]
+        Path(f"{worker}-{number}.txt").write_text(f"{rocketmq_session.broker} {rocketmq.broker}")
+        deadline = time.monotonic() + 30
+        while len({each.name.split("-")[0] for each in Path().glob("gw*.txt")}) < 2:
+            assert time.monotonic() < deadline, "the other worker has no cluster"
+        body = f"{worker} {number}".encode()
+        rocketmq.send("orders", body, delay=3600)
+        rocketmq_session.send("orders", body)
+        rocketmq.clock.jump(3600)
+        assert [each.body for each in rocketmq.sent("orders", count=1)] == [body]
+        of_worker = [each.body.decode() for each in rocketmq_session.sent("orders", count=1)]
+        assert {each.split()[0] for each in of_worker} == {worker}
+"""
 FAILING = """
     def test_waits_in_vain(rocketmq):
         rocketmq.sent("orders", count=1, timeout=0.01)
@@ -82,6 +104,21 @@ def test_it_serves_sync_asyncio_and_trio_tests_without_a_setting(tmp_path: Path)
 def test_scopes_are_what_they_say(tmp_path: Path) -> None:
     done = pytest_in(tmp_path, test_a=SCOPES, test_b=ANOTHER_MODULE)
     assert "3 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_each_worker_of_xdist_has_clusters_of_its_own(tmp_path: Path) -> None:
+    done = pytest_in(tmp_path, "-n", "2", test_parallel=SIDE_BY_SIDE)
+    assert "6 passed" in done.stdout, done.stdout + done.stderr
+    of_session: dict[str, set[str]] = {}
+    of_tests: list[str] = []
+    for file in tmp_path.glob("gw*.txt"):
+        session, own = file.read_text().split()
+        of_session.setdefault(file.name.split("-")[0], set()).add(session)
+        of_tests.append(own)
+    assert sorted(of_session) == ["gw0", "gw1"]
+    assert [len(each) for each in of_session.values()] == [1, 1]
+    assert not of_session["gw0"] & of_session["gw1"]
+    assert len(of_tests) == 6
 
 
 def test_until_a_fixture_is_used_nothing_is_imported(tmp_path: Path) -> None:
