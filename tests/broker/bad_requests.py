@@ -61,8 +61,14 @@ HOSTILE: tuple[Any, ...] = (
     "\u2028", "\x7f", "a:b:c:d", "{}", '{"a":1}', "*", "#",
 )  # fmt: skip
 
-BATCHES = (RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2)
-BATCH = encode_batch("T", [BatchItem(b"one", b"a\x01b\x02", 3), BatchItem(b"two")])
+BATCHES = (
+    RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.SEND_BATCH_ONCE,
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+)
+_ID = b"UNIQ_KEY\x01" + b"0" * 32
+BATCH = encode_batch("T", [BatchItem(b"one", b"a\x01b\x02" + _ID, 3), BatchItem(b"two", _ID)])
 
 
 @dataclass(frozen=True)

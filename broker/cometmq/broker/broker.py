@@ -62,6 +62,7 @@ DAILY_BREAD = RequestReader(
         Code.SEND_MESSAGE: SendMessage,
         Code.SEND_MESSAGE_V2: SendMessageV2,
         Code.SEND_BATCH_MESSAGE: SendMessageV2,
+        Code.SEND_BATCH_ONCE: SendMessageV2,
         Code.PULL_MESSAGE: PullMessage,
         Code.LITE_PULL_MESSAGE: PullMessage,
         Code.END_TRANSACTION: EndTransaction,

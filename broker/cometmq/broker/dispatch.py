@@ -29,6 +29,7 @@ from cometmq.broker.handlers import (
     runtime_info,
     send,
     send_back,
+    send_once,
     statistics,
     subscriptions,
     topic_admin,
@@ -128,11 +129,12 @@ TABLE: Mapping[int, Row] = {
     Code.VIEW_BROKER_STATS_DATA: Row(statistics.view_broker_stats_data),
     Code.QUERY_CONSUME_QUEUE: Row(queue_entries.query_consume_queue),
     Code.DELETE_EXPIRED_COMMITLOG: Row(upkeep.delete_expired_commit_log),
-    # Our own, for who reads in bulk.
+    # Our own, for who reads or writes in bulk.
     Code.GET_QUEUE_RANGES: Row(bulk.get_queue_ranges),
     Code.BULK_PULL_MESSAGE: Row(bulk.bulk_pull_message, on_vip=False),
     Code.GET_RANGE_SIZE: Row(bulk.get_range_size),
     Code.FIND_UNIQUE_KEYS: Row(bulk.find_unique_keys),
+    Code.SEND_BATCH_ONCE: Row(send_once.send_batch_once),
 }
 """What a broker serves; anything else is answered with code 3."""
 

@@ -26,7 +26,7 @@ from cometmq.proto.properties import property_finder
 from cometmq.store.dispatch import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from cometmq.broker.acknowledgements import Acknowledgements
     from cometmq.broker.config import BrokerConfig
@@ -145,6 +145,34 @@ class Idempotence:
                 " whether this message is stored",
             )
         return producer, number, place
+
+    def find_all(self, unique_ids: Sequence[bytes]) -> list[Found | None]:
+        """Look for messages that come together: None for one that came before, also among them.
+
+        Who then puts the others, in this order, must `note_all` them.
+        """
+        found: list[Found | None] = []
+        seen: set[bytes] = set()
+        fresh: dict[bytes, _Producer] = {}
+        for unique_id in unique_ids:
+            one = None if unique_id in seen else self.find(unique_id)
+            seen.add(unique_id)
+            if one is not None and one[2] is None:
+                producer = fresh.setdefault(one[0].name, one[0])
+                found.append((producer, one[1], None))
+            else:
+                found.append(None)
+        return found
+
+    def note_all(
+        self, new: Sequence[Found], physical_offsets: Sequence[int], queue_id: int, first: int
+    ) -> None:
+        """Note where messages are put, with this turn, in a queue from `first` on."""
+        for number, (each, physical_offset) in enumerate(zip(new, physical_offsets, strict=True)):
+            producer = each[0]
+            if self._producers.get(producer.name) is not producer:
+                producer.heard_ms = -1  # It is not known yet, or had to make room for another.
+            self.note(each, (physical_offset, queue_id, first + number))
 
     def note(self, new: Found, place: Place) -> None:
         """Note where a message is put, with this turn, that `find` just found to be new."""

@@ -217,12 +217,12 @@ class QuickPuts(Committer):
                 if properties_start + properties_size != at:
                     return None
                 properties = raw[properties_start:at]
-                pair, _, tail = properties.partition(b"\x02")
+                pair, separator, tail = properties.partition(b"\x02")
                 if tail != known_tail:
                     known_tail, code = tail, self._known_codes[tail + more]
-                    if tail[-1] != _SEPARATOR:
+                    if properties[-1] != _SEPARATOR:
                         return None
-                if not pair.startswith(UNIQUE_ID):
+                if not separator or not pair.startswith(UNIQUE_ID):
                     return None
                 if properties_size != known_size:
                     known_size = properties_size

@@ -189,11 +189,12 @@ class RequestCode(IntEnum):
 
     SWITCH_TIMER_ENGINE = 5001
 
-    # Our own, for who reads a broker in bulk: see docs/protocol-extensions.md.
+    # Our own, for who reads a broker in bulk, or writes: see docs/protocol-extensions.md.
     GET_QUEUE_RANGES = 31001
     BULK_PULL_MESSAGE = 31002
     GET_RANGE_SIZE = 31003
     FIND_UNIQUE_KEYS = 31004
+    SEND_BATCH_ONCE = 31005
 
     # POP consumption.
     POP_MESSAGE = 200050

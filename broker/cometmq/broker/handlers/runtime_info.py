@@ -45,6 +45,7 @@ _SENDS: Final = (
     RequestCode.SEND_MESSAGE,
     RequestCode.SEND_MESSAGE_V2,
     RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.SEND_BATCH_ONCE,
 )
 
 _UNITS: Final = ("Ki", "Mi", "Gi", "Ti", "Pi")

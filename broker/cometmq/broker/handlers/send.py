@@ -140,7 +140,7 @@ def send_message_v2(request: Command, session: Session) -> Command | Later:
 
 def _send(request: Command, header: SendMessage, session: Session) -> Command | Later:
     state = session.state
-    body = _body_of(request)
+    body = body_of(request)
     name = header.topic
     topic = state.topics.find(name)
     queue_id = header.queue_id
@@ -208,16 +208,7 @@ def _send_batch(
     """Put the messages of a batch: each as a record, or all as one where the topic says so."""
     state = session.state
     name = header.topic
-    if name.startswith(RETRY_PREFIX):
-        raise _refusal(
-            state,
-            ResponseCode.MESSAGE_ILLEGAL,
-            f"batch request does not support retry group {name}",
-        )
-    if len(name) > TOPIC_LENGTH_MAX:
-        raise _refusal(
-            state, ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(name)}"
-        )
+    check_batch_topic(name, state)
     origin = origin_of(header, session, header.sys_flag)
     more = b"" if topic.is_batch else state.stored_properties
     put = state.store.put_raw_batch(name, queue_id, body, more, origin) if more else None
@@ -284,6 +275,20 @@ def checked_target(request: Command, header: SendMessage, session: Session) -> t
     return topic, queue_id
 
 
+def check_batch_topic(name: str, state: State) -> None:
+    """Refuse a topic that takes no batch."""
+    if name.startswith(RETRY_PREFIX):
+        raise _refusal(
+            state,
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"batch request does not support retry group {name}",
+        )
+    if len(name) > TOPIC_LENGTH_MAX:
+        raise _refusal(
+            state, ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(name)}"
+        )
+
+
 def _admitted(header: SendMessage, state: State) -> Topic:
     """Check a topic that is not an ordinary one that there is, and make it if that is allowed."""
     name = header.topic
@@ -313,7 +318,7 @@ def _admitted(header: SendMessage, state: State) -> Topic:
     return topic
 
 
-def _body_of(request: Command) -> bytes:
+def body_of(request: Command) -> bytes:
     """Give the body of a frame, that may have come in pieces; a message has one."""
     if type(request.body) is bytes:
         return request.body

@@ -26,7 +26,7 @@ class SendMessage(Header):
 
 
 class SendMessageV2(SendMessage):
-    """310 SEND_MESSAGE_V2, 320 SEND_BATCH_MESSAGE and 325 SEND_REPLY_MESSAGE_V2: by one letter.
+    """310 SEND_MESSAGE_V2, 320, 325 and 31005: each field is called by one letter.
 
     It is a `SendMessage`: only the names on the wire differ, to save bytes.
     """
@@ -69,6 +69,14 @@ class SendMessageResponse(Header):
     recall_handle: str | None = None  # Of a message with a delivery time.
     region_id: str | None = wire("MSG_REGION", default=None)
     trace_on: bool | None = wire("TRACE_ON", default=None)  # False: leave this send out of traces.
+
+
+class SendBatchOnceResponse(Header):
+    """What became of a batch of which each message is stored once: 31005 SEND_BATCH_ONCE."""
+
+    queue_id: I32  # Where those went that are new.
+    stored_count: I32  # How many those are; the others were stored before.
+    count: I32  # All.
 
 
 class SendMessageRefusal(Header):

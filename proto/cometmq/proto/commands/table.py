@@ -184,6 +184,12 @@ BROKER_COMMANDS: Mapping[Code, Headers] = {
     ),
     Code.GET_RANGE_SIZE: Headers(bulk.GetRangeSize, bulk.GetRangeSizeResponse),
     Code.FIND_UNIQUE_KEYS: Headers(bulk.FindUniqueKeys),
+    Code.SEND_BATCH_ONCE: Headers(
+        send.SendMessageV2,
+        send.SendBatchOnceResponse,
+        send.SendMessageRefusal,
+        send.STORED_CODES,
+    ),
     Code.POP_MESSAGE: Headers(pop.PopMessage, pop.PopMessageResponse, pop.PopMessageRefusal),
     Code.ACK_MESSAGE: Headers(pop.AckMessage),
     Code.PEEK_MESSAGE: Headers(pop.PeekMessage, pop.PopMessageResponse, pop.PopMessageRefusal),

@@ -1,0 +1,93 @@
+"""Sending a batch of which each message is stored once, however often it is sent (31005); our own.
+
+Each message says who sends it and its number, by its unique id, as one that is sent alone with
+`IDEMPOTENT` (see `idempotence`). Those that came before are left out, in whichever batch they were;
+the others are put together, or none of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.broker.errors import RequestError
+from cometmq.broker.handlers.send import body_of, check_batch_topic, checked_target
+from cometmq.broker.handlers.send_origin import origin_of
+from cometmq.broker.idempotence import STORED
+from cometmq.broker.refusals import send_refusal
+from cometmq.net import LATER
+from cometmq.proto.batch import split_batch
+from cometmq.proto.codes import ResponseCode
+from cometmq.proto.command import ONEWAY_FLAG
+from cometmq.proto.commands.send import SendBatchOnceResponse, SendMessageV2
+from cometmq.proto.errors import MessageError
+from cometmq.proto.properties import join_properties, property_finder, remove_property
+
+if TYPE_CHECKING:
+    from cometmq.broker.session import Session, State
+    from cometmq.net import Later
+    from cometmq.proto.command import Command
+
+_MARKS: Final = (b"IDEMPOTENT", b"SENT_ONCE")
+_find_unique_id: Final = property_finder(b"UNIQ_KEY")
+
+
+def send_batch_once(request: Command, session: Session) -> Later:
+    """31005: the messages of a batch, but for those that are stored."""
+    header = request.read(SendMessageV2)
+    state, name, body = session.state, header.topic, body_of(request)
+    topic, queue_id = checked_target(request, header, session)
+    check_batch_topic(name, state)
+    if topic.is_batch:
+        raise send_refusal(
+            state.config,
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"{name}: its batches are one record each, of which no part can be left out",
+        )
+    messages = _messages_of(body)
+    found = state.idempotence.find_all(
+        [_find_unique_id(properties) or b"" for _, _, properties in messages]
+    )
+    new = [each for each in found if each is not None]
+    if new:
+        origin = origin_of(header, session, header.sys_flag)
+        more = STORED + state.stored_properties
+        is_plain = len(new) == len(messages) and not any(mark in body for mark in _MARKS)
+        put = state.store.put_raw_batch(name, queue_id, body, more, origin) if is_plain else None
+        if put is None:
+            pairs = zip(messages, found, strict=True)
+            kept = [
+                (flag, one, join_properties(_unmarked(properties), more))
+                for (flag, one, properties), each in pairs
+                if each is not None
+            ]
+            put = state.store.put_batch(name, queue_id, kept, origin)
+        state.idempotence.note_all(new, put.physical_offsets, queue_id, put.queue_offset)
+        topic.flow.take(len(new), put.size)
+    _answer(request, header, session, SendBatchOnceResponse(queue_id, len(new), len(found)))
+    return LATER
+
+
+def _messages_of(body: bytes) -> list[tuple[int, bytes, bytes]]:
+    try:
+        return split_batch(body)
+    except MessageError as error:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+
+
+def _unmarked(properties: bytes) -> bytes:
+    """Return properties without what a message says, or said, of being stored once."""
+    for mark in _MARKS:
+        properties = remove_property(properties, mark)
+    return properties
+
+
+def _answer(
+    request: Command, header: SendMessageV2, session: Session, response: SendBatchOnceResponse
+) -> None:
+    """Answer when the turn is as durable as was promised; so what came before is, too."""
+    state: State = session.state
+    _, _, waits, _ = state.sent_properties.read(header.properties)
+    answer = None
+    if not request.flag & ONEWAY_FLAG:
+        answer = request.answer(ResponseCode.SUCCESS, response)
+    state.acknowledgements.add(session.peer, request, answer, waits)
