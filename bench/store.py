@@ -1,10 +1,8 @@
 """`python -m bench.store [--directory DIR] [PART...]`: the store's speed, without sockets.
 
 Every figure stands beside the cost of `os.pwrite` of 1.2 KiB into an allocated file, measured in
-the same moment, and is given as a multiple of it: absolute times are of the machine. "Everything"
-includes the ConsumeQueue entry on its way to its file, and both index entries (a distinct unique
-key and the tags) built. The least of many rounds counts, for noise only adds. How long the slowest
-calls take is given twice: by the clock, other programs included, and by what this thread computed.
+the same moment, and is given as a multiple of it: absolute times are of the machine. The least of
+many rounds counts, for noise only adds. Appends are measured by `bench.store_appends`.
 """
 
 from __future__ import annotations
@@ -22,7 +20,8 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench import store_queues
+from bench import store_appends, store_queues
+from bench.store_appends import per_mille
 from cometmq.store.checkpoint import CheckpointFile, Claims, Longs
 from cometmq.store.commit_log import Cold
 from cometmq.store.config import Flush, StoreConfig
@@ -107,31 +106,8 @@ def drain(store: MessageStore, now_ms: int) -> None:
 
 
 def append(bench: Bench) -> None:
-    """One a call, and 32 a call, everything included."""
-    store = bench.open("append", ASYNC)
-
-    def one(number: int) -> None:
-        for index in range(number * 1024, number * 1024 + 1024):
-            store.put("T", index & 7, BODY, PROPERTIES[index], ORIGIN)
-            store.commit()
-        drain(store, number * 5000)
-
-    bench.line("append, one a call, everything", least(one, 1024), 4.5)
-    calls: list[int] = []
-    computed: list[int] = []
-
-    def many(number: int) -> None:
-        for index in range(number * 1024, number * 1024 + 1024, 32):
-            started, computing = time.perf_counter_ns(), time.thread_time_ns()
-            put_32(store, index)
-            computed.append(time.thread_time_ns() - computing)
-            calls.append(time.perf_counter_ns() - started)
-        drain(store, 10**6 + number * 5000)
-
-    bench.line("append, 32 a call, everything, a message", least(many, 1024), 2.3)
-    bench.line("append, 32 a call, p99.9 of a call", per_mille(calls, 999), 300)
-    bench.line("the same, computed by this thread", per_mille(computed, 999), 300)
-    store.close(1)
+    """One a turn, 32 a turn and batches, by the calls that a broker makes."""
+    store_appends.run(str(bench.folder))
 
 
 def put_32(store: MessageStore, number: int) -> None:
@@ -139,11 +115,6 @@ def put_32(store: MessageStore, number: int) -> None:
     batch = [(0, BODY, PROPERTIES[i % 100_000]) for i in range(number, number + 32)]
     store.put_batch("T", number >> 5 & 7, batch, ORIGIN)
     store.commit()
-
-
-def per_mille(nanoseconds: list[int], rank: int) -> float:
-    """Return the microseconds that so many of a thousand stay below."""
-    return sorted(nanoseconds)[len(nanoseconds) * rank // 1000] / 1000
 
 
 def sync(bench: Bench) -> None:

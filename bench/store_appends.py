@@ -1,0 +1,247 @@
+"""`python -m bench.store_appends [--directory]`: appends by the calls that a broker makes.
+
+A single send is one `put_quick`, which the send handler calls with the properties cut behind the
+unique id, for it has looked at them; a batch is one `put_raw_batch` of the body as it came. The end
+of a turn is one `commit`. What turns leave to be done is done by `tick`, every few milliseconds in
+a broker, here once a round. So "everything" is: the record with its checksum, its share of the
+write, the ConsumeQueue entry on its way into its file, both index entries (a distinct unique key
+and the tags) in theirs. What the handler does besides is measured by `bench.path`.
+
+Bodies and properties are made right before a round is timed, as the read of a socket would have
+made them: nothing is colder than there. Time is the thread's processor time, and so is that of the
+yardstick, one `os.pwrite` of 1.2 KiB into new pages of an allocated file, timed between the rounds.
+The least of many rounds counts, for noise only adds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import tempfile
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cometmq.proto.batch import BatchItem, encode_batch
+from cometmq.store.config import Flush, StoreConfig
+from cometmq.store.message_store import MessageStore
+from cometmq.store.turn import Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+HOST: Final = b"\x7f\0\0\x01\0\0\x2a\x9f"
+BORN_MS: Final = 1_700_000_000_000
+ORIGIN: Final = Origin(BORN_MS, BORN_MS, HOST)
+MORE: Final = b"WAIT\x01true\x02"
+"""In the place of what a broker adds to each message."""
+TAIL: Final = b"TAGS\x01TagA\x02" + MORE
+RECORD_SIZE: Final = 1230
+ROUND: Final = 1024
+"""Messages of a round: as many as the index takes at once when a broker is busy."""
+ROUNDS: Final = 40
+QUEUES: Final = 8
+BATCH: Final = 32
+CONFIG: Final = StoreConfig(flush=Flush.ASYNC, segment_size=1 << 28, unsynced_size_max=1 << 40)
+WANTED_PWRITE: Final = 1.8
+"""Microseconds of the yardstick on the machine that the wanted figures are for."""
+
+
+class Case(NamedTuple):
+    """A way of appending: a turn's puts, made ready for a round that begins with a number."""
+
+    name: str
+    ready: Callable[[MessageStore, int], Sequence[Callable[[], object]]]
+    wanted: float
+
+
+def unique_id(number: int) -> bytes:
+    """Return a unique id's pair of properties."""
+    return b"UNIQ_KEY\x017F000001000055B5%016X\x02" % number
+
+
+def bodies(count: int) -> list[bytes]:
+    """Make bodies of 1 KiB, each in memory of its own."""
+    return [bytes([number & 0xFF]) + bytes(range(1, 256)) * 4 + b"end" for number in range(count)]
+
+
+def singles(size: int) -> Callable[[MessageStore, int], Sequence[Callable[[], object]]]:
+    """Return turns of so many single sends."""
+
+    def ready(store: MessageStore, first: int) -> Sequence[Callable[[], object]]:
+        put_quick = store.put_quick
+        sends = [
+            (number % QUEUES, body, unique_id(number) + TAIL)
+            for number, body in enumerate(bodies(ROUND), first)
+        ]
+
+        def turn(begin: int) -> None:
+            for queue_id, body, properties in sends[begin : begin + size]:
+                _, _, _ = put_quick(
+                    "T", queue_id, body, properties, TAIL, BORN_MS, BORN_MS, HOST, 0, 0, 0, 0
+                ) or _unlike(properties)
+            store.commit()
+
+        return [partial(turn, begin) for begin in range(0, ROUND, size)]
+
+    return ready
+
+
+def batches(store: MessageStore, first: int) -> Sequence[Callable[[], object]]:
+    """Return turns of one batch each."""
+    tags = TAIL[: -len(MORE)]
+    made = bodies(ROUND)
+    raw = [
+        encode_batch(
+            "T", [BatchItem(made[n], unique_id(first + n) + tags) for n in range(at, at + BATCH)]
+        )
+        for at in range(0, ROUND, BATCH)
+    ]
+
+    def turn(number: int) -> None:
+        put = store.put_raw_batch("T", number % QUEUES, raw[number], MORE, ORIGIN)
+        assert put is not None
+        store.commit()
+
+    return [partial(turn, number) for number in range(len(raw))]
+
+
+def _unlike(properties: bytes) -> tuple[int, int, int]:
+    raise AssertionError(f"not taken the quick way: {properties!r}")
+
+
+CASES: Final = (
+    Case("append of 1 KiB, one a turn", singles(1), 4.5),
+    Case("append of 1 KiB, 32 a turn", singles(BATCH), 2.3),
+    Case("append of 1 KiB, batches of 32, one a turn", batches, 2.3),
+)
+
+
+class Yardstick:
+    """One `os.pwrite` behind the other, into a new file whose blocks are reserved.
+
+    As a log is written: where the page cache holds the pages already, it takes two thirds.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        os.posix_fallocate(self._descriptor, 0, ROUNDS * ROUND * RECORD_SIZE)
+        self._position = 0
+
+    def nanoseconds(self) -> int:
+        """Time a round of them."""
+        data = bytes(RECORD_SIZE)
+        first, self._position = self._position, self._position + ROUND * RECORD_SIZE
+        begun = time.thread_time_ns()
+        for position in range(first, self._position, RECORD_SIZE):
+            os.pwrite(self._descriptor, data, position)
+        return time.thread_time_ns() - begun
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+
+class Measured(NamedTuple):
+    """Microseconds a message, the least of the rounds."""
+
+    puts: float
+    """Puts and commits."""
+    everything: float
+    pwrite: float
+    """The yardstick, timed between the rounds."""
+
+
+def measure(store: MessageStore, case: Case, yardstick: Yardstick) -> Measured:
+    """Time rounds of a case, what they leave to be done included."""
+    store.note_alike(unique_id(0) + TAIL)
+    for queue_id in range(QUEUES):
+        store.put("T", queue_id, b"x", unique_id(queue_id) + TAIL, ORIGIN)
+    store.commit()
+    _drain(store, 1)
+    puts = everything = pwrite = float("inf")
+    clock = time.thread_time_ns
+    for number in range(1, ROUNDS + 1):
+        turns = case.ready(store, number * ROUND)
+        begun = clock()
+        for turn in turns:
+            turn()
+        between = clock()
+        _drain(store, number * 5000)
+        ended = clock()
+        puts, everything = min(puts, between - begun), min(everything, ended - begun)
+        pwrite = min(pwrite, yardstick.nanoseconds())
+    return Measured(*(each / ROUND / 1000 for each in (puts, everything, pwrite)))
+
+
+def turn_times(store: MessageStore, case: Case) -> tuple[list[int], list[int]]:
+    """Return the nanoseconds of each turn: by the clock, and what its thread computed.
+
+    Not in the rounds of `measure`: to look at two clocks costs as much as a put.
+    """
+    by_clock: list[int] = []
+    computed: list[int] = []
+    for number in range(ROUNDS + 1, 2 * ROUNDS + 1):
+        for turn in case.ready(store, number * ROUND):
+            begun, computing = time.perf_counter_ns(), time.thread_time_ns()
+            turn()
+            computed.append(time.thread_time_ns() - computing)
+            by_clock.append(time.perf_counter_ns() - begun)
+        _drain(store, number * 5000)
+    return by_clock, computed
+
+
+def _drain(store: MessageStore, now_ms: int) -> None:
+    """Do what waits: queues written, keys indexed."""
+    while store.tick(now_ms):
+        pass
+
+
+def per_mille(nanoseconds: list[int], rank: int) -> float:
+    """Return the microseconds that so many of a thousand stay below."""
+    return sorted(nanoseconds)[len(nanoseconds) * rank // 1000] / 1000
+
+
+def run(directory: str) -> None:
+    """Measure all cases, each in a store of its own, and print their table."""
+    print(
+        "| what | puts and commit, µs | everything, µs | times `pwrite` | wanted | that `pwrite` |"
+    )
+    print("|---|---|---|---|---|---|")
+    slowest: list[str] = []
+    for case in CASES:
+        folder = f"{directory}/{case.name.replace(' ', '-')}"
+        store = MessageStore.open(folder, CONFIG, now_ms=1)
+        yardstick = Yardstick(f"{folder}/yardstick")
+        found = measure(store, case, yardstick)
+        by_clock, computed = turn_times(store, case)
+        yardstick.close()
+        store.close(1)
+        print(
+            f"| {case.name} | {found.puts:.2f} | {found.everything:.2f} |"
+            f" {found.everything / found.pwrite:.2f} |"
+            f" {case.wanted} µs, {case.wanted / WANTED_PWRITE:.2f} | {found.pwrite:.2f} |",
+            flush=True,
+        )
+        slowest.append(
+            f"{case.name}: p99.9 of a turn {per_mille(by_clock, 999):.0f} µs,"
+            f" computed {per_mille(computed, 999):.0f} µs"
+        )
+    print("", *slowest, "wanted of 32 a turn: 300 µs", "", sep="\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure in a folder that is removed again."""
+    parser = argparse.ArgumentParser(prog="python -m bench.store_appends", description=__doc__)
+    parser.add_argument("--directory", help="on the disk to measure")
+    directory: str | None = parser.parse_args(arguments).directory
+    gc.collect()
+    gc.freeze()  # As the broker does after its start.
+    gc.set_threshold(50_000, 20, 50)
+    with tempfile.TemporaryDirectory(dir=directory) as folder:
+        run(folder)
+
+
+if __name__ == "__main__":
+    main()
