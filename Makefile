@@ -8,6 +8,8 @@ PYTHONS ?= 3.11 3.12 3.13
 SEEDS ?= 0..20000
 ROUNDS ?= 30
 TESTS ?= tests
+# On all cores, a file on one of them: what a module sets up is set up once.
+PYTEST := $(BIN)/pytest -q -n auto --maxprocesses=4 --dist=loadfile
 INTEROP_LONG := tests/interop/test_store_extensions.py tests/interop/test_store_files.py
 
 # A clear word before a long traceback: the interpreter is the one thing that make cannot install.
@@ -69,11 +71,11 @@ types: install ## Check types with mypy and pyright, both strict.
 
 .PHONY: test
 test: install ## Run the fast tests (TESTS=tests).
-	$(BIN)/pytest -q -m 'not slow and not spark' --durations=10 $(TESTS)
+	$(PYTEST) -m 'not slow and not spark' --durations=10 $(TESTS)
 
 .PHONY: test-slow
 test-slow: install ## Run the tests that take longer: wheels per extra, long properties.
-	$(BIN)/pytest -q -m 'slow and not spark' -rs --durations=10 --ignore=tests/interop
+	$(PYTEST) -m 'slow and not spark' -rs --durations=10 --ignore=tests/interop
 
 .PHONY: test-pythons
 test-pythons: install ## Run the fast tests on the other Pythons, 3.11 to 3.13 (PYTHONS=...), that are installed here.
@@ -88,7 +90,7 @@ test-pythons: install ## Run the fast tests on the other Pythons, 3.11 to 3.13 (
 
 .PHONY: coverage
 coverage: install ## Fail under 98 % branch coverage of proto.
-	$(BIN)/pytest -q -m 'not slow and not spark' tests/proto --cov=cometmq.proto --cov-fail-under=98
+	$(PYTEST) -m 'not slow and not spark' tests/proto --cov=cometmq.proto --cov-fail-under=98
 
 .PHONY: check
 check: lint types test ## Format, lint, layering, types, tidy and tests: what CI runs.
@@ -103,7 +105,7 @@ crash: install ## End the store at random 2,000 times and more, and make mistake
 	$(BIN)/python -m tests.crash.kills
 	$(BIN)/python -m tests.crash.kinds
 	$(BIN)/python -m tests.crash.broker_kills
-	$(BIN)/python -m tests.crash.once_kills
+	$(BIN)/python -m tests.crash.once_kills --sends 10000
 
 .PHONY: crash-full
 crash-full: install ## 50 kills of a broker, then many seeds (SEEDS=a..b); says where to go on when stopped.

@@ -42,7 +42,11 @@ def bench(broker: Host, *arguments: str) -> Result:
 
 
 def shown(broker: Host, *arguments: str) -> Any:
-    result = bench(broker, *arguments, "--json")
+    """Run for a moment; for long where a busy machine lets it do nothing in that."""
+    for seconds in ("0.3", "10"):
+        result = bench(broker, *arguments, "--seconds", seconds, "--json")
+        if "nothing was done" not in result.output:
+            break
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
@@ -50,7 +54,7 @@ def shown(broker: Host, *arguments: str) -> Any:
 @pytest.mark.parametrize("processes", [1, 2])
 def test_what_was_sent_can_be_pulled(broker: Host, processes: int) -> None:
     topic = f"Sent{processes}"
-    common = ("--topic", topic, "--seconds", "0.3", "--processes", str(processes))
+    common = ("--topic", topic, "--processes", str(processes))
     sent = shown(broker, "send", *common, "--connections", "4", "--in-flight", "3")
     assert sent["messages"] == sent["requests"] > 0
     assert 0 < sent["latency_us"]["p50"] <= sent["latency_us"]["p99.9"]
@@ -59,25 +63,25 @@ def test_what_was_sent_can_be_pulled(broker: Host, processes: int) -> None:
 
 
 def test_many_topics_have_their_number_behind_the_name(broker: Host) -> None:
-    sent = shown(broker, "send", "--topic", "Many", "--topics", "3", "--seconds", "0.3")
+    sent = shown(broker, "send", "--topic", "Many", "--topics", "3")
     assert sent["messages"] > 0
-    pulled = shown(broker, "pull", "--topic", "Many2", "--seconds", "1")
+    pulled = shown(broker, "pull", "--topic", "Many2")
     assert pulled["messages"] > 0
 
 
 def test_a_batch_counts_as_its_messages(broker: Host) -> None:
-    done = shown(broker, "batch", "--topic", "Batches", "--batch", "5", "--seconds", "0.2")
+    done = shown(broker, "batch", "--topic", "Batches", "--batch", "5")
     assert done["messages"] == 5 * done["requests"] > 0
 
 
 def test_every_message_arrives_end_to_end_and_after_it_was_sent(broker: Host) -> None:
-    passed = shown(broker, "e2e", "--topic", "EndToEnd", "--rate", "200", "--seconds", "0.5")
-    assert passed["sent"] == passed["received"] > 50
+    passed = shown(broker, "e2e", "--topic", "EndToEnd", "--rate", "200")
+    assert passed["sent"] == passed["received"] > 0
     assert passed["received_us"]["p50"] > 0
 
 
 def test_people_get_a_few_lines(broker: Host) -> None:
-    result = bench(broker, "send", "--topic", "Shown", "--seconds", "0.2")
+    result = bench(broker, "send", "--topic", "Shown", "--seconds", "1")
     assert [line.split()[0] for line in result.output.splitlines()] == [
         "messages",
         "rate",

@@ -68,6 +68,18 @@ def test_what_is_stored_does_not_ask_to_be_stored_once(broker: Once) -> None:
     assert broker.bodies() == [b"paid", b"on", b"on"]
 
 
+def test_a_repeat_of_what_is_synced_waits_for_no_sync() -> None:
+    broker = Once(SimulatedFileSystem(), config_of(FOLDER, flush=Flush.SYNC))
+    for synced in (False, True):
+        broker.wired.give(broker.peer, broker.wired.frame(broker.peer, once(1)))
+        if not synced:
+            assert broker.wired.answers(broker.peer) == []
+            broker.wired.sync()
+        (answer,) = broker.wired.answers(broker.peer)
+        assert answer.code == ResponseCode.SUCCESS
+    assert broker.bodies() == [b"paid"]
+
+
 def test_nobody_else_is_kept_from_sending_twice(broker: Once) -> None:
     twice = send_request(TOPIC, b"twice", properties=f"UNIQ_KEY\x01{unique_id(1)}\x02")
     for _ in range(2):

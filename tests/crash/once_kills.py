@@ -39,7 +39,7 @@ TOPIC: Final = "orders"
 QUEUES: Final = 4
 WORKERS: Final = 64
 TIMEOUT_SECONDS: Final = 300.0
-SENDS_A_CUT: Final = 1_500
+SENDS_A_CUT: Final = 500
 CUTS_A_KILL: Final = 5
 PATIENT: Final = ClientConfig(reconnect_delay=0.01, reconnect_delay_max=0.1, connect_timeout=60)
 _QUEUE_BITS: Final = 40

@@ -12,8 +12,8 @@ from cometmq.store.config import Flush
 @pytest.mark.slow
 @pytest.mark.parametrize("flush", list(Flush))
 def test_whatever_is_cut_and_killed_each_send_is_one_message(flush: Flush) -> None:
-    said = run(20_000, flush, Random(3))
-    assert "exactly 20000 messages" in said
+    said = run(6_000, flush, Random(3))
+    assert "exactly 6000 messages" in said
     assert " 0 kills" not in said
 
 

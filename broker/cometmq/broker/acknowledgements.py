@@ -189,7 +189,8 @@ class Acknowledgements:
             return
         group = _Group(end, topics.version, self._elapsed_ms(), self._since_ns, sends, frames)
         self._groups.append(group)
-        if not self._is_sync:
+        # A turn of repeats may be synced already: no sync will come for it.
+        if not self._is_sync or end <= self._store.synced_offset:
             self.release()
 
     def _commit(self, parts: list[TurnPart], now_ms: int) -> int:
