@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -95,11 +96,12 @@ def play(
         await registrar.start()
         names = ";".join([*others, str(registrar.host)])
         config = replace(config_of(folder, **settings), nameservers=names)
-        async with trio.open_nursery() as nursery:
-            address = await nursery.start(broker_daemon.serve, config)
-            await scenario(registrar, await Client().connect(address))
-            nursery.cancel_scope.cancel()
-        registrar.close()
+        # Not closed, its server would hold up the end of the loop: a failure would never be shown.
+        with closing(registrar):
+            async with trio.open_nursery() as nursery:
+                address = await nursery.start(broker_daemon.serve, config)
+                await scenario(registrar, await Client().connect(address))
+                nursery.cancel_scope.cancel()
 
     guest.run(main)
 
@@ -185,22 +187,21 @@ def test_a_send_that_waits_for_a_silent_name_server_is_answered_when_the_broker_
         registrar = Registrar()
         await registrar.start()
         config = replace(config_of(tmp_path), nameservers=str(registrar.host))
-        async with trio.open_nursery() as outer, trio.open_nursery() as inner:
-            address = await inner.start(broker_daemon.serve, config)
-            client = await Client().connect(address)
-            await registrar.heard(1)
-            registrar.is_silent = True
+        with closing(registrar):
+            async with trio.open_nursery() as outer, trio.open_nursery() as inner:
+                address = await inner.start(broker_daemon.serve, config)
+                client = await Client().connect(address)
+                await registrar.heard(1)
+                registrar.is_silent = True
+                outer.start_soon(send, client)
+                with trio.fail_after(PATIENCE_SECONDS):
+                    while (await client.ask(RequestCode.GET_MAX_OFFSET, asked)).code != 0:
+                        await trio.lowlevel.checkpoint()
+                assert answers == []
+                inner.cancel_scope.cancel()
 
-            async def send() -> None:
-                answers.append(await client.send("fresh", b"x"))
-
-            outer.start_soon(send)
-            with trio.fail_after(PATIENCE_SECONDS):
-                while (await client.ask(RequestCode.GET_MAX_OFFSET, asked)).code != 0:
-                    await trio.lowlevel.checkpoint()
-            assert answers == []
-            inner.cancel_scope.cancel()
-        registrar.close()
+    async def send(client: Client) -> None:
+        answers.append(await client.send("fresh", b"x"))
 
     asked = GetMaxOffset("fresh", 0)
     guest.run(main)
