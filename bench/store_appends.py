@@ -20,7 +20,6 @@ import gc
 import os
 import tempfile
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.proto.batch import BatchItem, encode_batch
@@ -49,10 +48,11 @@ WANTED_PWRITE: Final = 1.8
 
 
 class Case(NamedTuple):
-    """A way of appending: a turn's puts, made ready for a round that begins with a number."""
+    """A way of appending, made ready for `count` messages from a number on, and then called."""
 
     name: str
-    ready: Callable[[MessageStore, int], Sequence[Callable[[], object]]]
+    turn_size: int
+    ready: Callable[[MessageStore, int, int], Callable[[], None]]
     wanted: float
 
 
@@ -66,55 +66,58 @@ def bodies(count: int) -> list[bytes]:
     return [bytes([number & 0xFF]) + bytes(range(1, 256)) * 4 + b"end" for number in range(count)]
 
 
-def singles(size: int) -> Callable[[MessageStore, int], Sequence[Callable[[], object]]]:
-    """Return turns of so many single sends."""
+def singles(size: int) -> Callable[[MessageStore, int, int], Callable[[], None]]:
+    """Return what makes turns of so many single sends ready."""
 
-    def ready(store: MessageStore, first: int) -> Sequence[Callable[[], object]]:
-        put_quick = store.put_quick
+    def ready(store: MessageStore, first: int, count: int) -> Callable[[], None]:
+        put_quick, commit = store.put_quick, store.commit
         sends = [
             (number % QUEUES, body, unique_id(number) + TAIL)
-            for number, body in enumerate(bodies(ROUND), first)
+            for number, body in enumerate(bodies(count), first)
         ]
+        turns = [sends[begin : begin + size] for begin in range(0, count, size)]
 
-        def turn(begin: int) -> None:
-            for queue_id, body, properties in sends[begin : begin + size]:
-                _, _, _ = put_quick(
-                    "T", queue_id, body, properties, TAIL, BORN_MS, BORN_MS, HOST, 0, 0, 0, 0
-                ) or _unlike(properties)
-            store.commit()
+        def run() -> None:
+            for turn in turns:
+                for queue_id, body, properties in turn:
+                    put = put_quick(
+                        "T", queue_id, body, properties, TAIL, BORN_MS, BORN_MS, HOST, 0, 0, 0, 0
+                    )
+                    if put is None:
+                        raise _unlike(properties)
+                commit()
 
-        return [partial(turn, begin) for begin in range(0, ROUND, size)]
+        return run
 
     return ready
 
 
-def batches(store: MessageStore, first: int) -> Sequence[Callable[[], object]]:
-    """Return turns of one batch each."""
+def batches(store: MessageStore, first: int, count: int) -> Callable[[], None]:
+    """Make turns of one batch each ready."""
     tags = TAIL[: -len(MORE)]
-    made = bodies(ROUND)
-    raw = [
-        encode_batch(
-            "T", [BatchItem(made[n], unique_id(first + n) + tags) for n in range(at, at + BATCH)]
-        )
-        for at in range(0, ROUND, BATCH)
+    items = [
+        BatchItem(body, unique_id(number) + tags)
+        for number, body in enumerate(bodies(count), first)
     ]
+    raw = [encode_batch("T", items[begin : begin + BATCH]) for begin in range(0, count, BATCH)]
 
-    def turn(number: int) -> None:
-        put = store.put_raw_batch("T", number % QUEUES, raw[number], MORE, ORIGIN)
-        assert put is not None
-        store.commit()
+    def run() -> None:
+        for number, batch in enumerate(raw):
+            if store.put_raw_batch("T", number % QUEUES, batch, MORE, ORIGIN) is None:
+                raise _unlike(batch)
+            store.commit()
 
-    return [partial(turn, number) for number in range(len(raw))]
+    return run
 
 
-def _unlike(properties: bytes) -> tuple[int, int, int]:
-    raise AssertionError(f"not taken the quick way: {properties!r}")
+def _unlike(what: bytes) -> AssertionError:
+    return AssertionError(f"not taken the quick way: {what[:100]!r}")
 
 
 CASES: Final = (
-    Case("append of 1 KiB, one a turn", singles(1), 4.5),
-    Case("append of 1 KiB, 32 a turn", singles(BATCH), 2.3),
-    Case("append of 1 KiB, batches of 32, one a turn", batches, 2.3),
+    Case("append of 1 KiB, one a turn", 1, singles(1), 4.5),
+    Case("append of 1 KiB, 32 a turn", BATCH, singles(BATCH), 2.3),
+    Case("append of 1 KiB, batches of 32, one a turn", BATCH, batches, 2.3),
 )
 
 
@@ -163,10 +166,9 @@ def measure(store: MessageStore, case: Case, yardstick: Yardstick) -> Measured:
     puts = everything = pwrite = float("inf")
     clock = time.thread_time_ns
     for number in range(1, ROUNDS + 1):
-        turns = case.ready(store, number * ROUND)
+        puts_and_commits = case.ready(store, number * ROUND, ROUND)
         begun = clock()
-        for turn in turns:
-            turn()
+        puts_and_commits()
         between = clock()
         _drain(store, number * 5000)
         ended = clock()
@@ -183,7 +185,8 @@ def turn_times(store: MessageStore, case: Case) -> tuple[list[int], list[int]]:
     by_clock: list[int] = []
     computed: list[int] = []
     for number in range(ROUNDS + 1, 2 * ROUNDS + 1):
-        for turn in case.ready(store, number * ROUND):
+        for first in range(number * ROUND, (number + 1) * ROUND, case.turn_size):
+            turn = case.ready(store, first, case.turn_size)
             begun, computing = time.perf_counter_ns(), time.thread_time_ns()
             turn()
             computed.append(time.thread_time_ns() - computing)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -17,7 +19,7 @@ from cometmq.proto.sysflag import SysFlag
 from cometmq.store.config import Flush, StoreConfig
 from cometmq.store.consume_queue import ENTRY
 from cometmq.store.dispatch import UNIQUE_ID, TagsCodes
-from cometmq.store.errors import MessageIllegalError, StoreNotWriteableError
+from cometmq.store.errors import MessageIllegalError, StoreBusyError, StoreNotWriteableError
 from cometmq.store.log_scan import LogScan
 from cometmq.store.message_store import MessageStore
 from cometmq.store.turn import Appended, AppendedBatch, Origin
@@ -323,3 +325,32 @@ def test_properties_that_end_alike_are_remembered_up_to_a_bound() -> None:
     assert codes.code_of(b"TAGS\x01T\x02") == tags_code(b"T")
     assert codes.code_of(QUICK + b"a\x01" + b"x" * 256) == tags_code(b"TagA")
     assert codes.known == before
+
+
+def test_each_turn_may_hold_as_much_as_the_one_before() -> None:
+    config = replace(CONFIG, turn_size_max=10_000, segment_size=1 << 20)
+    store = MessageStore.open(
+        ROOT, config, now_ms=1, filesystem=SimulatedFileSystem(), threads=False
+    )
+    properties = with_unique_id(0, ENDS[1])
+    for _ in range(50):
+        store.put("T", 0, bytes(4000), properties, Origin(7, 5, HOST))
+        store.commit()  # Not even half of what it might hold is used.
+        with suppress(StoreBusyError):
+            while store.put("T", 0, bytes(100), properties, Origin(7, 5, HOST)).size:
+                pass
+        assert config.turn_size_max - 2 * 300 < store.pending_size <= config.turn_size_max
+        assert store.commit() == store.end_offset
+
+
+def test_a_segment_is_made_ahead_as_soon_as_the_one_before_is_half_full() -> None:
+    disk = SimulatedFileSystem()
+    store = MessageStore.open(ROOT, CONFIG, now_ms=1, filesystem=disk, threads=False)
+    for number in range(100):
+        store.put("T", 0, bytes(900), with_unique_id(number, ENDS[1]), Origin(7, 5, HOST))
+        end = store.commit()
+        store.run_jobs()
+        made = [int(entry.name) for entry in disk.list(f"{ROOT}/commitlog")]
+        begun = end - end % CONFIG.segment_size
+        ahead = [begun] if end - begun < CONFIG.segment_size // 2 else [begun + CONFIG.segment_size]
+        assert made[-1:] == ahead, end

@@ -62,7 +62,7 @@ class CommitLog:
         self._hot_size = hot_size
         self._zeros = zeros
         self._warm = WarmBlocks(segments) if maps_warm else None
-        self._active = (0, 0)  # What the segment that is written to covers, and its file.
+        self._active_start = self._active_end = 0  # Of the segment that is written to.
         self._file: File
         self._unerased: list[tuple[int, int]] = []
 
@@ -91,24 +91,24 @@ class CommitLog:
         """
         if self._unerased:
             self.erase_refused()
-        start, end = self._active
-        if start <= turn.start and turn.end <= end:  # As nearly every turn.
-            writes = [(self._file, turn.start - start, turn.pieces)]
-        else:
-            writes = self._over_segments(turn)
-        zeros = self._zeros
-        if zeros is not None and turn.end > zeros.asks_at:
-            zeros.make_way(turn.end)
+        position, end, zeros = turn.start - self._active_start, turn.end, self._zeros
+        is_inside = position >= 0 and end <= self._active_end  # As nearly every turn.
+        writes = None if is_inside else self._over_segments(turn)
+        if zeros is not None and end > zeros.asks_at:
+            zeros.make_way(end)
         try:
-            for file, position, pieces in writes:
-                file.write(b"".join(pieces), position)
+            if writes is None:
+                self._file.write(b"".join(turn.pieces), position)
+            else:
+                for file, position, pieces in writes:
+                    file.write(b"".join(pieces), position)
         except OSError as error:
             self._unerased = [
                 (offset, sum(map(len, pieces))) for offset, pieces in turn.writes if pieces
             ]
             self.erase_refused()
             raise _not_writeable(error) from error
-        self.end_offset = turn.end
+        self.end_offset = end
 
     def _over_segments(self, turn: Turn) -> list[tuple[File, int, list[Buffer]]]:
         """Return what goes where in which file; all of them have their room when this returns."""
@@ -121,8 +121,8 @@ class CommitLog:
         except OSError as error:
             raise _not_writeable(error) from error
         if self._zeros is not None:
-            last = self._segments.at(self._active[0])
-            assert last is not None, self._active
+            last = self._segments.at(self._active_start)
+            assert last is not None, self._active_start
             self._zeros.follow(last, turn.end)
         return writes
 
@@ -131,8 +131,7 @@ class CommitLog:
 
         It is open until it is synced to its end, see `Segments`.
         """
-        start, end = self._active
-        if start <= position < end:
+        if self._active_start <= position < self._active_end:
             return self._file
         start = position - position % self._segments.size
         is_new = start not in self._segments
@@ -142,9 +141,9 @@ class CommitLog:
             # Another program may have left it sparse: were a hole filled by a write, that write
             # could find the disk full.
             self._segments.complete(segment)
-        self._active = (start, start + self._segments.size)
+        self._active_start, self._active_end = start, start + self._segments.size
         self._file = file
-        self._syncer.add(file, start + self._segments.size)
+        self._syncer.add(file, self._active_end)
         return file
 
     def erase_refused(self) -> None:

@@ -8,7 +8,7 @@ is refused takes every offset of its turn back.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cometmq.store.config import Flush
 from cometmq.store.errors import (
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from cometmq.store.index_keys import Noted
     from cometmq.store.sync import Syncer
     from cometmq.store.turn import Runs
+
+_NEVER: Final = 1 << 62
 
 
 class Committer:
@@ -57,8 +59,9 @@ class Committer:
         self._record_size_max = log.segments.size - BLANK_SIZE
         self._on_readable: Callable[[Runs], None] = lambda _: None
         self._refusal: PutRefusedError | None = None
-        self._limit = 0
-        self._quick_limit = 0
+        self._limit = self._quick_limit = self._renewed_at = 0
+        self._notice_at = _NEVER
+        self._notice: Callable[[int], None] = lambda _: None
         self._set_limit()
 
     def tell_readers(self, on_readable: Callable[[Runs], None]) -> None:
@@ -84,7 +87,9 @@ class Committer:
         """Return the offset of the next record; `size` is what it needs at most."""
         turn = self._turn
         if turn.end + size > self._limit or size > self._record_size_max:
-            self._refuse(size)
+            self._set_limit()  # It may be that of an earlier turn.
+            if turn.end + size > self._limit or size > self._record_size_max:
+                self._refuse(size)
         physical_offset = turn.place(size)
         if physical_offset > self._quick_limit:
             self._set_limit()  # For the segment that the turn has gone on to.
@@ -105,7 +110,8 @@ class Committer:
         `PutRefusedError` when nothing of the turn is stored.
         """
         turn = self._turn
-        if not turn.records:
+        records = turn.records
+        if not records:
             return self._log.end_offset
         try:
             self._log.append(turn)
@@ -113,15 +119,25 @@ class Committer:
             turn.take_back()
             self.advance()
             raise
-        end, runs, records = turn.end, turn.end_runs(), turn.records
-        turn.begin(end)
+        end, runs = turn.end, turn.runs
+        for queue, _, _ in runs:
+            queue.run = None
+        turn.go_on()
         if self._is_sync:
             self._unsynced.append((end, runs, records))
             self._syncer.request(end)
         else:
             self._publish(end, runs, records)
-        self._set_limit()
+        if end > self._renewed_at:
+            self._set_limit()
+        if end >= self._notice_at:
+            self._notice_at = _NEVER
+            self._notice(end)
         return end
+
+    def tell_at(self, offset: int, notice: Callable[[int], None]) -> None:
+        """Have this called, once, with the end of the log as soon as that has come to an offset."""
+        self._notice_at, self._notice = offset, notice
 
     def take_back(self) -> None:
         """Forget what was put since the last commit."""
@@ -141,7 +157,7 @@ class Committer:
 
     def _publish(self, end: int, runs: Runs, records: list[Noted]) -> None:
         for queue, _, entries in runs:
-            queue.extend(b"".join(entries), len(entries))
+            queue.extend(entries[0] if len(entries) == 1 else b"".join(entries), len(entries))
         self.published_offset = end
         self.published_count += len(records)
         self.published_timestamp = records[-1][3]
@@ -163,15 +179,16 @@ class Committer:
         """Work out where a put must end, for whatever reason, so that it compares only once.
 
         `_quick_limit` is the end of the segment, too: a put that goes beyond it has to look closer.
+        Both may be too low, for turns that follow, until half of what they leave is used; who
+        would refuse because of them works them out anew.
         """
         if self._refusal is not None:
             self._limit = self._quick_limit = -1
+            self._renewed_at = _NEVER
             return
         turn, config = self._turn, self._config
         of_turn = turn.start + config.turn_size_max
         of_disk = self._syncer.synced_offset + config.unsynced_size_max
-        # `min` costs three times as much, and this is done with every commit.
-        limit = of_turn if of_turn < of_disk else of_disk  # noqa: FURB136  # See above.
-        room_end = turn.room_end
-        self._limit = limit
-        self._quick_limit = limit if limit < room_end else room_end  # noqa: FURB136  # See above.
+        limit = self._limit = min(of_turn, of_disk)
+        self._quick_limit = min(limit, turn.room_end)
+        self._renewed_at = (turn.start + self._quick_limit) // 2

@@ -77,13 +77,13 @@ class MessageStore:
         self._filesystem, self._config = filesystem, config
         self._parts = parts
         self._refusal: StoreNotWriteableError | None = None
-        self._flushed_ms = self._prepare_at = 0
+        self._flushed_ms = 0
         # Bound here, because the way through one more function costs 0.1 µs a message.
         appender = parts.appender
         self.put, self.put_quick = appender.put, appender.put_quick
         self.note_alike = appender.note_alike
         self.put_batch, self.put_raw_batch = appender.put_batch, appender.put_raw_batch
-        self.take_back = appender.take_back
+        self.commit, self.take_back = appender.commit, appender.take_back
         self.tell_readers = appender.tell_readers
         self.read, self.reader = parts.reader.read, parts.reader
         self.configure = parts.expiry.configure
@@ -157,16 +157,6 @@ class MessageStore:
         """How far the disk has confirmed the log."""
         return self._parts.syncer.synced_offset
 
-    def commit(self) -> int:
-        """Write what was put since the last commit, in one go; returns the end of the log.
-
-        `PutRefusedError` when nothing of it is stored.
-        """
-        end = self._parts.appender.commit()
-        if end >= self._prepare_at:
-            self._prepare_next(end)
-        return end
-
     def advance(self) -> int:
         """Publish what the disk has confirmed; returns how far the log is synced.
 
@@ -188,7 +178,8 @@ class MessageStore:
             self._parts.jobs.submit(lambda: _prepare(self.segments.prepare, start))
         elif is_half_full:
             self._parts.jobs.submit(lambda: _prepare(self.segments.prepare, start + size))
-        self._prepare_at = start + size if is_half_full else start + size // 2
+        notice_at = start + size if is_half_full else start + size // 2
+        self._parts.appender.tell_at(notice_at, self._prepare_next)
 
     def refuse_puts(self, reason: str | None) -> None:
         """Refuse puts, because an operator wants it, say; None takes them again."""

@@ -78,6 +78,8 @@ class Turn:
     """The records of one turn, in order, and what follows from them once they are written."""
 
     __slots__ = (
+        "_filled",
+        "_piece_start",
         "_record_crc",
         "_segment_end",
         "_segment_size",
@@ -87,7 +89,6 @@ class Turn:
         "room_end",
         "runs",
         "start",
-        "writes",
     )
 
     def __init__(self, start: int, segment_size: int, *, record_crc: bool = False) -> None:
@@ -97,18 +98,29 @@ class Turn:
 
     def begin(self, start: int) -> None:
         """Begin an empty turn at the end of the log."""
-        self.start = start
-        self.end = start
         self._segment_end = start - start % self._segment_size + self._segment_size
         self.room_end = self._segment_end - BLANK_SIZE
         """Where the last record of the segment must end: a blank one may have to follow it."""
+        self.end = start
+        self.runs: Runs = []
+        self._filled: list[tuple[int, list[Buffer]]] = []
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Begin an empty turn behind this one, which is written: its queues have let go of it."""
+        self.start = self._piece_start = self.end
         self.pieces: list[Buffer] = []
         """The records of the segment that is being filled, in parts."""
-        self.writes: list[tuple[int, list[Buffer]]] = [(start, self.pieces)]
-        """Per segment, where its first record goes, and its records."""
         self.records: list[Noted] = []
         """What the index has to know."""
-        self.runs: Runs = []
+        self.runs = []
+        if self._filled:
+            self._filled = []
+
+    @property
+    def writes(self) -> list[tuple[int, list[Buffer]]]:
+        """Per segment, where its first record goes, and its records."""
+        return [*self._filled, (self._piece_start, self.pieces)]
 
     def begin_run(self, queue: ConsumeQueue | BatchConsumeQueue) -> list[bytes]:
         """Return where the turn's entries of a queue go, before its next offset moves."""
@@ -117,16 +129,11 @@ class Turn:
         self.runs.append((queue, queue.next_offset, run))
         return run
 
-    def end_runs(self) -> Runs:
-        """Return what the queues get, and let the next turn begin its own."""
-        for queue, _, _ in self.runs:
-            queue.run = None
-        return self.runs
-
     def take_back(self) -> None:
         """Give the queue offsets back, and forget everything."""
-        for queue, offset, _ in self.end_runs():
+        for queue, offset, _ in self.runs:
             queue.next_offset = offset
+            queue.run = None
         self.begin(self.start)
 
     def place(self, size: int) -> int:
@@ -168,8 +175,8 @@ class Turn:
     def _roll(self) -> None:
         if self.end < self._segment_end:
             self.pieces.append(_BLANK.pack(self._segment_end - self.end, MAGIC_BLANK))
-        self.end = self._segment_end
+        self._filled.append((self._piece_start, self.pieces))
+        self.end = self._piece_start = self._segment_end
         self._segment_end += self._segment_size
         self.room_end += self._segment_size
         self.pieces = []
-        self.writes.append((self.end, self.pieces))
