@@ -21,7 +21,7 @@ from tests.net.harness import (
     running,
 )
 
-from cometmq.net import AnswerTimeoutError, ConnectionLostError, Limits, NetError
+from cometmq.net import AnswerTimeoutError, ConnectionLostError, Limits, NetError, Peer
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.command import Command
 
@@ -169,6 +169,35 @@ def test_a_peer_that_leaves_too_much_unread_is_dropped(
         server.on_loop(answer_all)
         server.owner.wait_for("closed")
         assert "unsent_bytes_max 1000000" in caplog.text
+
+
+def unsent_size(peer: Peer) -> int:
+    return peer._unsent_size()  # pyright: ignore[reportPrivateUsage]  # A driver's own verb.
+
+
+def test_a_peer_that_asks_on_and_never_reads_is_dropped(
+    driver: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = Limits(unsent_bytes_pause=1 << 30, unsent_timeout_ms=1000)
+    with (
+        running(driver, limits) as server,
+        Wire(server.address) as reader,
+        Wire(server.address, receive_buffer=4096) as deaf,
+    ):
+        reader.ask(ECHO)
+        while server.on_loop(lambda: sum(map(unsent_size, server.peers))) < 8_000_000:
+            deaf.send(BIG)
+            reader.ask(ECHO)
+        for now_ms in range(0, 1000, 100):
+            server.tick(now_ms)
+            deaf.send(ECHO)
+            assert reader.ask(BIG).body == CHUNK
+        assert server.on_loop(lambda: len(server.peers)) == 2
+        server.tick(1200)
+        server.tick(1400)
+        assert server.owner.wait_for("closed").host.port == deaf.socket.getsockname()[1]
+        assert "unsent_timeout_ms 1000" in caplog.text
+        assert reader.ask(ECHO).code == 0
 
 
 def test_connections_beyond_the_limit_are_closed(

@@ -261,6 +261,27 @@ def test_one_that_never_reads_what_is_unsent_is_dropped_in_the_end(owner: TestOw
     assert [peer.ending for peer in (paused, closing, slow)] == ["aborted", "aborted", "closed"]
 
 
+def test_one_that_asks_on_and_never_reads_is_dropped_after_twice_the_time_at_most(
+    owner: TestOwner, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop, peers, (deaf, slow, quick) = world(owner, 3, unsent_timeout_ms=1000)
+    ended_ms = None
+    for now_ms in range(0, 10_000, 50):
+        for peer in (deaf, slow, quick):
+            peer.data_received(sends(ECHO, BIG))
+        loop.run()
+        peers.tick(now_ms)
+        quick.written.clear()
+        if len(slow.written) > 5:  # There is always something unsent, none of it for long.
+            del slow.written[0]
+        if deaf.ending and ended_ms is None:
+            ended_ms = now_ms
+    assert ended_ms is not None
+    assert 1000 <= ended_ms <= 2200
+    assert "what it was sent is unread for unsent_timeout_ms 1000" in caplog.text
+    assert (deaf.ending, slow.ending, quick.ending) == ("aborted", None, None)
+
+
 def test_a_flood_of_bad_connections_is_no_flood_of_log_lines(
     owner: TestOwner, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -295,7 +316,7 @@ def test_an_owner_that_fails_on_a_connection_keeps_it(caplog: pytest.LogCaptureF
 
 
 def test_a_tick_looks_at_a_share_of_the_peers(owner: TestOwner) -> None:
-    _, peers, found = world(owner, 1000, idle_timeout_ms=100_000)
+    _, peers, found = world(owner, 1000, idle_timeout_ms=100_000, unsent_timeout_ms=100_000)
     peers.tick(50_000)
     for peer in found:
         peer.heard_ms = -1_000_000

@@ -54,6 +54,12 @@ class Limits:
     idle_timeout_ms: int = _limit(
         120_000, "milliseconds", "no byte either way; clients send heartbeats every 30 s"
     )
+    unsent_timeout_ms: int = _limit(
+        60_000,
+        "milliseconds",
+        "a peer that does not read what it was sent is dropped after once to twice as long, even"
+        " if it goes on asking: what it is sent may hold an expired segment of the log",
+    )
     frame_timeout_ms: int = _limit(
         60_000, "milliseconds", "from the first bytes of a frame to its last: no slow-loris"
     )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from cometmq.net.asks import Asks
+from cometmq.net.carrier import Carrier
 from cometmq.net.errors import AnswerTimeoutError, ConnectionLostError
 from cometmq.net.failures import failure, overload, unfinished, unread, unsayable
 from cometmq.net.opening import refusal_of
@@ -43,12 +44,12 @@ _log = logging.getLogger("cometmq.net")
 JOIN_SIZE_MAX: Final = 16 * 1024
 
 
-class Peer:
+class Peer(Carrier):
     """The other end of one connection.
 
     For the owner: `host` is its address, `local_port` ours that it came in by, `context` what the
     owner keeps with it; `answer`, `ask`, `tell` and `close`. For the drivers: the rest, and the
-    verbs at the end. `prepare` sees each request of ours last, and gives what is sent, signed.
+    verbs of `Carrier`. `prepare` sees each request of ours last, and gives what is sent, signed.
     """
 
     __slots__ = (
@@ -78,6 +79,7 @@ class Peer:
         offer_messagepack: bool = False,
         prepare: Callable[[Command], Command] | None = None,
     ) -> None:
+        super().__init__()
         limits = peers.limits
         connection = Connection(
             request_reader=peers.request_reader,
@@ -261,6 +263,8 @@ class Peer:
             self._write_all(out)
         else:
             self._write(out[0] if len(out) == 1 else b"".join(out))
+        if self._has_marked:
+            self._since_marked += sum(map(len, out))
         self._out = []
         self._out_size = 0
         if self.is_paused:
@@ -373,26 +377,3 @@ class Peer:
         if self._asks:
             self._asks.fail(ConnectionLostError(f"{self.host}: the connection ended: {reason}"))
         return True
-
-    # What each driver has its own of.
-
-    def _write(self, data: Buffer) -> None:
-        raise NotImplementedError
-
-    def _write_all(self, buffers: list[Buffer]) -> None:
-        raise NotImplementedError
-
-    def _pause_reading(self) -> None:
-        raise NotImplementedError
-
-    def _resume_reading(self) -> None:
-        raise NotImplementedError
-
-    def _unsent_size(self) -> int:
-        raise NotImplementedError
-
-    def _close(self) -> None:
-        raise NotImplementedError
-
-    def _abort(self) -> None:
-        raise NotImplementedError

@@ -3,7 +3,8 @@
 How it works. Nothing here has a timer. The owner calls `tick(now_ms)` every second or so, and
 that finds who is overdue: frames that were begun and not finished stand in a table in the order of
 their beginning, requests of ours that wait in a heap by their deadline, and of all peers each tick
-looks at a share, so that each is looked at some ten times within the idle time. A peer that is
+looks at a share, so that each is looked at some ten times within the shorter of the times that it
+may be silent and that what it was sent may be unread. A peer that is
 heard from copies `now_ms`, so activity costs no call of a clock.
 """
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("cometmq.net")
 
-# In how many shares of the idle time each peer is looked at.
+# In how many shares of that time each peer is looked at.
 _LOOKS = 10
 
 DROPS_LOGGED_MAX = 20
@@ -157,7 +158,7 @@ class Peers:
             peer.drop(f"a frame was not finished within frame_timeout_ms {timeout_ms}")
 
     def _end_idle(self) -> None:
-        timeout_ms = self.limits.idle_timeout_ms
+        timeout_ms = min(self.limits.idle_timeout_ms, self.limits.unsent_timeout_ms)
         share = len(self._peers) * (self.now_ms - self._looked_ms) * _LOOKS // timeout_ms
         if not share and self.now_ms - self._looked_ms < timeout_ms // _LOOKS:
             return
@@ -166,8 +167,16 @@ class Peers:
         for _ in range(min(share + 1, len(self._peers))):
             peer = next(iter(self._peers))
             self._peers.move_to_end(peer)
-            if self.now_ms - peer.heard_ms >= timeout_ms:
-                if peer.is_paused or peer.closed_because is not None:
-                    peer.drop(f"nothing read for idle_timeout_ms {timeout_ms}")
-                else:
-                    peer.close(f"no byte for idle_timeout_ms {timeout_ms}")
+            self._look_at(peer)
+
+    def _look_at(self, peer: Peer) -> None:
+        limits = self.limits
+        if self.now_ms - peer.heard_ms >= limits.idle_timeout_ms:
+            if peer.is_paused or peer.closed_because is not None:
+                peer.drop(f"nothing read for idle_timeout_ms {limits.idle_timeout_ms}")
+            else:
+                peer.close(f"no byte for idle_timeout_ms {limits.idle_timeout_ms}")
+        elif peer.unread_ms(self.now_ms) >= limits.unsent_timeout_ms:
+            peer.drop(
+                f"what it was sent is unread for unsent_timeout_ms {limits.unsent_timeout_ms}"
+            )
