@@ -137,3 +137,11 @@ def test_one_record_that_differs_in_more_than_its_values_is_not_taken_for_alike(
 
 def test_records_of_several_sizes_keep_their_order() -> None:
     check([(b"t%d" % (n % 3), b"KEYS\x01k%d a\x02UNIQ_KEY\x01u%d" % (n, n)) for n in range(300)])
+
+
+@pytest.mark.parametrize("count", [32, 33, 47, 48, 65])
+def test_a_record_that_alone_differs_from_all_others_gets_its_own_hash(count: int) -> None:
+    for number in range(count):
+        raw = [b"UNIQ_KEY\x01%04d\x02TAGS\x01a\x02" % (each == number) for each in range(count)]
+        assert alike_keys(raw, np.ones(100, np.uint32)) is not None
+        check([(b"T", each) for each in raw])

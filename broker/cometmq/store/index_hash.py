@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -69,13 +70,17 @@ class _Values(NamedTuple):
 
 def hash_noted(noted: Sequence[Noted]) -> Hashed | None:
     """Return the keys of records, hashed; None when they have none."""
-    offsets, topics, properties, times = zip(*noted, strict=True)
-    hashes, rows = record_hashes(topics, properties)
+    # One list, and every fourth of it: `zip` makes an iterator for each record.
+    flat: list[Any] = list(chain.from_iterable(noted))
+    times = flat[3::4]
+    hashes, rows = record_hashes(flat[1::4], flat[2::4])
     if not len(hashes):
         return None
-    count = len(offsets)
-    of_records = np.fromiter(offsets, np.int64, count), np.fromiter(times, np.int64, count)
-    return Hashed(hashes, *(each[rows] for each in of_records))
+    count = len(noted)
+    offsets = np.fromiter(flat[::4], np.int64, count)
+    if times.count(times[0]) == count:  # All of one turn.
+        return Hashed(hashes, offsets[rows], np.full(len(rows), times[0], np.int64))
+    return Hashed(hashes, offsets[rows], np.fromiter(times, np.int64, count)[rows])
 
 
 def record_hashes(topics: Sequence[bytes], properties: Sequence[bytes]) -> tuple[Hashes, Places]:
@@ -117,7 +122,7 @@ def _hashes_of_alike(
     keys = alike_keys(properties, powers)
     if keys is None:
         return None
-    kinds = set(topics)
+    kinds = {topics[0]} if topics.count(topics[0]) == len(topics) else set(topics)
     sums = np.empty((len(properties), len(keys)), np.uint32)
     for column, key in enumerate(keys):
         prefixes = _prefix_hashes(topics, kinds, are_tags=key.is_tags)

@@ -4,8 +4,8 @@ How it works. Nothing here has a timer. The owner calls `tick(now_ms)` every sec
 that finds who is overdue: frames that were begun and not finished stand in a table in the order of
 their beginning, requests of ours that wait in a heap by their deadline, and of all peers each tick
 looks at a share, so that each is looked at some ten times within the shorter of the times that it
-may be silent and that what it was sent may be unread. A peer that is
-heard from copies `now_ms`, so activity costs no call of a clock.
+may be silent and that what it was sent may be unread. A peer that is heard from copies `now_ms`, so
+activity costs no call of a clock.
 """
 
 from __future__ import annotations
