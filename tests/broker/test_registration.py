@@ -17,7 +17,7 @@ from cometmq.broker import acknowledgements, daemon as broker_daemon
 from cometmq.net import LATER, Peers, guest, listen_on, loop as loop_driver
 from cometmq.net.guest import on_loop
 from cometmq.net.listener import address_of
-from cometmq.proto.bodies import RegisterBrokerBody, TopicConfig, TopicRouteData
+from cometmq.proto.bodies import KVTable, RegisterBrokerBody, TopicConfig, TopicRouteData
 from cometmq.proto.codes import RequestCode
 from cometmq.proto.commands import GetMaxOffset, SendMessageResponse
 from cometmq.proto.commands.route import GetRouteInfoByTopic
@@ -39,6 +39,8 @@ class Registrar:
     def __init__(self) -> None:
         self.told: list[dict[str, TopicConfig]] = []
         self.is_silent = False
+        self.ordered: bytes | None = None
+        """What it answers with: the ordered topics."""
         self.peers = Peers(self, call_soon=asyncio.get_running_loop().call_soon)
         (listener,) = listen_on([Host("127.0.0.1", 0)])
         self.host = Host("127.0.0.1", address_of(listener).port)
@@ -67,6 +69,8 @@ class Registrar:
             body = RegisterBrokerBody.decode(request.body)
             self.told.append(dict(body.topic_config_serialize_wrapper.topic_config_table))
             self._heard.set()
+            if self.ordered is not None:
+                return request.answer(0, body=self.ordered)
         return request.answer(0)
 
     def end_turn(self) -> None: ...
@@ -113,6 +117,38 @@ def test_a_change_tells_of_the_changed_topic_only(tmp_path: Path) -> None:
         assert set(await registrar.heard(2)) == {"fresh"}
 
     play(tmp_path, scenario)
+
+
+def test_a_topic_whose_order_the_name_server_has_is_marked_and_told(tmp_path: Path) -> None:
+    """As Apache's broker does when somebody ran `mqadmin updateOrderConf`."""
+
+    async def scenario(registrar: Registrar, client: Client) -> None:
+        await client.send("fresh", b"x")
+        assert not (await registrar.heard(2))["fresh"].order
+        conf = {"fresh": "broker-a:8", "unknown": "broker-a:8"}
+        registrar.ordered = KVTable(table=conf).encode()
+        await client.send("other", b"x")
+        assert set(await registrar.heard(3)) == {"other"}
+        marked = await registrar.heard(4)
+        assert set(marked) == {"fresh"}
+        assert marked["fresh"].order
+        assert not any("unknown" in told for told in registrar.told)
+
+    play(tmp_path, scenario)
+
+
+def test_an_answer_that_cannot_be_read_marks_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(registrar: Registrar, client: Client) -> None:
+        registrar.ordered = b"[1"
+        await client.send("fresh", b"x")
+        await registrar.heard(2)
+        await client.send("other", b"x")
+        assert "fresh" not in await registrar.heard(3)
+
+    play(tmp_path, scenario)
+    assert "the answer to a registration" in caplog.text
 
 
 def test_many_new_topics_are_told_once_each(tmp_path: Path) -> None:

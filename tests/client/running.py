@@ -95,7 +95,9 @@ class Servers:
         async def run(*, task_status: trio.TaskStatus[Host]) -> None:
             with scope:
                 if name == "nameserver":
-                    names = NameServerConfig(listen_port=port, kv_config_path=self._kv_path)
+                    names = NameServerConfig(
+                        listen_port=port, kv_config_path=self._kv_path, order_message_enable=True
+                    )
                     await nameserver_daemon.serve(names, task_status=task_status)
                 else:
                     config = replace(self._config, listen_port=port, nameservers=self.nameserver)

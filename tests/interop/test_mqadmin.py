@@ -42,7 +42,21 @@ CASES = (
     Case(f"updateTopicPerm -n NS -b BROKER -t {TOPIC} -p 6", r"success"),
     Case(f"updateOrderConf -n NS -t {TOPIC} -m put -v broker-a:3", r"success"),
     Case(f"updateOrderConf -n NS -t {TOPIC} -m get", r"broker-a:3"),
+    Case("updateNamesrvConfig -n NS -k orderMessageEnable -v true", r"success"),
+    Case(f"topicRoute -n NS -t {TOPIC}", r'"orderTopicConf": ?"broker-a:3"'),
     Case(f"updateOrderConf -n NS -t {TOPIC} -m delete", r"success"),
+    Case(f"topicRoute -n NS -t {TOPIC}", r'"queueDatas"'),
+    # Without a value there, the tool prints the refusal of its own question for it.
+    Case("updateOrderConf -n NS -t OrderedByMqadmin -m put -v broker-a:1", r"success"),
+    # Without a value there, the tool prints the refusal of its own question for it.
+    Case("updateOrderConf -n NS -t OrderedByMqadmin -m put -v broker-a:1", r"success"),
+    Case(
+        "updateTopic -n NS -b BROKER -t OrderedByMqadmin -r 2 -w 2 -o true",
+        r"set broker orderConf. isOrder=true, orderConf=\[broker-a:2\]",
+    ),
+    Case("topicRoute -n NS -t OrderedByMqadmin", r'"orderTopicConf": ?"broker-a:2"'),
+    Case("updateOrderConf -n NS -t OrderedByMqadmin -m delete", r"success"),
+    Case("updateNamesrvConfig -n NS -k orderMessageEnable -v false", r"success"),
     Case(f"sendMessage -n NS -t {TOPIC} -p hello -k thekey -c red -b broker-a -i 0", r"SEND_OK"),
     Case(f"topicStatus -n NS -t {TOPIC}", r"broker-a +0 +0 +1 "),
     Case(f"consumeMessage -n NS -t {TOPIC} -b broker-a -i 0 -o 0 -c 1", r"BODY: hello"),

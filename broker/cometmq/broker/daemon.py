@@ -181,6 +181,7 @@ class Daemon:
             address=self.address,
             call_soon=loop.call_soon,
             elapsed_ms=clock.alive_ms(),
+            now_ms=clock.now_ms,
             on_told=lambda: self.broker.told(self.registration.told_version),
         )
         self._name_servers = self.registration.servers

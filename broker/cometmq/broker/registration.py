@@ -15,12 +15,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from cometmq.net import LATER, NetError, Peers, connect
-from cometmq.proto.bodies import RegisterBrokerBody, TopicConfigTable
+from cometmq.proto.bodies import KVTable, RegisterBrokerBody, TopicConfigTable
 from cometmq.proto.checksum import CRC_MASK, crc32
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands.broker import RegisterBroker, UnregisterBroker
+from cometmq.proto.errors import BodyError
 from cometmq.proto.host import Host
 
 if TYPE_CHECKING:
@@ -83,6 +86,8 @@ class NameServer:
         else:
             is_well = response.code == ResponseCode.SUCCESS
             problem = None if is_well else f"code {response.code}: {response.remark}"
+            if is_well and response.body:
+                registration.mark_ordered(bytes(response.body), self.host)
         self._note(problem)
         self.told_version = version
         registration.on_told()
@@ -147,6 +152,7 @@ class Registration:
         address: Host,
         call_soon: Callable[[Callable[[], None]], object],
         elapsed_ms: int,
+        now_ms: Callable[[], int],
         on_told: Callable[[], None],
     ) -> None:
         """`address` is what clients connect to; `on_told` is called when `told_version` may grow.
@@ -160,6 +166,7 @@ class Registration:
         self.servers = [NameServer(server, self) for server in servers]
         self._config = config
         self._address = address
+        self._now_ms = now_ms
         self._whole: tuple[DataVersion, bytes] | None = None
 
     @property
@@ -204,6 +211,19 @@ class Registration:
     def _encode(self, configs: dict[str, TopicConfig]) -> bytes:
         table = TopicConfigTable(data_version=self.topics.data_version, topic_config_table=configs)
         return RegisterBrokerBody(topic_config_serialize_wrapper=table).encode()
+
+    def mark_ordered(self, body: bytes, server: Host) -> None:
+        """Mark the topics whose order a name server has the queues of; it answers with them."""
+        try:
+            names = KVTable.decode(body).table
+        except BodyError as error:
+            log.warning("name server %s: the answer to a registration: %s", server, error)
+            return
+        for name in names:
+            topic = self.topics.find(name)
+            if topic is not None and not topic.config.order:
+                self.topics.put(replace(topic.config, order=True), self._now_ms())
+                log.info("topic %s is ordered: name server %s says so", name, server)
 
     async def unregister(self) -> None:
         """Take leave of each name server that is there."""

@@ -16,11 +16,15 @@ from cometmq.client.errors import NotFoundError, RefusedError, UsageError
 from cometmq.proto.bodies import TopicConfig, TopicConfigTable, TopicList, TopicStats
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.commands import (
+    DeleteKvConfig,
     DeleteTopicInBroker,
     DeleteTopicInNamesrv,
+    GetKvConfig,
+    GetKvConfigResponse,
     GetTopicConfig,
     GetTopicStatsInfo,
     Permission,
+    PutKvConfig,
     UpdateAndCreateTopic,
 )
 from cometmq.proto.commands.topic_attributes import encode_attributes
@@ -30,8 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from datetime import datetime
 
+    from cometmq.proto.header import Header
+
 TopicKind = Literal["user", "retry", "dead letters", "system"]
 
+ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 QUEUE_COUNT: Final = 8
 QUEUE_COUNT_MAX: Final = 65_535
 
@@ -147,6 +154,9 @@ class TopicAdmin(AdminAsking):
         same call may stand at the start of a program. `attributes` are Apache's, such as
         ``{"message.type": "FIFO"}``. Returns what became of it on each broker: "made", "changed",
         or "kept" as it was.
+
+        With `ordered` the name servers are told how many queues each broker has, as `mqadmin` does:
+        producers go by that, and send no sharding key to another queue while a broker is away.
         """
         named: dict[str, int | bool] = {}
         if queues is not None:
@@ -176,8 +186,43 @@ class TopicAdmin(AdminAsking):
             if not is_kept:
                 request = _request_for(wanted, changes)
                 await self._ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, request)
+        if ordered is not None:
+            await self._tell_order(topic, list(done), ordered=ordered)
         self._get_parts().routes.forget(topic)
         return done
+
+    async def _tell_order(self, topic: str, brokers: list[str], *, ordered: bool) -> None:
+        """Tell all name servers how many queues of an ordered topic these brokers have."""
+        masters = await self._masters(None)
+        for address in self._get_parts().nameservers.addresses:
+            counts = await self._order_at(address, topic)
+            before = dict(counts)
+            for name in brokers:
+                counts.pop(name, None)
+                config = await self._topic_at(masters[name], topic) if ordered else None
+                if config is not None:
+                    counts[name] = str(config.write_queue_nums)
+            conf = ";".join(f"{name}:{count}" for name, count in sorted(counts.items()))
+            fields: Header = PutKvConfig(ORDER_NAMESPACE, topic, conf)
+            code = RequestCode.PUT_KV_CONFIG
+            if not counts:
+                fields = DeleteKvConfig(ORDER_NAMESPACE, topic)
+                code = RequestCode.DELETE_KV_CONFIG
+            if counts != before:
+                await self._ask(address, code, fields, is_broker=False)
+
+    async def _order_at(self, address: str, topic: str) -> dict[str, str]:
+        """Ask a name server for the queues of an ordered topic, by broker."""
+        fields = GetKvConfig(ORDER_NAMESPACE, topic)
+        try:
+            response = await self._ask(address, RequestCode.GET_KV_CONFIG, fields, is_broker=False)
+        except (NotFoundError, RefusedError) as error:
+            if error.code != ResponseCode.QUERY_NOT_FOUND:
+                raise
+            return {}
+        conf = response.read(GetKvConfigResponse).value or ""
+        pairs = [pair.partition(":") for pair in conf.split(";") if pair]
+        return {name: count for name, _, count in pairs}
 
     async def _topic_at(self, address: str, topic: str) -> TopicConfig | None:
         """Ask a broker how it has a topic, if it does."""
