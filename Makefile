@@ -118,11 +118,11 @@ interop: install ## The official Java and Go clients and mqadmin, and a store pa
 
 .PHONY: interop-clients
 interop-clients: install ## Of these, only the official clients and mqadmin, against ours.
-	$(BIN)/pytest -q -rs --durations=10 tests/interop/test_clients.py tests/interop/test_mqadmin.py
+	$(BIN)/pytest -q -rs --durations=10 tests/interop/test_clients.py tests/interop/test_mqadmin.py tests/interop/test_kind_commands.py
 
 .PHONY: interop-apache
 interop-apache: install ## The same programs against a live Apache RocketMQ: proves the programs themselves.
-	COMETMQ_INTEROP=apache $(BIN)/pytest -q -rs --durations=10 tests/interop/test_clients.py tests/interop/test_mqadmin.py tests/interop/test_mixed_group.py
+	COMETMQ_INTEROP=apache $(BIN)/pytest -q -rs --durations=10 tests/interop/test_clients.py tests/interop/test_mqadmin.py tests/interop/test_mixed_group.py tests/interop/test_kind_commands.py
 
 .PHONY: e2e
 e2e: install ## Apache's black-box suite against Apache's broker and ours (E2E_DIR=a clone of apache/rocketmq-e2e); 10 minutes.

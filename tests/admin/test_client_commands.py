@@ -17,11 +17,13 @@ from cometmq.admin.program import program
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.interop.target import Target
+
 
 class Terminal:
     """Runs commands against the servers of a test."""
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: Servers | Target) -> None:
         self._nameserver = servers.nameserver
 
     def run(self, *arguments: str, given: str | bytes | None = None, status: int = 0) -> Result:
