@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.admin.test_client_commands import Terminal
 from tests.interop.apache_java import class_path, required
 from tests.interop.target import REPEAT, Target
 
@@ -26,6 +28,7 @@ JAVA = Path(__file__).parent / "java"
 GO = Path(__file__).parent / "go"
 RELEASE = "5.5.0"
 PROGRAM_SECONDS = 900
+PATIENCE_SECONDS = 60
 
 JAVA_SCENARIOS = (
     "send_sync",
@@ -64,6 +67,7 @@ JAVA_SCENARIOS = (
     "transaction_asked_of_another_producer",
     "request_is_replied_to",
     "request_without_a_reply",
+    "traces_are_written",
     "admin_creates_and_deletes_a_topic",
     "admin_refuses_a_bad_topic",
     "admin_creates_a_topic_as_clients_do",
@@ -151,6 +155,34 @@ def test_a_java_program_does_its_work(name: str, java_outcomes: dict[str, str]) 
 @pytest.mark.parametrize("name", GO_SCENARIOS)
 def test_a_go_program_does_its_work(name: str, go_outcomes: dict[str, str]) -> None:
     assert go_outcomes[name] == "PASS", f"to repeat: {REPEAT}make interop-clients"
+
+
+def test_cometmq_shows_what_java_clients_traced(java: Sequence[str], target: Target) -> None:
+    """Sent, refused once and consumed, delayed, and of a transaction."""
+    command = [*java, target.nameserver, "traces_are_written"]
+    played = subprocess.run(
+        command, capture_output=True, text=True, timeout=PROGRAM_SECONDS, check=False
+    )
+    assert "PASS traces_are_written" in played.stdout, played.stdout + played.stderr
+    lines = [line.split()[1:] for line in played.stdout.splitlines() if line.startswith("TRACED ")]
+    traced = {what: rest for what, *rest in lines}
+    told, _, tracing = traced["told"]
+    terminal = Terminal(target)
+    consumed = ("consumed", tracing, "ok", 1)
+    for what, middle in (
+        ("first", [("consumed", tracing, "failed", 1), ("consumed", tracing, "ok", 2)]),
+        ("later", [consumed]),
+        ("told", [("ended", traced["told"][1], "COMMIT_MESSAGE", 1), consumed]),
+    ):
+        identifier, producing, _ = traced[what]
+        expected = sorted([("sent", producing, "ok", 1), *middle])
+        deadline = time.monotonic() + PATIENCE_SECONDS  # The index comes a moment later.
+        found: list[tuple[str, str, str, int]] = []
+        while found != expected and time.monotonic() < deadline:
+            steps = terminal.json("message", "trace", identifier)
+            found = sorted((s["kind"], s["group"], s["result"], s["attempt"]) for s in steps)
+        assert found == expected, what
+    assert terminal.lines("message", "trace", told)[1].split()[1:4:2] == ["sent", "ok"]
 
 
 def test_a_java_program_works_with_the_cluster_of_the_fixture(

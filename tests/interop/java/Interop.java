@@ -36,6 +36,7 @@ public final class Interop {
         Kinds.addTo(SCENARIOS);
         Transactions.addTo(SCENARIOS);
         Replies.addTo(SCENARIOS);
+        Traces.addTo(SCENARIOS);
         Administration.addTo(SCENARIOS);
         if (arguments[0].equals("--list")) {
             SCENARIOS.keySet().forEach(System.out::println);
@@ -71,6 +72,7 @@ public final class Interop {
                     "Kinds.java",
                     "Transactions.java",
                     "Replies.java",
+                    "Traces.java",
                     "Administration.java");
 
     /** A name that no earlier run has used. */
