@@ -11,6 +11,7 @@ import argparse
 import os
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -164,13 +165,10 @@ def _noop(frame: DataFrame, _round: int) -> None:
 def _family(pid: int) -> list[int]:
     """Return a process and all that come from it."""
     found = [pid]
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        try:
-            children = (task / "children").read_text().split()
-        except OSError:
-            continue
-        for child in children:
-            found += _family(int(child))
+    with suppress(OSError):  # It has ended meanwhile.
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                found += _family(int(child))
     return found
 
 

@@ -9,15 +9,17 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="the extra cometmq[spark] is not installed")
 
+import pyarrow as pa
 from tests.interop.apache_broker import ApacheBroker
 
 from cometmq.pipeline.cluster import Bounds, Cluster
-from cometmq.pipeline.columns import ALL_COLUMNS
+from cometmq.pipeline.columns import ALL_COLUMNS, PROPERTIES
 from cometmq.pipeline.errors import ConnectionLostError, OptionError
 from cometmq.pipeline.fetching import Pulling, chunks
+from cometmq.pipeline.messages import Forming
 from cometmq.pipeline.planning import Range
 from cometmq.pipeline.records import record_batches
-from cometmq.pipeline.rows import CoordinateIds, Row
+from cometmq.pipeline.rows import RowForm
 from cometmq.pipeline.sending import Sender, Sending
 from cometmq.pipeline.targets import Targets
 from cometmq.pipeline.wire import Settings
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 SETTINGS = Settings(timeout=15.0)
+NAMES = ("body", "tag", "properties", "topic", "broker", "queue_id", "queue_offset")
 
 
 @pytest.fixture(scope="module")
@@ -42,18 +45,31 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[Cluster]:
         yield asked
 
 
-def row(topic: str, index: int, unique_id: str | None = None) -> Row:
-    properties = f"TAGS\x01{'ab'[index % 2]}\x02n\x01{index}\x02"
-    return Row(topic, b"%d" % index * 50, properties, 0, None, unique_id, None, False)
+def rows(count: int) -> pa.RecordBatch:
+    columns: list[pa.Array] = [
+        pa.array([b"%d" % index * 50 for index in range(count)]),
+        pa.array(["ab"[index % 2] for index in range(count)]),
+        pa.array([[("n", str(index))] for index in range(count)], PROPERTIES),
+        pa.array(["T"] * count),
+        pa.array(["a"] * count),
+        pa.array([0] * count, pa.int32()),
+        pa.array(range(count)),
+    ]
+    return pa.record_batch(columns, names=list(NAMES))
 
 
-def write(cluster: Cluster, rows: list[Row], delivery: str = "auto") -> None:
+def write(
+    cluster: Cluster, topic: str, batch: pa.RecordBatch, delivery: str = "auto"
+) -> list[bytes]:
+    form = RowForm(NAMES, topic, "", NAMES[3:], "")
     sender = Sender(Targets(cluster), Sending(SETTINGS, delivery, batch_bytes=4096))
     try:
-        sender.send(rows)
+        sender.send(Forming(form, "sink").messages(batch))
         sender.finish()
     finally:
         sender.close()
+    bodies: list[bytes] = batch.column("body").to_pylist()
+    return bodies
 
 
 def read(cluster: Cluster, topic: str, expression: str = "*", kind: str = "TAG") -> list[bytes]:
@@ -73,19 +89,18 @@ def read(cluster: Cluster, topic: str, expression: str = "*", kind: str = "TAG")
 
 
 def test_what_is_written_in_batches_is_read(cluster: Cluster) -> None:
-    rows = [row("spark-batches", index) for index in range(500)]
-    write(cluster, rows)
-    assert sorted(read(cluster, "spark-batches")) == sorted(each.body for each in rows)
+    bodies = write(cluster, "spark-batches", rows(500))
+    assert sorted(read(cluster, "spark-batches")) == sorted(bodies)
 
 
 def test_the_broker_filters(cluster: Cluster) -> None:
-    write(cluster, [row("spark-filtered", index) for index in range(100)])
+    write(cluster, "spark-filtered", rows(100))
     assert len(read(cluster, "spark-filtered", "a")) == 50
     assert len(read(cluster, "spark-filtered", "n > 97", "SQL92")) == 2
 
 
 def test_offsets_and_groups(cluster: Cluster) -> None:
-    write(cluster, [row("spark-offsets", index) for index in range(10)])
+    write(cluster, "spark-offsets", rows(10))
     found = cluster.bounds("spark-offsets")
     assert found is not None
     assert sum(each.end for each in found.queues.values()) == 10
@@ -96,12 +111,10 @@ def test_offsets_and_groups(cluster: Cluster) -> None:
 
 
 def test_nothing_is_promised_that_apache_cannot_keep(cluster: Cluster) -> None:
-    place = CoordinateIds("sink").of("T", "a", 0, 0)
-    rows = [row("spark-once", 0, place[1])]
     with pytest.raises(OptionError, match="is not CometMQ's"):
-        write(cluster, rows, "idempotent")
-    write(cluster, rows)
-    write(cluster, rows)
+        write(cluster, "spark-once", rows(1), "idempotent")
+    write(cluster, "spark-once", rows(1))
+    write(cluster, "spark-once", rows(1))
     assert len(read(cluster, "spark-once")) == 2
 
 

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 from pyspark.errors import PySparkException
 from tests.pipeline.tables import Tables, numbers
 
-from cometmq.pipeline.rows import KEPT_RESERVED, RESERVED, CoordinateIds, key_id
+from cometmq.pipeline.rows import KEPT_RESERVED, RESERVED
 from cometmq.proto import property_names
 
 if TYPE_CHECKING:
@@ -128,13 +128,3 @@ def test_the_sink_knows_every_name_that_brokers_and_clients_set() -> None:
     known = property_names.RESERVED - {property_names.TRANSIENT_PREFIX}
     assert known ^ RESERVED == set()
     assert set(KEPT_RESERVED) <= RESERVED
-
-
-def test_ids_count_and_are_always_the_same() -> None:
-    first, second = CoordinateIds("sink"), CoordinateIds("sink")
-    ids = [first.of("T", "a", 0, offset)[1] for offset in (0, 1, 4095, 4096)]
-    assert ids == [second.of("T", "a", 0, offset)[1] for offset in (0, 1, 4095, 4096)]
-    assert ids[0][:-12] == ids[2][:-12] != ids[3][:-12]
-    assert ids[0][-12:] < ids[1][-12:] < ids[2][-12:]
-    assert CoordinateIds("another").of("T", "a", 0, 0)[1] != ids[0]
-    assert {32 <= len(each) <= 64 for each in (*ids, key_id("sink", b"key"))} == {True}

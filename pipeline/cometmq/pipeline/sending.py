@@ -1,7 +1,7 @@
 """Sending what a task writes: requests under way over one connection to each broker.
 
-Messages that must be stored once travel each in a request of its own, many under way at a time: of
-a batch no broker knows what it stored before. All others travel in batches, one queue each.
+Messages travel in batches, one queue each: those that must be stored once in requests of our own
+(31005), of which a broker leaves out what it stored before. Delayed ones travel alone.
 
 A connection that breaks is made anew, and what was not answered is sent again: a message that must
 be stored once is, and any other may be stored twice. When a broker stays away the task fails, and
@@ -14,34 +14,37 @@ import logging
 import secrets
 import time
 from dataclasses import dataclass, field
-from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import numpy as np
+
 from cometmq.pipeline import wire
-from cometmq.pipeline.errors import ConnectionLostError, OptionError, RefusedError, SinkError
+from cometmq.pipeline.errors import ConnectionLostError, OptionError, RefusedError
+from cometmq.pipeline.identities import FreshIds
+from cometmq.pipeline.messages import PROPERTIES_SIZE_MAX, too_many_properties
+from cometmq.pipeline.records.slices import parts_of
 from cometmq.pipeline.stored import Stored
-from cometmq.pipeline.targets import Target, Targets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-    from cometmq.pipeline.rows import Row
+    import pyarrow as pa
+
+    from cometmq.pipeline.messages import Messages
+    from cometmq.pipeline.targets import Target, Targets
     from cometmq.pipeline.wire import Answer, Settings, Wire
 
 log = logging.getLogger(__name__)
 
 SEND_MESSAGE_V2: Final = 310
 SEND_BATCH_MESSAGE: Final = 320
+SEND_BATCH_ONCE: Final = 31005
+_BATCHES: Final = frozenset({SEND_BATCH_MESSAGE, SEND_BATCH_ONCE})
 GET_MAX_OFFSET: Final = 30
 _STORED: Final = frozenset({0, 10, 11, 12})
 """Answers after which a message is stored, if not as durably as was asked for."""
 _BUSY: Final = frozenset({2, 14, 215})
 _GROUP: Final = "cometmq-spark"
-_ITEM: Final = Struct(">I4x4xiI")
-"""The head of a message in a batch: see `cometmq.proto.batch`."""
-assert _ITEM.size == 20
-_U16: Final = Struct(">H")
-_PROPERTIES_SIZE_MAX: Final = 32767
 _WRITE_SIZE: Final = 1 << 16
 _IN_FLIGHT_BATCHES: Final = 4
 _IN_FLIGHT_SINGLE: Final = 512
@@ -56,7 +59,6 @@ class Request(NamedTuple):
     properties: str
     flag: int
     body: bytes
-    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,48 +94,82 @@ class Sender:
     how: Sending
     sent: Sent = field(default_factory=Sent)
     _lanes: dict[str, _Lane] = field(default_factory=lambda: dict[str, _Lane]())
-    _batches: dict[tuple[str, Target], _Batch] = field(
-        default_factory=lambda: dict[tuple[str, Target], _Batch]()
-    )
+    _batches: dict[_Lot, _Batch] = field(default_factory=lambda: dict[_Lot, _Batch]())
     _turn: int = field(default_factory=lambda: secrets.randbelow(1 << 16))
-    _ids: _Ids = field(default_factory=lambda: _Ids())
+    _ids: FreshIds = field(default_factory=FreshIds)
     _stored: Stored = field(init=False)
 
     def __post_init__(self) -> None:
         self._stored = Stored(self.how.settings)
 
-    def send(self, rows: Iterable[Row]) -> None:
-        """Send rows; most are under way when it returns."""
-        rows = list(rows)
-        placed = [(row, self._target(row)) for row in rows if row.unique_id is not None]
-        once = {row.unique_id for row, target in placed if self._is_once(target)}
-        there = self._stored.look(placed) if once else set[str]()
-        for row in rows:
-            target = self._target(row)
-            self.sent.rows += 1
-            self.sent.size += len(row.body)
-            if row.unique_id in once:
-                self.sent.once += 1
-                if row.unique_id in there:
-                    self.sent.again += 1
-                    continue
-                properties = f"{row.properties}IDEMPOTENT\x011\x02UNIQ_KEY\x01{row.unique_id}\x02"
-                self._single(row, target, properties)
-            elif row.is_delayed:
-                self._single(row, target, f"{row.properties}UNIQ_KEY\x01{self._ids.next()}\x02")
-            else:
-                self._add(row, target)
+    def send(self, messages: Messages) -> None:
+        """Send messages; most are under way when it returns."""
+        self.sent.rows += len(messages)
+        self.sent.size += messages.size
+        for topic, of_topic in messages.by_topic():
+            if of_topic.delayed.any():
+                self._send_singly(topic, of_topic.rows(of_topic.delayed))
+                of_topic = of_topic.rows(~of_topic.delayed)
+            if not of_topic.placed.all():
+                rest = of_topic.rows(~of_topic.placed)
+                self._add(_Lot(topic, None, is_once=False), rest.items(self._ids.take(len(rest))))
+                of_topic = of_topic.rows(of_topic.placed)
+            for target, there in self._placed(topic, of_topic):
+                self._send_to(topic, target, there)
 
-    def _target(self, row: Row) -> Target:
-        targets = self.targets.of(row.topic)
-        return targets[(self._turn if row.spread is None else row.spread) % len(targets)]
+    def _placed(self, topic: str, messages: Messages) -> Iterator[tuple[Target, Messages]]:
+        """Yield the messages of each queue."""
+        if len(messages):
+            targets = self.targets.of(topic)
+            chosen = messages.spreads % len(targets)
+            for number in np.unique(chosen).tolist():
+                yield targets[number], messages.rows(chosen == number)
+
+    def _send_to(self, topic: str, target: Target, messages: Messages) -> None:
+        ids = messages.ids
+        is_once = ids is not None and self._is_once(target)
+        if ids is None or not is_once:
+            ids = self._ids.take(len(messages))
+        else:
+            self.sent.once += len(ids)
+            stored = self._stored.look(topic, target.address, ids)
+            if stored.any():
+                self.sent.again += int(stored.sum())
+                messages, ids = messages.rows(~stored), ids[~stored]
+        self._add(_Lot(topic, target, is_once=is_once), messages.items(ids))
+
+    def _send_singly(self, topic: str, messages: Messages) -> None:
+        """Send messages that no batch can have."""
+        targets = self.targets.of(topic)
+        ids = self._ids.take(len(messages)) if messages.ids is None else messages.ids
+        for index, raw in enumerate(messages.properties.to_pylist()):
+            spread = int(messages.spreads[index]) if messages.placed[index] else self._turn
+            target = targets[spread % len(targets)]
+            asks = b""
+            if messages.ids is not None and self._is_once(target):
+                asks = b"IDEMPOTENT\x011\x02"
+                self.sent.once += 1
+            properties = b"UNIQ_KEY\x01%b\x02%b%b" % (ids[index].tobytes(), raw, asks)
+            if len(properties) > PROPERTIES_SIZE_MAX:
+                raise too_many_properties(len(properties))
+            self._lane(target).submit(
+                Request(
+                    SEND_MESSAGE_V2,
+                    topic,
+                    target.queue_id,
+                    properties.decode(),
+                    int(messages.flags[index]),
+                    messages.bodies[index].as_py(),
+                )
+            )
 
     def finish(self) -> Sent:
         """Send what is left, and wait until everything is stored."""
-        for (topic, target), batch in self._batches.items():
-            self._send_batch(topic, target, batch)
+        for lot, batch in self._batches.items():
+            self._send_batch(lot, batch)
         for lane in self._lanes.values():
             lane.finish()
+            self.sent.again += lane.repeated
         return self.sent
 
     def close(self) -> None:
@@ -154,41 +190,38 @@ class Sender:
             )
         return False
 
-    def _single(self, row: Row, target: Target, properties: str) -> None:
-        _check_size(properties)
-        self._lane(target).submit(
-            Request(SEND_MESSAGE_V2, row.topic, target.queue_id, properties, row.flag, row.body, 1)
-        )
-
-    def _add(self, row: Row, target: Target) -> None:
-        batch = self._batches.get((row.topic, target))
+    def _add(self, lot: _Lot, items: pa.Array) -> None:
+        """Add messages to a lot, and send what fills a request."""
+        batch = self._batches.get(lot)
         if batch is None:
-            batch = self._batches[row.topic, target] = _Batch()
-        properties = f"{row.properties}UNIQ_KEY\x01{self._ids.next()}\x02".encode()
-        if len(properties) > _PROPERTIES_SIZE_MAX:
-            _check_size(properties.decode())
-        size = _ITEM.size + len(row.body) + _U16.size + len(properties)
-        if batch.size and batch.size + size > self.how.batch_bytes:
-            self._send_batch(row.topic, target, batch)
-        batch.parts += (
-            _ITEM.pack(size, row.flag, len(row.body)),
-            row.body,
-            _U16.pack(len(properties)),
-            properties,
-        )
-        batch.size += size
-        batch.rows += 1
-        if batch.size >= self.how.batch_bytes:
-            self._send_batch(row.topic, target, batch)
+            batch = self._batches[lot] = _Batch()
+        raw, borders = parts_of(items)
+        view: memoryview = raw.data
+        first, size_max = 0, self.how.batch_bytes
+        while first < len(items):
+            behind = int(borders[first]) + size_max - batch.size
+            end = int(np.searchsorted(borders, behind, "right")) - 1
+            if end <= first and batch.parts:
+                self._send_batch(lot, batch)
+                continue
+            end = max(end, first + 1)
+            part = view[int(borders[first]) : int(borders[end])]
+            batch.parts.append(part)
+            batch.size += len(part)
+            first = end
 
-    def _send_batch(self, topic: str, target: Target, batch: _Batch) -> None:
-        if not batch.rows:
+    def _send_batch(self, lot: _Lot, batch: _Batch) -> None:
+        if not batch.parts:
             return
-        body, rows = b"".join(batch.parts), batch.rows
-        batch.parts, batch.size, batch.rows = [], 0, 0
-        self._turn += 1  # What may go anywhere goes on with the next queue.
-        request = Request(SEND_BATCH_MESSAGE, topic, target.queue_id, "", 0, body, rows)
-        self._lane(target).submit(request)
+        body = b"".join(batch.parts)
+        batch.parts, batch.size = [], 0
+        target = lot.target
+        if target is None:  # What may go anywhere goes on with the next queue.
+            targets = self.targets.of(lot.topic)
+            target = targets[self._turn % len(targets)]
+            self._turn += 1
+        code = SEND_BATCH_ONCE if lot.is_once else SEND_BATCH_MESSAGE
+        self._lane(target).submit(Request(code, lot.topic, target.queue_id, "", 0, body))
 
     def _lane(self, target: Target) -> _Lane:
         lane = self._lanes.get(target.address)
@@ -197,25 +230,19 @@ class Sender:
         return lane
 
 
+class _Lot(NamedTuple):
+    """Messages that can travel together."""
+
+    topic: str
+    target: Target | None
+    """`None` for wherever there is room."""
+    is_once: bool
+
+
 @dataclass(slots=True)
 class _Batch:
-    parts: list[bytes] = field(default_factory=list[bytes])
+    parts: list[memoryview] = field(default_factory=list[memoryview])
     size: int = 0
-    rows: int = 0
-
-
-class _Ids:
-    """Makes ids for messages that have none: of Apache's form, with the time in it."""
-
-    def __init__(self) -> None:
-        now = time.gmtime()
-        in_month = ((now.tm_mday - 1) * 86_400 + now.tm_hour * 3_600 + now.tm_min * 60) * 1000
-        self._prefix = "7F000001" + secrets.token_hex(6).upper()
-        self._number = (in_month & 0xFFFFFFFF) << 16
-
-    def next(self) -> str:
-        self._number += 1
-        return f"{self._prefix}{self._number:012X}"
 
 
 class _Lane:
@@ -229,7 +256,8 @@ class _Lane:
         self._unwritten: list[bytes] = []
         self._unwritten_size = 0
         self._failures = 0
-        self._batches = 0
+        self.repeated = 0
+        """Messages that the broker left out, because they were sent before."""
 
     @property
     def speaks_cometmq(self) -> bool:
@@ -241,7 +269,7 @@ class _Lane:
 
     def submit(self, request: Request) -> None:
         """Send a request, once there is room for it."""
-        is_batch = request.code == SEND_BATCH_MESSAGE
+        is_batch = request.code in _BATCHES
         room = self._how.max_in_flight or (_IN_FLIGHT_BATCHES if is_batch else _IN_FLIGHT_SINGLE)
         if len(self._under_way) >= room:
             self._wait(until=room - 1 if is_batch else room // 2)
@@ -280,6 +308,9 @@ class _Lane:
             return
         if answer.code in _STORED:
             self._failures = 0
+            if request.code == SEND_BATCH_ONCE:
+                said = answer.fields
+                self.repeated += int(said["count"]) - int(said["storedCount"])
             return
         self._refused(request, answer)
 
@@ -337,12 +368,6 @@ class _Lane:
         return self._wire
 
 
-def _check_size(properties: str) -> None:
-    size = len(properties.encode())
-    if size > _PROPERTIES_SIZE_MAX:
-        raise SinkError(f"properties of {size} bytes: a message can have {_PROPERTIES_SIZE_MAX}")
-
-
 def _frame(peer: Wire, request: Request, number: int) -> bytes:
     fields: Mapping[str, str] = {
         "a": _GROUP,
@@ -356,6 +381,6 @@ def _frame(peer: Wire, request: Request, number: int) -> bytes:
         "i": request.properties,
         "j": "0",
         "k": "false",
-        "m": "true" if request.code == SEND_BATCH_MESSAGE else "false",
+        "m": "true" if request.code in _BATCHES else "false",
     }
     return peer.frame(request.code, fields, request.body, number)

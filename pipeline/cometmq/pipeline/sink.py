@@ -26,7 +26,8 @@ from pyspark.sql.datasource import (
 )
 
 from cometmq.pipeline.errors import OptionError, PipelineError
-from cometmq.pipeline.rows import RowForm, row_form, rows_of
+from cometmq.pipeline.messages import Forming
+from cometmq.pipeline.rows import RowForm, row_form
 from cometmq.pipeline.sending import Sender, Sending
 from cometmq.pipeline.targets import Targets
 
@@ -79,10 +80,12 @@ class _Writing:
             options.retries,
             options.retry_interval_ms,
         )
+        forming = Forming(self.form, sink)
         sender = Sender(Targets(options.cluster()), how)
         try:
             for batch in batches:
-                sender.send(rows_of(batch, self.form, sink))
+                if batch.num_rows:
+                    sender.send(forming.messages(batch))
             sent = sender.finish()
         finally:
             sender.close()

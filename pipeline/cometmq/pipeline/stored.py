@@ -15,14 +15,18 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from cometmq.pipeline.cluster import with_wire
+from cometmq.pipeline.identities import COORDINATE_ID_SIZE, PRODUCER_SIZE
 from cometmq.pipeline.wire import SUCCESS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from cometmq.pipeline.rows import Row
-    from cometmq.pipeline.targets import Target
+    import numpy.typing as npt
+
+    from cometmq.pipeline.records.layout import Bytes, Truths
     from cometmq.pipeline.wire import Settings, Wire
 
 FIND_UNIQUE_KEYS: Final = 31004
@@ -35,31 +39,32 @@ class Stored:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._is_begun: dict[tuple[str, str], bool] = {}
+        self._is_begun: dict[tuple[str, bytes], bool] = {}
         """Stretches by topic and producer: whether an earlier run has sent of them."""
 
-    def look(self, rows: Iterable[tuple[Row, Target]]) -> set[str]:
-        """Return the ids of those of these rows that are stored."""
-        firsts: dict[tuple[str, str], list[str]] = {}
-        unsure: dict[tuple[str, str], list[str]] = {}
-        stretches: dict[tuple[str, str], list[tuple[str, str]]] = {}
-        counted = [(row, target) for row, target in rows if row.stretch is not None]
-        for row, target in counted:
-            stretch = (row.topic, row.stretch or "")
-            if stretch not in self._is_begun:
-                self._is_begun[stretch] = False
-                firsts.setdefault((target.address, row.topic), []).append(row.unique_id or "")
-                stretches.setdefault((target.address, row.topic), []).append(stretch)
-        for place, ids in firsts.items():
-            there = self._find(*place, ids)
-            for stretch, unique_id in zip(stretches[place], ids, strict=True):
-                self._is_begun[stretch] = unique_id in there
-        for row, target in counted:
-            if self._is_begun[row.topic, row.stretch or ""]:
-                unsure.setdefault((target.address, row.topic), []).append(row.unique_id or "")
-        found: set[str] = set()
-        for place, ids in unsure.items():
-            found |= self._find(*place, ids)
+    def look(self, topic: str, address: str, ids: Bytes) -> Truths:
+        """Return which of the messages with these ids, of one queue, are stored."""
+        found = np.zeros(len(ids), np.bool_)
+        if ids.shape[1] != COORDINATE_ID_SIZE or not len(ids):
+            return found
+        producers = _texts(ids[:, :PRODUCER_SIZE])
+        firsts = np.flatnonzero(np.append(True, producers[1:] != producers[:-1]))
+        runs = producers[firsts].tolist()
+        new = {
+            producer: ids[first].tobytes().decode()
+            for producer, first in zip(reversed(runs), firsts[::-1].tolist(), strict=True)
+            if (topic, producer) not in self._is_begun
+        }
+        if new:
+            there = self._find(address, topic, list(new.values()))
+            for producer, unique_id in new.items():
+                self._is_begun[topic, producer] = unique_id in there
+        begun = [producer for producer in set(runs) if self._is_begun[topic, producer]]
+        if begun:
+            unsure = np.flatnonzero(np.isin(producers, np.array(begun)))
+            texts = [each.decode() for each in _texts(ids[unsure]).tolist()]
+            there = self._find(address, topic, texts)
+            found[unsure] = [each in there for each in texts]
         return found
 
     def _find(self, address: str, topic: str, ids: Sequence[str]) -> set[str]:
@@ -74,3 +79,8 @@ class Stored:
             return found
 
         return with_wire(address, self._settings, ask)
+
+
+def _texts(letters: Bytes) -> npt.NDArray[np.bytes_]:
+    """Return the rows of a matrix of letters as texts."""
+    return np.ascontiguousarray(letters).view(f"S{letters.shape[1]}").reshape(-1)

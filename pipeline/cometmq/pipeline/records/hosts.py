@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from cometmq.pipeline.columns import STRING
-from cometmq.pipeline.records.slices import merged, pieces, repeated
+from cometmq.pipeline.records.slices import hex_letters, matrix_rows, merged, pieces, repeated
 
 if TYPE_CHECKING:
     from cometmq.pipeline.records.layout import Bytes, Layout, Longs
@@ -19,8 +19,6 @@ _STORE_HOST_AT: Final = 64
 _PHYSICAL_OFFSET_AT: Final = 28
 _PORT_SIZE: Final = 4
 _IPV4_SIZE: Final = 8
-_HEX: Final = np.frombuffer("".join(f"{n:02X}" for n in range(256)).encode(), np.uint16)
-"""The two letters of each byte."""
 
 
 def born_hosts(layout: Layout) -> pa.Array:
@@ -68,11 +66,7 @@ def _offset_ids(layout: Layout) -> pa.Array:
     packed = np.empty((count, host_size + 8), np.uint8)
     packed[:, :host_size] = _gathered(layout, starts, host_size)
     packed[:, host_size:] = _gathered(layout, layout.starts + _PHYSICAL_OFFSET_AT, 8)
-    letters = _HEX[packed]
-    borders = np.arange(count + 1, dtype=np.int32) * np.int32(2 * (host_size + 8))
-    return pa.Array.from_buffers(
-        STRING, count, [None, pa.py_buffer(borders), pa.py_buffer(letters)]
-    )
+    return matrix_rows(hex_letters(packed), STRING)
 
 
 def _gathered(layout: Layout, starts: Longs, size: int) -> Bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,24 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from cometmq.pipeline.records.layout import Bytes, Longs, Truths
+
+
+_HEX: Final = np.frombuffer("".join(f"{n:02X}" for n in range(256)).encode(), np.uint16)
+"""The two letters of each byte."""
+
+
+def hex_letters(packed: Bytes) -> Bytes:
+    """Return a matrix of bytes as one of letters, two for each byte."""
+    return _HEX[packed].view(np.uint8)
+
+
+def matrix_rows(letters: Bytes, kind: pa.DataType = BINARY) -> pa.Array:
+    """Return the rows of a matrix of bytes as an array."""
+    count, size = letters.shape
+    borders = np.arange(count + 1, dtype=np.int32) * np.int32(size)
+    return pa.Array.from_buffers(
+        kind, count, [None, pa.py_buffer(borders), pa.py_buffer(np.ascontiguousarray(letters))]
+    )
 
 
 @lru_cache(maxsize=8)

@@ -1,0 +1,155 @@
+"""Ids of rows that are to be stored once, made from what tells a row from another; many at once.
+
+An id's last twelve characters count, the others name who counts (see decision 7). For a source's
+messages that is a stretch of 4,096 offsets of one queue, counted by the offset: a broker remembers
+more than that of each. With `dedupKey` every value is its own producer.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from cometmq.pipeline.errors import SinkError
+from cometmq.pipeline.planning import STRETCH
+from cometmq.pipeline.records.slices import hex_letters
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from cometmq.pipeline.records.layout import Bytes, Longs
+
+    Spreads: TypeAlias = "npt.NDArray[np.uint64]"
+
+PRODUCER_SIZE: Final = 32
+"""Letters of an id of a source's message that name its stretch."""
+_NUMBER_SIZE: Final = 12
+COORDINATE_ID_SIZE: Final = PRODUCER_SIZE + _NUMBER_SIZE
+_KEY_SIZE: Final = 24
+_ONLY: Final = np.frombuffer(b"0" * (_NUMBER_SIZE - 1) + b"1", np.uint8)
+"""The number of a producer's one message."""
+
+
+class Identities(NamedTuple):
+    """What tells rows apart."""
+
+    ids: Bytes
+    """Of each row, in letters."""
+    spreads: Spreads
+    """What chooses the queue of each, modulo their number."""
+
+
+class CoordinateIds:
+    """Makes the ids of messages that are known by where they were.
+
+    Messages of one queue stay together, and queues of the same number go apart.
+    """
+
+    def __init__(self, sink: str) -> None:
+        self._sink = sink
+        self._producers: dict[tuple[str, str, int, int], bytes] = {}
+        self._spreads: dict[tuple[str, str], int] = {}
+
+    def of(self, places: Sequence[pa.Array]) -> Identities:
+        """Return those of messages, of whose places the columns say topic, broker, queue, offset.
+
+        Messages of one stretch that come together cost no more than one of them.
+        """
+        topics, brokers = (each.dictionary_encode() for each in places[:2])
+        codes = [each.indices.to_numpy() for each in (topics, brokers)]
+        queues, offsets = (each.to_numpy() for each in places[2:])
+        stretches = offsets // STRETCH
+        begins = np.ones(len(offsets), np.bool_)
+        begins[1:] = False
+        for each in (*codes, queues, stretches):
+            begins[1:] |= each[1:] != each[:-1]
+        firsts = np.flatnonzero(begins)
+        names = [each.dictionary.to_pylist() for each in (topics, brokers)]
+        runs = [
+            (names[0][topic], names[1][broker], queue, stretch)
+            for topic, broker, queue, stretch in zip(
+                *(each[firsts].tolist() for each in (*codes, queues, stretches)), strict=True
+            )
+        ]
+        lengths = np.diff(firsts, append=len(offsets))
+        producers = np.frombuffer(b"".join(map(self._producer, runs)), np.uint8)
+        spreads = np.array([self._spread(*run[:2]) for run in runs], np.uint64)
+        ids = np.empty((len(offsets), COORDINATE_ID_SIZE), np.uint8)
+        ids[:, :PRODUCER_SIZE] = producers.reshape(-1, PRODUCER_SIZE).repeat(lengths, axis=0)
+        ids[:, PRODUCER_SIZE:] = _numbers(offsets + 1)
+        return Identities(ids, spreads.repeat(lengths) + queues.astype(np.uint64))
+
+    def _producer(self, stretch: tuple[str, str, int, int]) -> bytes:
+        found = self._producers.get(stretch)
+        if found is None:
+            text = "\0".join((self._sink, *map(str, stretch)))
+            found = sha256(text.encode()).hexdigest().upper()[:PRODUCER_SIZE].encode()
+            self._producers[stretch] = found
+        return found
+
+    def _spread(self, topic: str, broker: str) -> int:
+        found = self._spreads.get((topic, broker))
+        if found is None:
+            found = self._spreads[topic, broker] = spread_of(f"{topic}/{broker}".encode())
+        return found
+
+
+class KeyIds:
+    """Makes the ids of messages that are known by a key: its producer sends only this one."""
+
+    def __init__(self, sink: str) -> None:
+        self._begun = sha256(b"%b\0" % sink.encode())
+
+    def of(self, column: str, keys: pa.Array) -> Identities:
+        """Return those of messages with these keys; a `SinkError` for one without."""
+        if keys.null_count:
+            raise SinkError(f"column {column}: null, where dedupKey needs a value")
+        digests: list[bytes] = []
+        for key in keys.to_pylist():
+            digest = self._begun.copy()
+            digest.update(key if isinstance(key, bytes) else str(key).encode())
+            digests.append(digest.digest())
+        packed = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 32)
+        ids = np.empty((len(packed), 2 * _KEY_SIZE + _NUMBER_SIZE), np.uint8)
+        ids[:, : 2 * _KEY_SIZE] = hex_letters(packed[:, :_KEY_SIZE])
+        ids[:, 2 * _KEY_SIZE :] = _ONLY
+        spreads = np.ascontiguousarray(packed[:, _KEY_SIZE:]).view(">u8")
+        return Identities(ids, spreads.astype(np.uint64).reshape(-1))
+
+
+class FreshIds:
+    """Makes ids for messages that have none: of Apache's form, with the time in it."""
+
+    def __init__(self) -> None:
+        now = time.gmtime()
+        in_month = ((now.tm_mday - 1) * 86_400 + now.tm_hour * 3_600 + now.tm_min * 60) * 1000
+        prefix = "7F000001" + secrets.token_hex(6).upper()
+        self._prefix = np.frombuffer(prefix.encode(), np.uint8)
+        self._number = (in_month & 0xFFFFFFFF) << 16
+
+    def take(self, count: int) -> Bytes:
+        """Return ids that nobody has."""
+        numbers = np.arange(self._number, self._number + count) + 1
+        self._number += count
+        ids = np.empty((count, len(self._prefix) + _NUMBER_SIZE), np.uint8)
+        ids[:, : len(self._prefix)] = self._prefix
+        ids[:, len(self._prefix) :] = _numbers(numbers)
+        return ids
+
+
+def spread_of(text: bytes) -> int:
+    """Return a number that is always the same for a text."""
+    return int.from_bytes(sha256(text).digest()[:8], "big")
+
+
+def _numbers(numbers: Longs) -> Bytes:
+    """Return numbers as ids end with them."""
+    packed = numbers.astype(">u8").view(np.uint8).reshape(-1, 8)
+    return hex_letters(packed[:, 8 - _NUMBER_SIZE // 2 :])

@@ -1,0 +1,271 @@
+"""Rows made messages, as many at once as a record batch has: no Python object is made for one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cometmq.pipeline.columns import BINARY, STRING
+from cometmq.pipeline.errors import SinkError
+from cometmq.pipeline.identities import CoordinateIds, KeyIds, spread_of
+from cometmq.pipeline.records.slices import matrix_rows
+from cometmq.pipeline.rows import KEPT_RESERVED, RESERVED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Set
+
+    from cometmq.pipeline.identities import Identities, Spreads
+    from cometmq.pipeline.records.layout import Bytes, Longs, Truths
+    from cometmq.pipeline.rows import RowForm
+
+PROPERTIES_SIZE_MAX: Final = 32767
+_UNIQUE_KEY: Final = b"UNIQ_KEY\x01"
+_HEAD: Final = np.dtype([("size", ">u4"), ("unused", ">u8"), ("flag", ">i4"), ("body_size", ">u4")])
+"""Of a message in a batch: see `cometmq.proto.batch`."""
+assert _HEAD.itemsize == 20
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Messages to be; a row for each."""
+
+    topics: str | pa.DictionaryArray
+    bodies: pa.Array
+    properties: pa.Array
+    """Without the id."""
+    flags: Longs
+    spreads: Spreads
+    """What chooses the queue, modulo their number."""
+    placed: Truths
+    """Of which messages that counts; the others may go anywhere."""
+    delayed: Truths
+    ids: Bytes | None
+    """Made from who each row is; `None` when nothing says so."""
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the bodies."""
+        return int(pc.sum(pc.binary_length(self.bodies)).as_py() or 0)
+
+    def rows(self, chosen: Truths) -> Messages:
+        """Return some of them."""
+        if chosen.all():
+            return self
+        mask = pa.array(chosen)
+        return replace(
+            self,
+            topics=self.topics if isinstance(self.topics, str) else self.topics.filter(mask),
+            bodies=self.bodies.filter(mask),
+            properties=self.properties.filter(mask),
+            flags=self.flags[chosen],
+            spreads=self.spreads[chosen],
+            placed=self.placed[chosen],
+            delayed=self.delayed[chosen],
+            ids=None if self.ids is None else self.ids[chosen],
+        )
+
+    def by_topic(self) -> Iterator[tuple[str, Messages]]:
+        """Yield those of each topic."""
+        if isinstance(self.topics, str):
+            yield self.topics, self
+            return
+        codes = self.topics.indices.to_numpy()
+        for code, topic in enumerate(self.topics.dictionary.to_pylist()):
+            chosen = codes == code
+            if chosen.any():
+                yield topic, self.rows(chosen)
+
+    def items(self, ids: Bytes) -> pa.Array:
+        """Return each as it stands in the body of a batch, with these ids."""
+        count, id_size = ids.shape
+        body_sizes = pc.binary_length(self.bodies).to_numpy()
+        front = len(_UNIQUE_KEY) + id_size + 1
+        sizes = pc.binary_length(self.properties).to_numpy().astype(np.int64) + front
+        if int(sizes.max(initial=0)) > PROPERTIES_SIZE_MAX:
+            raise too_many_properties(int(sizes.max()))
+        heads = np.zeros(count, _HEAD)
+        heads["size"] = sizes + body_sizes + (_HEAD.itemsize + 2)
+        heads["flag"] = self.flags
+        heads["body_size"] = body_sizes
+        middles = np.empty((count, 2 + front), np.uint8)
+        middles[:, :2] = sizes.astype(">u2").view(np.uint8).reshape(-1, 2)
+        middles[:, 2 : 2 + len(_UNIQUE_KEY)] = np.frombuffer(_UNIQUE_KEY, np.uint8)
+        middles[:, 2 + len(_UNIQUE_KEY) : -1] = ids
+        middles[:, -1] = 2
+        items: pa.Array = pc.binary_join_element_wise(
+            matrix_rows(heads.view(np.uint8).reshape(count, _HEAD.itemsize)),
+            self.bodies,
+            matrix_rows(middles),
+            self.properties,
+            pa.scalar(b"", BINARY),
+        )
+        return items
+
+
+def too_many_properties(size: int) -> SinkError:
+    """Say that a message has more than it can have."""
+    return SinkError(f"properties of {size} bytes: a message can have {PROPERTIES_SIZE_MAX}")
+
+
+class Forming:
+    """Makes messages of the rows of one task; `sink` names who writes them for good."""
+
+    def __init__(self, form: RowForm, sink: str) -> None:
+        self._form = form
+        self._keys = KeyIds(sink)
+        self._coordinates = CoordinateIds(sink)
+
+    def messages(self, batch: pa.RecordBatch) -> Messages:
+        """Make messages of a record batch; a `SinkError` for a row that cannot be one."""
+        form = self._form
+        columns = dict(zip(form.columns, batch.columns, strict=True))
+        count = batch.num_rows
+        bodies = columns["body"].cast(BINARY)
+        if bodies.null_count or (pc.binary_length(bodies).to_numpy() == 0).any():
+            raise SinkError("column body: null or empty, which brokers refuse")
+        flags = columns.get("flag", pa.nulls(count, pa.int32()))
+        found = self._identities(columns)
+        spreads, placed = self._placed(columns, found, count)
+        return Messages(
+            form.topic or _topics(form.topic_column, columns[form.topic_column]),
+            bodies,
+            _properties(columns, count).cast(BINARY),
+            pc.fill_null(flags, 0).to_numpy().astype(np.int64),
+            spreads,
+            placed,
+            _delayed(columns, count),
+            None if found is None else found.ids,
+        )
+
+    def _identities(self, columns: dict[str, pa.Array]) -> Identities | None:
+        form = self._form
+        if form.dedup_key:
+            return self._keys.of(form.dedup_key, columns[form.dedup_key])
+        if not form.coordinates:
+            return None
+        places = [columns[name] for name in form.coordinates]
+        if any(each.null_count for each in places):
+            raise SinkError(f"columns {', '.join(form.coordinates)}: null in one of them")
+        return self._coordinates.of(places)
+
+    def _placed(
+        self, columns: dict[str, pa.Array], found: Identities | None, count: int
+    ) -> tuple[Spreads, Truths]:
+        """Return what chooses the queues, and where it does."""
+        spreads = np.zeros(count, np.uint64) if found is None else found.spreads
+        placed = np.full(count, found is not None)
+        if "sharding_key" in columns:
+            encoded = columns["sharding_key"].dictionary_encode()
+            sharded = encoded.is_valid().to_numpy(zero_copy_only=False)
+            codes = encoded.indices.fill_null(0).to_numpy()[sharded]
+            shards = np.array([spread_of(each.encode()) for each in encoded.dictionary.to_pylist()])
+            spreads, placed = spreads.copy(), placed | sharded
+            spreads[sharded] = shards.astype(np.uint64)[codes]
+        return spreads, placed
+
+
+def _topics(name: str, column: pa.Array) -> pa.DictionaryArray:
+    encoded = column.dictionary_encode()
+    if column.null_count or "" in encoded.dictionary.to_pylist():
+        raise SinkError(f"column {name}: null, where a topic must be")
+    return encoded
+
+
+def _delayed(columns: dict[str, pa.Array], count: int) -> Truths:
+    delayed = np.zeros(count, np.bool_)
+    if "delay_level" in columns:
+        delayed |= pc.fill_null(columns["delay_level"], 0).to_numpy() != 0
+    if "deliver_time" in columns:
+        delayed |= columns["deliver_time"].is_valid().to_numpy(zero_copy_only=False)
+    return delayed
+
+
+def _properties(columns: dict[str, pa.Array], count: int) -> pa.Array:
+    """Return the properties of rows, as a send carries them."""
+    parts: list[Any] = []
+    for column, name in (("key", "KEYS"), ("tag", "TAGS")):
+        if column in columns:
+            values = pc.fill_null(columns[column], "")
+            parts.append(_pairs(column, name, values, pc.not_equal(values, "")))
+    if "sharding_key" in columns:
+        keys = columns["sharding_key"]
+        values = pc.fill_null(keys, "")
+        parts.append(_pairs("sharding_key", "__SHARDINGKEY", values, keys.is_valid()))
+    if "delay_level" in columns:
+        levels = pc.fill_null(columns["delay_level"], 0)
+        parts.append(_pairs("", "DELAY", levels.cast(STRING), pc.not_equal(levels, 0)))
+    if "deliver_time" in columns:
+        times = columns["deliver_time"]
+        ms = pa.array(times.cast(pa.int64()).fill_null(0).to_numpy() // 1000)
+        parts.append(_pairs("", "TIMER_DELIVER_MS", ms.cast(STRING), times.is_valid()))
+    if "properties" in columns:
+        kept = {
+            name
+            for name, own in zip(KEPT_RESERVED, ("key", "tag"), strict=True)
+            if own not in columns
+        }
+        maps = columns["properties"]
+        assert isinstance(maps, pa.MapArray)
+        parts.append(_of_maps(maps, RESERVED - kept))
+    if not parts:
+        return pa.repeat("", count)
+    joined: pa.Array = pc.binary_join_element_wise(*parts, "")
+    return joined
+
+
+def _pairs(column: str, name: str, values: pa.Array, present: pa.Array) -> pa.Array:
+    """Return a property of each row, where it is present."""
+    if column and (bad := _with_separator(values)) is not None:
+        raise SinkError(f"column {column}: {bad!r} {_SEPARATED}")
+    joined = pc.binary_join_element_wise(f"{name}\x01", values, "\x02", "")
+    chosen: pa.Array = pc.if_else(present, joined, "")
+    return chosen
+
+
+_SEPARATED: Final = "has one of the characters U+0001 and U+0002, which stand between properties"
+
+
+def _with_separator(values: pa.Array) -> str | None:
+    """Return the first text that has what stands between properties in it."""
+    found = pc.or_(pc.match_substring(values, "\x01"), pc.match_substring(values, "\x02"))
+    first: int = pc.index(found, True).as_py()
+    if first < 0:
+        return None
+    bad: str = values[first].as_py()
+    return bad
+
+
+def _of_maps(maps: pa.MapArray, left_out: Set[str]) -> pa.Array:
+    """Return the properties that maps say, but for some."""
+    count = len(maps)
+    borders = maps.offsets.to_numpy()
+    names = maps.keys.slice(borders[0], borders[-1] - borders[0])
+    values = maps.items.slice(borders[0], borders[-1] - borders[0])
+    rows = np.repeat(np.arange(count), np.diff(borders))
+    chosen = pc.invert(pc.is_in(names, pa.array(sorted(left_out), STRING)))
+    if maps.null_count:
+        chosen = pc.and_(chosen, maps.is_valid().take(pa.array(rows)))
+    names, values = names.filter(chosen), values.filter(chosen)
+    rows = rows[chosen.to_numpy(zero_copy_only=False)]
+    if values.null_count:
+        at: int = pc.index(values.is_null(), True).as_py()
+        raise SinkError(f"column properties: {names[at].as_py()!r}: null, where a text must be")
+    for each in (names, values):
+        if (bad := _with_separator(each)) is not None:
+            at = int(pc.index(each, bad).as_py())
+            raise SinkError(
+                f"column properties: {names[at].as_py()!r}: {values[at].as_py()!r} {_SEPARATED}"
+            )
+    ends = np.searchsorted(rows, np.arange(count + 1)).astype(np.int32)
+    lists = pa.ListArray.from_arrays(
+        pa.array(ends), pc.binary_join_element_wise(names, "\x01", values, "\x02", "")
+    )
+    joined: pa.Array = pc.binary_join(lists, "")
+    return joined

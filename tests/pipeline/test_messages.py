@@ -1,0 +1,198 @@
+"""Rows made messages, without Spark: what a broker reads in a batch is what the rows say."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the extra cometmq[spark] is not installed")
+
+import pyarrow as pa
+from hypothesis import given, strategies as st
+
+from cometmq.pipeline.errors import SinkError
+from cometmq.pipeline.identities import CoordinateIds, FreshIds, KeyIds
+from cometmq.pipeline.messages import Forming, Messages
+from cometmq.pipeline.records.slices import parts_of
+from cometmq.pipeline.rows import RowForm
+from cometmq.proto.batch import split_batch
+from cometmq.proto.properties import decode_properties
+
+COORDINATES = ("source_topic", "source_broker", "source_queue_id", "source_offset")
+TYPES: dict[str, pa.DataType] = {
+    "body": pa.binary(),
+    "to_topic": pa.string(),
+    "key": pa.string(),
+    "tag": pa.string(),
+    "properties": pa.map_(pa.string(), pa.string()),
+    "flag": pa.int32(),
+    "sharding_key": pa.string(),
+    "delay_level": pa.int32(),
+    "deliver_time": pa.timestamp("us", tz="UTC"),
+    "source_topic": pa.string(),
+    "source_broker": pa.string(),
+    "source_queue_id": pa.int32(),
+    "source_offset": pa.int64(),
+    "id": pa.int64(),
+}
+
+
+def messages(rows: list[dict[str, Any]], topic: str = "T", dedup_key: str = "") -> Messages:
+    names = tuple(rows[0])
+    arrays = [pa.array([row[name] for row in rows], TYPES[name]) for name in names]
+    coordinates = COORDINATES if set(COORDINATES) <= set(names) else ()
+    form = RowForm(names, topic, "" if topic else "to_topic", coordinates, dedup_key)
+    return Forming(form, "sink").messages(pa.record_batch(arrays, names=list(names)))
+
+
+def sent(made: Messages) -> list[tuple[int, bytes, dict[str, str]]]:
+    """Read the items as a broker does."""
+    raw, _ = parts_of(made.items(FreshIds().take(len(made))))
+    return [
+        (flag, body, decode_properties(properties))
+        for flag, body, properties in split_batch(raw.tobytes())
+    ]
+
+
+TEXT = st.text(st.characters(min_codepoint=3, exclude_categories=["Cs"]), max_size=5)
+ROW = st.fixed_dictionaries(
+    {
+        "body": st.binary(min_size=1, max_size=9),
+        "key": st.none() | TEXT,
+        "tag": st.none() | TEXT,
+        "properties": st.none()
+        | st.dictionaries(TEXT.filter(bool), TEXT.filter(bool), max_size=3).map(
+            lambda each: list(each.items())
+        ),
+        "flag": st.none() | st.integers(-(1 << 31), (1 << 31) - 1),
+    }
+)
+
+
+@given(rows=st.lists(ROW, min_size=1, max_size=9), start=st.integers(0, 3))
+def test_a_broker_reads_what_the_rows_say(rows: list[dict[str, Any]], start: int) -> None:
+    made = messages([*rows[:start], *rows])
+    for row, (flag, body, properties) in zip([*rows[:start], *rows], sent(made), strict=True):
+        assert (body, flag) == (row["body"], row["flag"] or 0)
+        given: dict[str, str] = dict(row["properties"] or ())
+        wanted = {**given, **{n: row[c] for n, c in (("KEYS", "key"), ("TAGS", "tag")) if row[c]}}
+        assert len(properties.pop("UNIQ_KEY")) == 32
+        assert properties == wanted
+
+
+def test_properties_that_others_set_are_left_out_and_what_has_no_column_is_kept() -> None:
+    pairs = [("KEYS", "k"), ("UNIQ_KEY", "x"), ("a", "b"), ("SENT_ONCE", "1"), ("DELAY", "3")]
+    (_, _, properties), _ = sent(
+        messages(
+            [
+                {"body": b"x", "properties": pairs, "tag": "t"},
+                {"body": b"y", "properties": None, "tag": None},
+            ]
+        )
+    )
+    del properties["UNIQ_KEY"]
+    assert properties == {"KEYS": "k", "a": "b", "TAGS": "t"}
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"body": b""}, "body: null or empty"),
+        ({"body": None}, "body: null or empty"),
+        ({"body": b"x", "properties": [("a", "\x01")]}, "properties: 'a'"),
+        ({"body": b"x", "properties": [("a\x02", "b")]}, "properties: 'a"),
+        ({"body": b"x", "properties": [("a", None)]}, "properties: 'a': null"),
+        ({"body": b"x", "tag": "a\x02b"}, "column tag"),
+        ({"body": b"x", "key": "a\x01b"}, "column key"),
+        ({"body": b"x", "to_topic": None}, "to_topic: null"),
+        ({"body": b"x", "to_topic": ""}, "to_topic: null"),
+    ],
+)
+def test_a_row_that_cannot_be_a_message_is_refused(row: dict[str, Any], said: str) -> None:
+    with pytest.raises(SinkError, match=said):
+        messages([row, row], topic="" if "to_topic" in row else "T")
+
+
+def test_more_properties_than_a_message_can_have_are_refused() -> None:
+    with pytest.raises(SinkError, match="a message can have 32767"):
+        sent(messages([{"body": b"x", "key": "k" * 32_740}]))
+
+
+def test_rows_are_told_apart_by_topic() -> None:
+    made = messages([{"body": b"%d" % n, "to_topic": "ab"[n % 2]} for n in range(4)], topic="")
+    parts = {topic: [body for _, body, _ in sent(each)] for topic, each in made.by_topic()}
+    assert parts == {"a": [b"0", b"2"], "b": [b"1", b"3"]}
+
+
+def test_what_is_delayed_says_when() -> None:
+    at = datetime(2026, 11, 22, 16, 0, 0, 5000, tzinfo=UTC)
+    made = messages(
+        [
+            {"body": b"a", "delay_level": 3, "deliver_time": None},
+            {"body": b"b", "delay_level": None, "deliver_time": at},
+            {"body": b"c", "delay_level": 0, "deliver_time": None},
+        ]
+    )
+    assert made.delayed.tolist() == [True, True, False]
+    assert made.properties.to_pylist() == [
+        b"DELAY\x013\x02",
+        b"TIMER_DELIVER_MS\x01%d\x02" % (at.timestamp() * 1000),
+        b"",
+    ]
+
+
+def test_sharding_keys_choose_the_queue_and_others_may_go_anywhere() -> None:
+    made = messages([{"body": b"x", "sharding_key": key} for key in ("a", None, "b", "a")])
+    assert made.placed.tolist() == [True, False, True, True]
+    assert made.spreads[0] == made.spreads[3] != made.spreads[2]
+
+
+def place(offset: int, queue_id: int = 0, topic: str = "S") -> dict[str, Any]:
+    values = (topic, "a", queue_id, offset)
+    return {"body": b"x", **dict(zip(COORDINATES, values, strict=True))}
+
+
+def test_ids_count_and_are_always_the_same() -> None:
+    offsets = (0, 1, 4095, 4096, 2)
+    made = messages([place(offset) for offset in offsets])
+    assert made.ids is not None
+    ids = [each.tobytes() for each in made.ids]
+    for offset, unique_id in zip(offsets, ids, strict=True):  # Whatever comes with it.
+        alone = messages([place(offset)]).ids
+        assert alone is not None
+        assert alone[0].tobytes() == unique_id
+    assert ids[0][:-12] == ids[2][:-12] == ids[4][:-12] != ids[3][:-12]
+    assert ids[0][-12:] == b"000000000001"
+    assert ids[0][-12:] < ids[1][-12:] < ids[4][-12:] < ids[2][-12:]
+    assert len(set(ids)) == 5
+    assert {len(each) for each in ids} == {44}
+
+
+def test_other_queues_topics_and_sinks_have_other_ids() -> None:
+    made = messages([place(0), place(0, 1), place(0, 0, "R")])
+    assert made.ids is not None
+    columns = [pa.array([value]) for value in ("S", "a", 0, 0)]
+    other = CoordinateIds("another").of(columns).ids
+    assert len({each.tobytes() for each in (*made.ids, *other)}) == 4
+    assert made.spreads[1] == made.spreads[0] + 1
+
+
+def test_equal_keys_have_equal_ids_whatever_their_type() -> None:
+    made = messages([{"body": b"x", "id": each} for each in (7, 8, 7)], dedup_key="id")
+    assert made.ids is not None
+    ids = [each.tobytes() for each in made.ids]
+    assert ids[0] == ids[2] != ids[1]
+    assert made.spreads[0] == made.spreads[2] != made.spreads[1]
+    assert KeyIds("sink").of("id", pa.array([b"7"])).ids[0].tobytes() == ids[0]
+    assert ids[0].endswith(b"000000000001")
+    with pytest.raises(SinkError, match="column id: null"):
+        messages([{"body": b"x", "id": None}], dedup_key="id")
+
+
+def test_ids_of_rows_without_identity_are_never_the_same() -> None:
+    fresh = FreshIds()
+    ids = {each.tobytes() for count in (3, 1, 4) for each in fresh.take(count)}
+    assert len(ids) == 8
+    assert {len(each) for each in ids} == {32}
