@@ -79,3 +79,8 @@ def test_everything_is_read_exactly_once(sizes: list[int], minimum: int, most: i
     assert found.keys() == {queue for queue, each in asked.items() if each.end > each.first}
     if most:
         assert all(rows(task) <= most for task in tasks)
+
+
+def test_no_task_is_left_over_when_the_others_are_done() -> None:
+    tasks = plan(wanted(500_000), ADDRESSES, options(target_bytes_per_task=200 << 20))
+    assert len(tasks) == 4

@@ -110,7 +110,7 @@ class ReadOptions(_Reaching):
     """Tasks, at least, when there are so many messages."""
     max_records_per_partition: int = 0
     """Messages of one task, at most; 0 leaves that to `targetBytesPerTask`."""
-    target_bytes_per_task: int = 64 << 20
+    target_bytes_per_task: int = 256 << 20
     parallelism: int = 2
     """Tasks that can run at a time; `session()` says the cores of its own."""
     columns: str = ""

@@ -47,6 +47,8 @@ def plan(
     if options.max_records_per_partition:
         rows_max = min(rows_max, options.max_records_per_partition)
     count = -(-total // rows_max)
+    if count > options.parallelism > 0:  # No task shall be left over when the others are done.
+        count += -count % options.parallelism
     worth = -(-total // WORTH_A_TASK)
     count = max(count, min(options.parallelism, worth), min(options.min_partitions, total))
     is_aligned = not options.max_records_per_partition and total // count >= 2 * STRETCH

@@ -11,7 +11,9 @@ so that a wheel of `cometmq.pipeline` is all that a cluster needs.
 
 from __future__ import annotations
 
+import gc
 import logging
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import (
@@ -122,6 +124,7 @@ class Executing:
 
     def read(self, ranges: Sequence[Range] | None) -> Iterator[pa.RecordBatch]:
         """Yield what stands in these ranges; `None` is what Spark makes of no ranges at all."""
+        _settle()
         for chunk in chunks(ranges or (), self.how):
             yield from record_batches(
                 chunk.data,
@@ -130,6 +133,12 @@ class Executing:
                 broker=chunk.broker,
                 queue_offsets=(chunk.first, chunk.end),
             )
+
+
+@cache
+def _settle() -> None:
+    """Take what is there from the garbage collection that Spark runs after each task: 20 ms."""
+    gc.freeze()
 
 
 class TopicReader(DataSourceReader):

@@ -56,6 +56,9 @@ _HEAD_SIZE: Final = 88
 _SYS_FLAG_AT: Final = 36
 _PHYSICAL_OFFSET_AT: Final = 28
 _TOPIC_SIZE_V1_MAX: Final = 127
+_ALIKE_MIN: Final = 8
+"""Records of one size after which more of them are looked for at once."""
+_ALIKE_MAX: Final = 4096
 _SIZE_MAX: Final = 32767
 """Of a topic in version 2, and of properties: each is a signed number of 16 bits."""
 
@@ -135,7 +138,7 @@ def follow(data: bytes | memoryview, at: int, limit: int) -> tuple[Longs, int]:
     """
     borders = [at]
     add = borders.append
-    magic = 0
+    magic = alike = last_size = 0
     room = limit - RECORD_SIZE_MIN
     while at <= room:
         size, magic = _HEAD(data, at)
@@ -149,7 +152,25 @@ def follow(data: bytes | memoryview, at: int, limit: int) -> tuple[Longs, int]:
         add(end)
         at = end
         magic = 0
+        alike = alike + 1 if size == last_size else 0
+        last_size = size
+        if alike == _ALIKE_MIN:
+            count = _alike(data, at, size, limit)
+            borders.extend(range(at + size, at + size * count + 1, size))
+            at += size * count
+            alike = 0
     return np.array(borders, np.int64), magic
+
+
+def _alike(data: bytes | memoryview, at: int, size: int, limit: int) -> int:
+    """Return how many records of this size follow each other from a place on."""
+    count = min((limit - at) // size, _ALIKE_MAX)
+    if count <= 0:
+        return 0
+    sizes = np.ndarray(count, ">i4", data, at, (size,))
+    magics = np.ndarray(count, ">u4", data, at + 4, (size,))
+    others = (sizes != size) | ((magics != MAGIC_V1) & (magics != MAGIC_V2))
+    return int(np.argmax(others)) if others.any() else count
 
 
 def lay_out(raw: Bytes, borders: Longs) -> tuple[Layout, Truths]:
