@@ -18,6 +18,7 @@ last, so that those who have been silent for the longest are found without a loo
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from itertools import repeat
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from cometmq.broker.errors import RequestError
@@ -54,6 +55,10 @@ Place: TypeAlias = "tuple[int, int, int]"
 
 # What `find` found: the producer, the number of its message, and where that is; None if it is new.
 Found: TypeAlias = "tuple[_Producer, bytes, Place | None]"
+
+# The same of many that come together: the producer of each, None if it came before; its number.
+# Two lists, and no tuple for each, which the garbage collection would look at.
+FoundAll: TypeAlias = "tuple[list[_Producer | None], list[bytes]]"
 
 
 class _Producer:
@@ -111,6 +116,7 @@ class Idempotence:
         self._producers: OrderedDict[bytes, _Producer] = OrderedDict()
         self._count = 0
         self._turn: list[Found] = []
+        self._turn_batches: list[tuple[list[_Producer], list[bytes]]] = []
         self._turn_ends: deque[int] = deque()
         """Ends of turns, of which the first is far enough from the end of the log to begin at."""
 
@@ -146,44 +152,79 @@ class Idempotence:
             )
         return producer, number, place
 
-    def find_all(self, unique_ids: Sequence[bytes]) -> list[Found | None]:
-        """Look for messages that come together: None for one that came before, also among them.
+    def find_all(self, unique_ids: Sequence[bytes]) -> FoundAll:
+        """Look for messages that come together, each of which may also come twice among them.
 
-        Who then puts the others, in this order, must `note_all` them.
+        Who then puts those that are new, in this order, must `note_all` them.
         """
-        found: list[Found | None] = []
+        producers: list[_Producer | None] = []
+        numbers: list[bytes] = []
+        highest: dict[bytes, tuple[_Producer, bytes]] = {}
         seen: set[bytes] = set()
-        fresh: dict[bytes, _Producer] = {}
+        name, producer, last = b"", _Producer(b""), b""
         for unique_id in unique_ids:
-            one = None if unique_id in seen else self.find(unique_id)
-            seen.add(unique_id)
-            if one is not None and one[2] is None:
-                producer = fresh.setdefault(one[0].name, one[0])
-                found.append((producer, one[1], None))
+            number = unique_id[-_NUMBER_SIZE:]
+            if unique_id[:-_NUMBER_SIZE] != name or not name:
+                if name:
+                    highest[name] = producer, last
+                name = unique_id[:-_NUMBER_SIZE]
+                if name in highest:
+                    producer, last = highest[name]
+                else:
+                    known = self._producers.get(name)
+                    producer = _new_producer(unique_id) if known is None else known
+                    last = producer.last
+            numbers.append(number)
+            if number > last:
+                last = number
+                producers.append(producer)
+            elif unique_id in seen or self.find(unique_id)[2] is not None:
+                producers.append(None)
             else:
-                found.append(None)
-        return found
+                producers.append(producer)
+            seen.add(unique_id)
+        return producers, numbers
 
     def note_all(
-        self, new: Sequence[Found], physical_offsets: Sequence[int], queue_id: int, first: int
+        self, found: FoundAll, physical_offsets: Sequence[int], queue_id: int, first: int
     ) -> None:
-        """Note where messages are put, with this turn, in a queue from `first` on."""
-        for number, (each, physical_offset) in enumerate(zip(new, physical_offsets, strict=True)):
-            producer = each[0]
+        """Note where the new ones are put, with this turn, in a queue from `first` on."""
+        self._begin_turn()
+        producers = [each for each in found[0] if each is not None]
+        numbers = found[1]
+        if len(producers) < len(numbers):
+            pairs = zip(*found, strict=True)
+            numbers = [number for each, number in pairs if each is not None]
+        self._turn_batches.append((producers, numbers))
+        ends = range(first, first + len(numbers))
+        places = list(zip(physical_offsets, repeat(queue_id), ends, strict=False))
+        at, count = 0, len(numbers)
+        while at < count:
+            producer = producers[at]
             if self._producers.get(producer.name) is not producer:
                 producer.heard_ms = -1  # It is not known yet, or had to make room for another.
-            self.note(each, (physical_offset, queue_id, first + number))
+            room = min(count, at + self._window_max - len(producer.young))
+            end = at + 1
+            while end < room and producers[end] is producer:
+                end += 1
+            producer.young.update(zip(numbers[at:end], places[at:end], strict=True))
+            self._remembered(producer, max(numbers[at:end]), end - at)
+            at = end
 
     def note(self, new: Found, place: Place) -> None:
         """Note where a message is put, with this turn, that `find` just found to be new."""
         turn = self._turn
         if not turn:
+            self._begin_turn()
+        turn.append(new)
+        self._remember(new[0], new[1], place)
+
+    def _begin_turn(self) -> None:
+        if not self._turn and not self._turn_batches:
             self._heard_ms = self._alive_ms()
             self._acknowledgements.join(self)
             if self.tail_offset < 0:
                 self.tail_offset = self._store.end_offset
-        turn.append(new)
-        self._remember(new[0], new[1], place)
 
     def _remember(self, producer: _Producer, number: bytes, place: Place) -> None:
         young = producer.young
@@ -194,6 +235,18 @@ class Idempotence:
             producer.last = number
         self._count += 1
         if len(young) >= self._window_max:
+            self._rotate(producer)
+        if self._count > self._messages_max:
+            self._shed(producer)
+
+    def _remembered(self, producer: _Producer, highest: bytes, count: int) -> None:
+        """Take note of messages that were just put among the places of a producer."""
+        if producer.heard_ms != self._heard_ms:
+            self._hear(producer)
+        if highest > producer.last:
+            producer.last = highest
+        self._count += count
+        if len(producer.young) >= self._window_max:
             self._rotate(producer)
         if self._count > self._messages_max:
             self._shed(producer)
@@ -243,16 +296,21 @@ class Idempotence:
     def written(self) -> None:
         """Take note that the turn is written."""
         self._turn = []
+        self._turn_batches = []
 
     def refused(self) -> None:
         """Forget the messages of a turn that is not written: they may be sent again."""
         producers = self._producers
-        for producer, number, _ in self._turn:
+        one_by_one = [(producer, number) for producer, number, _ in self._turn]
+        for batch in self._turn_batches:
+            one_by_one += zip(*batch, strict=True)
+        for producer, number in one_by_one:
             if producer.young.pop(number, None) or producer.old.pop(number, None):
                 self._count -= 1
                 if not len(producer) and not producer.floor:
                     del producers[producer.name]
         self._turn = []
+        self._turn_batches = []
 
     # Over restarts.
 

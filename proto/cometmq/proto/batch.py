@@ -149,6 +149,28 @@ def split_batch(raw: bytes, more: bytes = b"") -> list[tuple[int, bytes, bytes]]
     return messages
 
 
+def batch_properties(raw: bytes) -> list[bytes]:
+    """Return the properties of each message of a batch's body; a `MessageError` as above."""
+    found: list[bytes] = []
+    start, size_all = 0, len(raw)
+    while start < size_all:
+        try:
+            size, _, body_size = unpack_item_head(raw, start)
+            body_end: int = start + 20 + body_size
+            properties_start = body_end + 2
+            end = properties_start + (raw[body_end] << 8 | raw[body_end + 1])
+        except (struct.error, IndexError):
+            break
+        if end - start != size or end > size_all or end - properties_start > PROPERTIES_SIZE_MAX:
+            break
+        found.append(raw[properties_start:end])
+        start = end
+    if start < size_all or not found:
+        split_batch(raw)  # Which says what is wrong.
+        raise MessageError(f"batch item at {start}: cannot be read")
+    return found
+
+
 def without_property(raw: bytes, name: bytes) -> bytes:
     """Return a batch's body whose messages have no such property; a `MessageError` as above."""
     if name + b"\x01" not in raw:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Final
 from cometmq.broker.errors import RequestError
 from cometmq.broker.handlers.send import body_of, check_batch_topic, checked_target
 from cometmq.broker.handlers.send_origin import origin_of
+from cometmq.broker.handlers.sent_properties import UNIQUE_ID
 from cometmq.broker.idempotence import STORED
 from cometmq.broker.refusals import send_refusal
 from cometmq.net import LATER
-from cometmq.proto.batch import split_batch
+from cometmq.proto.batch import batch_properties, split_batch
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.command import ONEWAY_FLAG
 from cometmq.proto.commands.send import SendBatchOnceResponse, SendMessageV2
@@ -43,35 +44,47 @@ def send_batch_once(request: Command, session: Session) -> Later:
             ResponseCode.MESSAGE_ILLEGAL,
             f"{name}: its batches are one record each, of which no part can be left out",
         )
-    messages = _messages_of(body)
-    found = state.idempotence.find_all(
-        [_find_unique_id(properties) or b"" for _, _, properties in messages]
-    )
-    new = [each for each in found if each is not None]
+    properties = _properties_of(body)
+    found = state.idempotence.find_all([_unique_id_of(each) for each in properties])
+    count = len(found[0])
+    new = count - found[0].count(None)
     if new:
         origin = origin_of(header, session, header.sys_flag)
         more = STORED + state.stored_properties
-        is_plain = len(new) == len(messages) and not any(mark in body for mark in _MARKS)
+        is_plain = new == count and not _are_marked(properties)
         put = state.store.put_raw_batch(name, queue_id, body, more, origin) if is_plain else None
         if put is None:
-            pairs = zip(messages, found, strict=True)
             kept = [
-                (flag, one, join_properties(_unmarked(properties), more))
-                for (flag, one, properties), each in pairs
-                if each is not None
+                (flag, one, join_properties(_unmarked(raw), more))
+                for (flag, one, raw), producer in zip(split_batch(body), found[0], strict=True)
+                if producer is not None
             ]
             put = state.store.put_batch(name, queue_id, kept, origin)
-        state.idempotence.note_all(new, put.physical_offsets, queue_id, put.queue_offset)
-        topic.flow.take(len(new), put.size)
-    _answer(request, header, session, SendBatchOnceResponse(queue_id, len(new), len(found)))
+        state.idempotence.note_all(found, put.physical_offsets, queue_id, put.queue_offset)
+        topic.flow.take(new, put.size)
+    _answer(request, header, session, SendBatchOnceResponse(queue_id, new, count))
     return LATER
 
 
-def _messages_of(body: bytes) -> list[tuple[int, bytes, bytes]]:
+def _properties_of(body: bytes) -> list[bytes]:
     try:
-        return split_batch(body)
+        return batch_properties(body)
     except MessageError as error:
         raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+
+
+def _unique_id_of(properties: bytes) -> bytes:
+    """Return the id of a message; nearly always it stands in front."""
+    pair = properties.partition(b"\x02")[0]
+    if pair.startswith(UNIQUE_ID):
+        return pair[len(UNIQUE_ID) :]
+    return _find_unique_id(properties) or b""
+
+
+def _are_marked(properties: list[bytes]) -> bool:
+    """Whether one of the messages says something of being stored once; most are alike."""
+    tails = {each.partition(b"\x02")[2] for each in properties}
+    return any(mark in each for mark in _MARKS for each in tails)
 
 
 def _unmarked(properties: bytes) -> bytes:
