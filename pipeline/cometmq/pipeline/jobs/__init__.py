@@ -20,6 +20,7 @@ JOBS: Final = {
     "archive": "cometmq.pipeline.jobs.archive",
     "audit": "cometmq.pipeline.jobs.audit",
     "mirror": "cometmq.pipeline.jobs.mirror",
+    "reconcile": "cometmq.pipeline.jobs.reconcile",
     "replay": "cometmq.pipeline.jobs.replay",
     "transform": "cometmq.pipeline.jobs.transform",
 }

@@ -1,0 +1,268 @@
+"""`reconcile`: whether two places hold the same messages: topics, archives, stores.
+
+Messages are put into blocks, by their place (queue and offset) or, where places differ as in
+another cluster, by what they are. Of each block both sides say how many messages it has and a
+checksum that does not depend on their order; only blocks that differ are looked at message by
+message. A message is
+
+* **missing** when the left side has it and the right one does not,
+* **extra** the other way round,
+* **changed** when both have one at its place, and it is another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.archive import read_archive
+from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, setting, timed
+from cometmq.pipeline.jobs.tables import rows_as_dicts, store_table, stored_between, topic_table
+from cometmq.pipeline.rows import KEPT_RESERVED, RESERVED
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_KINDS: Final = ("topic", "archive", "store")
+_PLACE: Final = ("topic", "broker", "queue_id", "queue_offset")
+_HEAD: Final = ("key", "tag", "body_crc", "body_size", "flag")
+_SET_BY_OTHERS: Final = ", ".join(f"'{name}'" for name in sorted(RESERVED - set(KEPT_RESERVED)))
+_PROPERTIES: Final = (
+    "array_join(array_sort(transform(map_entries(map_filter(properties,"
+    f" (name, value) -> name NOT IN ({_SET_BY_OTHERS}))),"
+    " each -> concat(each.key, '\\u0001', each.value))), '\\u0002')"
+)
+_EXAMPLE: Final = [f"coalesce(left_example, right_example).{name} AS {name}" for name in _PLACE]
+_LEVELS: Final = {
+    "count": (),
+    "checksum": _HEAD,
+    "full": ("key", "tag", "flag", "body", "properties"),
+}
+"""What of a message is compared, beside its place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconcileSettings:
+    """What to compare, and how closely."""
+
+    left: str = setting(
+        "topic:NAME@HOST:PORT, archive:DIR[#TOPIC] or store:DIR[#TOPIC].", metavar="PLACE"
+    )
+    right: str = setting("The same; what is only here is extra.", metavar="PLACE")
+    level: str = setting("count, checksum (of heads and body checksums) or full.", "checksum")
+    by: str = setting("place (queue and offset), or content, where places differ.", "place")
+    since: str = setting("Only what was stored then or later: ms, or ISO 8601.", "")
+    until: str = setting("Only what was stored before.", "")
+    common: bool = setting("Only offsets between the first and the last that both have.", False)
+    one_way: bool = setting("Extra messages on the right are no finding.", False)
+    ignore_broker: bool = setting("Take queues of one number on all brokers for the same.", False)
+    block: int = setting("Offsets of a block.", 10_000)
+    shown: int = setting("Differences in the report, at most.", 20)
+    findings: str = setting("Write all differences there, as Parquet.", "", metavar="DIR")
+
+
+class _Place(NamedTuple):
+    """Where one side is."""
+
+    kind: str
+    path: str
+    topic: str
+
+    @classmethod
+    def read(cls, option: str, text: str) -> _Place:
+        kind, _, rest = text.partition(":")
+        topic, at, path = rest.partition("@")
+        if kind == "topic" and topic and at and path:
+            return cls(kind, path, topic)
+        path, _, topic = rest.partition("#")
+        if kind in _KINDS[1:] and path:
+            return cls(kind, path, topic)
+        raise OptionError(
+            f"{option}: {text!r} is none of topic:NAME@HOST:PORT, archive:DIR and store:DIR"
+        )
+
+    def table(self, spark: SparkSession, columns: tuple[str, ...]) -> DataFrame:
+        """Return columns of it."""
+        if self.kind == "topic":
+            return topic_table(spark, self.path, self.topic, ", ".join(columns))
+        if self.kind == "store":
+            return store_table(spark, self.path, ", ".join(columns), self.topic)
+        frame = read_archive(spark, self.path).select(*columns)
+        return frame.where(frame["topic"] == self.topic) if self.topic else frame
+
+
+def reconcile(spark: SparkSession, settings: ReconcileSettings, run: Run | None = None) -> Report:
+    """Compare two places; the report's outcome is FINDINGS when they differ."""
+    run = run or Run()
+    report = Report("reconcile", dry_run=run.dry_run)
+    reconciling = _Reconciling(spark, settings, report)
+    with timed(report):
+        if run.dry_run:
+            for name, frame in reconciling.sides.items():
+                report.details[f"{name}_rows"] = frame.count()
+            return report
+        differing = reconciling.blocks(run)
+        if differing:
+            reconciling.drill_down(run)
+    return report
+
+
+class _Reconciling:
+    """Two places that are compared."""
+
+    def __init__(self, spark: SparkSession, settings: ReconcileSettings, report: Report) -> None:
+        for name, value, known in (
+            ("level", settings.level, tuple(_LEVELS)),
+            ("by", settings.by, ("place", "content")),
+        ):
+            if value not in known:
+                raise OptionError(f"{name}: {value!r} is none of {', '.join(known)}")
+        if settings.by == "content" and (settings.level == "count" or settings.common):
+            raise OptionError("by: content has no places: say level checksum or full, not common")
+        if settings.block < 1:
+            raise OptionError("block: must be 1 at least")
+        self.settings = settings
+        self.report = report
+        places = {name: _Place.read(name, getattr(settings, name)) for name in ("left", "right")}
+        self.is_one_topic = all(each.topic for each in places.values())
+        self.has_brokers = not settings.ignore_broker and all(
+            each.kind != "store" for each in places.values()
+        )
+        self.sides = {name: self._side(spark, each) for name, each in places.items()}
+        if settings.common:
+            self._keep_common()
+
+    def _side(self, spark: SparkSession, place: _Place) -> DataFrame:
+        """Return of each message its place, its block and its checksum."""
+        settings = self.settings
+        read = tuple(dict.fromkeys((*_PLACE, "store_time", *_LEVELS[settings.level])))
+        compared = ", ".join(
+            _PROPERTIES if name == "properties" else name for name in _LEVELS[settings.level]
+        )
+        place_texts = (
+            "'' AS topic" if self.is_one_topic else "topic",
+            "broker" if self.has_brokers else "'' AS broker",
+            "queue_id",
+            "queue_offset",
+        )
+        mark = f"xxhash64({compared})" if compared else "0L"
+        block = (
+            f"queue_offset div {settings.block}"
+            if settings.by == "place"
+            else f"pmod({mark}, 1024)"
+        )
+        frame = place.table(spark, read).where(stored_between(settings))
+        marked: DataFrame = frame.selectExpr(*place_texts, f"{mark} AS mark", f"{block} AS block")
+        return marked
+
+    @property
+    def _of_block(self) -> tuple[str, ...]:
+        """The columns that name a block; of messages by what they are, queues are none."""
+        if self.settings.by == "place":
+            return ("topic", "broker", "queue_id", "block")
+        return ("block",)
+
+    def _keep_common(self) -> None:
+        queue = ("topic", "broker", "queue_id")
+        left, right = (
+            frame.groupBy(*queue).agg(*_ends(name)) for name, frame in self.sides.items()
+        )
+        both = left.join(right, list(queue)).selectExpr(
+            *queue,
+            "greatest(left_first, right_first) AS first",
+            "least(left_last, right_last) AS last",
+        )
+        for name, frame in self.sides.items():
+            inside = frame.join(both, list(queue)).where("queue_offset BETWEEN first AND last")
+            self.sides[name] = inside.select(*frame.columns)
+
+    def blocks(self, run: Run) -> int:
+        """Compare block by block; return how many differ."""
+        left, right = (
+            frame.groupBy(*self._of_block).agg(*_sums(name)) for name, frame in self.sides.items()
+        )
+        joined = left.join(right, list(self._of_block), "full_outer").persist()
+        same = " AND ".join(f"left_{name} <=> right_{name}" for name in ("count", "low", "high"))
+        (row,) = joined.selectExpr(
+            "coalesce(sum(left_count), 0) AS left_rows",
+            "coalesce(sum(right_count), 0) AS right_rows",
+            "count(*) AS blocks",
+            f"count_if(NOT ({same})) AS differing",
+        ).collect()
+        self.differing = joined.where(f"NOT ({same})").select(*self._of_block)
+        self.report.details |= row.asDict()
+        self.report.rows = row["left_rows"]
+        run.tell(blocks=row["blocks"], differing=row["differing"], rows=row["left_rows"])
+        return int(row["differing"])
+
+    def drill_down(self, run: Run) -> None:
+        """Look at the messages of the blocks that differ."""
+        settings, report = self.settings, self.report
+        by_place = settings.by == "place"
+        key = ("topic", "broker", "queue_id", "queue_offset") if by_place else ("mark",)
+        left, right = (
+            frame.join(self.differing, list(self._of_block), "left_semi")
+            .groupBy(*key)
+            .agg(*_found(name, by_place=by_place))
+            for name, frame in self.sides.items()
+        )
+        kind = (
+            "CASE WHEN left_many > coalesce(right_many, 0) THEN 'missing'"
+            " WHEN right_many > coalesce(left_many, 0) THEN 'extra'"
+            " WHEN NOT left_marks <=> right_marks THEN 'changed' END"
+        )
+        found = left.join(right, list(key), "full_outer").selectExpr(
+            f"{kind} AS kind",
+            *(key if by_place else _EXAMPLE),
+            "coalesce(left_many, 0) AS left_many",
+            "coalesce(right_many, 0) AS right_many",
+        )
+        condition = "kind IN ('missing', 'changed')" if settings.one_way else "kind IS NOT NULL"
+        found = found.where(condition).orderBy(*_PLACE).persist()
+        kinds = {row["kind"]: row["count"] for row in found.groupBy("kind").count().collect()}
+        for name in ("missing", "extra", "changed"):
+            report.details[name] = kinds.get(name, 0)
+        report.details["shown"] = rows_as_dicts(found.limit(settings.shown))
+        if settings.findings:
+            found.write.mode("overwrite").parquet(settings.findings)
+        report.outcome = Outcome.FINDINGS if kinds else Outcome.DONE
+        run.tell(**{name: report.details[name] for name in ("missing", "extra", "changed")})
+        found.unpersist()
+
+
+def _ends(side: str) -> list[Column]:
+    from pyspark.sql import functions
+
+    return [
+        functions.expr("min(queue_offset)").alias(f"{side}_first"),
+        functions.expr("max(queue_offset)").alias(f"{side}_last"),
+    ]
+
+
+def _sums(side: str) -> list[Column]:
+    """Return the sums of a block: of two halves of the checksums, so that none runs over."""
+    from pyspark.sql import functions
+
+    return [
+        functions.expr("count(*)").alias(f"{side}_count"),
+        functions.expr("sum(mark & 4294967295L)").alias(f"{side}_low"),
+        functions.expr("sum(shiftrightunsigned(mark, 32))").alias(f"{side}_high"),
+    ]
+
+
+def _found(side: str, *, by_place: bool) -> list[Column]:
+    """Return what there is of a message: how often, and what."""
+    from pyspark.sql import functions
+
+    many = functions.expr("count(*)").alias(f"{side}_many")
+    if by_place:
+        return [many, functions.expr("array_sort(collect_list(mark))").alias(f"{side}_marks")]
+    return [
+        many,
+        functions.expr("array(max(mark))").alias(f"{side}_marks"),
+        functions.expr(f"min(struct({', '.join(_PLACE)}))").alias(f"{side}_example"),
+    ]
+
+
+JOB: Final = Job("reconcile", ReconcileSettings, reconcile, "Whether two places hold the same.")

@@ -1,0 +1,45 @@
+"""What the jobs that look at messages once share: tables of topics, stores and archives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from cometmq.pipeline.options import read_time_ms
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SIGNS: Final = (("since", ">="), ("until", "<"))
+
+
+def topic_table(
+    spark: SparkSession, nameserver: str, topic: str, columns: str, **more: Any
+) -> DataFrame:
+    """Return some columns of topics."""
+    reader = spark.read.format("cometmq").options(nameserver=nameserver, topic=topic)
+    frame: DataFrame = reader.options(columns=columns, **more).load()
+    return frame
+
+
+def store_table(spark: SparkSession, path: str, columns: str, topic: str = "") -> DataFrame:
+    """Return some columns of a store, of all topics or of some."""
+    reader = spark.read.format("cometmq-store").option("columns", columns)
+    if topic:
+        reader = reader.option("topic", topic)
+    frame: DataFrame = reader.load(path)
+    return frame
+
+
+def stored_between(settings: Any) -> str:
+    """Return the condition on `store_time` that `since` and `until` of the settings make."""
+    parts = [
+        f"store_time {sign} timestamp_millis({read_time_ms(name, text)})"
+        for name, sign in _SIGNS
+        if (text := getattr(settings, name))
+    ]
+    return " AND ".join(parts) or "true"
+
+
+def rows_as_dicts(frame: DataFrame) -> list[dict[str, Any]]:
+    """Return a small table for a report."""
+    return [row.asDict(recursive=True) for row in frame.collect()]

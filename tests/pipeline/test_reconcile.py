@@ -1,0 +1,155 @@
+"""The job `reconcile`: what differs is found, and nothing else is said to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+
+from tests.pipeline.tables import Tables
+
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
+from cometmq.pipeline.jobs.job import Outcome, Report, Run
+from cometmq.pipeline.jobs.mirror import MirrorSettings, mirror
+from cometmq.pipeline.jobs.reconcile import ReconcileSettings, reconcile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from cometmq.testing import Cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture
+def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
+    return Tables(spark, rocketmq_session)
+
+
+@pytest.fixture
+def topic(tables: Tables, tmp_path: Path) -> str:
+    """A topic of this test's own, with forty messages."""
+    name = tmp_path.name.replace("_", "-")
+    tables.fill(name, 40)
+    return name
+
+
+def place(tables: Tables, topic: str) -> str:
+    return f"topic:{topic}@{tables.cluster.nameserver}"
+
+
+def compared(tables: Tables, left: str, right: str, **more: Any) -> Report:
+    return reconcile(tables.spark, ReconcileSettings(left=left, right=right, block=7, **more))
+
+
+def archived(tables: Tables, topic: str, to: Path) -> str:
+    settings = ArchiveSettings(nameserver=tables.cluster.nameserver, topic=topic, to=str(to))
+    archive(tables.spark, settings)
+    return f"archive:{to}"
+
+
+def counts(report: Report) -> tuple[int, int, int]:
+    details = report.details
+    return details["missing"], details["extra"], details["changed"]
+
+
+@pytest.mark.parametrize("level", ["count", "checksum", "full"])
+def test_an_archive_holds_what_its_topic_holds(
+    tables: Tables, topic: str, tmp_path: Path, level: str
+) -> None:
+    to = archived(tables, topic, tmp_path / "archive")
+    report = compared(tables, place(tables, topic), to, level=level)
+    assert (report.outcome, report.rows) == (Outcome.DONE, 40)
+    assert report.details["right_rows"] == 40
+    assert report.details["blocks"] == 6
+
+
+def test_what_is_missing_extra_and_changed_is_told_apart(
+    tables: Tables, topic: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "archive"
+    to = archived(tables, topic, path)
+    rows = tables.spark.read.parquet(str(path / "batch=000000"))
+    rows = rows.selectExpr(
+        *(name for name in rows.columns if name not in ("body", "body_crc", "queue_offset")),
+        "if(queue_id = 0 AND queue_offset = 3, queue_offset + 1000, queue_offset) AS queue_offset",
+        "if(queue_id = 1 AND queue_offset = 5, cast('other' AS binary), body) AS body",
+        "if(queue_id = 1 AND queue_offset = 5, 0, body_crc) AS body_crc",
+    )
+    rows.persist().count()
+    rows.write.mode("append").parquet(str(tmp_path / "changed" / "batch=000000"))
+    (path / "_manifests").rename(tmp_path / "changed" / "_manifests")
+    for level in ("checksum", "full"):
+        report = compared(
+            tables,
+            place(tables, topic),
+            f"archive:{tmp_path / 'changed'}#{topic}",
+            level=level,
+            findings=str(tmp_path / f"findings-{level}"),
+        )
+        assert report.outcome == Outcome.FINDINGS
+        assert counts(report) == (1, 1, 1)
+        found = {
+            (each["kind"], each["queue_id"], each["queue_offset"])
+            for each in report.details["shown"]
+        }
+        assert found == {("missing", 0, 3), ("extra", 0, 1003), ("changed", 1, 5)}
+        assert tables.spark.read.parquet(str(tmp_path / f"findings-{level}")).count() == 3
+    one_way = compared(
+        tables, place(tables, topic), f"archive:{tmp_path / 'changed'}#{topic}", one_way=True
+    )
+    assert counts(one_way) == (1, 0, 1)
+    assert not to.endswith("changed")
+
+
+def test_what_came_later_is_missing_unless_only_the_common_part_counts(
+    tables: Tables, topic: str, tmp_path: Path
+) -> None:
+    to = archived(tables, topic, tmp_path / "archive")
+    tables.fill(topic, 3, first=40)
+    assert counts(compared(tables, place(tables, topic), to)) == (3, 0, 0)
+    assert compared(tables, place(tables, topic), to, common=True).outcome == Outcome.DONE
+    assert counts(compared(tables, to, place(tables, topic))) == (0, 3, 0)
+    assert compared(tables, to, place(tables, topic), one_way=True).outcome == Outcome.DONE
+
+
+def test_a_mirror_is_compared_by_what_its_messages_are(
+    tables: Tables, topic: str, tmp_path: Path
+) -> None:
+    given = {"nameserver": tables.cluster.nameserver, "to_nameserver": tables.cluster.nameserver}
+    settings = MirrorSettings(**given, topic=topic, prefix="m-", checkpoint=str(tmp_path / "cp"))  # type: ignore[arg-type]  # texts
+    mirror(tables.spark, settings)
+    sides = place(tables, topic), place(tables, f"m-{topic}")
+    assert compared(tables, *sides, by="content", level="full").outcome == Outcome.DONE
+    for _ in range(2):  # Twice the same: neither hides the other.
+        tables.cluster.send(f"m-{topic}", b"7")
+    report = compared(tables, *sides, by="content", level="full")
+    assert counts(report) == (0, 1, 0)
+    assert [(each["left_many"], each["right_many"]) for each in report.details["shown"]] == [(1, 3)]
+
+
+def test_a_dry_run_counts(tables: Tables, topic: str) -> None:
+    settings = ReconcileSettings(left=place(tables, topic), right=place(tables, topic))
+    report = reconcile(tables.spark, settings, Run(dry_run=True))
+    assert (report.details["left_rows"], report.details["right_rows"]) == (40, 40)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"left": "orders"}, "left: 'orders' is none of"),
+        ({"right": "topic:orders"}, "right: 'topic:orders'"),
+        ({"level": "deep"}, "level: 'deep' is none of"),
+        ({"by": "name"}, "by: 'name'"),
+        ({"by": "content", "level": "count"}, "by: content has no places"),
+    ],
+)
+def test_settings_that_cannot_be_are_said(tables: Tables, given: dict[str, Any], said: str) -> None:
+    sides: dict[str, Any] = {"left": "store:/tmp", "right": "store:/tmp"}
+    with pytest.raises(OptionError, match=said):
+        reconcile(tables.spark, ReconcileSettings(**{**sides, **given}))
