@@ -1,4 +1,4 @@
-"""The official Java client doing what `bench.client` measures of ours: `JavaClient.java`."""
+"""Programs with the official Java client, beside what ours is measured by."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Final
 from tests.interop.apache_java import class_path, required
 
 RELEASE: Final = "5.5.0"
-SOURCE: Final = Path(__file__).with_name("JavaClient.java")
-POM: Final = SOURCE.parent.parent / "tests" / "interop" / "java" / "pom.xml"
+HERE: Final = Path(__file__).parent
+POM: Final = HERE.parent / "tests" / "interop" / "java" / "pom.xml"
 
 
-def java_command(folder: Path) -> list[str]:
-    """Compile the program, and return how it is started: so its start costs no compiling."""
+def java_command(folder: Path, program: str = "JavaClient") -> list[str]:
+    """Compile a program, and return how it is started: so its start costs no compiling."""
+    source = HERE / f"{program}.java"
     path = class_path(RELEASE, folder, POM)
-    subprocess.run([required("javac"), "-cp", path, "-d", str(folder), str(SOURCE)], check=True)
-    return [required("java"), "-cp", f"{folder}:{path}", SOURCE.stem]
+    subprocess.run([required("javac"), "-cp", path, "-d", str(folder), str(source)], check=True)
+    return [required("java"), "-cp", f"{folder}:{path}", program]

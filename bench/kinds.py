@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import statistics
+import subprocess
 import tempfile
 import time
 from functools import partial
@@ -17,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bench.path import Wired
-from cometmq.client import Client
+from bench.servers import start_apache, start_cometmq
+from cometmq.client import Client, ClientConfig, SyncClient
 from cometmq.testing import Cluster
 
 if TYPE_CHECKING:
@@ -28,6 +30,10 @@ DELAY_SECONDS: Final = 3600
 IN_FLIGHT: Final = 256
 IDS: Final = 10_000
 ROUNDS: Final = 40
+JAVA_CASES: Final = {
+    "begins": "Java's ordered consumer's first message from an idle queue",
+    "takes_over": "the same, when the queue's holder has gone",
+}
 
 
 def delays(count: int) -> float:
@@ -60,15 +66,18 @@ async def ordered(nameserver: str, *, takes_over: bool) -> float:
 
     From when it begins, or, where another holds the queue, from when that one's client closes.
     """
-    async with Client(nameserver) as mq, Client(nameserver) as waiting:
+    # A group of two shares its only queue by their names: the holder's comes first.
+    first, last = (ClientConfig(instance=f"{letter}-{time.monotonic_ns()}") for letter in "az")
+    async with Client(nameserver) as mq, Client(nameserver, last) as waiting:
         topic = f"orders-{time.monotonic_ns()}"
         await mq.admin.create_topic(topic, queues=1)
         options = {"group": f"{topic}-billing", "start": "first", "ordered": True}
         if takes_over:
-            holder = Client(nameserver)
+            holder = Client(nameserver, first)
             await holder.__aenter__()
             await mq.send(topic, b"for the first")
-            (await anext(holder.consume(topic, **options))).ack()  # type: ignore[arg-type]  # All fit.
+            held = holder.consume(topic, **options)  # type: ignore[arg-type]  # All fit.
+            (await anext(held)).ack()
             second = waiting.consume(topic, **options)  # type: ignore[arg-type]  # All fit.
             coming = asyncio.create_task(anext(second))
             await mq.send(topic, b"for the second")
@@ -106,9 +115,45 @@ def idempotence(folder: str) -> tuple[float, float]:
     return looked, noted
 
 
+def java_joins(rounds: int) -> None:
+    """Print how long the official client's ordered consumers take, at our broker and Apache's."""
+    from bench.java_client import java_command  # Needs Java and Maven.
+
+    with tempfile.TemporaryDirectory(prefix="cometmq-bench-", dir=".") as name:
+        folder = Path(name).absolute()
+        command = java_command(folder, "OrderedJoin")
+        for start in (start_cometmq, start_apache):
+            server, _ = start(folder / start.__name__, "async")
+            try:
+                found = _joins(command, f"127.0.0.1:{server.nameserver_port}", rounds)
+            finally:
+                server.stop()
+            for case, text in JAVA_CASES.items():
+                shown = _spread(found[case])
+                print(f"| ms, {text}, at {server.name} | {shown} | 100 |", flush=True)
+
+
+def _joins(command: list[str], nameserver: str, rounds: int) -> dict[str, list[float]]:
+    prefix = f"joined-{time.monotonic_ns()}-"
+    with SyncClient(nameserver) as mq:
+        for number in range(2 * rounds):
+            mq.admin.create_topic(f"{prefix}{number}", queues=1)
+    asked = [*command, nameserver, str(rounds), prefix]
+    played = subprocess.run(asked, check=True, capture_output=True, text=True, timeout=900)
+    found: dict[str, list[float]] = {case: [] for case in JAVA_CASES}
+    for line in played.stdout.splitlines():
+        case, _, figure = line.partition(" ")
+        if case in found:
+            found[case].append(float(figure))
+    return found
+
+
 def several(count: int, once: Callable[[], float]) -> str:
     """Measure several times."""
-    found = [once() for _ in range(count)]
+    return _spread([once() for _ in range(count)])
+
+
+def _spread(found: Sequence[float]) -> str:
     return f"{min(found):.3g} | {statistics.median(found):.3g} | {max(found):.3g}"
 
 
@@ -120,9 +165,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(prog="python -m bench.kinds", description=__doc__)
     parser.add_argument("--runs", type=int, default=5, help="of what is timed by the wall clock")
+    parser.add_argument(
+        "--java", action="store_true", help="only the official client's ordered consumers"
+    )
     options = parser.parse_args(arguments)
     print("| what | least | median | most | wanted |")
     print("|---|---|---|---|---|")
+    if options.java:
+        java_joins(options.runs)
+        return
     shown = several(min(options.runs, 3), lambda: delays(DELAYED))
     print(f"| s, {DELAYED:,} delayed messages due at once until all are out | {shown} | 1.5 |")
     with Cluster() as rocketmq:

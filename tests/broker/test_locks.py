@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.broker.captured import beat
 from tests.broker.running import config_of
+from tests.broker.test_heartbeats import notices
 from tests.broker.wired import Wired, WiredPeer
 
 from cometmq.proto.bodies import ConsumerData, LockBatch, LockedQueues, MessageQueue, TopicConfig
@@ -63,6 +64,24 @@ def test_a_queue_that_is_given_back_is_free(wired: Wired) -> None:
     assert lock(wired, two, "c2", 0) == set()
     ask(wired, one, Code.UNLOCK_BATCH_MQ, "c1", 0)
     assert lock(wired, two, "c2", 0, 1) == {0}
+
+
+def test_who_was_refused_a_queue_hears_of_it_when_the_holder_gives_it_back(wired: Wired) -> None:
+    """It would ask again 20 s later; a group whose members want nothing is left alone."""
+    one, two, other = join(wired, "c1"), join(wired, "c2"), join(wired, "c3")
+    lock(wired, one, "c1", 0, 1)
+    assert lock(wired, two, "c2", 1) == set()
+    for peer in (one, two, other):
+        wired.events(peer)
+    ask(wired, one, Code.UNLOCK_BATCH_MQ, "c1", 0)
+    assert notices(wired, two) == [], "nobody wanted that queue"
+    ask(wired, two, Code.UNLOCK_BATCH_MQ, "c2", 1)
+    assert notices(wired, other) == [], "it was not the holder"
+    ask(wired, one, Code.UNLOCK_BATCH_MQ, "c1", 1)
+    assert notices(wired, two) == ["g"]
+    assert lock(wired, two, "c2", 1) == {1}
+    ask(wired, two, Code.UNLOCK_BATCH_MQ, "c2", 1)
+    assert notices(wired, other) == ["g"], "once: nobody has wanted it since"
 
 
 def test_a_lock_that_is_not_renewed_ends(wired: Wired) -> None:

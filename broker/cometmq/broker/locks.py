@@ -2,6 +2,9 @@
 
 A client renews its locks every 20 s. One that has lost its connection, and has no other as a member
 of the group, has lost its locks, too: Apache's brokers let a group wait out the lifetime then.
+
+A client that was refused a queue asks again much later, old ones after 20 s. So whoever gives one
+back is told whether another wanted it: that group's members are to share their queues anew.
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ class Locks:
         self._count = 0
         self._locks: dict[str, dict[MessageQueue, _Lock]] = {}
         self._groups_of: dict[Peer, set[str]] = {}
+        self._wanted: set[tuple[str, MessageQueue]] = set()
+        """What was refused because another had it: of queues that are locked."""
 
     def __len__(self) -> int:
         return self._count
@@ -54,7 +59,9 @@ class Locks:
                     continue
                 self._count += 1
             elif lock.client_id != client_id and not self._has_expired(lock, now_ms):
+                self._wanted.add((group, queue))
                 continue
+            self._wanted.discard((group, queue))
             locks[queue] = _Lock(client_id, peer, now_ms)
             held.append(queue)
         if held:
@@ -69,13 +76,16 @@ class Locks:
             self._has_expired(lock, now_ms) for lock in locks.values()
         )
 
-    def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
-        """Give queues back; those of another client stay its."""
+    def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> bool:
+        """Give queues back, those of another client stay its; whether another wanted one."""
         locks = self._locks.get(group, {})
+        is_wanted = False
         for queue in queues:
             lock = locks.get(queue)
             if lock is not None and lock.client_id == client_id:
+                is_wanted |= (group, queue) in self._wanted
                 self._remove(group, queue)
+        return is_wanted
 
     def leave(self, peer: Peer, peer_of: Callable[[str, str], Peer | None]) -> None:
         """Give back what was locked over a connection that is gone.
@@ -105,6 +115,7 @@ class Locks:
     def _remove(self, group: str, queue: MessageQueue) -> None:
         locks = self._locks[group]
         del locks[queue]
+        self._wanted.discard((group, queue))
         self._count -= 1
         if not locks:
             del self._locks[group]

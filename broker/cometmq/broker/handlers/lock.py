@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cometmq.broker.errors import RequestError
+from cometmq.broker.handlers.consumer import notify_members
 from cometmq.broker.topic_names import group_problem
 from cometmq.proto.bodies import LockBatch, LockedQueues
 from cometmq.proto.codes import ResponseCode
@@ -31,5 +32,7 @@ def lock_batch(request: Command, session: Session) -> Command:
 def unlock_batch(request: Command, session: Session) -> Command:
     """42: give queues back."""
     body = LockBatch.decode(request.body)
-    session.state.locks.unlock(body.consumer_group, body.mq_set, body.client_id)
+    state = session.state
+    if state.locks.unlock(body.consumer_group, body.mq_set, body.client_id):
+        notify_members(state.consumers.find(body.consumer_group), state)
     return request.answer(ResponseCode.SUCCESS)
