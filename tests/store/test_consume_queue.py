@@ -48,6 +48,25 @@ def test_a_read_takes_from_the_file_and_the_tail_as_one() -> None:
     assert offsets(queue.read(5, 99)) == [5, 6, 7, 8]
 
 
+def test_the_entries_of_one_turn_go_into_their_files_piece_by_piece() -> None:
+    disk, queues, queue = filled(0)
+    turn = b"".join(ENTRY.pack(n * 100, 100, n) for n in range(25))
+    queue.extend(turn, 25)
+    for budget, written in ((1, 10), (1, 20), (0, 20)):
+        queues.write_behind(EVERYTHING, budget)
+        assert queue.written == written
+        assert offsets(queue.read(written, 99)) == list(range(written, 25))
+    queue.extend(ENTRY.pack(2500, 100, 25), 1)
+    assert offsets(queue.read(20, 99)) == list(range(20, 26))
+    assert queues.write_behind(EVERYTHING, 1)
+    assert queues.settled_offset is None
+    queue.extend(turn[:20], 1)
+    queue.cut_to(26)
+    assert queues.settled_offset is None
+    queues.close()
+    assert offsets(queues_on(disk).simple.get("t", 0).read(20, 99)) == list(range(20, 26))
+
+
 def test_a_read_ends_with_its_file() -> None:
     _, _, queue = filled(25, written=25)
     assert offsets(queue.read(7, 99)) == [7, 8, 9]

@@ -73,11 +73,7 @@ class ConsumeQueue(EntryFiles):
 
     def append(self, physical_offset: int, size: int, tags_code: int) -> None:
         """Make the next message readable. Entries come in the order of their records."""
-        tail = self._tail
-        if not tail:
-            self._shelf.disk.unwritten.append(self)
-        tail += _pack(physical_offset, size, tags_code)
-        self.end += 1
+        self.extend(_pack(physical_offset, size, tags_code), 1)
 
     def place(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> bool:
         """Put the entry of a record that was read back from the log where the record says.

@@ -13,9 +13,8 @@ only grow. Three regions follow one another::
   enters `EntryDisk.unwritten`, so that list is ordered by each queue's first unwritten record, and
   its head says up to which physical offset everything is in the files. That makes the checkpoint
   fuzzy: no moment is needed at which all queues are written.
-* Bytes reach the disk when they are synced. After a power cut anything written since may be
-  there, be zeros, or be torn. So `load` with a `cut` (an unclean start) trusts only what was
-  synced, see `entry_search`.
+* Bytes reach the disk when they are synced. After a power cut those written since may be there, be
+  zeros, or be torn: `load` with a `cut` (an unclean start) trusts only what was synced.
 * What is cut is erased: no later start may take it for entries.
 """
 
@@ -27,10 +26,12 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.store.entry_disk import is_file_of_queue
 from cometmq.store.entry_search import BLANK_SIZE, NO_CUT, WINDOW_ENTRIES, sound_entries
+from cometmq.store.entry_tail import behind
 from cometmq.store.errors import CorruptionError, MissingEntriesError, StoreFormatError
 
 if TYPE_CHECKING:
     from cometmq.store.entry_disk import Shelf
+    from cometmq.store.entry_tail import Tail
     from cometmq.store.filesystem import File
 
 WRITE_BYTES_MAX: Final = 65536
@@ -59,7 +60,7 @@ class EntryFiles:
         self._first: int | None = None  # The first file's first entry, once there is a file.
         self._min: int = 0
         self._min_physical_offset = -1  # What `_min` was last corrected for.
-        self._tail = bytearray()
+        self._tail: Tail = b""
 
     @property
     def directory(self) -> str:
@@ -97,9 +98,8 @@ class EntryFiles:
         if index >= written:
             start = (index - written) * size
             return bytes(self._tail[start : start + count * size])
-        per_file = self._shelf.file_entries
-        number, place = divmod(index, per_file)
-        stop = min(count, per_file - place) + index
+        number, place = divmod(index, self._shelf.file_entries)
+        stop = min(count, self._shelf.file_entries - place) + index
         try:
             file = self._file(number)
         except FileNotFoundError:
@@ -115,9 +115,8 @@ class EntryFiles:
         written = self.end - len(self._tail) // size
         if index >= written:
             return self.read_entries(index, count)
-        per_file = self._shelf.file_entries
-        number, place = divmod(index, per_file)
-        stop = min(count, per_file - place) + index
+        number, place = divmod(index, self._shelf.file_entries)
+        stop = min(count, self._shelf.file_entries - place) + index
         try:
             file = self._file(number)
         except FileNotFoundError:
@@ -147,9 +146,11 @@ class EntryFiles:
     # Writing
 
     def extend(self, entries: bytes, count: int) -> None:
-        """Add entries to the tail, as `append` of a subclass does with one."""
+        """Add entries to the tail."""
         if not self._tail:
             self._shelf.disk.unwritten.append(self)
+        elif type(self._tail) is bytes:
+            self._tail = bytearray(self._tail)
         self._tail += entries
         self.end += count
 
@@ -173,7 +174,7 @@ class EntryFiles:
         count = min(len(self._tail), room, WRITE_BYTES_MAX // shelf.entry_size * shelf.entry_size)
         file = shelf.disk.open_files.get(self, number) or self._open_for_writing(number)
         file.write(self._tail[:count], place * shelf.entry_size)
-        del self._tail[:count]
+        self._tail = behind(self._tail, count)
         shelf.disk.unsynced_files.add(file.path)
 
     def _open_for_writing(self, number: int) -> File:
@@ -323,7 +324,7 @@ class EntryFiles:
 
     def _drop_tail(self, kept: int) -> None:
         if self._tail:
-            del self._tail[kept * self._shelf.entry_size :]
+            self._tail = self._tail[: kept * self._shelf.entry_size] or b""
             if not self._tail:
                 self._shelf.disk.unwritten.remove(self)
 
