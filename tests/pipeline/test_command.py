@@ -14,7 +14,7 @@ from cometmq.pipeline import command
 from cometmq.pipeline.errors import JavaError, OptionError, PipelineError
 from cometmq.pipeline.java import find_java, make_shim
 from cometmq.pipeline.jobs import JOBS
-from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, setting
+from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, ours, setting
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,8 +97,7 @@ def test_every_job_explains_its_settings(name: str) -> None:
     done = CliRunner().invoke(program, ["pipeline", name, "--help"])
     assert done.exit_code == 0, done.output
     assert "--dry-run" in done.output
-    source = ("--nameserver", "--from", "--store", "--left")
-    assert any(option in done.output for option in source)
+    assert any(f"--{each}" in done.output for each in ("nameserver", "from", "store", "left"))
 
 
 def test_java_is_taken_from_java_home_first(tmp_path: Path) -> None:
@@ -144,3 +143,20 @@ def java_home(home: Path, version: str) -> Path:
     )
     program_path.chmod(0o755)
     return home
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "said"),
+    [
+        (
+            "[PYTHON] failed\nTraceback\ncometmq.pipeline.errors.OptionError: topic: no\n at x",
+            OptionError,
+            "topic: no",
+        ),
+        ("boom\ncometmq.pipeline.errors.RefusedError: it refused", PipelineError, "it refused"),
+        ("[SPARK] something\nelse", PipelineError, "[SPARK] something"),
+    ],
+)
+def test_of_what_spark_says_ours_counts(text: str, kind: type[PipelineError], said: str) -> None:
+    error = ours(RuntimeError(text))
+    assert (type(error), str(error)) == (kind, said)

@@ -13,7 +13,7 @@ import click
 from cometmq.pipeline.doctor import doctor
 from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs import JOBS
-from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, stopped_by_signals
+from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, ours, stopped_by_signals
 from cometmq.pipeline.shipping import write_wheel
 
 if TYPE_CHECKING:
@@ -116,11 +116,15 @@ def run_job(
 
 
 def _in_session(job: Job, settings: Any, run: Run, master: str, conf: Mapping[str, str]) -> Report:
+    from pyspark.errors import PySparkException
+
     from cometmq.pipeline.spark_session import session
 
     spark = session(**{"master": master, "app_name": f"cometmq {job.name}", **conf})
     try:
         return job.function(spark, settings, run)
+    except PySparkException as error:
+        raise ours(error) from error
     finally:
         spark.stop()
 

@@ -19,6 +19,8 @@ JOBS: Final = {
     "aggregate": "cometmq.pipeline.jobs.aggregate",
     "archive": "cometmq.pipeline.jobs.archive",
     "audit": "cometmq.pipeline.jobs.audit",
+    "dlq": "cometmq.pipeline.jobs.dlq",
+    "latency": "cometmq.pipeline.jobs.latency",
     "mirror": "cometmq.pipeline.jobs.mirror",
     "reconcile": "cometmq.pipeline.jobs.reconcile",
     "replay": "cometmq.pipeline.jobs.replay",

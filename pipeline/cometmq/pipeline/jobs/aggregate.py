@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
-from cometmq.pipeline.jobs.streams import Folder, read_stream, triggered
+from cometmq.pipeline.jobs.streams import Folder, StreamSettings, read_stream, triggered
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,10 +28,9 @@ _AGGREGATION = re.compile(r"(count|sum|avg|min|max|p[0-9]{1,2})(?:\((.+)\))?", r
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AggregateSettings:
+class AggregateSettings(StreamSettings):
     """What to reckon, over what, and where to."""
 
-    nameserver: str = setting("The cluster.", metavar="HOST:PORT[;...]")
     topic: str = setting("Topics, separated by commas.")
     to_topic: str = setting("Where the results go.")
     schema: str = setting(
@@ -44,11 +43,7 @@ class AggregateSettings:
     time: str = setting("An SQL expression for the time of a message.", "store_time")
     aggregations: str = setting("Of count, sum(x), avg(x), min(x), max(x), p95(x).", "count")
     mode: str = setting("append: each window once. update: whenever it changed.", "append")
-    start: str = setting("Where to begin: earliest, latest, group:NAME, JSON.", "earliest")
-    filter: str = setting("Tags or SQL92: only what passes.", "")
-    group: str = setting("A consumer group that shows the progress.", "")
     max_rows: int = setting("Messages of a batch, at most.", 500_000)
-    trigger: str = setting("once, or how often: '10 seconds'.", "once")
     checkpoint: str = setting("Where it keeps how far it is, and what it reckoned.", metavar="DIR")
 
 

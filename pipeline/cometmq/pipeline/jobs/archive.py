@@ -22,7 +22,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
-from cometmq.pipeline.jobs.streams import Folder, query_id, read_stream, run_batches
+from cometmq.pipeline.jobs.streams import (
+    CopySettings,
+    Folder,
+    query_id,
+    read_stream,
+    run_batches,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,22 +47,14 @@ _CHECKSUM: Final = "bit_xor(xxhash64(topic, broker, queue_id, queue_offset, body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveSettings:
+class ArchiveSettings(CopySettings):
     """What to archive, and where to."""
 
-    nameserver: str = setting("The cluster's name servers.", metavar="HOST:PORT[;...]")
-    topic: str = setting("Topics, separated by commas.", "")
-    topic_pattern: str = setting("Or: all whose whole name matches.", "", metavar="REGEX")
     to: str = setting("The folder of the archive; any that Spark can write to.", metavar="DIR")
-    start: str = setting("Where to begin: earliest, latest, group:NAME, JSON.", "earliest")
-    filter: str = setting("Tags or SQL92: only what passes.", "")
-    group: str = setting("A consumer group that shows the progress.", "")
     partition_by: str = setting("Of topic, date, hour: the folders of a batch.", "topic,date")
     body: str = setting("raw (binary) or text.", "raw")
     compression: str = setting("Of Parquet: zstd, snappy, gzip, none.", "zstd")
     max_rows: int = setting("Messages of a batch, at most.", 1_000_000)
-    fail_on_data_loss: bool = setting("Fail when messages expired before they were read.", True)
-    trigger: str = setting("once, or how often: '30 seconds'.", "once")
     checkpoint: str = setting("Where it keeps how far it is; in the archive, unless said.", "")
     adopt: bool = setting("Go on in a folder that another checkpoint began.", False)
 

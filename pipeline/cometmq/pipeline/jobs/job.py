@@ -18,7 +18,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from cometmq.pipeline.errors import PipelineError
+from cometmq.pipeline.errors import OptionError, PipelineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -139,17 +139,19 @@ class Run:
         try:
             ended: bool = query.awaitTermination(_LOOK_SECONDS)
         except StreamingQueryException as error:
-            raise PipelineError(_reason(str(error))) from error
+            raise ours(error) from error
         return ended
 
 
-def _reason(text: str) -> str:
-    """Return what matters of Spark's words: the last exception of ours, or their first line."""
+def ours(error: Exception) -> PipelineError:
+    """Return what matters of an error of Spark: the last one of ours in it, or its first line."""
+    text = str(error)
     for line in reversed(text.splitlines()):
         name, colon, rest = line.strip().partition(": ")
         if colon and name.startswith("cometmq.pipeline.errors."):
-            return rest
-    return text.splitlines()[0] if text else "the stream failed"
+            is_option = name.endswith(OptionError.__name__)
+            return OptionError(rest) if is_option else PipelineError(rest)
+    return PipelineError(text.splitlines()[0] if text else "Spark failed")
 
 
 def _note_progress(query: StreamingQuery, report: Report, seen: int, run: Run) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
-from cometmq.pipeline.jobs.streams import read_stream, triggered
+from cometmq.pipeline.jobs.streams import CopySettings, read_stream, triggered
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,21 +20,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MirrorSettings:
+class MirrorSettings(CopySettings):
     """What to mirror, and where to."""
 
-    nameserver: str = setting("The cluster to read.", metavar="HOST:PORT[;...]")
     to_nameserver: str = setting("The cluster to write to.", metavar="HOST:PORT[;...]")
-    topic: str = setting("Topics, separated by commas.", "")
-    topic_pattern: str = setting("Or: all whose whole name matches.", "", metavar="REGEX")
     prefix: str = setting("Put in front of the topics' names there.", "")
-    start: str = setting("Where to begin: earliest, latest, group:NAME, JSON.", "earliest")
-    filter: str = setting("Tags or SQL92: only what passes.", "")
-    group: str = setting("A consumer group that shows the progress.", "")
     max_rows: int = setting("Messages of a batch, at most.", 100_000)
-    fail_on_data_loss: bool = setting("Fail when messages expired before they were read.", True)
     delivery: str = setting("auto, idempotent or at-least-once.", "auto")
-    trigger: str = setting("once, or how often: '1 second'.", "once")
     checkpoint: str = setting("Where it keeps how far it is.", metavar="DIR")
 
 

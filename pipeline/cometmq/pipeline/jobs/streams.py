@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.job import setting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,23 +32,24 @@ _OPTIONS: Final = {
 """Settings by the option of the source that they become."""
 
 
-class StreamSettings(Protocol):
-    """The settings that every such job has, beside its own."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSettings:
+    """What every such job is told, beside its own."""
 
-    @property
-    def nameserver(self) -> str:
-        """The cluster that is read."""
-        ...
+    nameserver: str = setting("The cluster that is read.", metavar="HOST:PORT[;...]")
+    topic: str = setting("Topics, separated by commas.", "")
+    start: str = setting("Where to begin: earliest, latest, group:NAME, JSON.", "earliest")
+    filter: str = setting("Tags or SQL92: only what passes.", "")
+    group: str = setting("A consumer group that shows the progress.", "")
+    trigger: str = setting("once, or how often: '1 second'.", "once")
 
-    @property
-    def topic(self) -> str:
-        """The topics that are read; empty when a pattern says them."""
-        ...
 
-    @property
-    def trigger(self) -> str:
-        """How often; see `triggered`."""
-        ...
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopySettings(StreamSettings):
+    """What jobs that copy topics as they are, are told besides."""
+
+    topic_pattern: str = setting("Or: all whose whole name matches.", "", metavar="REGEX")
+    fail_on_data_loss: bool = setting("Fail when messages expired before they were read.", True)
 
 
 def read_stream(spark: SparkSession, settings: StreamSettings, **more: Any) -> DataFrame:

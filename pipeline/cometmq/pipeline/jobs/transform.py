@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
-from cometmq.pipeline.jobs.streams import Folder, query_id, read_stream, run_batches
+from cometmq.pipeline.jobs.streams import (
+    Folder,
+    StreamSettings,
+    query_id,
+    read_stream,
+    run_batches,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,20 +33,15 @@ _VIEW: Final = "messages"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TransformSettings:
+class TransformSettings(StreamSettings):
     """What to transform, how, and where to."""
 
-    nameserver: str = setting("The cluster.", metavar="HOST:PORT[;...]")
     topic: str = setting("Topics, separated by commas.")
     sql: str = setting("A SELECT from `messages`, or a file with one: @FILE.")
     to_topic: str = setting("Where rows go that do not say `to_topic`.", "")
     schema: str = setting("Of JSON bodies, in Spark's DDL: 'id BIGINT, amount DOUBLE'.", "")
     dead_letter: str = setting("The topic for bodies that are not such JSON.", "")
-    start: str = setting("Where to begin: earliest, latest, group:NAME, JSON.", "earliest")
-    filter: str = setting("Tags or SQL92: only what passes.", "")
-    group: str = setting("A consumer group that shows the progress.", "")
     max_rows: int = setting("Messages of a batch, at most.", 100_000)
-    trigger: str = setting("once, or how often: '1 second'.", "once")
     checkpoint: str = setting("Where it keeps how far it is.", metavar="DIR")
 
 

@@ -1,0 +1,204 @@
+"""`dlq`: dead letters put together by what they have in common, and some of them sent again.
+
+Nothing leaves the topic of dead letters by being read. What `redrive` says is sent again, each
+message once: it is known by where it is among the dead letters, so another run, after a crash or
+with more of them, sends none of them twice (to brokers of CometMQ; to Apache's at least once).
+`cometmq dlq redrive` does not know what this has sent, nor this what that has.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
+from cometmq.pipeline.jobs.tables import rows_as_dicts, stored_between, topic_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PREFIX: Final = "%DLQ%"
+ORIGIN: Final = "origin"
+_COLUMNS: Final = (
+    "topic, broker, queue_id, queue_offset, message_id, key, tag, flag, store_time, born_host,"
+    " reconsume_times, properties, body"
+)
+_TEXT: Final = "try_validate_utf8(cast(body AS string))"
+_BY: Final = {
+    "topic": "origin",
+    "reason": "coalesce(properties['DEAD_LETTER_REASON'], properties['exception'])",
+    "shape": "CASE"
+    f" WHEN {_TEXT} IS NULL THEN 'binary'"
+    f" WHEN try_parse_json({_TEXT}) IS NULL THEN 'text'"
+    f" ELSE coalesce('json: ' || array_join(json_object_keys({_TEXT}), ', '), 'json') END",
+    "key": "regexp_replace(key, '[0-9]+', '#')",
+    "tag": "tag",
+    "host": "regexp_replace(born_host, ':[0-9]+$', '')",
+}
+"""By what dead letters can be put together, and how a row says it."""
+_GROUPS_MAX: Final = 100
+_PACE_SECONDS: Final = 5
+_RATE_WITHOUT: Final = 100_000
+"""Messages of a write, where no rate is asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DlqSettings:
+    """Whose dead letters, and what to do with them."""
+
+    nameserver: str = setting("The cluster.", metavar="HOST:PORT[;...]")
+    consumer_group: str = setting("The group that gave them up.", metavar="GROUP")
+    since: str = setting("Only what died then or later: ms, or ISO 8601.", "")
+    until: str = setting("Only what died before.", "")
+    cluster_by: str = setting(f"Of {', '.join(_BY)}: what they have in common.", "topic,shape")
+    sample: int = setting("Ids of messages of each cluster, in the report.", 3)
+    redrive: str = setting("Send those again for which this SQL holds; `true` is all.", "")
+    to: str = setting("Where to: origin, the topic that they came from, or a topic.", ORIGIN)
+    rate: int = setting("Messages a second, at most; 0 is as fast as it goes.", 0)
+    receipts: str = setting("Write what was sent again, a line of JSON each.", "", metavar="FILE")
+
+
+def dlq(spark: SparkSession, settings: DlqSettings, run: Run | None = None) -> Report:
+    """Report on dead letters, and send some again."""
+    run = run or Run()
+    report = Report("dlq", dry_run=run.dry_run)
+    letters = _Letters(spark, settings)
+    with timed(report):
+        clusters = letters.clusters()
+        report.rows = sum(each["count"] for each in clusters)
+        report.details["clusters"] = clusters[:_GROUPS_MAX]
+        run.tell(dead_letters=report.rows, clusters=len(clusters))
+        if settings.redrive:
+            chosen = letters.chosen()
+            report.details["chosen"] = len(chosen)
+            if not run.dry_run:
+                _redrive(letters, chosen, settings, run, report)
+    return report
+
+
+def _redrive(
+    letters: _Letters,
+    chosen: list[dict[str, Any]],
+    settings: DlqSettings,
+    run: Run,
+    report: Report,
+) -> None:
+    """Send the chosen ones again, as many at a time as the rate allows."""
+    step = settings.rate * _PACE_SECONDS or _RATE_WITHOUT
+    redriven = 0
+    for first in range(0, len(chosen), step):
+        if run.is_stopping:
+            report.stopped = True
+            break
+        began = monotonic()
+        few = chosen[first : first + step]
+        letters.send(few)
+        if settings.receipts:
+            with Path(settings.receipts).open("a") as file:
+                file.writelines(json.dumps(each, default=str) + "\n" for each in few)
+        redriven += len(few)
+        run.tell(redriven=redriven, of=len(chosen))
+        if settings.rate and first + step < len(chosen):
+            run.pause(max(len(few) / settings.rate - (monotonic() - began), 0))
+    report.details["redriven"] = redriven
+
+
+class _Letters:
+    """The dead letters of one group."""
+
+    def __init__(self, spark: SparkSession, settings: DlqSettings) -> None:
+        self.spark = spark
+        self.settings = settings
+        self.topic = PREFIX + settings.consumer_group
+        names = [each.strip() for each in settings.cluster_by.split(",") if each.strip()]
+        for each in names or [""]:
+            if each not in _BY:
+                raise OptionError(f"cluster-by: {each!r} is none of {', '.join(_BY)}")
+        if settings.rate < 0 or settings.sample < 0:
+            raise OptionError("rate, sample: must not be negative")
+        self.names = names
+
+    def table(self) -> DataFrame:
+        """Return them with the topic that each was sent to at first."""
+        frame = topic_table(self.spark, self.settings.nameserver, self.topic, _COLUMNS)
+        origin = "coalesce(properties['DLQ_ORIGIN_TOPIC'], properties['RETRY_TOPIC']) AS origin"
+        letters: DataFrame = frame.where(stored_between(self.settings)).selectExpr("*", origin)
+        return letters
+
+    def clusters(self) -> list[dict[str, Any]]:
+        """Return what they have in common, the most frequent first."""
+        from pyspark.sql import functions
+
+        grouped = self.table().groupBy(
+            *(functions.expr(_BY[name]).alias(name) for name in self.names)
+        )
+        samples = f"slice(array_sort(collect_list(message_id)), 1, {self.settings.sample})"
+        frame = grouped.agg(
+            functions.expr("count(*)").alias("count"),
+            functions.expr("min(store_time)").alias("first"),
+            functions.expr("max(store_time)").alias("last"),
+            functions.expr("max(reconsume_times)").alias("attempts"),
+            functions.expr(samples if self.settings.sample else "array()").alias("sample"),
+        )
+        return rows_as_dicts(frame.orderBy(functions.desc("count"), *self.names))
+
+    def chosen(self) -> list[dict[str, Any]]:
+        """Return the places of those that are to be sent again, in their order."""
+        from pyspark.errors import AnalysisException, ParseException
+
+        target = "origin" if self.settings.to == ORIGIN else f"'{self.settings.to}'"
+        try:
+            frame = self.table().where(self.settings.redrive)
+        except (AnalysisException, ParseException) as error:
+            raise OptionError(f"redrive: {str(error).splitlines()[0]}") from None
+        rows = rows_as_dicts(
+            frame.selectExpr(
+                "message_id", "broker", "queue_id", "queue_offset", f"{target} AS to_topic"
+            ).orderBy("broker", "queue_id", "queue_offset")
+        )
+        if lost := [each["message_id"] for each in rows if not each["to_topic"]]:
+            raise OptionError(
+                f"to: nobody knows where {lost[0]} came from, and {len(lost)} in all; say a topic,"
+                " or leave them out by `redrive`"
+            )
+        return rows
+
+    def send(self, few: list[dict[str, Any]]) -> None:
+        """Send some of them again."""
+        from pyspark.sql import functions
+
+        places = self.spark.createDataFrame(
+            [(each["broker"], each["queue_id"], each["queue_offset"]) for each in few],
+            "broker string, queue_id int, queue_offset bigint",
+        )
+        offsets = [each["queue_offset"] for each in few]
+        frame = self.table().where(f"queue_offset BETWEEN {min(offsets)} AND {max(offsets)}")
+        chosen = frame.join(functions.broadcast(places), ["broker", "queue_id", "queue_offset"])
+        target = "origin" if self.settings.to == ORIGIN else f"'{self.settings.to}'"
+        rows = chosen.selectExpr(
+            f"{target} AS to_topic",
+            "body",
+            "key",
+            "tag",
+            "flag",
+            "map_filter(properties, (name, value) -> value <> '') AS properties",
+            *(
+                f"{name} AS source_{own}"
+                for name, own in (
+                    ("topic", "topic"),
+                    ("broker", "broker"),
+                    ("queue_id", "queue_id"),
+                    ("queue_offset", "offset"),
+                )
+            ),
+        )
+        rows.write.format("cometmq").mode("append").options(
+            nameserver=self.settings.nameserver, sinkId=f"dlq {self.topic} {self.settings.to}"
+        ).save()
+
+
+JOB: Final = Job("dlq", DlqSettings, dlq, "Dead letters by what they share; some sent again.")

@@ -1,0 +1,232 @@
+"""`latency`: how long messages take, and who waits for how many.
+
+* From born to stored, of a topic or a store: by time, producing host and queue. Clocks of hosts
+  differ; the share of messages that were stored before they were born says of which ones.
+* How far consumer groups are behind, in messages and in seconds.
+* From the traces of clients (`trace_topic`): how long sends took, from sent to delivered, how long
+  consuming took, what failed, and how often it was tried.
+
+Bodies are not read, but for traces. Percentiles are approximate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from cometmq.pipeline import bounds
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
+from cometmq.pipeline.jobs.tables import rows_as_dicts, store_table, stored_between, topic_table
+from cometmq.pipeline.options import read_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_HEAD: Final = "topic, broker, queue_id, queue_offset, born_time, store_time, born_host"
+_SHARES: Final = (0.5, 0.9, 0.99, 0.999)
+_BY: Final = {
+    "buckets": ("topic", "window(store_time, '{bucket}').start AS bucket"),
+    "hosts": ("topic", "regexp_replace(born_host, ':[0-9]+$', '') AS host"),
+    "queues": ("topic", "broker", "queue_id"),
+}
+"""The tables of a report, and what each row of them is of."""
+_MS: Final = "unix_millis(store_time) - unix_millis(born_time) AS ms"
+_CLASS: Final = (
+    "CASE WHEN ms < 1 THEN 0 ELSE cast(pow(2, floor(log2(ms))) AS bigint) END AS from_ms"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencySettings:
+    """What to look at, and how closely."""
+
+    nameserver: str = setting("The cluster.", metavar="HOST:PORT[;...]")
+    topic: str = setting("Topics, separated by commas.", "")
+    store: str = setting("Or: the folder of a store.", "", metavar="DIR")
+    trace_topic: str = setting("Where clients write traces: RMQ_SYS_TRACE_TOPIC.", "")
+    groups: str = setting("Consumer groups, separated by commas, whose lag is wanted.", "")
+    since: str = setting("Only what was stored then or later: ms, or ISO 8601.", "")
+    until: str = setting("Only what was stored before.", "")
+    bucket: str = setting("How much time a row of `buckets` is of.", "1 minute")
+    shown: int = setting("Rows of each table in the report, the slowest.", 50)
+    to: str = setting("Write the whole tables there, as Parquet.", "", metavar="DIR")
+
+
+def latency(spark: SparkSession, settings: LatencySettings, run: Run | None = None) -> Report:
+    """Report how long messages took."""
+    run = run or Run()
+    report = Report("latency", dry_run=run.dry_run)
+    measuring = _Measuring(spark, settings)
+    with timed(report):
+        for name, frame in measuring.tables(run.dry_run).items():
+            frame = frame.persist()
+            if name == "total":
+                rows = rows_as_dicts(frame)
+                report.rows = sum(each["count"] for each in rows)
+            if settings.to and not run.dry_run:
+                frame.write.mode("overwrite").parquet(f"{settings.to}/{name}")
+            report.details[name] = rows_as_dicts(frame.limit(settings.shown))
+            run.tell(table=name, rows=frame.count())
+            frame.unpersist()
+    return report
+
+
+class _Measuring:
+    """What is measured."""
+
+    def __init__(self, spark: SparkSession, settings: LatencySettings) -> None:
+        self.spark = spark
+        self.settings = settings
+        if bool(settings.topic) == bool(settings.store) and not settings.trace_topic:
+            raise OptionError("topic, store: say one of them, or a trace-topic")
+        if settings.groups and not settings.topic:
+            raise OptionError("groups: their lag is that of a topic: say it")
+
+    def tables(self, dry_run: bool) -> dict[str, DataFrame]:
+        """Return the tables of a report; of a dry run how much there is to be read."""
+        settings = self.settings
+        found: dict[str, DataFrame] = {}
+        if settings.topic or settings.store:
+            head = self._head()
+            if dry_run:
+                return {"total": head.groupBy("topic").count()}
+            measured = head.selectExpr("*", _MS)
+            found["total"] = _summed(measured, ("topic",))
+            for name, by in _BY.items():
+                texts = tuple(each.format(bucket=settings.bucket) for each in by)
+                found[name] = _summed(measured, texts)
+            counted = measured.selectExpr(
+                "topic", _BY["buckets"][1].format(bucket=settings.bucket), _CLASS
+            )
+            heat = counted.groupBy("topic", "bucket", "from_ms").count()
+            found["heat"] = heat.orderBy("topic", "bucket", "from_ms")
+            if settings.groups:
+                found["lag"] = self._lag(head)
+        if settings.trace_topic and not dry_run:
+            found |= self._traced()
+        return found
+
+    def _head(self) -> DataFrame:
+        settings = self.settings
+        frame = (
+            topic_table(self.spark, settings.nameserver, settings.topic, _HEAD)
+            if settings.topic
+            else store_table(self.spark, settings.store, _HEAD)
+        )
+        between: DataFrame = frame.where(stored_between(settings))
+        return between
+
+    def _lag(self, head: DataFrame) -> DataFrame:
+        """Return how far groups are behind, and how long the first message has waited."""
+        from pyspark.sql import functions
+
+        options = read_options(
+            {"nameserver": self.settings.nameserver, "topic": self.settings.topic}
+        )
+        cluster = options.cluster()
+        survey = bounds.survey(cluster, options, whole=True)
+        rows: list[tuple[Any, ...]] = []
+        for group in (each.strip() for each in self.settings.groups.split(",")):
+            committed = cluster.committed(group, survey.queues, survey.addresses)
+            for queue, each in survey.queues.items():
+                at = max(committed.get(queue, each.first), each.first)
+                rows.append((group, *queue, at, each.end, queue in committed))
+        schema = "group string, topic string, broker string, queue_id int, at bigint, end bigint,"
+        there = self.spark.createDataFrame(rows, f"{schema} has_begun boolean")
+        waiting = head.join(functions.broadcast(there), ["topic", "broker", "queue_id"]).where(
+            "queue_offset >= at"
+        )
+        key = ["group", "topic", "broker", "queue_id"]
+        oldest = waiting.groupBy(*key).agg(functions.expr("min(store_time)").alias("waits_since"))
+        joined: DataFrame = there.join(oldest, key, "left").selectExpr(
+            *key,
+            "has_begun",
+            "end - at AS messages",
+            "waits_since",
+            "round((unix_millis(now()) - unix_millis(waits_since)) / 1000, 3) AS seconds",
+        )
+        ordered: DataFrame = joined.orderBy(functions.desc("messages"), *key)
+        return ordered
+
+    def _traced(self) -> dict[str, DataFrame]:
+        """Return what traces say: of sends, and of consumptions."""
+        settings = self.settings
+        frame = topic_table(
+            self.spark, settings.nameserver, settings.trace_topic, "store_time, body"
+        )
+        records = frame.where(stored_between(settings)).selectExpr(
+            "explode(split(cast(body AS string), '\\u0002')) AS record"
+        )
+        fields = records.selectExpr("split(record, '\\u0001') AS f").where("size(f) > 5")
+        fields.createOrReplaceTempView("cometmq_traces")
+        sends = self.spark.sql(_SENDS)
+        sends.createOrReplaceTempView("cometmq_trace_sends")
+        consumed = self.spark.sql(_CONSUMED)
+        consumed.createOrReplaceTempView("cometmq_trace_consumed")
+        return {
+            "sends": _summed(sends, ("topic", "producer"), "count_if(NOT success) AS failed"),
+            "deliveries": _summed(
+                self.spark.sql(_DELIVERED), ("topic", "consumer"), "max(retries) AS retries"
+            ),
+            "consumptions": _summed(
+                consumed.where("ms IS NOT NULL"),
+                ("consumer",),
+                "count_if(NOT success) AS failed",
+                "max(retries) AS retries",
+            ),
+        }
+
+
+_SENDS: Final = """
+SELECT f[3] AS producer, f[4] AS topic, f[5] AS id, try_cast(f[1] AS bigint) AS time,
+  try_cast(f[10] AS bigint) AS ms, coalesce(try_element_at(f, 14), 'true') <> 'false' AS success
+FROM cometmq_traces WHERE f[0] = 'Pub' AND size(f) > 11
+"""
+_CONSUMED: Final = """
+SELECT b.consumer, b.id, b.time, b.retries, a.ms, coalesce(a.success, false) AS success FROM
+  (SELECT f[3] AS consumer, f[4] AS request, f[5] AS id, try_cast(f[1] AS bigint) AS time,
+    coalesce(try_cast(try_element_at(f, 7) AS int), 0) AS retries
+    FROM cometmq_traces WHERE f[0] = 'SubBefore') b
+  LEFT JOIN (SELECT f[1] AS request, f[2] AS id, try_cast(f[3] AS bigint) AS ms,
+    f[4] = 'true' AS success FROM cometmq_traces WHERE f[0] = 'SubAfter') a
+  ON a.request = b.request AND a.id = b.id
+"""
+_DELIVERED: Final = """
+SELECT s.topic, c.consumer, c.time - s.time AS ms, c.retries
+FROM cometmq_trace_consumed c JOIN cometmq_trace_sends s ON s.id = c.id WHERE c.retries = 0
+"""
+
+
+def _summed(frame: DataFrame, by: tuple[str, ...], *more: str) -> DataFrame:
+    """Return how long it took, for each of what `by` says, the slowest first."""
+    from pyspark.sql import functions
+
+    shares = ", ".join(map(str, _SHARES))
+    names = [each.rpartition(" ")[2] for each in by]
+    summed: DataFrame = (
+        frame.groupBy(*(functions.expr(each) for each in by))
+        .agg(
+            functions.expr("count(*) AS count"),
+            functions.expr(f"percentile_approx(ms, array({shares})) AS p"),
+            functions.expr("max(ms) AS max_ms"),
+            functions.expr("round(count_if(ms < 0) / count(*), 4) AS negative"),
+            *(functions.expr(each) for each in more),
+        )
+        .selectExpr(
+            *names,
+            "count",
+            *(
+                f"p[{n}] AS p{str(share * 100).removesuffix('.0').replace('.', '_')}_ms"
+                for n, share in enumerate(_SHARES)
+            ),
+            "max_ms",
+            "negative",
+            *(each.rpartition(" ")[2] for each in more),
+        )
+    )
+    ordered: DataFrame = summed.orderBy(functions.desc("p99_ms"), *names)
+    return ordered
+
+
+JOB: Final = Job("latency", LatencySettings, latency, "How long messages took, and who waits.")

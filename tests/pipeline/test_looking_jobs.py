@@ -1,0 +1,172 @@
+"""The jobs `dlq` and `latency`: what they find, and what is sent again once."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+
+from tests.pipeline.tables import Tables
+
+from cometmq.client import ClientConfig, SyncClient
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.dlq import DlqSettings, dlq
+from cometmq.pipeline.jobs.job import Report, Run
+from cometmq.pipeline.jobs.latency import LatencySettings, latency
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from cometmq.testing import Cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
+
+TRACED = ClientConfig(trace=True, producer_group="shop")
+BODIES = (b'{"id": 1}', b'{"id": 2}', b"text", b"\xff\xfe")
+
+
+@pytest.fixture(scope="module")
+def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
+    return Tables(spark, rocketmq_session)
+
+
+@pytest.fixture(scope="module")
+def died(tables: Tables) -> str:
+    """A group that has given up four messages of the topic `died`, and its clients' traces."""
+    cluster = tables.cluster
+    cluster.admin.create_group("giving-up", max_retries=0)
+    with SyncClient(cluster.nameserver, TRACED) as mq:
+        for number, body in enumerate(BODIES):
+            mq.send("died", body, key=f"o-{number}", tag="paid")
+        with mq.consume("died", group="giving-up", start="first") as consumer:
+            for _ in BODIES:
+                next(consumer).retry()
+    assert len(cluster.dead_letters("giving-up", count=len(BODIES))) == len(BODIES)
+    return "giving-up"
+
+
+def looked(tables: Tables, group: str, run: Run | None = None, **more: Any) -> Report:
+    settings = DlqSettings(nameserver=tables.cluster.nameserver, consumer_group=group, **more)
+    return dlq(tables.spark, settings, run)
+
+
+def test_dead_letters_are_put_together_by_what_they_share(tables: Tables, died: str) -> None:
+    report = looked(tables, died, cluster_by="topic,shape,key,tag", sample=1)
+    assert report.rows == 4
+    clusters = report.details["clusters"]
+    assert {(each["topic"], each["key"], each["tag"]) for each in clusters} == {
+        ("died", "o-#", "paid")
+    }
+    assert {each["shape"]: each["count"] for each in clusters} == {
+        "json: id": 2,
+        "text": 1,
+        "binary": 1,
+    }
+    assert clusters[0]["count"] == 2
+    assert {len(each["sample"]) for each in clusters} == {1}
+    assert "redriven" not in report.details
+
+
+def test_what_is_chosen_is_sent_again_once(tables: Tables, died: str, tmp_path: Path) -> None:
+    receipts = tmp_path / "receipts.jsonl"
+    where: dict[str, Any] = {
+        "redrive": "key IN ('o-0', 'o-2')",
+        "to": "redriven",
+        "receipts": str(receipts),
+    }
+    dry = looked(tables, died, Run(dry_run=True), **where)
+    assert dry.details["chosen"] == 2
+    assert "redriven" not in dry.details
+    assert tables.cluster.sent("redriven") == []
+    for _ in range(2):  # As after a kill: nothing comes twice.
+        report = looked(tables, died, **where, rate=1000)
+        assert report.details["redriven"] == 2
+    sent = tables.cluster.sent("redriven", count=2)
+    assert {(each.body, each.tag) for each in sent} == {(BODIES[0], "paid"), (BODIES[2], "paid")}
+    lines = [json.loads(line) for line in receipts.read_text().splitlines()]
+    assert [line["to_topic"] for line in lines] == ["redriven"] * 4
+    assert len({line["message_id"] for line in lines}) == 2
+    assert len(tables.cluster.dead_letters(died)) == 4
+
+
+def test_what_is_sent_to_its_origin_goes_there(tables: Tables, died: str) -> None:
+    looked(tables, died, redrive="key = 'o-1'")
+    assert len(tables.cluster.sent("died", count=5)) == 5
+
+
+def test_sends_go_on_where_they_were_stopped(tables: Tables, died: str) -> None:
+    stopping = Run()
+    stopping.stop()
+    given: dict[str, Any] = {"redrive": "true", "to": "stopped", "rate": 1}
+    report = looked(tables, died, stopping, **given)
+    assert report.stopped
+    assert report.details["redriven"] == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"cluster_by": "mood"}, "cluster-by: 'mood' is none of"),
+        ({"rate": -1}, "rate, sample"),
+        ({"redrive": "nonsense = 1"}, "redrive: "),
+        ({"redrive": "((("}, "redrive: "),
+        ({"since": "yesterday"}, "since: 'yesterday' is no time"),
+    ],
+)
+def test_settings_that_cannot_be_are_said(
+    tables: Tables, died: str, given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(OptionError, match=said.replace("(", r"\(")):
+        looked(tables, died, **given)
+
+
+def measured(tables: Tables, **more: Any) -> dict[str, Any]:
+    settings = LatencySettings(nameserver=tables.cluster.nameserver, **more)
+    report = latency(tables.spark, settings)
+    return {"rows": report.rows, **report.details}
+
+
+def test_times_groups_and_hosts_of_a_topic_are_measured(
+    tables: Tables, died: str, tmp_path: Path
+) -> None:
+    now = datetime.now(UTC)
+    tables.fill("timed", 20)
+    tables.cluster.admin.create_group("behind")
+    found = measured(tables, topic="timed", groups="behind", to=str(tmp_path))
+    assert found["rows"] == 20
+    (total,) = found["total"]
+    assert (total["topic"], total["count"], total["negative"]) == ("timed", 20, 0)
+    assert 0 <= total["p50_ms"] <= total["p99_ms"] <= total["max_ms"] < 60_000
+    assert [each["host"] for each in found["hosts"]] == ["127.0.0.1"]
+    assert sum(each["count"] for each in found["queues"]) == 20
+    assert sum(each["count"] for each in found["heat"]) == 20
+    assert sum(each["count"] for each in found["buckets"]) == 20
+    assert {each["group"] for each in found["lag"]} == {"behind"}
+    assert sum(each["messages"] for each in found["lag"]) == 20
+    assert {each["has_begun"] for each in found["lag"]} == {False}
+    assert all(each["waits_since"] is not None for each in found["lag"])
+    assert tables.spark.read.parquet(str(tmp_path / "queues")).count() == len(found["queues"])
+    later = (now + timedelta(days=1)).isoformat()
+    assert measured(tables, topic="timed", since=later)["rows"] == 0
+
+
+def test_traces_say_how_long_sends_and_consumptions_took(tables: Tables, died: str) -> None:
+    found = measured(tables, trace_topic="RMQ_SYS_TRACE_TOPIC")
+    (sends,) = (each for each in found["sends"] if each["topic"] == "died")
+    assert (sends["producer"], sends["count"], sends["failed"]) == ("shop", 4, 0)
+    (consumed,) = (each for each in found["consumptions"] if each["consumer"] == died)
+    assert (consumed["count"], consumed["failed"]) == (4, 4)
+    (delivered,) = (each for each in found["deliveries"] if each["consumer"] == died)
+    assert (delivered["topic"], delivered["count"], delivered["negative"]) == ("died", 4, 0)
+
+
+def test_latency_wants_to_know_of_what(tables: Tables) -> None:
+    for given in ({}, {"topic": "T", "store": "/tmp"}, {"store": "/tmp", "groups": "g"}):
+        with pytest.raises(OptionError):
+            measured(tables, **given)
