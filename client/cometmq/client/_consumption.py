@@ -124,13 +124,15 @@ class Consumption:
         self.member.stop_fetching()
         self.delivery.end()
         finished = True
-        if timeout is None:
-            await self.delivery.empty_hands()
-        else:
-            with anyio.move_on_after(timeout) as scope:
+        try:
+            if timeout is None:
                 await self.delivery.empty_hands()
-            finished = not scope.cancelled_caught
-        await self.stop()
+            else:
+                with anyio.move_on_after(timeout) as scope:
+                    await self.delivery.empty_hands()
+                finished = not scope.cancelled_caught
+        finally:
+            await self.stop()  # Also when it is cancelled: else the group would go on without it.
         return finished
 
     async def stop(self) -> None:
@@ -192,7 +194,7 @@ class Consumption:
             self.delivery.settle(message)
             return
         if self.options.is_ordered and delay_level >= 0:
-            if message.attempt <= self.options.max_retries:
+            if message.attempt - 1 <= self.options.max_retries:  # It is counted as failed already.
                 self.delivery.set_aside(message)
                 self._put_again_after(message, SUSPEND_SECONDS)
                 return

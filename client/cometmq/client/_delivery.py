@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cometmq.client._core.process_queue import ProcessQueue
+    from cometmq.client._core.queues import Queue
     from cometmq.client.consumer import Message
 
 _log = logging.getLogger("cometmq.client")
@@ -50,6 +51,7 @@ class Delivery:
         self._behind: dict[ProcessQueue, deque[Message]] | None = (
             None if may_deliver is None else {}
         )
+        self._in_order: set[Queue] = set()  # in order: those of which a message is in hand
         self._line: deque[Message] = deque()
         self._waiting: deque[anyio.Event] = deque()
         self._empty_hands: anyio.Event | None = None
@@ -93,6 +95,7 @@ class Delivery:
                     self.in_hand += 1
                     if self._behind is not None:
                         message.process_queue.is_in_hand = True
+                        self._in_order.add(message.process_queue.queue)
                     message.taken()
                     return message
             await self._wait()
@@ -111,7 +114,8 @@ class Delivery:
     def give_back(self, message: Message) -> None:
         """Put a message in hand back into the line, to the front."""
         self._leave_hand(message)
-        self.put_first(message)
+        if not self._keep_behind(message):
+            self.put_first(message)
 
     def set_aside(self, message: Message) -> None:
         """Note that a message in hand is given back later, by `put_again`."""
@@ -119,9 +123,13 @@ class Delivery:
 
     def put_again(self, message: Message) -> None:
         """Put a message that was set aside back into the line."""
-        if not message.process_queue.is_dropped:
+        if not message.process_queue.is_dropped and not self._keep_behind(message):
             self._line.append(message)
             self._wake(1)
+
+    def holds(self, queue: Queue) -> bool:
+        """Whether a message of a queue is in hand; only known in order."""
+        return queue in self._in_order
 
     def part(self, process_queue: ProcessQueue) -> bool:
         """Give no more messages of a queue that is to be another's; whether one is in hand yet.
@@ -167,6 +175,15 @@ class Delivery:
             self._line.append(behind.popleft())
             self._wake(1)
 
+    def _keep_behind(self, message: Message) -> bool:
+        """Put a message before those that wait behind it, if its queue is to be another's."""
+        process_queue = message.process_queue
+        if self._behind is None or not process_queue.is_parting:
+            return False
+        self._behind.setdefault(process_queue, deque()).appendleft(message)
+        process_queue.is_busy = False
+        return True
+
     def _is_lost(self, process_queue: ProcessQueue) -> bool:
         """Whether a queue is another's now, or, in order, may be."""
         if process_queue.is_dropped:
@@ -206,9 +223,11 @@ class Delivery:
     def _leave_hand(self, message: Message) -> None:
         self.in_hand -= 1
         process_queue = message.process_queue
-        process_queue.is_in_hand = False
-        if process_queue.is_parting:
-            self._settled(process_queue)
+        if self._behind is not None:
+            process_queue.is_in_hand = False
+            self._in_order.discard(process_queue.queue)
+            if process_queue.is_parting or process_queue.is_dropped:
+                self._settled(process_queue)
         if not self.in_hand and self._empty_hands is not None:
             self._empty_hands.set()
             self._empty_hands = None

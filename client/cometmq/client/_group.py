@@ -20,16 +20,11 @@ from cometmq.client._core.names import RETRY_PREFIX
 from cometmq.client._core.process_queue import ProcessQueue
 from cometmq.client._core.rebalance import share
 from cometmq.client._locks import RENEW_SECONDS, LockedError, QueueLocks
+from cometmq.client._membership import consumer_data
 from cometmq.client._offset_store import BroadcastOffsets, GroupOffsets
 from cometmq.client._reading import tell_moved
 from cometmq.client.errors import BusyError, ClientError, NotFoundError, refusal
-from cometmq.proto.bodies import (
-    ConsumeFromWhere,
-    ConsumerData,
-    ConsumerList,
-    ConsumeType,
-    MessageModel,
-)
+from cometmq.proto.bodies import ConsumerList
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands import GetConsumerListByGroup
@@ -45,6 +40,7 @@ if TYPE_CHECKING:
     from cometmq.client._parts import Parts
     from cometmq.client._runtime import BackgroundTask
     from cometmq.client.consumer import Message
+    from cometmq.proto.bodies import ConsumerData
     from cometmq.proto.message import StoredMessage
 
 _log = logging.getLogger("cometmq.client")
@@ -70,6 +66,12 @@ class _Fetching:
         self.room: anyio.Event | None = None
         self.task: BackgroundTask | None = None
 
+    def look_again(self) -> None:
+        """Have it see whether there is room by now."""
+        if self.room is not None:
+            self.room.set()
+            self.room = None
+
 
 class GroupMember:
     """One consumer's membership of its group."""
@@ -88,6 +90,7 @@ class GroupMember:
         self._filters = options.all_filters
         self._version = now_ms()
         self._owned: dict[Queue, _Fetching] = {}
+        self._short_of_bytes: set[_Fetching] = set()
         self._tasks: list[BackgroundTask] = []
         self._is_wanted = anyio.Event()
         self._going: anyio.Event = anyio.Event()  # set: not paused
@@ -113,7 +116,7 @@ class GroupMember:
         await check_agreement(self._parts, self._options)
         if self._is_leaving:
             return  # Stopped before it had begun.
-        self._parts.membership.join(self._options.group, self._tell)
+        self._parts.membership.join(self._options.group, self.subscriptions)
         self._tasks = [
             self._parts.runtime.spawn(self._keep_share, f"share of {self._options.group}"),
             self._parts.runtime.spawn(self._keep_committing, f"commits of {self._options.group}"),
@@ -149,7 +152,7 @@ class GroupMember:
 
     def subscriptions(self) -> ConsumerData:
         """Say what this member wants, as heartbeats do."""
-        return self._tell()
+        return consumer_data(self._options, self._version)
 
     def share_soon(self) -> None:
         """Compute the share anew: members or routes changed."""
@@ -166,12 +169,15 @@ class GroupMember:
 
     def room_in(self, process_queue: ProcessQueue) -> None:
         """Learn that a message of a queue is settled."""
-        if process_queue.is_parting:
+        if process_queue.is_parting or (process_queue.is_dropped and self.locks is not None):
             self.share_soon()
+        if self._short_of_bytes and self._delivery.size < self._options.prefetch_bytes:
+            for each in self._short_of_bytes:
+                each.look_again()
+            self._short_of_bytes.clear()
         fetching = self._owned.get(process_queue.queue)
         if fetching is not None and fetching.room is not None and self._has_room(process_queue):
-            fetching.room.set()
-            fetching.room = None
+            fetching.look_again()
 
     def lose(self, process_queue: ProcessQueue) -> None:
         """Give up a queue whose lock is lost; it is asked for anew with the next share."""
@@ -189,28 +195,11 @@ class GroupMember:
                 await self._offsets.commit(fetching.process_queue)
         self.share_soon()
 
-    # Sharing.
+    def _reset_soon(self, queue: Queue, offset: int) -> None:
+        """Go on elsewhere in a queue; it ends the task that fetches from it."""
+        self._parts.runtime.spawn(lambda: self.reset({queue: offset}), f"reset of {queue}")
 
-    def _tell(self) -> ConsumerData:
-        """Say in a heartbeat what this member wants."""
-        options = self._options
-        where = {
-            "last": ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
-            "first": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
-        }
-        return ConsumerData(
-            group_name=options.group,
-            consume_type=ConsumeType.CONSUME_PASSIVELY,
-            message_model=(
-                MessageModel.BROADCASTING if options.is_broadcast else MessageModel.CLUSTERING
-            ),
-            consume_from_where=where.get(
-                str(options.start), ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
-            ),
-            subscription_data_set=tuple(
-                each.subscription(topic, self._version) for topic, each in self._filters.items()
-            ),
-        )
+    # Sharing.
 
     async def _keep_share(self) -> None:
         while True:
@@ -236,33 +225,53 @@ class GroupMember:
             members = await self._members(route)
             own_id = self._parts.identity.client_id
             mine = set(share(own_id, members, route.to_read, self._options.strategy))
+        await self._part_with_others(topic, mine)
+        await self._take_over(mine)
+
+    async def _part_with_others(self, topic: str, mine: set[Queue]) -> None:
+        """Give up the queues of a topic that are other members', and their locks."""
         for queue in [each for each in self._owned if each.topic == topic]:
-            process_queue = self._owned[queue].process_queue
+            fetching = self._owned.get(queue)
+            if fetching is None:
+                continue  # Lost, or to go on elsewhere, while another was given up.
+            process_queue = fetching.process_queue
             if queue in mine:
                 if process_queue.is_parting:
                     self._delivery.keep(process_queue)
                 continue
             if self._delivery.part(process_queue):
                 continue  # Its lock is kept until then, and so is the queue.
-            fetching = self._owned.pop(queue)
-            commit = fetching.process_queue.commit_offset
+            del self._owned[queue]
+            commit = process_queue.commit_offset
             self._give_up(fetching)
-            fetching.process_queue.next_offset = commit
-            await self._offsets.commit(fetching.process_queue)
-            if self.locks is not None:
-                await self.locks.release([queue])
+            process_queue.next_offset = commit
+            await self._offsets.commit(process_queue)
+        if self.locks is not None:
+            # Those of lost queues, too: as long as they are renewed, nobody else gets in.
+            held = set(self.locks.of_topic(topic))
+            await self.locks.release(held - mine - self._owned.keys())
+
+    async def _take_over(self, mine: set[Queue]) -> None:
+        """Begin with the queues that are new; a LockedError when one's lock is another's yet."""
+        late: list[Queue] = []
         for queue in sorted(mine - self._owned.keys()):
-            if self.locks is not None and not await self.locks.acquire(queue):
-                raise LockedError(f"{queue} is locked by the member that had it")
+            if self.locks is not None and not (
+                await self.locks.acquire(queue) and not self._delivery.holds(queue)
+            ):
+                late.append(queue)
+                continue
             offset = await self._offsets.first(queue)
             if self._is_leaving:
                 return
             self._begin(ProcessQueue(queue, offset))
+        if late:
+            names = ", ".join(map(str, late))
+            raise LockedError(f"{names}: who had it is not done with its message yet")
 
     async def _show_up(self, route: Route) -> None:
         """See to it that each broker of a route knows of this member."""
         connections = self._parts.connections
-        for address in _addresses(route):
+        for address in route.one_of_each():
             link = connections.open_link(address)
             if link is None:
                 await connections.to(address)  # Which greets it.
@@ -272,7 +281,7 @@ class GroupMember:
     async def _members(self, route: Route) -> tuple[str, ...]:
         """Ask any broker of the topic who is in the group."""
         problem: ClientError | None = None
-        for address in _addresses(route):
+        for address in route.one_of_each():
             header = GetConsumerListByGroup(self._options.group)
             request = Command.request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
             try:
@@ -295,6 +304,7 @@ class GroupMember:
 
     def _give_up(self, fetching: _Fetching) -> None:
         self._delivery.drop(fetching.process_queue)
+        self._short_of_bytes.discard(fetching)
         if fetching.task is not None:
             fetching.task.cancel()
 
@@ -331,6 +341,8 @@ class GroupMember:
             if self._has_room(fetching.process_queue):
                 return
             fetching.room = fetching.room or anyio.Event()
+            if fetching.process_queue.has_room(self._options.prefetch):
+                self._short_of_bytes.add(fetching)
             await fetching.room.wait()
 
     def _has_room(self, process_queue: ProcessQueue) -> bool:
@@ -356,12 +368,15 @@ class GroupMember:
         )
         if process_queue.is_dropped:
             return
-        process_queue.next_offset = found.next_offset
-        process_queue.fetched_ms = now_ms()
         if self._complaints:
             self._complaints.pop(str(queue), None)
         if found.moved:
             tell_moved(queue, asked, found)
+            if process_queue and found.next_offset < asked:  # What is here will come again.
+                self._reset_soon(queue, found.next_offset)
+                return
+        process_queue.next_offset = found.next_offset
+        process_queue.fetched_ms = now_ms()
         if found.messages:
             self._delivery.add(found.messages)
 
@@ -380,9 +395,3 @@ class GroupMember:
             self._complaints[subject] = str(error)
             group = self._options.group
             _log.warning("group %s: %s: %s; it is tried again", group, subject, error)
-
-
-def _addresses(route: Route) -> list[str]:
-    """Return an address of each broker of a route, the master's where there is one."""
-    found = (route.address_of(broker) for broker in route.addresses)
-    return [address for address in found if address is not None]

@@ -49,19 +49,35 @@ class QueueLocks:
         since_ms = self._since_ms.get(queue)
         return since_ms is not None and elapsed_ms() - since_ms < VALID_MS
 
+    def of_topic(self, topic: str) -> list[Queue]:
+        """The queues of a topic whose locks are or were ours, and were not given back."""
+        return [queue for queue in self._since_ms if queue.topic == topic]
+
     async def acquire(self, queue: Queue) -> bool:
         """Ask for the lock of a queue; False while another has it."""
-        await self._ask_broker(queue.broker, [queue])
-        return self.holds(queue)
+        asked_ms = elapsed_ms()
+        if queue not in await self._granted(queue.broker, [queue]):
+            self._since_ms.pop(queue, None)
+            return False
+        self._since_ms[queue] = asked_ms
+        return True
 
     async def renew(self) -> None:
         """Ask anew for the locks that are ours."""
         for broker in {queue.broker for queue in self._since_ms}:
             queues = [queue for queue in self._since_ms if queue.broker == broker]
+            asked_ms = elapsed_ms()
             try:
-                await self._ask_broker(broker, queues)
+                granted = await self._granted(broker, queues)
             except ClientError as error:
                 _log.warning("locks of %s at %s: %s", self._group, broker, error)
+                continue
+            # What was given back meanwhile stays so: who renews it keeps it from its next owner.
+            for queue in self._since_ms.keys() & set(queues):
+                if queue in granted:
+                    self._since_ms[queue] = asked_ms
+                else:
+                    del self._since_ms[queue]
 
     async def release(self, queues: Iterable[Queue]) -> None:
         """Give locks back, so that others need not wait for them to expire."""
@@ -73,19 +89,14 @@ class QueueLocks:
             except ClientError as error:
                 _log.info("lock of %s: %s; it expires by itself", queue, error)
 
-    async def _ask_broker(self, broker: str, queues: list[Queue]) -> None:
-        asked_ms = elapsed_ms()
+    async def _granted(self, broker: str, queues: list[Queue]) -> set[Queue]:
+        """Ask for locks; gives those that are ours."""
         address, response = await self._call(broker, RequestCode.LOCK_BATCH_MQ, queues)
         try:
             granted = LockedQueues.decode(response.body).lock_ok_mq_set
         except BodyError as error:
             raise ProtocolViolationError(response.code, str(error), address) from None
-        ours = set(map(from_wire, granted))
-        for queue in queues:
-            if queue in ours:
-                self._since_ms[queue] = asked_ms
-            else:
-                self._since_ms.pop(queue, None)
+        return set(map(from_wire, granted))
 
     async def _call(
         self, broker: str, code: RequestCode, queues: list[Queue]

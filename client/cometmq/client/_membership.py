@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.client.errors import ClientError, ConnectionEndedError, DeadlineError, refusal
 from cometmq.net import AnswerTimeoutError, ConnectionLostError
-from cometmq.proto.bodies import ConsumerData, HeartbeatData, ProducerData
+from cometmq.proto.bodies import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    HeartbeatData,
+    MessageModel,
+    ProducerData,
+)
 from cometmq.proto.codes import Language, RequestCode, ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands import UnregisterClient
@@ -18,11 +25,31 @@ if TYPE_CHECKING:
 
     from cometmq.client._connections import Connections
     from cometmq.client._core.identity import Identity
+    from cometmq.client._core.options import ConsumeOptions
     from cometmq.client._runtime import Link
     from cometmq.client.config import ClientConfig
 
 _OURS: Final = int(Language.PYTHON)
 _log = logging.getLogger("cometmq.client")
+
+
+def consumer_data(options: ConsumeOptions, version: int) -> ConsumerData:
+    """Say in a heartbeat what a consumer wants; `version` is of its subscriptions."""
+    where = {
+        "last": ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+        "first": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+    }
+    return ConsumerData(
+        group_name=options.group,
+        consume_type=ConsumeType.CONSUME_PASSIVELY,
+        message_model=(
+            MessageModel.BROADCASTING if options.is_broadcast else MessageModel.CLUSTERING
+        ),
+        consume_from_where=where.get(str(options.start), ConsumeFromWhere.CONSUME_FROM_TIMESTAMP),
+        subscription_data_set=tuple(
+            each.subscription(topic, version) for topic, each in options.all_filters.items()
+        ),
+    )
 
 
 class Membership:

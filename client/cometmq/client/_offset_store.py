@@ -100,7 +100,12 @@ class BroadcastOffsets:
         if self._is_changed:
             self._is_changed = False
             table = {to_wire(queue): offset for queue, offset in self._offsets.items()}
-            await anyio.to_thread.run_sync(self._write, ResetOffsets(offset_table=table).encode())
+            data = ResetOffsets(offset_table=table).encode()
+            try:
+                await anyio.to_thread.run_sync(self._write, data)
+            except OSError as error:
+                self._is_changed = True
+                _log.warning("offsets of %s: %s; they are written again", self._path, error)
 
     def _read(self) -> dict[Queue, int]:
         for path in (self._path, self._path.with_suffix(".json.bak")):

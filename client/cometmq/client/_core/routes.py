@@ -39,6 +39,11 @@ class Route:
         found = self.addresses.get(broker, {})
         return found.get(preferred) or found.get(preferred + 1) or next(iter(found.values()), None)
 
+    def one_of_each(self) -> list[str]:
+        """Return an address of each broker, the master's where there is one."""
+        found = (self.address_of(broker) for broker in self.addresses)
+        return [address for address in found if address is not None]
+
 
 def read_route(topic: str, data: TopicRouteData) -> Route:
     """Read a name server's answer, by the rules of Apache's clients."""
