@@ -12,6 +12,7 @@ import anyio
 import pytest
 from hypothesis import given, settings, strategies as some
 from tests.client.running import Servers, on_every_loop, on_loop, play_on
+from tests.client.test_cancelled import waiting_in
 
 from cometmq.client import (
     BusyError,
@@ -108,31 +109,6 @@ def test_a_connection_that_is_half_open_is_given_up(loop: str) -> None:
         assert isinstance(late.value, TimeoutError)
 
     on_loop(loop, scenario)
-
-
-@on_every_loop
-def test_a_cancelled_send_leaves_the_client_as_it_was(loop: str, tmp_path: Path) -> None:
-    async def scenario(servers: Servers) -> None:
-        async with Client(servers.nameserver) as mq:
-            # At each await of a send, from the first look for a route to the broker's answer.
-            for awaits in range(1, 40):
-                with anyio.CancelScope() as scope:
-                    async with anyio.create_task_group() as tasks:
-                        tasks.start_soon(mq.send, f"orders-{awaits % 4}", b"x")
-                        for _ in range(awaits):
-                            await anyio.lowlevel.checkpoint()
-                        scope.cancel()
-            receipt = await mq.send("orders", b"after")
-            assert (await mq.pull(receipt.queue, receipt.offset)).messages[0].body == b"after"
-            assert waiting_in(mq) == 0
-
-    play_on(loop, tmp_path, scenario)
-
-
-def waiting_in(mq: Client) -> int:
-    """How many requests of a client wait for their answers."""
-    connections = mq._open_parts().connections  # pyright: ignore[reportPrivateUsage]  # What leaks is within.
-    return sum(len(link.connection.pending) for _, link in connections)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,162 @@
+"""A verb that is cancelled, at each of its awaits in turn, leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+import trio
+from tests.client.running import Servers, on_every_loop, play_on
+
+from cometmq.client import Client, DeadlineError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Generator
+    from pathlib import Path
+
+    Verb = Callable[[Client, str], Coroutine[Any, Any, object]]
+
+AWAITS_MAX = 200
+
+
+class _Stepped:
+    """A coroutine whose awaits that give up the turn are counted; before one, a scope is left."""
+
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, object], at: int, scope: anyio.CancelScope
+    ) -> None:
+        self._coroutine = coroutine
+        self._at = at
+        self._scope = scope
+
+    def __await__(self) -> Generator[Any, Any, object]:
+        step: Callable[[], Any] = lambda: self._coroutine.send(None)  # noqa: E731  # It is replaced below.
+        awaits = 0
+        while True:
+            try:
+                waits_for = step()
+            except StopIteration as end:
+                return end.value
+            awaits += 1
+            if awaits == self._at:
+                self._scope.cancel()
+            try:
+                sent = yield waits_for
+            except BaseException as error:  # Passed on to where it waits.
+                step = _raising(self._coroutine, error)
+            else:
+                step = _sending(self._coroutine, sent)
+
+
+def _raising(coroutine: Coroutine[Any, Any, object], error: BaseException) -> Callable[[], Any]:
+    return lambda: coroutine.throw(error)
+
+
+def _sending(coroutine: Coroutine[Any, Any, object], sent: object) -> Callable[[], Any]:
+    return lambda: coroutine.send(sent)
+
+
+async def is_cancelled_at(at: int, coroutine: Coroutine[Any, Any, object]) -> bool:
+    """Cancel a coroutine at its await of that number; False when it has not so many."""
+    with anyio.CancelScope() as scope:
+        await _Stepped(coroutine, at, scope)
+    return scope.cancelled_caught
+
+
+def task_count() -> int:
+    try:
+        return len(asyncio.all_tasks())
+    except RuntimeError:
+        return trio.lowlevel.current_statistics().tasks_living
+
+
+def waiting_in(mq: Client) -> int:
+    """How many requests of a client wait for their answers, or for their replies."""
+    connections = mq._open_parts().connections  # pyright: ignore[reportPrivateUsage]  # What leaks is within.
+    requests = mq._requests  # pyright: ignore[reportPrivateUsage]  # As above.
+    return len(requests) + sum(len(link.connection.pending) for _, link in connections)
+
+
+async def send(mq: Client, topic: str) -> object:
+    return await mq.send(topic, b"x")
+
+
+async def send_batch(mq: Client, topic: str) -> object:
+    return await mq.send_batch(topic, [b"x", b"y"])
+
+
+async def send_oneway(mq: Client, topic: str) -> object:
+    await mq.send_oneway(topic, b"x")
+    return None
+
+
+async def request(mq: Client, topic: str) -> object:
+    with suppress(DeadlineError):  # Nobody replies.
+        await mq.request(topic, b"x", timeout=0.3)
+    return None
+
+
+async def transaction(mq: Client, topic: str) -> object:
+    async with mq.transaction(topic, b"x"):
+        await anyio.lowlevel.checkpoint()
+    return None
+
+
+on_every_verb = pytest.mark.parametrize(
+    "verb", [send, send_batch, send_oneway, request, transaction], ids=lambda verb: verb.__name__
+)
+
+
+async def at_each_await(one: Callable[[int], Awaitable[bool]]) -> int:
+    """Do it cancelled at the first await, the second, and so on; gives how many there are."""
+    for at in range(1, AWAITS_MAX):
+        if not await one(at):
+            return at - 1
+    raise AssertionError(f"it still waits after {AWAITS_MAX} awaits")
+
+
+@on_every_verb
+@on_every_loop
+def test_a_client_goes_on_as_if_nothing_had_been(loop: str, verb: Verb, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            await mq.send("orders", b"first")
+            tasks = task_count()
+
+            async def one(at: int) -> bool:
+                is_cancelled = await is_cancelled_at(at, verb(mq, f"orders-{at}"))
+                with anyio.fail_after(10):
+                    while (task_count(), waiting_in(mq)) != (tasks, 0):  # noqa: ASYNC110  # Untold.
+                        await anyio.sleep(0.001)
+                return is_cancelled
+
+            assert await at_each_await(one) > 0
+            receipt = await mq.send("orders", b"after")
+            assert (await mq.pull(receipt.queue, receipt.offset)).messages[0].body == b"after"
+
+    play_on(loop, tmp_path, scenario)
+
+
+@on_every_verb
+@on_every_loop
+def test_a_client_that_had_not_connected_yet_closes_with_all_it_had(
+    loop: str, verb: Verb, tmp_path: Path
+) -> None:
+    async def scenario(servers: Servers) -> None:
+        tasks = task_count()
+
+        async def one(at: int) -> bool:
+            async with Client(servers.nameserver) as mq:
+                is_cancelled = await is_cancelled_at(at, verb(mq, "orders"))
+            assert task_count() == tasks
+            return is_cancelled
+
+        assert await at_each_await(one) > 2
+        gc.collect()  # A socket that was left open would be a ResourceWarning, which is an error.
+
+    play_on(loop, tmp_path, scenario)
