@@ -94,6 +94,31 @@ def test_a_topic_may_be_consumed_before_it_exists(loop: str, tmp_path: Path) -> 
     play_on(loop, tmp_path, scenario)
 
 
+def test_a_group_of_which_nothing_failed_yet_is_nothing_to_warn_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            await mq.send("orders", b"x")
+            async with mq.consume("orders", group="fresh") as consumer:
+                await take(consumer, 1)
+
+    play_on("asyncio", tmp_path, scenario)
+    assert [each.message for each in caplog.records if each.levelname == "WARNING"] == []
+
+
+def test_a_topic_that_is_not_there_is_warned_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq, mq.consume("ordesr", group="fresh"):
+            await until(lambda: "ordesr" in caplog.text)
+
+    play_on("asyncio", tmp_path, scenario)
+    (warning,) = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert "topic 'ordesr'" in warning.message
+
+
 @on_every_loop
 def test_what_is_not_acknowledged_comes_again_to_the_next(loop: str, tmp_path: Path) -> None:
     async def scenario(servers: Servers) -> None:

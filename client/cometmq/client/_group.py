@@ -210,7 +210,8 @@ class GroupMember:
                     await self._share_topic(topic)
                 except ClientError as error:
                     is_whole = is_whole and topic.startswith(RETRY_PREFIX)
-                    self._complain(topic, error)
+                    if topic in self._options.filters or not isinstance(error, NotFoundError):
+                        self._complain(topic, error)  # A retry topic is made when it is needed.
                 else:
                     self._complaints.pop(topic, None)
             with anyio.move_on_after(REBALANCE_SECONDS if is_whole else RETRY_SECONDS):
