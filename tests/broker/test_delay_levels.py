@@ -285,6 +285,9 @@ def test_whatever_changes_and_whatever_ends_the_broker_each_comes_in_time_and_on
                 if end == 4:
                     broker.wired.close()
                 broker.start(broker.disk if end == 4 else broker.disk.kill())
+            case 6 if flush is Flush.SYNC:
+                broker.config = configured(levels, flush=flush)
+                broker.start(broker.disk.power_cut(rng))
             case _:
                 pass
     broker.pass_time(MINUTE)
