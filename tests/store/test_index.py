@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -185,6 +186,19 @@ def test_no_query_has_to_build_more_than_a_few_thousand_records_first() -> None:
     assert index.settled_offset == 9000 - WAITING_MAX
     assert index.finish(NOW_MS)
     assert [index.query("t", f"id{n}", 9) for n in (0, 4903, 8999)] == [[0], [4903], [8999]]
+
+
+def test_beyond_what_may_wait_many_records_are_built_at_once_however_few_come() -> None:
+    disk = SimulatedFileSystem()
+    index = Index(disk, "/store", StoreConfig(index_slots=50, index_items=20_000), clean=True)
+    index.prepare()
+    waiting: list[int] = []
+    for number in range(2 * WAITING_MAX):
+        index.add_many([(number, b"t", b"UNIQ_KEY\x01id%d\x02" % number, NOW_MS)])
+        waiting.append(index.waiting)
+    assert max(waiting) == WAITING_MAX
+    builds = sum(after < before for before, after in pairwise(waiting))
+    assert builds == 4  # A quarter each.
 
 
 def test_what_takes_long_is_prepared_for_the_first_record() -> None:
