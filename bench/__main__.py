@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 QUICK: Final = ("proto", "messages")
 LONG: Final = (
     *("broker", "transactions", "kinds", "client", "path", "scale"),
-    *("nameserver", "net", "spark", "spark_store", "store", "store_appends", "store_queues"),
+    *("nameserver", "net", "spark", "spark_partitions", "spark_store"),
+    *("store", "store_appends", "store_queues"),
 )
 
 

@@ -42,10 +42,14 @@ class Taken:
 class Bench:
     """One broker, one session, and what both have used of the processors."""
 
-    def __init__(self, spark: SparkSession, nameserver: str, broker_pid: int, rows: int) -> None:
+    def __init__(
+        self, spark: SparkSession, nameserver: str, broker_pid: int, rows: int, only: str = ""
+    ) -> None:
+        """`only`: what must be in the names of the cases that are run."""
         self.spark = spark
         self.nameserver = nameserver
         self.rows = rows
+        self.only = only
         self._broker_pid = broker_pid
 
     def used(self) -> tuple[float, float]:
@@ -55,6 +59,8 @@ class Bench:
 
     def measure(self, name: str, rows: int, once: Callable[[int], None]) -> None:
         """Run a case a few times, and print its line."""
+        if self.only not in name:
+            return
         best = Taken()
         for number in range(ROUNDS):
             before, began = self.used(), time.monotonic()
@@ -105,7 +111,8 @@ def run(bench: Bench, folder: Path) -> None:
         rows // 4,
         lambda n: bench.write(few, f"once-{n}", dedupKey="id"),
     )
-    topic = "batches-0"
+    topic = "read"
+    bench.write(frame, topic)
     for name, columns in (
         ("read, all columns", "*"),
         ("read, four columns with the body", "topic,queue_id,queue_offset,body"),
@@ -139,6 +146,8 @@ def run(bench: Bench, folder: Path) -> None:
         query.awaitTermination()
 
     bench.measure("stream topic to topic, each stored once", rows, to_topic)
+    if bench.only:
+        return
     print(f"\nA micro-batch of 100 rows, source and sink ours: {floor(bench, folder):.3f} s")
 
 
@@ -186,6 +195,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__)
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--only", default="", help="cases that have this in their names")
     given = parser.parse_args(arguments)
     from cometmq.pipeline import session  # It needs what is not always installed.
 
@@ -196,7 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print("| case | rows/s | Spark, µs of CPU a row | broker, µs of CPU a row |")
             print("|---|---|---|---|")
             nameserver = f"127.0.0.1:{broker.nameserver_port}"
-            run(Bench(spark, nameserver, broker.pid, given.rows), Path(folder))
+            run(Bench(spark, nameserver, broker.pid, given.rows, given.only), Path(folder))
         finally:
             spark.stop()
             broker.stop()
