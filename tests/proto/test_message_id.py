@@ -82,6 +82,15 @@ def test_unique_ids_count_up_whatever_the_clock_does() -> None:
     assert ids.make(now) == "0A00000123450000ABCD000000060000"
 
 
+@pytest.mark.parametrize("counter", [0, 0xFFFD])
+def test_several_ids_at_a_time_are_those_of_one_after_the_other(counter: int) -> None:
+    alone, several = [UniqueIds(bytes(4), 1, 2, counter=counter, zone=UTC) for _ in range(2)]
+    now_ms = 1_763_719_200_000
+    for time_ms, count in ((now_ms, 5), (now_ms, 1), (now_ms + 1, 0), (now_ms - 1, 3), (now_ms, 2)):
+        assert several.make_several(time_ms, count) == [alone.make(time_ms) for _ in range(count)]
+    assert several.make(now_ms + 9) == alone.make(now_ms + 9)
+
+
 @pytest.mark.parametrize("zone", [UTC, SHANGHAI, ZoneInfo("America/New_York")])
 @pytest.mark.parametrize("day", [1, 20, 25, 31])
 def test_the_time_of_a_unique_id_is_read_back(zone: ZoneInfo | timezone, day: int) -> None:

@@ -34,7 +34,7 @@ from cometmq.client.errors import (
 from cometmq.client.hooks import Sending
 from cometmq.client.messages import Receipt
 from cometmq.proto import property_names as names
-from cometmq.proto.batch import encode_batch
+from cometmq.proto.batch import encode_items
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands import STORED_CODES, SendMessageResponse, SendMessageV2
@@ -150,10 +150,13 @@ class Producer:
         return parcel
 
     def pack_batch(self, topic: str, items: Sequence[BatchItem]) -> Parcel:
-        """Make one parcel of several messages, which are checked by now."""
+        """Make one parcel of several messages, which are checked by now.
+
+        None can have a property that batches must not have: those are no user's to give.
+        """
         message_id = self._identity.new_message_id()
         properties = bare_properties(message_id)
-        parcel = Parcel(encode_batch(topic, items), properties, message_id, is_batch=True)
+        parcel = Parcel(encode_items(items), properties, message_id, is_batch=True)
         if self._hooks:
             sending = Sending(
                 topic=topic,

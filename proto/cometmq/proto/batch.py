@@ -47,6 +47,7 @@ ITEM_HEAD_SIZE: Final = _HEAD.size
 unpack_item_head: Callable[[bytes, int], tuple[int, int, int]] = _HEAD.unpack_from
 """Give size, flag and the body's length of the item that begins at a place."""
 _U16 = struct.Struct(">H")
+_pack_head, _pack_u16 = _HEAD.pack, _U16.pack
 _SEPARATOR: Final = 2
 _EMPTY_SIZE: Final = _HEAD.size + _U16.size
 
@@ -79,32 +80,36 @@ def encode_batch(topic: str, items: Iterable[BatchItem], sys_flag: int = 0) -> b
         raise LocalProtocolError(f"batch: to retry topic {topic!r}")
     if sys_flag & (SysFlag.COMPRESSED | TRANSACTION_MASK):
         raise LocalProtocolError(f"batch: compressed or in a transaction, flags {sys_flag:#x}")
-    parts: list[bytes] = []
+    items = list(items)
     waits: set[bool] = set()
     for item in items:
         if _find_delay(item.properties) not in (None, b"0"):
             raise LocalProtocolError("batch: a delayed message")
         waits.add((_find_wait(item.properties) or b"true").lower() == b"true")
-        parts += _encode_item(item)
-    if not parts:
+    if not items:
         raise LocalProtocolError("batch: no messages")
     if len(waits) > 1:
         raise LocalProtocolError("batch: some messages wait for the store, some do not")
+    return encode_items(items)
+
+
+def encode_items(items: Iterable[BatchItem]) -> bytes:
+    """Return messages as `encode_batch` does, without a look at what their properties say."""
+    parts: list[bytes] = []
+    for item in items:
+        body, properties = item.body, item.properties
+        body_size, properties_size = len(body), len(properties)
+        if properties_size > PROPERTIES_SIZE_MAX:
+            raise LocalProtocolError(
+                f"batch: properties of {properties_size} bytes, over {PROPERTIES_SIZE_MAX}"
+            )
+        size = _EMPTY_SIZE + body_size + properties_size
+        try:
+            head = _pack_head(size, item.flag, body_size)
+        except struct.error as error:
+            raise LocalProtocolError(f"batch: a number does not fit its field: {error}") from None
+        parts += (head, body, _pack_u16(properties_size), properties)
     return b"".join(parts)
-
-
-def _encode_item(item: BatchItem) -> tuple[bytes, bytes, bytes, bytes]:
-    body, properties = item.body, item.properties
-    if len(properties) > PROPERTIES_SIZE_MAX:
-        raise LocalProtocolError(
-            f"batch: properties of {len(properties)} bytes, over {PROPERTIES_SIZE_MAX}"
-        )
-    size = _EMPTY_SIZE + len(body) + len(properties)
-    try:
-        head = _HEAD.pack(size, item.flag, len(body))
-    except struct.error as error:
-        raise LocalProtocolError(f"batch: a number does not fit its field: {error}") from None
-    return head, body, _U16.pack(len(properties)), properties
 
 
 def decode_batch(raw: Buffer | None) -> Iterator[BatchItem]:
@@ -175,11 +180,10 @@ def without_property(raw: bytes, name: bytes) -> bytes:
     """Return a batch's body whose messages have no such property; a `MessageError` as above."""
     if name + b"\x01" not in raw:
         return raw
-    parts: list[bytes] = []
-    for item in decode_batch(raw):
-        properties = remove_property(item.properties, name)
-        parts += _encode_item(BatchItem(item.body, properties, item.flag))
-    return b"".join(parts)
+    return encode_items(
+        BatchItem(item.body, remove_property(item.properties, name), item.flag)
+        for item in decode_batch(raw)
+    )
 
 
 def unwrap_batch(message: StoredMessage, body: bytes) -> list[InnerMessage]:

@@ -170,6 +170,17 @@ class UniqueIds:
         self._last = number
         return f"{self._prefix}{number:012X}"
 
+    def make_several(self, now_ms: int, count: int) -> list[str]:
+        """Return the next ids: those that `make` would for one time, which follow one another."""
+        if count < 1:
+            return []
+        made = [self.make(now_ms)]
+        prefix, first = self._prefix, self._last + 1
+        self._last += count - 1
+        self._counter += count - 1
+        made += [f"{prefix}{number:012X}" for number in range(first, first + count - 1)]
+        return made
+
     def _begin_month(self) -> None:
         """Name another producer, for the time in the ids is that since the month began."""
         tail = _TAIL.pack(self._process_id, self._instance & 0xFFFFFFFF, 0, 0)

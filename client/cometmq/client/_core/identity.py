@@ -41,8 +41,7 @@ class Identity:
 
     def new_message_ids(self, count: int) -> list[str]:
         """Make the ids of several messages, now."""
-        make, time_ms = self._unique_ids.make, now_ms()
-        return [make(time_ms) for _ in range(count)]
+        return self._unique_ids.make_several(now_ms(), count)
 
     def new_message_id(self) -> str:
         """Make the id of a message, now."""
