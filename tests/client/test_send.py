@@ -243,6 +243,9 @@ def test_what_cannot_be_sent_is_refused_before_anything_is_sent(
         ({"messages": [b"x", "y"]}, "encode it first"),
         ({"messages": [b"x"], "sharding_key": 5}, "such as '5'"),
         ({"messages": [NewMessage(body=b"x", flag=1 << 31)]}, "flag=2147483648"),
+        # Else a part of the batch would be delayed, or not be waited for.
+        ({"messages": [NewMessage(body=b"x", properties={"DELAY": "3"})]}, "'DELAY' has a meaning"),
+        ({"messages": [NewMessage(body=b"x", properties={"WAIT": "false"})]}, "'WAIT' has a"),
     ],
 )
 def test_a_batch_that_cannot_be_sent_is_refused_before_anything_is_sent(

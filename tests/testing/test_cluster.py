@@ -7,11 +7,20 @@ import threading
 import time
 from collections.abc import Generator
 from datetime import UTC, datetime, timedelta
+from typing import Literal
 
 import pytest
 from tests.client.running import on_every_loop, on_loop
 
-from cometmq.client import Client, Message, Queue, RefusedError, SyncClient, UsageError
+from cometmq.client import (
+    Client,
+    Message,
+    Queue,
+    ReceivedMessage,
+    RefusedError,
+    SyncClient,
+    UsageError,
+)
 from cometmq.testing import Cluster, MissingMessagesError
 
 
@@ -88,6 +97,23 @@ def test_retries_follow_the_clock_until_the_message_is_a_dead_letter(
 
     on_loop(loop, scenario)
     assert [each.body for each in cluster.dead_letters("billing", count=1)] == [b"o-17"]
+
+
+def test_the_question_about_a_transaction_follows_the_clock(cluster: Cluster) -> None:
+    asked: list[str | None] = []
+
+    def check(message: ReceivedMessage) -> Literal["commit"]:
+        asked.append(message.key)
+        return "commit"
+
+    mq = cluster.client
+    mq.on_transaction_check(check)
+    mq.transaction("orders", b"paid", key="o-17").__enter__()  # And nothing is decided.
+    assert not cluster.sent("orders")
+    assert not asked
+    cluster.clock.jump(60)
+    assert [each.body for each in cluster.sent("orders", count=1)] == [b"paid"]
+    assert asked == ["o-17"]
 
 
 def test_a_jump_costs_no_consumer_its_queues(cluster: Cluster) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from cometmq.client._core.checking import time_ms
 from cometmq.client._core.names import RETRY_PREFIX
 from cometmq.client._core.queues import from_wire, to_wire
 from cometmq.client.errors import ClientError
@@ -133,8 +134,7 @@ async def start_offset(parts: Parts, options: ConsumeOptions, queue: Queue) -> i
     """Return where to begin in a queue of which nothing is noted."""
     timeout = parts.config.timeout
     if isinstance(options.start, datetime) and not queue.topic.startswith(RETRY_PREFIX):
-        time_ms = int(options.start.timestamp() * 1000)
-        return await parts.reading.offset_at(queue, time_ms, timeout)
+        return await parts.reading.offset_at(queue, time_ms(options.start), timeout)
     if options.start == "first" or queue.topic.startswith(RETRY_PREFIX):
         # What comes again was sent back by this group: it wants all of it.
         return await parts.reading.first_offset(queue, timeout)

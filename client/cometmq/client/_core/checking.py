@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from math import isfinite
-from typing import Any
+from typing import Any, Final
 
 from cometmq.client.errors import UsageError
+
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 
 def check_seconds(name: str, value: Any, *, above_zero: bool = False) -> float:
@@ -35,4 +37,9 @@ def check_time(name: str, value: Any, example: str = "datetime.now(UTC) - ...") 
         raise UsageError(f"{name}={value!r}: a datetime, such as {example}")
     if value.tzinfo is None:
         raise UsageError(f"{name}: a datetime with a zone, such as {example}")
-    return int(value.timestamp() * 1000)
+    return time_ms(value)
+
+
+def time_ms(time: datetime) -> int:
+    """Return a time in milliseconds since 1970; as a float of seconds, it may be one less."""
+    return (time - _EPOCH) // timedelta(milliseconds=1)

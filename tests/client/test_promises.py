@@ -1,0 +1,165 @@
+"""What the page of the client promises, and no other test of it would miss."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+from tests.client.running import Servers, on_every_loop, on_loop, play_on
+from tests.client.test_faults import EAGER, Scripted, silent_server
+
+from cometmq.client import Client, ClientConfig, DeadlineError, NetworkError, Queue
+from cometmq.proto.bodies import BrokerData, QueueData, TopicRouteData
+from cometmq.proto.codes import RequestCode, ResponseCode
+from cometmq.proto.commands import SendMessageResponse
+from cometmq.proto.header_msgpack import MESSAGEPACK
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from cometmq.proto.command import Command
+
+QUEUE = Queue("orders", "b", 0)
+RESIDENT_MIB_MAX = 40
+
+
+class OneOfTwo(Scripted):
+    """A name server and a broker that is one of two of each topic."""
+
+    def __init__(self, other: str, answer: Callable[[Command], Command | bytes | None]) -> None:
+        super().__init__(answer)
+        self._other = other
+
+    def _usual(self, request: Command) -> Command | None:
+        if request.code != RequestCode.GET_ROUTEINFO_BY_TOPIC:
+            return super()._usual(request)
+        addresses = {"a": self._other, "b": self.address}
+        route = TopicRouteData(
+            broker_datas=tuple(
+                BrokerData(broker_name=name, broker_addrs={0: address})
+                for name, address in addresses.items()
+            ),
+            queue_datas=tuple(
+                QueueData(broker_name=name, perm=6, read_queue_nums=2, write_queue_nums=2)
+                for name in addresses
+            ),
+        )
+        return request.answer(ResponseCode.SUCCESS, body=route.encode())
+
+
+def stored(request: Command) -> Command:
+    return request.answer(ResponseCode.SUCCESS, SendMessageResponse("00", 0, 0))
+
+
+@pytest.mark.parametrize("fault", ["nobody is there", "it hangs up", "it refuses"])
+def test_a_send_that_fails_at_a_broker_goes_to_another_one(fault: str) -> None:
+    def refuse(request: Command) -> Command | None:
+        if fault == "it hangs up":
+            return None
+        return request.answer(ResponseCode.SYSTEM_BUSY, remark="flow control")
+
+    with ExitStack() as stack:
+        bad = "127.0.0.1:1"
+        if fault != "nobody is there":
+            bad = stack.enter_context(Scripted(refuse).serve())
+        good = OneOfTwo(bad, stored)
+        stack.enter_context(good.serve())
+
+        async def scenario() -> None:
+            # What is stored once stays with its broker.
+            config = replace(EAGER, idempotent=False)
+            async with Client(good.address, config) as mq:
+                for _ in range(8):
+                    assert (await mq.send("orders", b"x", timeout=10)).queue.broker == "b"
+
+        on_loop("asyncio", scenario)
+
+
+def codecs_of(mq: Client) -> set[object]:
+    """How the headers of a client's connections are written."""
+    connections = mq._open_parts().connections  # pyright: ignore[reportPrivateUsage]  # Seen nowhere else.
+    return {link.connection.codec for _, link in connections}
+
+
+@pytest.mark.parametrize("is_offered", [True, False])
+def test_headers_are_messagepack_where_servers_read_it(is_offered: bool, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        config = ClientConfig(offer_messagepack=is_offered)
+        async with Client(servers.nameserver, config) as mq:
+            for _ in range(2):
+                await mq.send("orders", b"x")
+            assert (codecs_of(mq) == {MESSAGEPACK}) is is_offered
+
+    play_on("asyncio", tmp_path, scenario)
+
+
+VERBS: dict[str, Callable[[Client], Awaitable[Any]]] = {
+    "send": lambda mq: mq.send("orders", b"x", timeout=0.2),
+    "send_oneway": lambda mq: mq.send_oneway("orders", b"x"),
+    "send_batch": lambda mq: mq.send_batch("orders", [b"x"], timeout=0.2),
+    "request": lambda mq: mq.request("orders", b"x", timeout=0.2),
+    "queues": lambda mq: mq.queues("orders", timeout=0.2),
+    "first_offset": lambda mq: mq.first_offset(QUEUE, timeout=0.2),
+    "end_offset": lambda mq: mq.end_offset(QUEUE, timeout=0.2),
+    "offset_at": lambda mq: mq.offset_at(QUEUE, datetime.now(UTC), timeout=0.2),
+    "committed": lambda mq: mq.committed(QUEUE, "billing", timeout=0.2),
+    "commit": lambda mq: mq.commit(QUEUE, "billing", 0, timeout=0.2),
+    "pull": lambda mq: mq.pull(QUEUE, 0),
+    "topics": lambda mq: mq.admin.topics(),
+    "groups": lambda mq: mq.admin.groups(),
+    "create_topic": lambda mq: mq.admin.create_topic("orders"),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@on_every_loop
+def test_no_verb_waits_longer_than_its_time_for_a_silent_server(loop: str, verb: str) -> None:
+    async def scenario() -> None:
+        with silent_server() as address:
+            async with Client(address, ClientConfig(timeout=0.2, connect_timeout=0.2)) as mq:
+                with anyio.fail_after(10), pytest.raises(NetworkError) as late:
+                    await VERBS[verb](mq)
+        assert late.value.can_retry or isinstance(late.value, DeadlineError)
+
+    on_loop(loop, scenario)
+
+
+IDLE = """
+import asyncio
+from pathlib import Path
+from cometmq.client import Client
+
+async def main():
+    async with Client({nameserver!r}) as mq:
+        await mq.send("orders", b"x")
+        print(Path("/proc/self/status").read_text())
+
+asyncio.run(main())
+"""
+
+
+def test_a_connected_idle_client_takes_little_memory(tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-c", IDLE.format(nameserver=servers.nameserver)]
+        shown = await anyio.to_thread.run_sync(
+            lambda: (
+                subprocess.run(
+                    command, env=environment, check=True, capture_output=True, text=True, timeout=60
+                ).stdout
+            )
+        )
+        resident = re.search(r"VmRSS:\s+(\d+) kB", shown)
+        assert resident is not None
+        assert int(resident[1]) / 1024 <= RESIDENT_MIB_MAX
+
+    play_on("asyncio", tmp_path, scenario)
