@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
 
-from hypothesis import given, strategies as some
+from hypothesis import example, given, strategies as some
 
 from cometmq.client._core.checking import time_ms
 
 
 @given(some.integers(0, 4_000_000_000_000), some.integers(0, 999))
+@example(ms=1001, more_us=0)  # As a float of seconds it would be one less.
 def test_a_time_is_the_millisecond_in_which_it_is(ms: int, more_us: int) -> None:
     time = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=ms, microseconds=more_us)
     assert time_ms(time) == time_ms(time.astimezone(timezone(timedelta(hours=8)))) == ms
