@@ -11,10 +11,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+import anyio.lowlevel
 from tests.interop.apache_java import required
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from cometmq.client import Client
 
 START = Path(__file__).parent / "apache" / "start.sh"
 START_SECONDS = 180
@@ -127,3 +130,12 @@ class ApacheBroker:
         self._processes[0].signal(signal.SIGKILL)
         assert self._processes[0].wait(STOP_SECONDS)
         assert (self._folder / "store" / "abort").exists()
+
+
+async def registered(mq: Client) -> None:
+    """Wait until the name server knows the broker, which serves a moment before that.
+
+    Apache's name server shows a broker's name a moment before its address.
+    """
+    while not any(broker.addresses for broker in await mq.admin.brokers()):
+        await anyio.lowlevel.checkpoint()

@@ -6,12 +6,11 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-import anyio.lowlevel
 import pytest
 from tests.broker.clocked import Clocked
 from tests.broker.running import config_of, send_request
 from tests.client.running import on_loop
-from tests.interop.apache_broker import ApacheBroker
+from tests.interop.apache_broker import ApacheBroker, registered
 from tests.interop.store_content import APACHE_SETTINGS, store_config
 from tests.interop.store_sessions import now_ms, opened
 
@@ -57,8 +56,7 @@ def test_what_is_pending_in_apache_comes_here_when_it_is_due_and_once(tmp_path: 
 
     async def on_apache() -> None:
         async with Client(broker.nameserver, PATIENT) as mq:
-            while not await mq.admin.brokers():
-                await anyio.lowlevel.checkpoint()
+            await registered(mq)
             await mq.admin.create_topic(TOPIC, queues=1)
             for body in bodies:
                 await mq.send(TOPIC, body)
@@ -116,8 +114,7 @@ def test_what_is_pending_here_comes_in_apache_once_and_what_came_here_does_not(
 
     async def on_apache() -> None:
         async with Client(broker.nameserver, PATIENT) as mq:
-            while not await mq.admin.brokers():
-                await anyio.lowlevel.checkpoint()
+            await registered(mq)
             async with mq.consume(TOPIC, group=GROUP, start="first") as consumer:
                 while found.total() < wanted.total():
                     message = await anext(consumer)
