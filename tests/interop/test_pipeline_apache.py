@@ -12,7 +12,7 @@ pytest.importorskip("pyarrow", reason="the extra cometmq[spark] is not installed
 import pyarrow as pa
 from tests.interop.apache_broker import ApacheBroker
 
-from cometmq.pipeline.cluster import Bounds, Cluster
+from cometmq.pipeline.cluster import Bounds, Cluster, TopicBounds
 from cometmq.pipeline.columns import ALL_COLUMNS, PROPERTIES
 from cometmq.pipeline.errors import ConnectionLostError, OptionError
 from cometmq.pipeline.fetching import Pulling, chunks
@@ -72,9 +72,23 @@ def write(
     return bodies
 
 
-def read(cluster: Cluster, topic: str, expression: str = "*", kind: str = "TAG") -> list[bytes]:
-    found = cluster.bounds(topic)
-    assert found is not None
+def indexed(cluster: Cluster, topic: str, count: int) -> TopicBounds:
+    """The bounds of a topic: Apache answers a send before its queues have it."""
+    deadline = time.monotonic() + 20
+    while True:
+        found = cluster.bounds(topic)
+        assert found is not None
+        have = sum(each.end for each in found.queues.values())
+        if have >= count or time.monotonic() > deadline:
+            assert have == count
+            return found
+        time.sleep(0.01)
+
+
+def read(
+    cluster: Cluster, topic: str, count: int, expression: str = "*", kind: str = "TAG"
+) -> list[bytes]:
+    found = indexed(cluster, topic, count)
     wanted = [
         Range(queue, found.addresses[queue.broker], each.first, each.end)
         for queue, each in found.queues.items()
@@ -90,20 +104,18 @@ def read(cluster: Cluster, topic: str, expression: str = "*", kind: str = "TAG")
 
 def test_what_is_written_in_batches_is_read(cluster: Cluster) -> None:
     bodies = write(cluster, "spark-batches", rows(500))
-    assert sorted(read(cluster, "spark-batches")) == sorted(bodies)
+    assert sorted(read(cluster, "spark-batches", 500)) == sorted(bodies)
 
 
 def test_the_broker_filters(cluster: Cluster) -> None:
     write(cluster, "spark-filtered", rows(100))
-    assert len(read(cluster, "spark-filtered", "a")) == 50
-    assert len(read(cluster, "spark-filtered", "n > 97", "SQL92")) == 2
+    assert len(read(cluster, "spark-filtered", 100, "a")) == 50
+    assert len(read(cluster, "spark-filtered", 100, "n > 97", "SQL92")) == 2
 
 
 def test_offsets_and_groups(cluster: Cluster) -> None:
     write(cluster, "spark-offsets", rows(10))
-    found = cluster.bounds("spark-offsets")
-    assert found is not None
-    assert sum(each.end for each in found.queues.values()) == 10
+    found = indexed(cluster, "spark-offsets", 10)
     queue, there = next((q, b) for q, b in found.queues.items() if b != Bounds(0, 0))
     assert cluster.offsets_at([queue], found.addresses, 0) == {queue: 0}
     cluster.commit("spark-group", {queue: there.end}, found.addresses)
@@ -115,7 +127,7 @@ def test_nothing_is_promised_that_apache_cannot_keep(cluster: Cluster) -> None:
         write(cluster, "spark-once", rows(1), "idempotent")
     write(cluster, "spark-once", rows(1))
     write(cluster, "spark-once", rows(1))
-    assert len(read(cluster, "spark-once")) == 2
+    assert len(read(cluster, "spark-once", 2)) == 2
 
 
 def test_a_topic_that_is_not_there_has_no_route(cluster: Cluster) -> None:
