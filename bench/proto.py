@@ -61,15 +61,31 @@ def parse(codec: HeaderCodec, count: int, *, typed: bool = True) -> Callable[[],
     return once
 
 
-def answer(codec: HeaderCodec) -> Callable[[], object]:
-    """From an answer's fields to what is written to the socket."""
-    connection = Connection()
+def received(connection: Connection, codec: HeaderCodec) -> Command:
+    """The send as a connection gives it to a broker."""
     connection.receive_data(sent(codec))
     request = connection.next_event()
     assert isinstance(request, Command)
+    return request
+
+
+def answer(codec: HeaderCodec) -> Callable[[], object]:
+    """From an answer's fields to what is written to the socket."""
+    connection = Connection()
+    request = received(connection, codec)
 
     def once() -> object:
         return connection.send(request.answer(0, ANSWER))
+
+    return once
+
+
+def encoded(codec: HeaderCodec) -> Callable[[], object]:
+    """The part of that which encodes: from the answer to the bytes of its header."""
+    made = received(Connection(), codec).answer(0, ANSWER)
+
+    def once() -> object:
+        return codec.encode(made)
 
     return once
 
@@ -118,7 +134,8 @@ def codec_cases(codec: HeaderCodec) -> dict[str, tuple[Callable[[], object], int
     return {
         f"{codec.name}: bytes → typed send, 1 KiB body, one a read": (parse(codec, 1), 1),
         f"{codec.name}: the same, {PIPELINED} a read": (parse(codec, PIPELINED), PIPELINED),
-        f"{codec.name}: the send's answer → bytes": (answer(codec), 1),
+        f"{codec.name}: the send's answer encoded": (encoded(codec), 1),
+        f"{codec.name}: the same, made, checked and framed": (answer(codec), 1),
     }
 
 

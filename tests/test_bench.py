@@ -57,7 +57,7 @@ def test_without_a_name_the_quick_parts_run_and_the_long_ones_are_told_of(
     monkeypatch.setattr("bench.measure.ROUND_SECONDS", 0.0)
     main([])
     shown = capsys.readouterr().out
-    assert "| JSON: the send's answer → bytes |" in shown
+    assert "| JSON: the send's answer encoded |" in shown
     assert "| record read in place |" in shown
     assert shown.endswith(f"python -m bench {' '.join(LONG)}\n")
 
