@@ -56,8 +56,8 @@ class ConsumeVerb(Life):
 
         A group that has consumed goes on where it was. A new one begins at `start`: with what comes
         from now on, with the "first" message there is, or with the first that was stored at a
-        `datetime` or later. (Brokers let a new group begin with the first message of a queue that
-        still has it in memory.)
+        `datetime` or later. (Brokers let a new group that asks for the "last" begin with the first
+        message of a queue that still has it in memory.)
 
         With `ordered`, each queue's messages come one after the other, each when the one before it
         is settled; a queue is locked for the member that has it, and one that fails is tried again

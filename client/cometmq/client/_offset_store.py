@@ -44,10 +44,15 @@ class GroupOffsets:
         """Return where to begin in a queue that this member got.
 
         Anything but "there is none" from the broker is an error: a guess would skip messages, or
-        repeat all.
+        repeat all. Who names a time means it, also where a broker would have a new group begin with
+        the first message.
         """
-        timeout = self._parts.config.timeout
-        offset = await self._parts.reading.committed(queue, self._options.group, timeout)
+        offset = await self._parts.reading.committed(
+            queue,
+            self._options.group,
+            self._parts.config.timeout,
+            is_exact=isinstance(self._options.start, datetime),
+        )
         return await start_offset(self._parts, self._options, queue) if offset is None else offset
 
     async def commit(self, process_queue: ProcessQueue) -> None:

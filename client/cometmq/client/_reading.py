@@ -113,9 +113,15 @@ class Reading:
         request = _about(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
         return await self.offset(queue, request, timeout)
 
-    async def committed(self, queue: Queue, group: str, timeout: float) -> int | None:
-        """Return where a group goes on, or None when the broker has nothing to say."""
-        fields = QueryConsumerOffset(group, queue.topic, queue.id)
+    async def committed(
+        self, queue: Queue, group: str, timeout: float, *, is_exact: bool = False
+    ) -> int | None:
+        """Return where a group goes on, or None when the broker has nothing to say.
+
+        Of a group that has committed nothing brokers say 0 while a queue still has its first
+        message; with `is_exact`, from Apache's 5.0 on and CometMQ's, they say nothing.
+        """
+        fields = QueryConsumerOffset(group, queue.topic, queue.id, False if is_exact else None)
         request = _about(queue, RequestCode.QUERY_CONSUMER_OFFSET, fields)
         try:
             return await self.offset(queue, request, timeout)

@@ -1,0 +1,45 @@
+"""Where a new group begins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.client.running import Servers, on_every_loop, play_on
+from tests.client.starting import begun, check_starts
+
+from cometmq.client import Client, ClientConfig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cometmq.client._core.options import Start
+
+
+@on_every_loop
+@pytest.mark.parametrize("is_young", [True, False])
+def test_a_new_group_begins_where_it_is_told_to(loop: str, is_young: bool, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            await check_starts(mq, is_young=is_young)
+
+    play_on(loop, tmp_path, scenario, offset_from_zero_enable=is_young)
+
+
+def test_a_broadcast_begins_where_it_is_told_to_and_goes_by_its_file_then(tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        config = ClientConfig(broadcast_folder=str(tmp_path / "offsets"), instance="here")
+        async with Client(servers.nameserver, config) as mq:
+            await mq.admin.create_topic("prices", queues=1)
+            await mq.send("prices", b"old")
+            begins: list[tuple[Start, bytes]] = [("last", b"next"), ("first", b"after")]
+            for start, sent in begins:
+                async with mq.consume(
+                    "prices", group="screens", start=start, broadcast=True
+                ) as consumer:
+                    await begun(consumer, "prices")
+                    await mq.send("prices", sent)
+                    async with await anext(consumer) as message:
+                        assert message.body == sent
+
+    play_on("asyncio", tmp_path, scenario)
