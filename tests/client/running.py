@@ -41,7 +41,7 @@ class Servers:
     """The servers of one test; its methods are for the scenario's thread."""
 
     def __init__(self, config: BrokerConfig, kv_path: str) -> None:
-        self._config = config
+        self._configs = {"broker": config}
         self._kv_path = kv_path
         self._token = trio.lowlevel.current_trio_token()
         self._nursery: trio.Nursery
@@ -58,6 +58,10 @@ class Servers:
         """The address of the broker."""
         return f"127.0.0.1:{self._ports['broker']}"
 
+    def port_of(self, name: str) -> int:
+        """The port that a server listens on, whatever address it tells clients."""
+        return self._ports[name]
+
     async def open(self, nursery: trio.Nursery) -> None:
         """Start both, on the servers' thread."""
         self._nursery = nursery
@@ -65,10 +69,15 @@ class Servers:
         await self._start("broker")
 
     async def close(self) -> None:
-        """Stop both, the broker first."""
-        for name in ("broker", "nameserver"):
+        """Stop all, the brokers first."""
+        for name in (*self._configs, "nameserver"):
             if name in self._running:
                 await self._stop(name)
+
+    def add(self, name: str, folder: Path, **settings: Any) -> None:
+        """Start one more broker."""
+        self._configs[name] = config_of(folder, **settings)
+        self.start(name)
 
     def start(self, name: str) -> None:
         """Start a server again, on its port."""
@@ -100,7 +109,9 @@ class Servers:
                     )
                     await nameserver_daemon.serve(names, task_status=task_status)
                 else:
-                    config = replace(self._config, listen_port=port, nameservers=self.nameserver)
+                    config = replace(
+                        self._configs[name], listen_port=port, nameservers=self.nameserver
+                    )
                     await broker_daemon.serve(config, task_status=task_status)
             ended.set()
 
