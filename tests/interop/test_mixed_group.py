@@ -15,7 +15,7 @@ from tests.interop.test_clients import JAVA, RELEASE
 from cometmq.client import ClientConfig, SyncClient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
     from cometmq.client import SyncConsumer
@@ -59,8 +59,21 @@ class Seen:
 class JavaMember:
     """The Java program, and a thread that reads what it says."""
 
-    def __init__(self, path: str, target: Target, topic: str, group: str, seen: Seen) -> None:
-        command = [required("java"), "-cp", path, str(SOURCE), target.nameserver, topic, group]
+    def __init__(
+        self,
+        path: str,
+        target: Target,
+        topic: str,
+        group: str,
+        seen: Seen,
+        *,
+        options: Sequence[str] = (),
+        broadcast_address: str | None = None,
+    ) -> None:
+        command = [required("java"), *options, "-cp", path, str(SOURCE)]
+        command += [target.nameserver, topic, group]
+        if broadcast_address is not None:
+            command.append(broadcast_address)
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

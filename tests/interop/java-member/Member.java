@@ -3,10 +3,12 @@ import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /**
  * A member of a group until its input ends: "OWNS count" whenever the number of its queues of the
- * topic changes, "GOT body" for each message. Arguments: name server, topic, group.
+ * topic changes, "GOT body" for each message. Arguments: name server, topic, group, and for one that
+ * gets everything the address that its client's id is to have.
  */
 public final class Member {
     private Member() {}
@@ -17,6 +19,10 @@ public final class Member {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(arguments[2]);
         consumer.setNamesrvAddr(arguments[0]);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        if (arguments.length > 3) {
+            consumer.setMessageModel(MessageModel.BROADCASTING);
+            consumer.setClientIP(arguments[3]);
+        }
         consumer.subscribe(topic, "*");
         consumer.registerMessageListener(
                 (MessageListenerConcurrently)

@@ -1,0 +1,58 @@
+"""The file of a broadcast consumer's offsets, as Java's client writes it and reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.client.consuming import take
+from tests.client.running import Servers, play_on
+
+from cometmq.client import Client, ClientConfig
+from cometmq.client.config import local_address
+
+JAVAS = """{
+\t"offsetTable":{
+\t\t{
+\t\t\t"brokerName":"broker-a",
+\t\t\t"queueId":0,
+\t\t\t"topic":"prices"
+\t\t}:2,
+\t\t{
+\t\t\t"brokerName":"broker-z",
+\t\t\t"queueId":7,
+\t\t\t"topic":"prices"
+\t\t}:5
+\t}
+}"""
+OURS = (
+    '{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"prices"}:3,'
+    '{"brokerName":"broker-z","queueId":7,"topic":"prices"}:5}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("file", "backup"),
+    [(JAVAS, None), (None, JAVAS), ("", JAVAS), (JAVAS[:40], JAVAS), (JAVAS, JAVAS[:40])],
+)
+def test_a_consumer_goes_on_where_a_file_of_javas_says(
+    file: str | None, backup: str | None, tmp_path: Path
+) -> None:
+    folder = tmp_path / "offsets" / f"{local_address()}@DEFAULT" / "screens"
+    folder.mkdir(parents=True)
+    for name, text in ("offsets.json", file), ("offsets.json.bak", backup):
+        if text is not None:
+            (folder / name).write_text(text)
+
+    async def scenario(servers: Servers) -> None:
+        config = ClientConfig(broadcast_folder=str(tmp_path / "offsets"))
+        async with Client(servers.nameserver, config) as mq:
+            await mq.admin.create_topic("prices", queues=1)
+            await mq.send_batch("prices", [b"one", b"two", b"three"])
+            async with mq.consume(
+                "prices", group="screens", start="first", broadcast=True
+            ) as consumer:
+                assert await take(consumer, 1) == [b"three"]
+
+    play_on("asyncio", tmp_path, scenario)
+    assert (folder / "offsets.json").read_text() == OURS, "what is of other brokers stays"
