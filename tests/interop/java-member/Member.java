@@ -32,6 +32,7 @@ public final class Member {
                             }
                             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
                         });
+        consumer.setAwaitTerminationMillisWhenShutdown(20_000); // Then all offsets are noted.
         consumer.start();
         Thread watch = new Thread(() -> watch(consumer, topic));
         watch.setDaemon(true);
