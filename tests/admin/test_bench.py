@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,15 @@ from click.testing import CliRunner, Result
 from tests.broker.test_up import up
 from tests.client.running import Servers, play
 
-from cometmq.admin.bench_frames import BatchForm, PullForm, SendForm, body_of, pull_frame
-from cometmq.admin.bench_load import REFUSALS_MAX
+from cometmq.admin.bench_frames import (
+    BatchForm,
+    PullForm,
+    SendForm,
+    body_of,
+    pull_frame,
+    topic_part,
+)
+from cometmq.admin.bench_load import REFUSALS_MAX, Load, Sends
 from cometmq.admin.program import program
 from cometmq.net import parse_address
 from cometmq.proto import Answer, Connection, RequestCode, ResponseCode, decode_frame
@@ -275,6 +283,27 @@ def test_forms_make_the_frames_that_they_stand_for() -> None:
     assert isinstance(body, bytes)
     assert len(body) == 100
     assert body.startswith(b"%019d" % 17)
+
+
+def test_a_form_makes_the_frames_of_every_topic_with_a_name_as_long() -> None:
+    one = SendForm("Topic-1", 3, 8, 100)
+    other = SendForm("%RETRY%", 3, 8, 100)
+    assert one.frame_to(topic_part("%RETRY%"), 1_000_007, 255, 17) == other.frame(
+        1_000_007, 255, 17
+    )
+    batch = BatchForm("Topic-1", 0, 4, 64, 3).frame_to(topic_part("Topic-2"), 1_000_000, 7, 5)
+    assert decode_frame(batch).read(SendMessageV2).topic == "Topic-2"
+    assert batch == BatchForm("Topic-2", 0, 4, 64, 3).frame(1_000_000, 7, 5)
+
+
+def test_sends_go_to_each_queue_of_each_topic_in_turn() -> None:
+    load = Load("send", "", 0, "T", 1, 1, 1.0, 64, 2, 32, topics=11)
+    sends = Sends(load, count())
+    asked = [decode_frame(sends.request(1_000_000, 1) or b"") for _ in range(22)]
+    headers = [each.read(SendMessageV2) for each in asked]
+    assert {(each.topic, each.queue_id) for each in headers} == {
+        (f"T{number}", queue) for number in range(11) for queue in range(2)
+    }
 
 
 def test_each_message_of_a_batch_has_an_id_of_its_own() -> None:

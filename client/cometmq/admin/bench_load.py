@@ -19,7 +19,14 @@ from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from cometmq.admin.bench_frames import OPAQUE_MAX, OPAQUE_MIN, BatchForm, PullForm, SendForm
+from cometmq.admin.bench_frames import (
+    OPAQUE_MAX,
+    OPAQUE_MIN,
+    BatchForm,
+    PullForm,
+    SendForm,
+    topic_part,
+)
 from cometmq.proto.capture import decode_frame
 from cometmq.proto.codes import ResponseCode
 
@@ -115,29 +122,34 @@ def topics_of(load: Load) -> list[str]:
     return [f"{load.topic}{number}" for number in range(load.topics)]
 
 
+def _form(load: Load, topic: str, queue: int) -> SendForm | BatchForm:
+    if load.kind == "batch":
+        return BatchForm(topic, queue, load.queues, load.size, load.batch)
+    return SendForm(topic, queue, load.queues, load.size)
+
+
 class Sends:
     """Sends, or batches, to all queues in turn; one for all connections of a process."""
 
     def __init__(self, load: Load, messages: count[int]) -> None:
         self.in_flight = load.in_flight
-        places = [(topic, queue) for queue in range(load.queues) for topic in topics_of(load)]
-        forms: list[SendForm] | list[BatchForm]
-        if load.kind == "batch":
-            forms = [
-                BatchForm(topic, queue, load.queues, load.size, load.batch)
-                for topic, queue in places
-            ]
-        else:
-            forms = [SendForm(topic, queue, load.queues, load.size) for topic, queue in places]
-        self._frames = [form.frame for form in forms]
-        self._count = forms[0].count
+        self._topics = [topic_part(topic) for topic in topics_of(load)]
+        self._forms = {
+            len(topic_part(topic)): [_form(load, topic, queue) for queue in range(load.queues)]
+            for topic in {len(topic_part(topic)): topic for topic in topics_of(load)}.values()
+        }
+        self._places = load.queues * len(self._topics)
         self._messages = messages
+        self._count = load.batch if load.kind == "batch" else 1
         self._turn = 0
 
     def request(self, opaque: int, now_ns: int) -> bytes | None:
         """Make the next send."""
-        self._turn = turn = (self._turn + 1) % len(self._frames)
-        return self._frames[turn](opaque, next(self._messages), now_ns)
+        self._turn = turn = (self._turn + 1) % self._places
+        queue, number = divmod(turn, len(self._topics))
+        topic = self._topics[number]
+        form = self._forms[len(topic)][queue]
+        return form.frame_to(topic, opaque, next(self._messages), now_ns)
 
     def take(self, buffer: bytes, at: int, end: int) -> int:  # noqa: ARG002  # See _Work.
         """Take an answer: it is of all messages of its send."""
