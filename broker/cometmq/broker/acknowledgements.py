@@ -40,13 +40,15 @@ if TYPE_CHECKING:
 # Who asked, what, and the answer if it goes well, None where nobody waits for one.
 Sent: TypeAlias = "tuple[Peer, Command, Command | None]"
 
-# The frames of answers to single messages (310), in JSON, by who asked.
+# The frames of answers to single messages (310) and ends of transactions (37), in JSON, by who
+# asked.
 Frames: TypeAlias = "dict[Peer, list[bytes]]"
 
 TELLING_PATIENCE_MS: Final = 1_000
 """Producers wait 3 s for an answer; a name server that hangs must not let them run into that."""
 
-_FRAMES_CODE: Final = int(RequestCode.SEND_MESSAGE_V2)
+_SEND_CODE: Final = int(RequestCode.SEND_MESSAGE_V2)
+_END_CODE: Final = int(RequestCode.END_TRANSACTION)
 _TIMEOUT: Final = int(ResponseCode.FLUSH_DISK_TIMEOUT)
 
 
@@ -248,7 +250,7 @@ class Acknowledgements:
                     peer.answer(request, replace(response, code=_TIMEOUT))
                     group.sends[index] = (peer, request, None)
             for peer, said in _decoded(group.frames):
-                refused[_FRAMES_CODE, _TIMEOUT] += 1
+                refused[_code_of(said), _TIMEOUT] += 1
                 peer.answer(said, replace(said, code=_TIMEOUT))
             group.frames.clear()
 
@@ -284,8 +286,13 @@ class Acknowledgements:
             if response is not None:
                 peer.answer(request, request.answer(code, fields, remark=remark))
         for peer, said in _decoded(frames):
-            refused[_FRAMES_CODE, code] += 1
+            refused[_code_of(said), code] += 1
             peer.answer(said, replace(said, code=code, fields=fields, remark=remark))
+
+
+def _code_of(said: Command) -> int:
+    """Return the code of the request that is answered: of the two, one has fields in its answer."""
+    return _SEND_CODE if said.ext_fields else _END_CODE
 
 
 def _decoded(frames: Frames) -> Iterator[tuple[Peer, Command]]:

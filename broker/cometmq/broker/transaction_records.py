@@ -108,6 +108,19 @@ def half_properties(topic: str, queue_id: int, properties: bytes, unique_id: byt
     )
 
 
+def quick_half_properties(
+    pair: bytes, tail: bytes, unique_id: bytes, topic: str, queue_id: int
+) -> tuple[bytes, bytes]:
+    """Return the same, of a unique id's pair and a tail with nothing to be taken off, in two parts.
+
+    The first are those of the message that it becomes.
+    """
+    return (
+        b"%b\x02%b__transactionId__\x01%b\x02" % (pair, tail, unique_id),
+        b"REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02" % (topic.encode(), queue_id),
+    )
+
+
 def copy_properties(properties: bytes, root: int, checks: int) -> bytes:
     """Return the properties of a half message that is put again."""
     properties = set_property(properties, _CHECKS, b"%d" % checks)
@@ -200,22 +213,25 @@ def question_record(half: StoredMessage, put: Appended, checks: int) -> bytes:
 
 def op_messages(ends: Iterable[tuple[int, Outcome]]) -> Iterator[tuple[bytes, bytes, int]]:
     """Give the bodies and properties of op messages for these ends, and their highest offsets."""
-    offsets: list[int] = []
-    letters, size = bytearray(), 0
+    parts: list[bytes] = []
+    letters, size, highest = bytearray(), 0, -1
     for offset, outcome in ends:
-        size += len(str(offset)) + 1
+        part = b"%d," % offset
+        size += len(part)
         if size > OP_BODY_MAX:
-            yield _op_message(offsets, letters)
-            offsets, letters, size = [], bytearray(), len(str(offset)) + 1
-        offsets.append(offset)
+            yield _op_message(parts, letters, highest)
+            parts, letters, size, highest = [], bytearray(), len(part), -1
+        parts.append(part)
         letters.append(outcome)
-    if offsets:
-        yield _op_message(offsets, letters)
+        if offset > highest:
+            highest = offset
+    if parts:
+        yield _op_message(parts, letters, highest)
 
 
-def _op_message(offsets: list[int], letters: bytearray) -> tuple[bytes, bytes, int]:
-    body = b"".join([b"%d," % offset for offset in offsets])
-    return body, b"WAIT\x01true\x02TAGS\x01d\x02ENDS\x01%b\x02" % bytes(letters), max(offsets)
+def _op_message(parts: list[bytes], letters: bytearray, highest: int) -> tuple[bytes, bytes, int]:
+    properties = b"WAIT\x01true\x02TAGS\x01d\x02ENDS\x01%b\x02" % bytes(letters)
+    return b"".join(parts), properties, highest
 
 
 def read_op(message: StoredMessage) -> list[tuple[int, Outcome]]:

@@ -32,6 +32,24 @@ OPS_A_NOTE: Final = 64
 """Op messages that are noted together."""
 
 
+KEPT: Final = 1024
+"""Half messages, the newest, that are kept in memory: most end soon, and need no reading then."""
+
+
+class Kept(NamedTuple):
+    """What becomes a message when a half message is committed."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: bytes
+    tail: bytes
+    """Of the properties: what the store knows of half messages that are alike."""
+    born_host: bytes
+    sys_flag: int
+    flag: int
+
+
 class Progress(NamedTuple):
     """From where a start must read the two queues."""
 
@@ -73,6 +91,10 @@ class Open:
     """Where in the log it was given up, if it was, and resumed since."""
     end: Outcome = Outcome.OPEN
     """How it ends, while that is not written."""
+    kept: Kept | None = None
+    """What it becomes, while that is in memory, and its half message is the first and only one."""
+    line: Line | None = None
+    """Where it stands."""
 
     @property
     def root(self) -> int:
@@ -102,10 +124,12 @@ class Line:
     def add(self, opened: Open) -> None:
         """Put one at the end."""
         self._waiting[opened.offset] = opened
+        opened.line = self
 
     def discard(self, opened: Open) -> None:
         """Take one out, wherever it stands."""
         waiting = self._waiting
+        opened.line = None
         if waiting.pop(opened.offset, None) is not None and not waiting:
             waiting.clear()  # Otherwise the room of those that were here is walked through.
 
@@ -135,7 +159,10 @@ class TransactionTable:
         """Of the half queue, behind what is known of it."""
         self._open: dict[int, Open] = {}
         """By the offset of each of its half messages."""
-        self._count = 0
+        self.count = 0
+        """Of open transactions."""
+        self._kept: list[Open | None] = [None] * KEPT
+        """By the offset of its half message."""
         self._new, self._asked, self._immune, self._ready = Line(), Line(), Line(), Line()
         self._unheard = Line()
         self.resumed: dict[int, int] = {}
@@ -147,7 +174,7 @@ class TransactionTable:
         self._op_offset = 0
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     def find(self, offset: int) -> Open | None:
         """The open transaction that has this half message."""
@@ -161,7 +188,7 @@ class TransactionTable:
 
     def add(self, opened: Open, born_timestamp: int, immune_ms: int) -> None:
         """Add an open transaction."""
-        self._count += 1
+        self.count += 1
         opened.born_ms = born_timestamp
         for alias in opened.aliases:
             self._open[alias.offset] = opened
@@ -175,9 +202,19 @@ class TransactionTable:
             self.immune_until(opened)
         self.stand(opened)
 
+    def keep(self, opened: Open, kept: Kept) -> None:
+        """Keep in memory what a transaction becomes, instead of what an earlier one does."""
+        number = opened.offset % KEPT
+        earlier = self._kept[number]
+        if earlier is not None:
+            earlier.kept = None
+        self._kept[number] = opened
+        opened.kept = kept
+
     def move(self, opened: Open, to: Place) -> None:
         """Note that a transaction has a newer half message; `stand` has it wait again."""
         self.leave(opened)
+        opened.kept = None
         self.remember(opened.offset, Outcome.MOVED)
         opened.aliases = opened.places_behind()
         if opened.aliases[-1].offset != opened.offset:
@@ -189,8 +226,9 @@ class TransactionTable:
         """Have a transaction wait behind the others."""
         offset = opened.offset
         self._open[offset] = opened
-        self.next_offset = max(self.next_offset, offset + 1)
-        self._outcomes[offset % REMEMBERED] = Outcome.OPEN
+        if offset >= self.next_offset:
+            self.next_offset = offset + 1
+        self._outcomes[offset % REMEMBERED] = 0
         if opened.due_ms and not opened.checks:
             self._immune.add(opened)
         elif opened.aliases:
@@ -221,8 +259,8 @@ class TransactionTable:
 
     def leave(self, opened: Open) -> None:
         """Have a transaction wait no more."""
-        for line in (self._new, self._asked, self._immune, self._ready, self._unheard):
-            line.discard(opened)
+        if opened.line is not None:
+            opened.line.discard(opened)
 
     def wait_unheard(self, opened: Open, now_ms: int) -> None:
         """Have a transaction wait, where it lies, for somebody who can be asked about it."""
@@ -232,14 +270,15 @@ class TransactionTable:
 
     def is_far_behind(self, opened: Open) -> bool:
         """Whether its half message has so many behind it that a start should not begin there."""
-        return self.next_offset - opened.offset > max(SPAN_MAX, 4 * self._count)
+        return self.next_offset - opened.offset > max(SPAN_MAX, 4 * self.count)
 
     def remove(self, opened: Open, outcome: Outcome) -> None:
         """Take out a transaction that ended like this."""
         self.leave(opened)
+        opened.kept = None
         if self._open.pop(opened.offset, None) is None:
             return
-        self._count -= 1
+        self.count -= 1
         self.remember(opened.offset, outcome)
         for alias in opened.aliases:
             self._open.pop(alias.offset, None)

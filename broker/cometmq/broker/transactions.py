@@ -127,31 +127,35 @@ class Transactions:
 
     def check_room(self) -> None:
         """Refuse one more transaction where there are too many."""
-        if len(self.table) >= self.config.open_transactions_max:
+        if self.table.count >= self.config.open_transactions_max:
             raise LimitError(
                 "open_transactions_max", self.config.open_transactions_max, "open transactions"
             )
 
     def begin(
         self,
-        place: Place,
+        place: tuple[int, int],
         since_ms: int,
         born_timestamp: int,
         group: str,
         immune_ms: int,
         resumed_from: int = -1,
-    ) -> None:
+    ) -> Open:
         """Note a half message of this turn; `resumed_from` is where one was given up before."""
-        opened = Open(*place, since_ms, group=group, resumed_from=resumed_from)
+        offset, physical_offset = place
+        opened = Open(offset, physical_offset, since_ms, group=group, resumed_from=resumed_from)
         self.table.add(opened, born_timestamp, immune_ms)
+        if not self._begun:
+            self._acknowledgements.join(self)
         self._begun.append(opened)
-        self._acknowledgements.join(self)
+        return opened
 
     def end(self, opened: Open, outcome: Outcome) -> None:
         """End a transaction with this turn."""
         opened.end = outcome
+        if not self._ending:
+            self._acknowledgements.join(self)
         self._ending.append(opened)
-        self._acknowledgements.join(self)
 
     # The turn: see `acknowledgements.TurnPart`.
 

@@ -45,8 +45,12 @@ def answered(request: Command, session: Session, attempt: Attempt) -> Command | 
     another way, or what it needs beside what it got.
     """
 
-    def go_on(fetched: Fetched) -> Command | Later:
-        result = attempt(fetched)
+    # First without the functions below, which know each other: only the collector ends that.
+    first = attempt(())
+    if first is LATER or isinstance(first, Command):
+        return first
+
+    def go_on(fetched: Fetched, result: Command | Sequence[Cold] | Later) -> Command | Later:
         if result is LATER or isinstance(result, Command):
             return result
         session.state.cold_reads.fetch(result, lambda more: again([*fetched, *more]), failed)
@@ -54,7 +58,7 @@ def answered(request: Command, session: Session, attempt: Attempt) -> Command | 
 
     def again(fetched: Fetched) -> None:
         try:
-            response = go_on(fetched)
+            response = go_on(fetched, attempt(fetched))
         except Refusal as error:
             response = refuse(request, session, error)
         if response is not LATER:
@@ -65,7 +69,7 @@ def answered(request: Command, session: Session, attempt: Attempt) -> Command | 
         remark = f"a read failed: {error}"
         session.peer.answer(request, request.answer(ResponseCode.SYSTEM_ERROR, remark=remark))
 
-    return go_on(())
+    return go_on((), first)
 
 
 class _Sliced:

@@ -52,6 +52,9 @@ class SendAnswers:
         """Make the whole frame of an answer in JSON, of a physical offset, a queue id, a queue
         offset, a unique id of letters and digits, and the number of the request."""
 
+        self.done = JsonAnswerForm(Command.request(0).answer(_SUCCESS), []).frame
+        """Make the frame of an answer that says only that all is well, of the request's number."""
+
     def answer(
         self,
         request: Command,

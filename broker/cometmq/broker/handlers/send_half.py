@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.handlers.send_origin import identified, origin_of
 from cometmq.broker.handlers.sent_properties import UNIQUE_ID
@@ -14,8 +14,9 @@ from cometmq.broker.transaction_records import (
     half_properties,
     immunity_ms,
     is_unmarked,
+    quick_half_properties,
 )
-from cometmq.broker.transaction_table import Place
+from cometmq.broker.transaction_table import Kept
 from cometmq.net import LATER
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.properties import PROPERTIES_SIZE_MAX, property_finder
@@ -39,6 +40,8 @@ _find_delays = [
 
 _PROPERTIES_SIZE_MAX = PROPERTIES_SIZE_MAX - COPY_ROOM - RECORD_CRC_SIZE - 1
 """Of a half message: it must be possible to put it again, and to ask about it."""
+KEPT_SIZE_MAX: Final = 4096
+"""Bytes of a body that is kept in memory until its end, or until many others came."""
 
 
 def send_half(
@@ -69,7 +72,7 @@ def send_half(
         )
     origin = origin_of(header, session, header.sys_flag & ~TRANSACTION_MASK)
     put = state.store.put(HALF_TOPIC, 0, body, raw, origin, header.flag)
-    place = Place(put.queue_offset, put.physical_offset)
+    place = put.queue_offset, put.physical_offset
     state.transactions.begin(place, put.store_timestamp, header.born_timestamp, group, immune_ms)
     if once is not None:
         state.idempotence.note(once, (put.physical_offset, queue_id, put.queue_offset))
@@ -98,30 +101,37 @@ def send_half_alike(
         return None
     state.transactions.check_room()
     unique_id = pair[len(UNIQUE_ID) :]
-    topic, queue_id = header.topic, header.queue_id
-    raw = half_properties(topic, queue_id, b"%b\x02%b" % (pair, half.tail), unique_id)
+    topic, queue_id, tail = header.topic, header.queue_id, half.tail
+    properties, real = quick_half_properties(pair, tail, unique_id, topic, queue_id)
+    sys_flag = header.sys_flag & ~TRANSACTION_MASK
+    born_host, flag = session.born_host, header.flag
     acknowledgements = state.acknowledgements
     now_ms = acknowledgements.turn_ms or acknowledgements.begin()
     put = state.store.put_quick(
         HALF_TOPIC,
         0,
         body,
-        raw,
-        half.tail,
+        properties + real,
+        tail,
         now_ms,
         header.born_timestamp,
-        session.born_host,
-        header.sys_flag & ~TRANSACTION_MASK,
+        born_host,
+        sys_flag,
         0,
         0,
-        header.flag,
+        flag,
     )
     if put is None:
-        state.store.note_alike(b"%b\x02%b" % (pair, half.tail))
+        state.store.note_alike(b"%b\x02%b" % (pair, tail))
         return None
     physical_offset, queue_offset, _ = put
-    place = Place(queue_offset, physical_offset)
-    state.transactions.begin(place, now_ms, header.born_timestamp, half.group, half.immune_ms)
+    transactions = state.transactions
+    opened = transactions.begin(
+        (queue_offset, physical_offset), now_ms, header.born_timestamp, half.group, half.immune_ms
+    )
+    if not half.immune_ms and len(body) <= KEPT_SIZE_MAX:
+        kept = Kept(topic, queue_id, body, properties, tail, born_host, sys_flag, flag)
+        transactions.table.keep(opened, kept)
     acknowledgements.frames[session.peer].append(
         state.send_answers.frame(physical_offset, queue_id, queue_offset, unique_id, request.opaque)
     )

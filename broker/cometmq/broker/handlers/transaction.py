@@ -20,15 +20,17 @@ from cometmq.broker.transaction_records import (
 from cometmq.broker.transaction_table import Place
 from cometmq.net import LATER
 from cometmq.proto.codes import ResponseCode
+from cometmq.proto.command import ONEWAY_FLAG
 from cometmq.proto.commands.transaction import (
     EndTransaction,
     ResumeCheckHalfMessage,
     TransactionEnd,
 )
 from cometmq.proto.errors import MessageError
+from cometmq.proto.header_json import JSON
 from cometmq.proto.message import read_message
 from cometmq.proto.message_id import decode_offset_id
-from cometmq.proto.sysflag import TransactionType, with_transaction_type
+from cometmq.proto.sysflag import SysFlag, TransactionType, with_transaction_type
 from cometmq.store.commit_log import Cold
 from cometmq.store.errors import PutRefusedError
 from cometmq.store.turn import Origin
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from cometmq.proto.command import Command
     from cometmq.proto.message import StoredMessage
 
+_COMMITTED: Final = int(SysFlag.TRANSACTION_COMMITTED)
 _OUTCOMES: Final = {
     int(TransactionEnd.COMMIT): Outcome.COMMITTED,
     int(TransactionEnd.ROLLBACK): Outcome.ROLLED_BACK,
@@ -62,6 +65,15 @@ def end_transaction(request: Command, session: Session) -> Command | Later:
     outcome = _OUTCOMES.get(header.commit_or_rollback)
     if outcome is None:  # It does not know yet: it is asked again.
         return request.answer(ResponseCode.SUCCESS)
+    if end_kept(header, outcome, session.state):
+        acknowledgements = session.state.acknowledgements
+        if request.flag & ONEWAY_FLAG or request.codec is not JSON:
+            answer = request.answer(ResponseCode.SUCCESS)
+            acknowledgements.add(session.peer, request, answer, waits=True)
+        else:
+            done = session.state.send_answers.done(request.opaque)
+            acknowledgements.frames[session.peer].append(done)
+        return LATER
 
     def end(half: StoredMessage) -> Later:
         opened = _checked(header, half, outcome, session.state)
@@ -77,6 +89,51 @@ def end_transaction(request: Command, session: Session) -> Command | Later:
 
     missing = "Find prepared transaction message failed"
     return _with_message(request, session, header.commit_log_offset, missing, end)
+
+
+def end_kept(header: EndTransaction, outcome: Outcome, state: State) -> bool:
+    """End a transaction of which all is in memory and nothing is unusual; False if it is not.
+
+    Then whoever called reads the half message, and finds out.
+    """
+    transactions, store = state.transactions, state.store
+    physical_offset = header.commit_log_offset
+    opened = transactions.table.find(header.tran_state_table_offset)
+    if (
+        opened is None
+        or (kept := opened.kept) is None
+        or opened.end is not Outcome.OPEN
+        or opened.physical_offset != physical_offset
+        or opened.group != header.producer_group
+        or not store.first_offset <= physical_offset < store.readable_offset
+    ):
+        return False
+    acknowledgements = state.acknowledgements
+    now_ms = acknowledgements.turn_ms or acknowledgements.begin()
+    if outcome is Outcome.COMMITTED:
+        name, queue_id, body, properties, tail, born_host, sys_flag, flag = kept
+        topic = state.topics.find(name)
+        if topic is None:
+            return False
+        put = store.put_quick(
+            name,
+            queue_id,
+            body,
+            properties,
+            tail,
+            now_ms,
+            opened.born_ms,
+            born_host,
+            sys_flag | _COMMITTED,
+            0,
+            physical_offset,
+            flag,
+        )
+        if put is None:
+            return False
+        topic.flow.take(1, put[2])
+    transactions.end(opened, outcome)
+    return True
 
 
 def _with_message(
