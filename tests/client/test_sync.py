@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from tests.client.running import Servers, play
 from cometmq.client import (
     ClientConfig,
     ClosedError,
+    OutcomeUnknownError,
     ReceivedMessage,
     SettledError,
     SyncClient,
@@ -121,6 +123,29 @@ def test_it_opens_itself_and_leaves_no_thread_behind(tmp_path: Path) -> None:
         assert ", open" in repr(mq)
         mq.close()
         assert set(threading.enumerate()) == before
+
+    play(tmp_path, scenario)
+
+
+def test_verbs_of_other_threads_end_with_an_error_of_the_tree_when_it_is_closed(
+    tmp_path: Path,
+) -> None:
+    def scenario(servers: Servers) -> None:
+        def send_on(mq: SyncClient, begun: threading.Barrier) -> None:
+            mq.send("orders", b"x")
+            begun.wait(20)
+            with pytest.raises((ClosedError, OutcomeUnknownError)):
+                [mq.send("orders", body) for body in itertools.repeat(b"x")]
+
+        for _ in range(20):
+            with ThreadPoolExecutor(8) as pool:
+                mq, begun = SyncClient(servers.nameserver), threading.Barrier(9)
+                ends = [pool.submit(send_on, mq, begun) for _ in range(8)]
+                begun.wait(20)
+                mq.send("orders", b"last")
+                mq.close()
+                for each in ends:
+                    each.result(20)
 
     play(tmp_path, scenario)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from cometmq.client.errors import ClosedError, UsageError
+from cometmq.client.errors import ClosedError, OutcomeUnknownError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -15,8 +16,11 @@ if TYPE_CHECKING:
     from cometmq.client.client import Client
 
 R = TypeVar("R")
+S = TypeVar("S")
 
 _CLOSE_SECONDS: Final = 10.0
+_LAST_WORDS_SECONDS: Final = 1.0
+"""How long verbs that are under way when the client is closed have to end by themselves."""
 
 
 class Background:
@@ -26,6 +30,8 @@ class Background:
         self.client = client
         self.loop = asyncio.new_event_loop()
         self._process_id = os.getpid()
+        self._lock = threading.Lock()  # Of whether the loop takes anything more.
+        self._is_over = False
         self._stop = asyncio.Event()
         self._opened: asyncio.Future[None] = self.loop.create_future()
         self._thread = threading.Thread(target=self._work, name="cometmq", daemon=True)
@@ -37,35 +43,40 @@ class Background:
 
     def run(self, coroutine: Coroutine[Any, Any, R]) -> R:
         """Run a coroutine on the loop, and wait for what it returns."""
-        if (problem := self._problem()) is not None:
+        try:
+            future = self._submit(lambda: asyncio.run_coroutine_threadsafe(coroutine, self.loop))
+        except BaseException:
             coroutine.close()
-            raise problem
-        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+            raise
         try:
             return future.result()
+        except CancelledError:
+            raise OutcomeUnknownError(
+                "the client was closed before this had ended; it may be done"
+            ) from None
         except BaseException:
             future.cancel()  # A KeyboardInterrupt, say: what was asked is asked no longer.
             raise
 
     def call_soon(self, function: Callable[[], object]) -> None:
         """Call a function on the loop, and do not wait for it."""
-        if (problem := self._problem()) is not None:
-            raise problem
-        self.loop.call_soon_threadsafe(function)
+        self._submit(lambda: self.loop.call_soon_threadsafe(function))
 
     def close(self) -> None:
         """Close the client, and end the thread."""
         self.loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(_CLOSE_SECONDS)
 
-    def _problem(self) -> UsageError | None:
+    def _submit(self, submit: Callable[[], S]) -> S:
+        """Give the loop something, while it takes anything: then it also sees to its end."""
         if os.getpid() != self._process_id:
-            return UsageError("this was made before a fork: make it in the child")
+            raise UsageError("this was made before a fork: make it in the child")
         if threading.current_thread() is self._thread:
-            return UsageError("a sync verb on the client's own thread would wait for itself")
-        if self.loop.is_closed():
-            return ClosedError("the client is closed")
-        return None
+            raise UsageError("a sync verb on the client's own thread would wait for itself")
+        with self._lock:
+            if self._is_over:
+                raise ClosedError("the client is closed")
+            return submit()
 
     async def _wait_until_open(self) -> None:
         await self._opened
@@ -75,6 +86,14 @@ class Background:
             runner.run(self._live())
 
     async def _live(self) -> None:
-        async with self.client:
-            self._opened.set_result(None)
-            await self._stop.wait()
+        try:
+            async with self.client:
+                self._opened.set_result(None)
+                await self._stop.wait()
+        finally:
+            with self._lock:
+                self._is_over = True
+            await asyncio.sleep(0)  # What was asked before that begins in this turn.
+            asked = asyncio.all_tasks() - {asyncio.current_task()}
+            if asked:
+                await asyncio.wait(asked, timeout=_LAST_WORDS_SECONDS)
