@@ -34,6 +34,12 @@ def test_an_address_that_is_none_is_refused(address: str, monkeypatch: pytest.Mo
         Client(address)
 
 
+@pytest.mark.parametrize("given", [9876, b"127.0.0.1:9876", ("127.0.0.1", 9876), [None]])
+def test_what_is_no_text_for_an_address_says_what_to_write(given: Any) -> None:
+    with pytest.raises(UsageError, match="write 'host:port'"):
+        Client(given)
+
+
 def test_the_environment_names_the_name_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAMESRV_ADDR", "a:1;b:2")
     assert repr(Client()) == "<Client of a:1;b:2, not open>"

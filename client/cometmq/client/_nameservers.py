@@ -74,7 +74,12 @@ class NameServers:
 
 def parse_nameservers(given: str | Sequence[str]) -> list[str]:
     """Read the addresses of name servers: a list, or a text that joins them with semicolons."""
-    text = given if isinstance(given, str) else ";".join(given)
+    try:
+        text = given if isinstance(given, str) else ";".join(given)
+    except TypeError:
+        raise UsageError(
+            f"name servers: {given!r}: write 'host:port', such as '127.0.0.1:9876', or a list"
+        ) from None
     try:
         return [str(host) for host in parse_addresses(text.replace(",", ";"))]
     except AddressError as error:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
-from cometmq.client.errors import SettledError, UsageError
+from cometmq.client._core.checking import check_whole
+from cometmq.client.errors import ClientError, SettledError
 from cometmq.client.messages import ReceivedMessage
 
 if TYPE_CHECKING:
@@ -163,9 +165,11 @@ class SyncConsumer:
         ::
 
             mq.consume("orders", group="billing").run(bill, threads=8)
+
+        A Ctrl-C drains it, and goes on when the messages in hand are done with. So does, with
+        ``on_error="raise"``, what a handler raises.
         """
-        if threads < 1:
-            raise UsageError(f"threads={threads}: at least 1")
+        check_whole("threads", threads, 1)
 
         def work() -> None:
             for message in self:
@@ -173,8 +177,13 @@ class SyncConsumer:
                     handler(message)
 
         with ThreadPoolExecutor(threads, thread_name_prefix="cometmq-handler") as pool:
-            for done in [pool.submit(work) for _ in range(threads)]:
-                done.result()
+            try:
+                for done in as_completed([pool.submit(work) for _ in range(threads)]):
+                    done.result()
+            except BaseException:
+                with suppress(ClientError):  # It may be that error that ended it.
+                    self.drain()  # Else the threads would wait for messages, and nobody for them.
+                raise
 
     def drain(self, *, timeout: float | None = 30.0) -> bool:
         """End in peace; see `Consumer.drain`. From a signal handler, call it on a thread.
