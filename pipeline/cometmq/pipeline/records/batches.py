@@ -13,13 +13,18 @@ from cometmq.pipeline.records.hosts import born_hosts, offset_ids, store_hosts
 from cometmq.pipeline.records.layout import answer_layout, int32s, int64s
 from cometmq.pipeline.records.properties import Properties
 from cometmq.pipeline.records.rows import Reading, rows_of
-from cometmq.pipeline.records.slices import merged, pieces, repeated
+from cometmq.pipeline.records.slices import gathered, merged, pieces, repeated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import TypeAlias
+
+    import numpy.typing as npt
 
     from cometmq.pipeline.records.layout import Layout, Longs
     from cometmq.pipeline.records.rows import Rows
+
+    Heads: TypeAlias = "npt.NDArray[np.void]"
 
 _YEAR_1: Final = -62_135_596_800_000
 _YEAR_10000: Final = 253_402_300_800_000
@@ -68,7 +73,7 @@ def _within(
     batch: pa.RecordBatch, making: _Making, queue_offsets: tuple[int, int]
 ) -> pa.RecordBatch:
     """Leave out what is in front of a range of queue offsets, and behind."""
-    offsets = making.int64s(_AT["queue_offset"])
+    offsets = making.heads["queue_offset"]
     chosen = (offsets >= queue_offsets[0]) & (offsets < queue_offsets[1])
     return batch if chosen.all() else batch.filter(pa.array(chosen))
 
@@ -93,29 +98,35 @@ class _Making:
     def offset_ids(self) -> pa.Array:
         return offset_ids(self.layout)
 
-    def int64s(self, at: int) -> Longs:
-        return self.layout.int64s(at)
+    @cached_property
+    def heads(self) -> Heads:
+        """What stands in front of the hosts: one look at each record for all these numbers."""
+        found = gathered(self.layout.raw, self.layout.starts, _HEAD.itemsize)
+        return found.view(_HEAD).reshape(len(found))
 
 
-_AT: Final = {
-    "body_crc": 8,
-    "queue_id": 12,
-    "flag": 16,
-    "queue_offset": 20,
-    "physical_offset": 28,
-    "sys_flag": 36,
-}
-"""Where the numbers stand that come before the hosts."""
+_HEAD: Final = np.dtype(
+    [
+        ("size", ">i4"),
+        ("magic", ">u4"),
+        ("body_crc", ">i4"),
+        ("queue_id", ">i4"),
+        ("flag", ">i4"),
+        ("queue_offset", ">i8"),
+        ("physical_offset", ">i8"),
+        ("sys_flag", ">i4"),
+        ("born_time", ">i8"),
+    ]
+)
+assert _HEAD.itemsize == 48
 
 
 def _int32(name: str) -> Callable[[_Making], pa.Array]:
-    at = _AT[name]
-    return lambda making: pa.array(making.layout.int32s(at))
+    return lambda making: pa.array(making.heads[name].astype(np.int32))
 
 
 def _int64(name: str) -> Callable[[_Making], pa.Array]:
-    at = _AT[name]
-    return lambda making: pa.array(making.layout.int64s(at))
+    return lambda making: pa.array(making.heads[name].astype(np.int64))
 
 
 def _property(name: str) -> Callable[[_Making], pa.Array]:
@@ -128,8 +139,8 @@ def _sizes(sizes: Longs) -> pa.Array:
 
 def _topic(making: _Making) -> pa.Array:
     layout = making.layout
-    found = pieces(layout.raw, layout.topic_starts, layout.topic_ends)
-    return repeated(found, lambda raw: raw.decode("utf-8", "replace"))
+    starts, ends = layout.topic_starts, layout.topic_ends
+    return repeated(layout.raw, starts, ends, lambda raw: raw.decode("utf-8", "replace"))
 
 
 def _broker(making: _Making) -> pa.Array:
@@ -148,9 +159,11 @@ def _message_id(making: _Making) -> pa.Array:
 
 
 def _time(milliseconds: Longs) -> pa.Array:
-    unknown = (milliseconds < _YEAR_1) | (milliseconds >= _YEAR_10000)
-    if not unknown.any():
+    if not len(milliseconds) or (
+        milliseconds.min() >= _YEAR_1 and milliseconds.max() < _YEAR_10000
+    ):
         return pa.array(milliseconds * 1000).view(TIMESTAMP)
+    unknown = (milliseconds < _YEAR_1) | (milliseconds >= _YEAR_10000)
     return pa.array(np.where(unknown, 0, milliseconds) * 1000, mask=unknown).view(TIMESTAMP)
 
 
@@ -184,7 +197,7 @@ _BUILDERS: Final[Mapping[str, Callable[[_Making], pa.Array]]] = {
     "tag": _property("TAGS"),
     "flag": _int32("flag"),
     "sys_flag": _int32("sys_flag"),
-    "born_time": lambda making: _time(making.layout.int64s(40)),
+    "born_time": lambda making: _time(making.heads["born_time"].astype(np.int64)),
     "store_time": _store_time,
     "born_host": lambda making: born_hosts(making.layout),
     "store_host": lambda making: store_hosts(making.layout),

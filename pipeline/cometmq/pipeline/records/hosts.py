@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from cometmq.pipeline.columns import STRING
-from cometmq.pipeline.records.slices import hex_letters, matrix_rows, merged, pieces, repeated
+from cometmq.pipeline.records.slices import gathered, hex_letters, matrix_rows, merged, repeated
 
 if TYPE_CHECKING:
-    from cometmq.pipeline.records.layout import Bytes, Layout, Longs
+    from cometmq.pipeline.records.layout import Layout, Longs
 
 _BORN_HOST_AT: Final = 48
 _STORE_HOST_AT: Final = 64
@@ -24,12 +24,12 @@ _IPV4_SIZE: Final = 8
 def born_hosts(layout: Layout) -> pa.Array:
     """Return the address and port of each message's producer."""
     starts = layout.starts + _BORN_HOST_AT
-    return repeated(pieces(layout.raw, starts, starts + _IPV4_SIZE + layout.born_shift), _host)
+    return repeated(layout.raw, starts, starts + _IPV4_SIZE + layout.born_shift, _host)
 
 
 def store_hosts(layout: Layout) -> pa.Array:
     """Return the address and port of each message's broker."""
-    return repeated(pieces(layout.raw, *_store_host(layout)), _host)
+    return repeated(layout.raw, *_store_host(layout), _host)
 
 
 def _store_host(layout: Layout) -> tuple[Longs, Longs]:
@@ -64,12 +64,6 @@ def _offset_ids(layout: Layout) -> pa.Array:
     starts, ends = _store_host(layout)
     host_size = int(ends[0] - starts[0])
     packed = np.empty((count, host_size + 8), np.uint8)
-    packed[:, :host_size] = _gathered(layout, starts, host_size)
-    packed[:, host_size:] = _gathered(layout, layout.starts + _PHYSICAL_OFFSET_AT, 8)
+    packed[:, :host_size] = gathered(layout.raw, starts, host_size)
+    packed[:, host_size:] = gathered(layout.raw, layout.starts + _PHYSICAL_OFFSET_AT, 8)
     return matrix_rows(hex_letters(packed), STRING)
-
-
-def _gathered(layout: Layout, starts: Longs, size: int) -> Bytes:
-    """Return so many bytes from each of these places on, as a matrix."""
-    windows = np.ndarray(len(layout.raw) - size + 1, f"V{size}", layout.raw, strides=(1,))
-    return windows[starts].view(np.uint8).reshape(len(starts), size)

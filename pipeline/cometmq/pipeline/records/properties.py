@@ -15,7 +15,14 @@ import numpy as np
 import pyarrow as pa
 
 from cometmq.pipeline.columns import PROPERTIES, STRING
-from cometmq.pipeline.records.slices import merged, parts_of, pieces, spread
+from cometmq.pipeline.records.slices import (
+    gathered,
+    merged,
+    parts_of,
+    pieces,
+    size_of_all,
+    spread,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -109,20 +116,36 @@ class _Pairs:
         unused = np.maximum(_WORD - self._name_sizes, 0)
         return words >> (unused * 8).astype(np.uint64)
 
+    @cached_property
+    def _names_of_all(self) -> list[bytes] | None:
+        """The names that every record has, in this order, and no others; as nearly always."""
+        each = len(self._name_ends) // max(self._count, 1)
+        if (self._borders != np.arange(self._count + 1) * each).any():
+            return None
+        names: list[bytes] = []
+        for number in range(each):
+            starts, ends = self._name_starts[number::each], self._name_ends[number::each]
+            size = size_of_all(starts, ends)
+            if not size:
+                return None
+            found = gathered(self._raw, starts, size)
+            if (found != found[0]).any():
+                return None
+            names.append(found[0].tobytes())
+        return names
+
     def doubled(self) -> Truths:
         """Which records may have a name twice: all that do, and hardly ever another."""
         found: Truths = np.zeros(self._count, np.bool_)
+        if (names_of_all := self._names_of_all) is not None:
+            found[:] = len(set(names_of_all)) < len(names_of_all)
+            return found
         counts = np.diff(self._borders)
         sizes = self._name_sizes
         tails = _words(self._raw, np.maximum(self._name_ends - _WORD, 0)) * _MIX_TAIL
         names = self._first_words + np.where(sizes > _WORD, tails, np.uint64(0))
         names += sizes.astype(np.uint64) * _MIX_SIZE
         most = int(counts.max(initial=0))
-        if most * self._count == len(names):
-            rows_alike = names.reshape(self._count, most)
-            if (rows_alike == rows_alike[:1]).all():
-                found[:] = len(np.unique(rows_alike[:1])) < most
-                return found
         rows = np.repeat(np.arange(self._count), counts)
         if most <= _PAIRS_FEW:
             for distance in range(1, most):
@@ -137,13 +160,29 @@ class _Pairs:
         return found
 
     def map(self) -> pa.Array:
-        names = pieces(self._raw, self._name_starts, self._name_ends, STRING)
+        names = self._all_names()
         values = pieces(self._raw, self._name_ends + 1, self._value_ends, STRING)
         borders = pa.array(self._borders.astype(np.int32))
         return pa.MapArray.from_arrays(borders, names, values)
 
+    def _all_names(self) -> pa.Array:
+        if (names_of_all := self._names_of_all) is None:
+            return pieces(self._raw, self._name_starts, self._name_ends, STRING)
+        borders = np.zeros(len(self._name_sizes) + 1, np.int32)
+        np.cumsum(self._name_sizes, out=borders[1:])
+        data = b"".join(names_of_all) * self._count
+        buffers = [None, pa.py_buffer(borders), pa.py_buffer(data)]
+        return pa.Array.from_buffers(STRING, len(borders) - 1, buffers)
+
     def find(self, name: bytes) -> pa.Array:
         assert 0 < len(name) <= _WORD
+        if (names_of_all := self._names_of_all) is not None:
+            if name not in names_of_all:
+                return pa.nulls(self._count, STRING)
+            each = len(names_of_all)
+            last = each - 1 - names_of_all[::-1].index(name)
+            starts, ends = self._name_ends[last::each] + 1, self._value_ends[last::each]
+            return pieces(self._raw, starts, ends, STRING)
         wanted = np.uint64(int.from_bytes(name, "big"))
         found = np.flatnonzero((self._first_words == wanted) & (self._name_sizes == len(name)))
         values = pieces(self._raw, self._name_ends[found] + 1, self._value_ends[found], STRING)
@@ -185,7 +224,8 @@ def _is_text(raw: bytes) -> bool:
 def _separators(raw: Bytes) -> Longs:
     """Return where 0x01 and 0x02 stand."""
     marks = np.flatnonzero(raw <= 2)
-    separators: Longs = marks[raw[marks] != 0]
+    kinds = raw[marks]
+    separators: Longs = marks if kinds.all() else marks[kinds != 0]
     return separators
 
 
@@ -200,7 +240,8 @@ def _is_regular(raw: Bytes, borders: Longs, marks: Longs) -> bool:
         len(marks) % 2 == 0
         and (kinds[0::2] == 1).all()
         and (kinds[1::2] == 2).all()
-        and (np.diff(marks, prepend=-1) > 1).all()
+        and (marks[:1] > 0).all()
+        and (marks[1:] - marks[:-1] > 1).all()
         and (raw[ends[ends > starts] - 1] == 2).all()
     )
 

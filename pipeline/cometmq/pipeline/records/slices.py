@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 _HEX: Final = np.frombuffer("".join(f"{n:02X}" for n in range(256)).encode(), np.uint16)
 """The two letters of each byte."""
+_SMALL: Final = 48
+"""Bytes of a piece. Larger ones are copied by Arrow, which has the memory for them at hand: new
+pages cost more than the copy."""
 
 
 def hex_letters(packed: Bytes) -> Bytes:
@@ -36,6 +39,18 @@ def matrix_rows(letters: Bytes, kind: pa.DataType = BINARY) -> pa.Array:
     )
 
 
+def gathered(raw: Bytes, starts: Longs, size: int) -> Bytes:
+    """Return so many bytes, at least one, from each of these places on, as a matrix."""
+    windows = np.ndarray(max(len(raw) - size + 1, 0), f"V{size}", raw, strides=(1,))
+    return windows[starts].view(np.uint8).reshape(len(starts), size)
+
+
+def size_of_all(starts: Longs, ends: Longs) -> int:
+    """Return the size that all of these pieces have; 0 if there is none."""
+    sizes = ends - starts
+    return int(sizes[0]) if len(sizes) and (sizes == sizes[0]).all() else 0
+
+
 @lru_cache(maxsize=8)
 def _evens(count_log: int) -> pa.Array:
     return pa.array(np.arange(0, 2 << count_log, 2, dtype=np.int32))
@@ -45,11 +60,14 @@ def pieces(raw: Bytes, starts: Longs, ends: Longs, kind: pa.DataType = BINARY) -
     """Return these pieces, which must be in order and not overlap, as one array.
 
     The array over all borders holds each piece and, between two, what separates them: of those,
-    every second is taken, which is one copy in C++. Nothing is checked; text must be UTF-8.
+    every second is taken, which is one copy in C++; small pieces of one size are a matrix, which
+    is quicker. Nothing is checked; text must be UTF-8.
     """
     count = len(starts)
     if not count:
         return pa.array([], kind)
+    if int(ends[0] - starts[0]) <= _SMALL and (size := size_of_all(starts, ends)):
+        return matrix_rows(gathered(raw, starts, size), kind)
     borders = np.empty(2 * count, np.int32)
     borders[0::2] = starts
     borders[1::2] = ends
@@ -72,8 +90,15 @@ def parts_of(array: pa.Array) -> tuple[Bytes, Longs]:
     return raw, offsets
 
 
-def repeated(array: pa.Array, convert: Callable[[bytes], str]) -> pa.Array:
-    """Convert bytes that are the same for many rows: each different one once."""
+def repeated(raw: Bytes, starts: Longs, ends: Longs, convert: Callable[[bytes], str]) -> pa.Array:
+    """Return these pieces, most of which are alike, converted: each different one once."""
+    if size := size_of_all(starts, ends):
+        matrix = gathered(raw, starts, size)
+        if (matrix == matrix[0]).all():
+            return pa.repeat(convert(matrix[0].tobytes()), len(starts))
+        array = matrix_rows(matrix)
+    else:
+        array = pieces(raw, starts, ends)
     encoded = array.dictionary_encode()
     values = pa.array([convert(each) for each in encoded.dictionary.to_pylist()], STRING)
     return values.take(encoded.indices)
