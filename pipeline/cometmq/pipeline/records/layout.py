@@ -188,12 +188,14 @@ def lay_out(raw: Bytes, borders: Longs) -> tuple[Layout, Truths]:
     body_ends = body_starts + body_sizes
     good &= (body_sizes >= 0) & (body_ends + 3 + wide <= ends)
     body_ends = np.where(good, body_ends, starts)
-    topic_sizes = np.where(wide == 1, _uint16s(raw, body_ends), raw[body_ends])
+    topic_sizes = raw[body_ends].astype(np.int64)
+    topic_sizes_max: Longs | int = _TOPIC_SIZE_V1_MAX
+    if wide.any():
+        topic_sizes = np.where(wide == 1, _uint16s(raw, body_ends), topic_sizes)
+        topic_sizes_max = np.where(wide == 1, _SIZE_MAX, _TOPIC_SIZE_V1_MAX)
     topic_starts = body_ends + 1 + wide
     topic_ends = topic_starts + topic_sizes
-    good &= (topic_ends + 2 <= ends) & (
-        topic_sizes <= np.where(wide == 1, _SIZE_MAX, _TOPIC_SIZE_V1_MAX)
-    )
+    good &= (topic_ends + 2 <= ends) & (topic_sizes <= topic_sizes_max)
     topic_ends = np.where(good, topic_ends, starts)
     property_sizes = _uint16s(raw, topic_ends)
     good &= (property_sizes <= _SIZE_MAX) & (topic_ends + 2 + property_sizes == ends)

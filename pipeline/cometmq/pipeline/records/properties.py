@@ -17,6 +17,7 @@ import pyarrow as pa
 from cometmq.pipeline.columns import PROPERTIES, STRING
 from cometmq.pipeline.records.slices import (
     gathered,
+    is_repeated,
     merged,
     parts_of,
     pieces,
@@ -129,7 +130,7 @@ class _Pairs:
             if not size:
                 return None
             found = gathered(self._raw, starts, size)
-            if (found != found[0]).any():
+            if not is_repeated(found):
                 return None
             names.append(found[0].tobytes())
         return names

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _HEX: Final = np.frombuffer("".join(f"{n:02X}" for n in range(256)).encode(), np.uint16)
 """The two letters of each byte."""
+_WORD: Final = 8
 _SMALL: Final = 48
 """Bytes of a piece. Larger ones are copied by Arrow, which has the memory for them at hand: new
 pages cost more than the copy."""
@@ -43,6 +44,12 @@ def gathered(raw: Bytes, starts: Longs, size: int) -> Bytes:
     """Return so many bytes, at least one, from each of these places on, as a matrix."""
     windows = np.ndarray(max(len(raw) - size + 1, 0), f"V{size}", raw, strides=(1,))
     return windows[starts].view(np.uint8).reshape(len(starts), size)
+
+
+def is_repeated(matrix: Bytes) -> bool:
+    """Whether all rows of a matrix are the same; quicker than comparing each with the first."""
+    letters, size = matrix.ravel(), matrix.shape[1]
+    return bool((letters[size:] == letters[:-size]).all())
 
 
 def size_of_all(starts: Longs, ends: Longs) -> int:
@@ -94,13 +101,15 @@ def repeated(raw: Bytes, starts: Longs, ends: Longs, convert: Callable[[bytes], 
     """Return these pieces, most of which are alike, converted: each different one once."""
     if size := size_of_all(starts, ends):
         matrix = gathered(raw, starts, size)
-        if (matrix == matrix[0]).all():
+        if is_repeated(matrix):
             return pa.repeat(convert(matrix[0].tobytes()), len(starts))
-        array = matrix_rows(matrix)
+    if size == _WORD:  # Numbers are told apart quicker.
+        encoded = pa.array(matrix.view(np.int64).ravel()).dictionary_encode()
+        different = [each.tobytes() for each in encoded.dictionary.to_numpy()]
     else:
-        array = pieces(raw, starts, ends)
-    encoded = array.dictionary_encode()
-    values = pa.array([convert(each) for each in encoded.dictionary.to_pylist()], STRING)
+        encoded = pieces(raw, starts, ends).dictionary_encode()
+        different = encoded.dictionary.to_pylist()
+    values = pa.array([convert(each) for each in different], STRING)
     return values.take(encoded.indices)
 
 
