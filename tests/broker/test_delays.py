@@ -12,7 +12,7 @@ from tests.broker.clocked import FOLDER, TOPIC, Clocked
 from tests.broker.running import config_of, pull_request, send_request
 from tests.crash.disk import Moment, Operation, SimulatedFileSystem
 
-from cometmq.broker.delays import delay_level, set_aside
+from cometmq.broker.delays import SLICE, delay_level, set_aside
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.message_list import MessageList
 from cometmq.proto.properties import decode_properties, encode_properties
@@ -211,6 +211,24 @@ def test_messages_that_are_cold_by_the_time_are_fetched() -> None:
     assert broker.work() == 100
     broker.disk.is_cold = False
     assert len(broker.bodies()) == 100
+
+
+def test_a_step_delivers_a_slice_and_each_message_into_its_own_queue() -> None:
+    broker = Clocked(SimulatedFileSystem())
+    for number in range(100):
+        properties = f"UNIQ_KEY\x01K{number}\x02DELAY\x011\x02KEYS\x01k{number % 2}\x02"
+        request = send_request(
+            TOPIC, b"%d" % number, properties=properties, queue_id=number % 3, flag=number
+        )
+        assert broker.ask(request).code == 0
+    broker.now_ms += SECOND
+    broker.wired.now_ms = broker.now_ms
+    assert broker.wired.broker.delays.step(broker.now_ms).done == SLICE
+    assert broker.work() == 100 - SLICE
+    for queue_id in range(3):
+        found = [(each.body, each.flag, each.keys) for each in broker.messages(queue_id)]
+        mine = range(queue_id, 100, 3)
+        assert found == [(b"%d" % number, number, [f"k{number % 2}"]) for number in mine]
 
 
 def test_a_delayed_message_whose_own_place_is_unreadable_does_not_stop_the_others() -> None:

@@ -24,6 +24,7 @@ import re
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cometmq.broker.delay_delivery import DELIVERED_FROM, Delivery, delivered
 from cometmq.broker.delay_runs import DelayRuns
 from cometmq.broker.saved_table import SavedTable
 from cometmq.broker.stepping import Step, messages_from
@@ -37,13 +38,11 @@ from cometmq.proto.properties import (
 )
 from cometmq.proto.property_names import CRC32
 from cometmq.proto.record import RECORD_CRC_SIZE
-from cometmq.proto.sysflag import TRANSACTION_MASK
 from cometmq.store.consume_queue import ENTRY
-from cometmq.store.dispatch import SCHEDULE_TOPIC, UNIQUE_ID
+from cometmq.store.dispatch import SCHEDULE_TOPIC
 from cometmq.store.errors import MessageIllegalError, PutRefusedError, StoreFormatError
 from cometmq.store.reading import ReadStatus
 from cometmq.store.tables import DELAY_OFFSETS
-from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -73,15 +72,11 @@ _AHEAD: Final = "ahead"
 _TAIL_OFFSET: Final = "sentOnceFrom"
 """Another one, of `idempotence`: from where a start has to read the log."""
 
-_DELIVERED_FROM: Final = b"DELAYED_AT"
-"""Property of a delivered message: the level's queue and the offset in it."""
-_DELIVERY_SIZE: Final = len(_DELIVERED_FROM) + len(b"\x01000:\x02") + 19 + RECORD_CRC_SIZE + 1
+_DELIVERY_SIZE: Final = len(DELIVERED_FROM) + len(b"\x01000:\x02") + 19 + RECORD_CRC_SIZE + 1
 """What that property takes at most, with the checksum of a record and what ends one before it."""
 _RECORD_CRC: Final = CRC32.encode()
 _find_delay: Final = property_finder(b"DELAY")
-_find_topic: Final = property_finder(b"REAL_TOPIC")
-_find_queue: Final = property_finder(b"REAL_QID")
-_find_origin: Final = property_finder(_DELIVERED_FROM)
+_find_origin: Final = property_finder(DELIVERED_FROM)
 _PLACE: Final = re.compile(rb"(\d{1,3}):(\d{1,18})")
 _TIMERS: Final = (b"TIMER_DELIVER_MS", b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS")
 
@@ -150,6 +145,7 @@ class Delays:
         )
         self._store = store
         self._end_turn = end_turn
+        self._deliver = Delivery(store).deliver
         self._runs = DelayRuns(store)
         self.offsets = self._runs.offsets
         self.follow_levels = self._runs.change
@@ -191,8 +187,8 @@ class Delays:
         # Any producer can write such a property: only what is the same otherwise counts.
         waiting = messages_from(self._store, SCHEDULE_TOPIC, queue_id, queue_offset, 1)
         for waited in waiting:
-            delivered = remove_property(_delivered(waited, origin), _RECORD_CRC)
-            if delivered == remove_property(message.properties_raw, _RECORD_CRC):
+            expected = remove_property(delivered(waited, origin), _RECORD_CRC)
+            if expected == remove_property(message.properties_raw, _RECORD_CRC):
                 run.next_offset = max(run.next_offset, queue_offset + 1)
 
     def start(self, log_offset: int) -> None:
@@ -221,7 +217,7 @@ class Delays:
         offsets: dict[Run, int] = {}
         try:
             for run, message in due:
-                self._deliver(run, message, now_ms)
+                self._deliver(run.queue_id, message, now_ms)
                 offsets[run] = message.queue_offset + 1
         except PutRefusedError:
             done.refused = True
@@ -255,14 +251,25 @@ class Delays:
         times = self._due_times(run, queue, min(end - offset, SLICE), now_ms, fetched, done)
         if not times:
             return
-        result = self._store.read(SCHEDULE_TOPIC, run.queue_id, offset, len(times), fetched=fetched)
-        if result.cold:
-            done.cold.extend(result.cold)
-        elif result.status is ReadStatus.FOUND:
-            messages = [each for piece in result.slices for each in MessageList(piece)]
-            due += [(run, each) for each in _come(run, messages, times, now_ms)]
-        else:  # Expired, or the end of a file of the queue.
-            run.next_offset = result.next_begin_offset
+        end = offset + len(times)
+        while offset < end:  # A read gives half a slice, as a client's does.
+            result = self._store.read(
+                SCHEDULE_TOPIC, run.queue_id, offset, end - offset, fetched=fetched
+            )
+            if result.status is ReadStatus.FOUND and not result.cold:
+                messages = [each for piece in result.slices for each in MessageList(piece)]
+                come = list(_come(run, messages, times, now_ms))
+                due += [(run, each) for each in come]
+                offset = result.next_begin_offset
+                if messages and len(come) == len(messages):
+                    continue
+            elif offset > run.next_offset:  # The next step begins with this.
+                pass
+            elif result.cold:
+                done.cold.extend(result.cold)
+            else:  # Expired, or the end of a file of the queue.
+                run.next_offset = result.next_begin_offset
+            return
 
     def _due_times(
         self,
@@ -288,63 +295,6 @@ class Delays:
                 break
             times.append(due_ms)
         return times
-
-    def _deliver(self, run: Run, message: StoredMessage, now_ms: int) -> None:
-        """Put one message into its real queue. One that has none can only be logged."""
-        properties = message.properties_raw
-        try:
-            topic = (_find_topic(properties) or b"").decode()
-            queue_id = int(_find_queue(properties) or b"")
-            origin = b"%d:%d" % (run.queue_id, message.queue_offset)
-            self._put(topic, queue_id, message, origin, now_ms)
-        except (ValueError, MessageIllegalError) as error:
-            log.error(
-                "delayed message %d of level %d is not delivered: %s",
-                message.queue_offset,
-                run.queue_id + 1,
-                error,
-            )
-
-    def _put(
-        self, topic: str, queue_id: int, message: StoredMessage, origin: bytes, now_ms: int
-    ) -> None:
-        raw = message.properties_raw
-        sys_flag = message.sys_flag & ~TRANSACTION_MASK
-        first, _, tail = raw.partition(b"\x02")
-        is_common = first.startswith(UNIQUE_ID) and raw.endswith(b"\x02") and 0 not in first
-        # Delivered ones are told apart by their origin only, if they were not delivered before.
-        if is_common and raw.find(_DELIVERED_FROM) < 0:
-            put = self._store.put_quick(
-                topic,
-                queue_id,
-                message.body,
-                b"%b%b\x01%b\x02" % (raw, _DELIVERED_FROM, origin),
-                tail,
-                now_ms,
-                message.born_timestamp,
-                message.born_host,
-                sys_flag,
-                message.reconsume_times,
-                0,
-                message.flag,
-            )
-            if put is not None:
-                return
-            self._store.note_alike(raw)
-        self._store.put(
-            topic,
-            queue_id,
-            message.body,
-            _delivered(message, origin),
-            Origin(
-                now_ms,
-                message.born_timestamp,
-                message.born_host,
-                sys_flag,
-                message.reconsume_times,
-            ),
-            message.flag,
-        )
 
     # Saving
 
@@ -380,8 +330,3 @@ def _come(
             run.due_ms, run.delay_ms = due_ms, due_ms - message.store_timestamp
             return
         yield message
-
-
-def _delivered(message: StoredMessage, origin: bytes) -> bytes:
-    """Return the properties that a message is delivered with."""
-    return set_property(message.properties_raw, _DELIVERED_FROM, origin)

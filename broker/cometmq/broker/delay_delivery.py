@@ -1,0 +1,119 @@
+"""The delivery of one delayed message: from where it waited into its real queue."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from cometmq.proto.properties import property_finder, set_property
+from cometmq.proto.sysflag import TRANSACTION_MASK
+from cometmq.store.dispatch import UNIQUE_ID
+from cometmq.store.errors import MessageIllegalError
+from cometmq.store.turn import Origin
+
+if TYPE_CHECKING:
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+DELIVERED_FROM: Final = b"DELAYED_AT"
+"""Property of a delivered message: the level's queue and the offset in it."""
+TARGETS_MAX: Final = 1024
+TARGET_SIZE_MAX: Final = 512
+_find_topic: Final = property_finder(b"REAL_TOPIC")
+_find_queue: Final = property_finder(b"REAL_QID")
+
+
+class Delivery:
+    """Puts messages that are due, and remembers what those that are alike have in common."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._targets: dict[bytes, tuple[str, int]] = {}
+        """By what is behind the unique id, of messages of which nothing is unusual: where to."""
+
+    def deliver(self, level_queue: int, message: StoredMessage, now_ms: int) -> None:
+        """Put one message into its real queue. One that has none can only be logged."""
+        properties = message.properties_raw
+        pair, _, tail = properties.partition(b"\x02")
+        target = self._targets.get(tail)
+        if target is not None and pair.startswith(UNIQUE_ID) and 0 not in pair:
+            topic, queue_id = target
+            origin = b"%d:%d" % (level_queue, message.queue_offset)
+            if self._put_alike(topic, queue_id, message, properties, tail, origin, now_ms):
+                return
+        try:
+            topic = (_find_topic(properties) or b"").decode()
+            queue_id = int(_find_queue(properties) or b"")
+            origin = b"%d:%d" % (level_queue, message.queue_offset)
+            self._put(topic, queue_id, message, origin, now_ms)
+        except (ValueError, MessageIllegalError) as error:
+            log.error(
+                "delayed message %d of level %d is not delivered: %s",
+                message.queue_offset,
+                level_queue + 1,
+                error,
+            )
+
+    def _put(
+        self, topic: str, queue_id: int, message: StoredMessage, origin: bytes, now_ms: int
+    ) -> None:
+        raw = message.properties_raw
+        first, _, tail = raw.partition(b"\x02")
+        is_common = first.startswith(UNIQUE_ID) and raw.endswith(b"\x02") and 0 not in first
+        # Delivered ones are told apart by their origin only, if they were not delivered before.
+        if is_common and raw.find(DELIVERED_FROM) < 0:
+            if len(self._targets) >= TARGETS_MAX:
+                self._targets.clear()
+            if len(tail) <= TARGET_SIZE_MAX:
+                self._targets[tail] = topic, queue_id
+            if self._put_alike(topic, queue_id, message, raw, tail, origin, now_ms):
+                return
+            self._store.note_alike(raw)
+        self._store.put(
+            topic,
+            queue_id,
+            message.body,
+            delivered(message, origin),
+            Origin(
+                now_ms,
+                message.born_timestamp,
+                message.born_host,
+                message.sys_flag & ~TRANSACTION_MASK,
+                message.reconsume_times,
+            ),
+            message.flag,
+        )
+
+    def _put_alike(
+        self,
+        topic: str,
+        queue_id: int,
+        message: StoredMessage,
+        properties: bytes,
+        tail: bytes,
+        origin: bytes,
+        now_ms: int,
+    ) -> bool:
+        """Put one that is like those before it; False, and nothing is put, if it is not."""
+        put = self._store.put_quick(
+            topic,
+            queue_id,
+            message.body,
+            b"%b%b\x01%b\x02" % (properties, DELIVERED_FROM, origin),
+            tail,
+            now_ms,
+            message.born_timestamp,
+            message.born_host,
+            message.sys_flag & ~TRANSACTION_MASK,
+            message.reconsume_times,
+            0,
+            message.flag,
+        )
+        return put is not None
+
+
+def delivered(message: StoredMessage, origin: bytes) -> bytes:
+    """Return the properties that a message is delivered with."""
+    return set_property(message.properties_raw, DELIVERED_FROM, origin)
