@@ -20,6 +20,7 @@ from cometmq.proto.command import ONEWAY_FLAG, Command
 from cometmq.proto.commands import SendMessageResponse
 from cometmq.proto.commands.topic import DeleteTopicInBroker
 from cometmq.proto.message_id import decode_offset_id
+from cometmq.proto.properties import decode_properties
 from cometmq.store.config import Flush
 
 if TYPE_CHECKING:
@@ -129,6 +130,15 @@ def test_what_was_taken_back_is_not_what_is_committed_in_its_place(shop: Shop) -
     half = shop.half(b"much more than that", "KEYS\x01unlike\x02")  # Not the quick way.
     assert shop.end(half, COMMIT) == ResponseCode.SUCCESS
     assert bodies(shop) == [b"much more than that"]
+
+
+def test_a_half_message_that_names_a_place_of_its_own_goes_where_it_was_sent(shop: Shop) -> None:
+    for _ in range(3):
+        half = shop.half(b"paid", "REAL_TOPIC\x01SCHEDULE_TOPIC_XXXX\x02REAL_QID\x017\x02")
+        assert shop.end(half, COMMIT) == ResponseCode.SUCCESS
+    assert bodies(shop) == [b"paid"] * 3
+    for message in shop.messages()[-3:]:
+        assert not {"REAL_TOPIC", "REAL_QID"} & decode_properties(message.properties_raw).keys()
 
 
 def test_an_end_that_the_disk_refuses_can_come_again(shop: Shop, ends: Ends) -> None:

@@ -91,8 +91,8 @@ def is_half(properties: bytes, reconsume_times: int) -> bool:
 
 
 def is_unmarked(properties: bytes) -> bool:
-    """Whether there is nothing in them that `half_properties` would take off."""
-    return not any(properties.find(name) >= 0 for name in (_ROOT, _CHECKS, _RESUMED))
+    """Whether there is nothing in them that `half_properties` or `committed` would take off."""
+    return not any(properties.find(name) >= 0 for name in (_ROOT, _CHECKS, _RESUMED, b"REAL_"))
 
 
 def half_properties(topic: str, queue_id: int, properties: bytes, unique_id: bytes) -> bytes:
