@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -11,6 +13,7 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.entry_files import WRITE_BYTES_MAX
 from cometmq.store.errors import StoreFormatError
+from cometmq.store.filesystem import RealFileSystem
 from cometmq.store.unsynced import SYNCED_EACH_MAX
 
 FILE_ENTRIES = 10
@@ -269,3 +272,37 @@ def test_what_does_not_belong_among_queues_hinders_no_put_to_their_topic() -> No
     assert again.simple.get("T", 0).max_offset == 1
     assert again.simple.get("T", 1).max_offset == 0
     assert disk.open("/store/consumequeue/T/0/README").read(9, 0) == b"hello"
+
+
+def test_of_many_queues_that_are_written_only_some_files_stay_open(tmp_path: Path) -> None:
+    config = small_config(FILE_ENTRIES, open_files=4)
+    queues = ConsumeQueues(RealFileSystem(), str(tmp_path), config, clean=True)
+    written: list[tuple[int, int, int]] = []
+    for round_number in range(FILE_ENTRIES + 1):
+        for number in range(20):
+            entry = (len(written) * 100, 100, round_number)
+            queues.simple.get(f"t{number}", 0).append(*entry)
+            written.append(entry)
+        assert queues.write_behind(EVERYTHING, EVERYTHING)
+        assert 1 <= len(open_below(tmp_path / "consumequeue")) <= 4 + 1  # One is the partition's.
+    queues.close()
+    again = ConsumeQueues(RealFileSystem(), str(tmp_path), config, clean=True)
+    for number in range(20):
+        of_queue = [entry for at in (0, FILE_ENTRIES) for entry in entries_of(again, number, at)]
+        assert of_queue == written[number::20]
+        sizes = [file.stat().st_size for file in (tmp_path / "consumequeue").glob(f"t{number}/0/*")]
+        assert sizes == [FILE_ENTRIES * 20] * 2
+    again.close()
+
+
+def open_below(folder: Path) -> list[str]:
+    """Return what this process has open below a folder."""
+    found: list[str] = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # It may be closed by now.
+            found.append(str(descriptor.readlink()))
+    return [path for path in found if path.startswith(str(folder))]
+
+
+def entries_of(queues: ConsumeQueues, number: int, at: int) -> list[tuple[int, int, int]]:
+    return queues.entries(f"t{number}", 0, at, FILE_ENTRIES) or []

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from cometmq.proto.java import string_hash
+from cometmq.store import index_hash
 from cometmq.store.index_alike import alike_keys
 from cometmq.store.index_format import positive_hash
 from cometmq.store.index_hash import JOINED_SIZE_MAX, record_hashes
@@ -68,6 +69,15 @@ def test_many_records_at_once_have_the_keys_of_each(many: list[tuple[bytes, byte
 def test_records_too_large_to_be_joined_are_hashed_in_parts() -> None:
     raw = b"KEYS\x01" + b"k" * 32_000 + b" b\x02TAGS\x01x"
     check([(b"t", raw)] * (JOINED_SIZE_MAX // len(raw) * 3))
+
+
+@pytest.mark.parametrize("tags", [b"", b"TAGS\x01A\x02"])
+def test_records_of_more_topics_than_are_remembered_have_the_keys_of_each(
+    monkeypatch: pytest.MonkeyPatch, tags: bytes
+) -> None:
+    monkeypatch.setattr(index_hash, "PREFIXES_MAX", 10)
+    for first in (0, 5, 0):
+        check([(b"t%d" % (first + n // 3), b"KEYS\x01%04d\x02" % n + tags) for n in range(100)])
 
 
 def test_no_records_have_no_keys() -> None:

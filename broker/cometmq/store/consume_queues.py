@@ -122,12 +122,13 @@ class ConsumeQueues:
         At most `budget` writes, some 5 µs each; returns whether all such queues are done. When the
         disk refuses a write, `write_error` says why, and the entries stay in memory.
         """
-        while (first := self._disk.first_unwritten()) is not None and first < up_to:
+        disk = self._disk
+        while (first := disk.first_unwritten()) is not None and first < up_to:
             if budget <= 0:
                 return False
             budget -= 1
             try:
-                self._disk.write_first()
+                disk.write_first(first)
             except OSError as error:
                 self.write_error = error
                 return False

@@ -6,6 +6,8 @@ from collections import deque
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from cometmq.store.errors import StoreFormatError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -76,18 +78,22 @@ class EntryDisk:
             self._half_written = None
         return None
 
-    def write_first(self) -> None:
-        """Write the queue that has waited for longest, or the next part of it."""
-        waited = self.first_unwritten()
-        queue = self.unwritten[0]
-        queue.write()
-        self._half_written = waited if queue.first_unwritten() is not None else None
+    def write_first(self, waited: int) -> None:
+        """Write the queue that has waited for longest, or the next part of it.
+
+        `waited` is what `first_unwritten` has just said.
+        """
+        if self.unwritten[0].write():
+            self.unwritten.popleft()
+            self._half_written = None
+        else:
+            self._half_written = waited
 
 
 class Shelf:
     """Where the queues of one kind stand: their folder and the shape of their files."""
 
-    __slots__ = ("disk", "entry_size", "file_entries", "heads", "root")
+    __slots__ = ("disk", "entry_size", "file_entries", "file_size", "heads", "root")
 
     def __init__(self, disk: EntryDisk, root: str, entry_size: int, file_entries: int) -> None:
         assert file_entries > 0, file_entries
@@ -95,13 +101,28 @@ class Shelf:
         self.root = root
         self.entry_size = entry_size
         self.file_entries = file_entries
-        self.heads = Struct(f">qi{entry_size - 12}x")
-
-    @property
-    def file_size(self) -> int:
+        self.file_size: Final = entry_size * file_entries
         """The length of each file, in bytes."""
-        return self.entry_size * self.file_entries
+        self.heads = Struct(f">qi{entry_size - 12}x")
 
     def path(self, topic: str, queue_id: int, number: int) -> str:
         """Return where a queue's file of that number lies."""
         return f"{self.root}/{topic}/{queue_id}/{number * self.file_size:020d}"
+
+    def numbers(self, directory: str) -> list[int]:
+        """Return the numbers of a queue's files; checks their sizes, and leaves others alone."""
+        disk, file_size = self.disk, self.file_size
+        numbers: list[int] = []
+        entries = [each for each in disk.filesystem.list(directory) if is_file_of_queue(each)]
+        for entry in entries:
+            number, odd = divmod(int(entry.name), file_size)
+            # A file whose making was interrupted is short; a clean stop leaves only empty ones.
+            short = entry.size < file_size and not disk.clean
+            unused = entry.size == 0 and entry is entries[-1]
+            if odd or not (entry.size == file_size or short or unused):
+                raise StoreFormatError(
+                    f"{directory}/{entry.name}: {entry.size} bytes, in a store with queue files of"
+                    f" {file_size} bytes"
+                )
+            numbers.append(number)
+        return numbers

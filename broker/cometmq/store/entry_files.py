@@ -24,10 +24,9 @@ from bisect import bisect_left
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from cometmq.store.entry_disk import is_file_of_queue
 from cometmq.store.entry_search import BLANK_SIZE, NO_CUT, WINDOW_ENTRIES, sound_entries
 from cometmq.store.entry_tail import behind
-from cometmq.store.errors import CorruptionError, MissingEntriesError, StoreFormatError
+from cometmq.store.errors import CorruptionError, MissingEntriesError
 
 if TYPE_CHECKING:
     from cometmq.store.entry_disk import Shelf
@@ -163,33 +162,53 @@ class EntryFiles:
             self.extend(self._shelf.heads.pack(0, BLANK_SIZE) * blank, blank)
         self._min = index
 
-    def write(self) -> None:
-        """Write the tail, or its first `WRITE_BYTES_MAX`, into the files.
+    def write(self) -> bool:
+        """Write the tail, or its first `WRITE_BYTES_MAX`, into the files; whether all is written.
 
         When the disk refuses it, the tail stays as it was: writing again writes the same.
         """
         shelf = self._shelf
-        number, place = divmod(self.written, shelf.file_entries)
-        room = (shelf.file_entries - place) * shelf.entry_size
-        count = min(len(self._tail), room, WRITE_BYTES_MAX // shelf.entry_size * shelf.entry_size)
-        file = shelf.disk.open_files.get(self, number) or self._open_for_writing(number)
-        file.write(self._tail[:count], place * shelf.entry_size)
-        self._tail = behind(self._tail, count)
-        shelf.disk.unsynced_files.add(file.path)
+        disk, size = shelf.disk, shelf.entry_size
+        tail = self._tail
+        number, place = divmod(self.end - len(tail) // size, shelf.file_entries)
+        room = (shelf.file_entries - place) * size
+        count = min(len(tail), room, WRITE_BYTES_MAX // size * size)
+        # A copy of a buffer: an error that is kept would keep it from growing.
+        data = tail if type(tail) is bytes and count == len(tail) else tail[:count]
+        file = disk.open_files.get(self, number)
+        if file is not None:
+            file.write(data, place * size)
+        else:
+            file = self._open_for_writing(number, place)
+            # Of more queues than may have an open file, none is written again before it is closed.
+            is_kept = len(disk.unwritten) <= disk.open_files.files_max
+            try:
+                file.write(data, place * size)
+            finally:
+                if is_kept:
+                    disk.open_files.put(self, number, file)
+                else:
+                    file.close()
+        self._tail = behind(tail, count)
+        disk.unsynced_files.add(file.path)
+        return not self._tail
 
-    def _open_for_writing(self, number: int) -> File:
-        """Open a file that may not be there yet; it gets its full length, and stays sparse."""
+    def _open_for_writing(self, number: int, place: int) -> File:
+        """Open a file that may not be there yet; it gets its full length, and stays sparse.
+
+        It has that length already when entries stand in front of the place that is to be written.
+        """
         shelf = self._shelf
         disk = shelf.disk
         path = shelf.path(self.topic, self.queue_id, number)
         try:
-            file = disk.filesystem.open(path)
+            file, is_new = disk.filesystem.open(path), not place
         except FileNotFoundError:
             disk.filesystem.make_directories(self.directory)
             self._note_names()
-            file = disk.filesystem.open(path, create=True)
+            file, is_new = disk.filesystem.open(path, create=True), True
         try:
-            if file.size() < shelf.file_size:
+            if is_new and file.size() < shelf.file_size:
                 file.resize(shelf.file_size)
         except OSError:
             file.close()
@@ -198,7 +217,7 @@ class EntryFiles:
             disk.partition = disk.filesystem.partition(self.directory)
         if self._first is None:
             self._first = number * shelf.file_entries
-        return disk.open_files.put(self, number, file)
+        return file
 
     def _note_names(self) -> None:
         shelf = self._shelf
@@ -231,7 +250,7 @@ class EntryFiles:
         """
         if cut is not None and not self._shelf.disk.read_only:
             self._note_names()  # The stopped process may not have come to sync them.
-        if not (numbers := self._list()):
+        if not (numbers := self._shelf.numbers(self.directory)):
             return
         per_file = self._shelf.file_entries
         self._first = self._min = numbers[0] * per_file
@@ -282,25 +301,6 @@ class EntryFiles:
             if any(file.read(WINDOW_ENTRIES * self._shelf.entry_size, position)):
                 raise CorruptionError(file.path, position, "not an entry; rebuild the queue")
 
-    def _list(self) -> list[int]:
-        """Return the numbers of the files; checks their sizes, and leaves what is foreign alone."""
-        disk = self._shelf.disk
-        file_size = self._shelf.file_size
-        numbers: list[int] = []
-        entries = [e for e in disk.filesystem.list(self.directory) if is_file_of_queue(e)]
-        for entry in entries:
-            path = f"{self.directory}/{entry.name}"
-            number, odd = divmod(int(entry.name), file_size)
-            # A file whose making was interrupted is short; a clean stop leaves only empty ones.
-            short = entry.size < file_size and not disk.clean
-            unused = entry.size == 0 and entry is entries[-1]
-            if odd or not (entry.size == file_size or short or unused):
-                raise StoreFormatError(
-                    f"{path}: {entry.size} bytes, in a store with queue files of {file_size} bytes"
-                )
-            numbers.append(number)
-        return numbers
-
     # Cutting
 
     def truncate(self, physical_offset: int) -> None:
@@ -334,7 +334,7 @@ class EntryFiles:
         The first file stays, even without entries: its name is what keeps the queue's offset.
         """
         disk = self._shelf.disk
-        numbers = self._list()
+        numbers = self._shelf.numbers(self.directory)
         last, place = divmod(self.end, self._shelf.file_entries)
         for number in reversed(numbers):
             if number > last or (number == last and not place and number != numbers[0]):
@@ -395,6 +395,6 @@ class EntryFiles:
 
     def _clear(self) -> None:
         self._drop_tail(0)
-        for number in self._list():
+        for number in self._shelf.numbers(self.directory):
             self._remove(number)
         self._first, self.end, self._min = None, 0, 0

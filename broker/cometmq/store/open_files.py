@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 class OpenFiles:
     """Open files by owner and number; the one not used for longest is closed to make room."""
 
-    __slots__ = ("_files", "_files_max")
+    __slots__ = ("_files", "files_max")
 
     def __init__(self, files_max: int) -> None:
         assert files_max > 0, files_max
         self._files: OrderedDict[tuple[object, int], File] = OrderedDict()
-        self._files_max = files_max
+        self.files_max = files_max
+        """How many are kept open."""
 
     def __len__(self) -> int:
         return len(self._files)
@@ -36,7 +37,7 @@ class OpenFiles:
 
     def put(self, owner: object, number: int, file: File) -> File:
         """Keep an open file; closes another one when there are too many."""
-        while len(self._files) >= self._files_max:
+        while len(self._files) >= self.files_max:
             self._files.popitem(last=False)[1].close()
         self._files[owner, number] = file
         return file
