@@ -5,9 +5,9 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from tests.client.running import on_every_loop, on_loop
@@ -75,7 +75,7 @@ def test_the_clock_says_the_brokers_time_and_messages_bear_it(cluster: Cluster) 
 
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
 def test_the_clock_does_not_go_back(cluster: Cluster, seconds: float) -> None:
-    with pytest.raises(UsageError, match="time does not go back"):
+    with pytest.raises(UsageError, match="0 or more"):
         cluster.clock.jump(seconds)
 
 
@@ -191,9 +191,41 @@ def test_what_belongs_to_the_fixture_cannot_be_set() -> None:
         Cluster(store_path="elsewhere")
 
 
-def test_a_cluster_that_does_not_run_says_so() -> None:
+USES: list[Callable[[Cluster], object]] = [
+    lambda cluster: cluster.send("orders", b"x"),
+    lambda cluster: cluster.sent("orders"),
+    lambda cluster: cluster.admin,
+    lambda cluster: cluster.nameserver,
+    lambda cluster: cluster.broker,
+    lambda cluster: cluster.clock.jump(5),
+]
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_cluster_that_does_not_run_says_so(use: Callable[[Cluster], object]) -> None:
+    cluster = Cluster()
+    with pytest.raises(UsageError, match="it does not run: use `with`, or `start`"):
+        use(cluster)
+    cluster.stop()  # Nothing is to be done.
+
+
+def test_a_cluster_that_is_started_again_runs_on(cluster: Cluster) -> None:
+    with pytest.raises(UsageError, match="started once: make another one"):
+        cluster.start()
+    cluster.send("made-after", b"x")
+    assert cluster.sent("made-after", count=1)[0].body == b"x"
+    cluster.stop()
+    cluster.stop()
     with pytest.raises(UsageError, match="it does not run"):
-        Cluster().send("orders", b"x")
+        cluster.clock.jump(5)
+    with pytest.raises(UsageError, match="started once"):
+        cluster.start()
+
+
+@pytest.mark.parametrize("wrong", [{"count": "1"}, {"count": -1}, {"timeout": "1"}])
+def test_what_is_no_number_to_wait_for_is_refused(cluster: Cluster, wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"{next(iter(wrong))}="):
+        cluster.sent("orders", **wrong)
 
 
 def test_warm_it_is_ready_within_fifty_milliseconds_and_leaves_no_thread() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from cometmq.client.errors import UsageError
+from cometmq.client._core.checking import check_seconds
 
 if TYPE_CHECKING:
     from cometmq.testing.servers import Servers
@@ -39,8 +39,7 @@ class JumpingClock:
         What is due by then happens at once, but not before this returns: wait for it with
         `Cluster.sent`.
         """
-        if not 0 <= seconds < float("inf"):
-            raise UsageError(f"jump({seconds}): seconds, 0 or more: time does not go back")
+        check_seconds("seconds", seconds)
         self._servers.jump(round(seconds * 1000))
 
     def now(self) -> datetime:

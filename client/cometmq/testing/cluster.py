@@ -12,9 +12,10 @@ import anyio
 import anyio.to_thread
 
 from cometmq.client import Client, NotFoundError, SyncClient, UsageError
+from cometmq.client._core.checking import check_seconds, check_whole
 from cometmq.client._core.names import check_group, dead_letter_topic
 from cometmq.testing.clock import JumpingClock
-from cometmq.testing.servers import Servers
+from cometmq.testing.servers import NOT_RUNNING, Servers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -156,7 +157,7 @@ class Cluster:
             rocketmq.client.send_batch("orders", [b"one", b"two"])
         """
         if self._client is None:
-            raise UsageError("it does not run: use `with`, or `start`")
+            raise UsageError(NOT_RUNNING)
         return self._client
 
     @property
@@ -194,6 +195,8 @@ class Cluster:
         `MissingMessagesError`, which pytest shows as a failed assertion. A delayed message is there
         once it is delivered, one of a transaction once that is committed.
         """
+        check_whole("count", count, 0)
+        check_seconds("timeout", timeout)
         if count and _runs_a_loop():
             raise UsageError(
                 "sent(count=...) would hold up the event loop that this test runs on, and whoever"

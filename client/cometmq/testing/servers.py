@@ -36,14 +36,16 @@ _STORE: Final = StoreConfig(
 )
 _PATIENCE_SECONDS: Final = 30.0
 
+NOT_RUNNING: Final = "it does not run: use `with`, or `start`"
+"""What those are told who want something of servers that are not there."""
+
 
 class Servers:
     """Both servers from `start` to `stop`, on free ports of 127.0.0.1."""
 
     def __init__(self, settings: Mapping[str, object]) -> None:
         self.clock = Clock()
-        self.nameserver: Host
-        self.broker: Host
+        self._addresses: tuple[Host, Host] | None = None
         fixed = {"store_path", "listen_port", "nameservers"} & settings.keys()
         if fixed:
             raise UsageError(f"{', '.join(sorted(fixed))}: that is the fixture's own to choose")
@@ -52,11 +54,24 @@ class Servers:
         self._thread = threading.Thread(target=self._work, name="cometmq servers", daemon=True)
         self._ready: Future[None] = Future()
         self._ended: Future[None] = Future()
+        self._is_stopped = False
         self._loop: asyncio.AbstractEventLoop
         self._stop: trio.Event
 
+    @property
+    def nameserver(self) -> Host:
+        """Where the name server is."""
+        return self._known_addresses()[0]
+
+    @property
+    def broker(self) -> Host:
+        """Where the broker is."""
+        return self._known_addresses()[1]
+
     def start(self) -> None:
         """Start both; when this returns, sends are accepted."""
+        if self._thread.ident is not None:
+            raise UsageError("a cluster is started once: make another one")
         self._folder = tempfile.TemporaryDirectory(prefix="cometmq-", ignore_cleanup_errors=True)
         self._thread.start()
         try:
@@ -66,7 +81,13 @@ class Servers:
             raise
 
     def stop(self) -> None:
-        """Stop both, and remove the store. An error that ended them is raised here."""
+        """Stop both, and remove the store. An error that ended them is raised here.
+
+        Nothing is to be done when they were not started, or are stopped already.
+        """
+        if not self._ready.done() or self._is_stopped:
+            return
+        self._is_stopped = True
         if not self._ended.done():
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(_PATIENCE_SECONDS)
@@ -75,6 +96,8 @@ class Servers:
 
     def jump(self, ms: int) -> None:
         """Move the clock ahead, on the servers' thread."""
+        if not self._ready.done() or self._ended.done():
+            raise UsageError(NOT_RUNNING)
         jumped: Future[None] = Future()
 
         def jump() -> None:
@@ -83,6 +106,11 @@ class Servers:
 
         self._loop.call_soon_threadsafe(jump)
         jumped.result(_PATIENCE_SECONDS)
+
+    def _known_addresses(self) -> tuple[Host, Host]:
+        if self._addresses is None:
+            raise UsageError(NOT_RUNNING)
+        return self._addresses
 
     def _work(self) -> None:
         try:
@@ -104,5 +132,5 @@ class Servers:
         )
 
     def _are_ready(self, nameserver: Host, broker: Host) -> None:
-        self.nameserver, self.broker = nameserver, broker
+        self._addresses = nameserver, broker
         self._ready.set_result(None)
