@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+
+from pyspark.sql.datasource import EqualTo, IsNotNull, LessThanOrEqual
+from pyspark.sql.types import StructType
 from tests.pipeline.store.logs import change, write_log
 from tests.store.apache_stores import manifest_records, unpack
 
 from cometmq.pipeline.columns import ALL_COLUMNS
+from cometmq.pipeline.store.options import store_options
+from cometmq.pipeline.store_source import PushingStoreReader, StoreReader
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
@@ -21,6 +30,11 @@ pytestmark = pytest.mark.spark
 def read(spark: SparkSession, path: Path, **options: str) -> DataFrame:
     frame: DataFrame = spark.read.format("cometmq-store").options(**options).load(str(path))
     return frame
+
+
+def rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = batch.to_pylist()
+    return found
 
 
 @pytest.mark.parametrize("store", ["clean", "killed"])
@@ -69,6 +83,57 @@ def test_only_some_topics_are_read(spark: SparkSession, tmp_path: Path) -> None:
     some = sorted(counts)[2:4]
     found = read(spark, root, topic=",".join(some)).groupBy("topic").count().collect()
     assert {row["topic"]: row["count"] for row in found} == {name: counts[name] for name in some}
+
+
+def test_what_conditions_leave_is_what_spark_would_leave(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    root = unpack("clean", tmp_path)
+    every = read(spark, root).localCheckpoint()
+    middle = every.orderBy("physical_offset").collect()[every.count() // 2]
+    for condition in (
+        f"topic = '{middle['topic']}'",
+        f"topic in ('{middle['topic']}', 'no such topic') and queue_id in (0, 1)",
+        "queue_id > 0 and queue_id <= 2",
+        f"store_time >= timestamp '{middle['store_time']} UTC'",
+        f"store_time < timestamp '{middle['store_time']} UTC' and queue_offset = 0",
+        f"physical_offset = {middle['physical_offset']}",
+        f"physical_offset > {middle['physical_offset']} or queue_id = 1",
+        "topic is not null and queue_id != 0",
+    ):
+        wanted = every.where(condition).select("physical_offset", "queue_offset")
+        found = read(spark, root).where(condition)
+        rows = sorted(found.select("physical_offset", "queue_offset").collect())
+        assert rows == sorted(wanted.collect()), condition
+        assert rows, condition
+
+
+def test_a_store_reader_makes_no_rows_of_what_conditions_leave_out(tmp_path: Path) -> None:
+    root = unpack("clean", tmp_path)
+    options = store_options({"path": str(root), "splitbytes": "20000"})
+    schema = StructType().add("topic", "string").add("physical_offset", "long")
+    whole = StoreReader(options, schema)
+    every = [
+        row for part in whole.partitions() for batch in whole.read(part) for row in rows(batch)
+    ]
+    middle = every[len(every) // 2]
+    pushing = PushingStoreReader(options, schema)
+    conditions = [
+        EqualTo(("topic",), middle["topic"]),
+        LessThanOrEqual(("physical_offset",), middle["physical_offset"]),
+        IsNotNull(("topic",)),
+    ]
+    assert list(pushing.pushFilters(conditions)) == conditions
+    parts = pushing.partitions()
+    assert 0 < len(parts) < len(whole.partitions())
+    sent = pickle.loads(pickle.dumps(pushing))
+    found = [row for part in parts for batch in sent.read(part) for row in rows(batch)]
+    assert found == [
+        row
+        for row in every
+        if row["topic"] == middle["topic"] and row["physical_offset"] <= middle["physical_offset"]
+    ]
+    assert found
 
 
 def test_the_views_of_queues_and_index_have_rows(spark: SparkSession, tmp_path: Path) -> None:

@@ -16,22 +16,12 @@ import logging
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 
 from cometmq.pipeline import bounds
 from cometmq.pipeline.cluster import Bounds, Queue
 from cometmq.pipeline.columns import chosen_columns, columns_of, ddl
+from cometmq.pipeline.conditions import about, column_of, holds, range_of
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.fetching import Pulling, chunks
 from cometmq.pipeline.options import EARLIEST, ReadOptions, read_options, write_options
@@ -175,13 +165,8 @@ class PushingReader(TopicReader):
 
     def pushFilters(self, filters: Sequence[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
         """Keep the conditions that plan; all are returned, for Spark looks at each row again."""
-        self.conditions = [each for each in filters if _is_of_queues(each)]
+        self.conditions = about(filters, ("topic", "broker", "queue_id", "queue_offset"))
         return filters
-
-
-def _is_of_queues(condition: Filter) -> bool:
-    attribute = getattr(condition, "attribute", ())
-    return attribute in {("topic",), ("broker",), ("queue_id",), ("queue_offset",)}
 
 
 def narrowed(wanted: Mapping[Queue, Bounds], conditions: Sequence[Filter]) -> dict[Queue, Bounds]:
@@ -191,44 +176,12 @@ def narrowed(wanted: Mapping[Queue, Bounds], conditions: Sequence[Filter]) -> di
         values = {"topic": queue.topic, "broker": queue.broker, "queue_id": queue.id}
         first, end = each
         for condition in conditions:
-            name = getattr(condition, "attribute")[0]  # noqa: B009  # not every filter has one
+            name = column_of(condition)
             if name == "queue_offset":
-                low, high = _offsets(condition)
+                low, high = range_of(condition)
                 first, end = max(first, low), min(end, high)
-            elif not _holds(condition, values[name]):
+            elif not holds(condition, values[name]):
                 end = first
         if first < end:
             found[queue] = Bounds(first, end)
     return found
-
-
-_ALL: Final = (0, 2**63)
-
-
-def _offsets(condition: Filter) -> tuple[int, int]:
-    """Return from where to where a condition on the queue offset can hold."""
-    match condition:
-        case EqualTo(value=int(value)):
-            return value, value + 1
-        case GreaterThan(value=int(value)):
-            return value + 1, _ALL[1]
-        case GreaterThanOrEqual(value=int(value)):
-            return value, _ALL[1]
-        case LessThan(value=int(value)):
-            return 0, value
-        case LessThanOrEqual(value=int(value)):
-            return 0, value + 1
-        case In(value=values) if values and all(isinstance(each, int) for each in values):
-            return min(values), max(values) + 1
-        case _:
-            return _ALL
-
-
-def _holds(condition: Filter, value: object) -> bool:
-    match condition:
-        case EqualTo(value=wanted):
-            return bool(value == wanted)
-        case In(value=values):
-            return value in values
-        case _:
-            return True

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from cometmq.pipeline.java import find_java
 from cometmq.pipeline.shipping import temporary_wheel
 from cometmq.pipeline.source import PushingSource
-from cometmq.pipeline.store_source import StoreSource
+from cometmq.pipeline.store_source import PushingStoreSource
 
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -76,7 +76,7 @@ def register(spark: SparkSession) -> None:
     register: Spark finds the formats by itself.
     """
     spark.dataSource.register(PushingSource)
-    spark.dataSource.register(StoreSource)
+    spark.dataSource.register(PushingStoreSource)
 
 
 def _setting(name: str) -> str:

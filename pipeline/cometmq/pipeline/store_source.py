@@ -16,7 +16,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 
 from cometmq.pipeline.columns import (
     COLUMNS,
@@ -25,8 +25,10 @@ from cometmq.pipeline.columns import (
     columns_of,
     ddl,
 )
+from cometmq.pipeline.conditions import about, column_of, holds, range_of
 from cometmq.pipeline.errors import DamagedRecordError, OptionError
 from cometmq.pipeline.records import Reading, layout_batches
+from cometmq.pipeline.records.layout import int64s
 from cometmq.pipeline.records.slices import pieces
 from cometmq.pipeline.store import index, queues, survey
 from cometmq.pipeline.store.options import INDEX, QUEUES, RECORDS, SURVEY, store_options
@@ -34,7 +36,7 @@ from cometmq.pipeline.store.scan import Damage, Part, scan
 from cometmq.pipeline.store.splits import look, parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -54,6 +56,8 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
 }
 """The columns of each view."""
 
+_PUSHED: Final = ("topic", "queue_id", "physical_offset", "store_time")
+"""What conditions are taken about: not queue offsets, of which a batch in one record has many."""
 _INDEX_ROWS: Final = 4_000_000
 """Items that one task reads."""
 
@@ -77,12 +81,22 @@ class StoreSource(DataSource):
         return StoreReader(store_options(self.options), schema)
 
 
+class PushingStoreSource(StoreSource):
+    """The same, of a session that has Spark's switch for conditions on."""
+
+    def reader(self, schema: Any) -> StoreReader:
+        """Read a store once, and of its records only what conditions leave."""
+        options = store_options(self.options)
+        return (PushingStoreReader if options.view == RECORDS else StoreReader)(options, schema)
+
+
 class StoreReader(DataSourceReader):
     """Reads one view of a store."""
 
     def __init__(self, options: StoreOptions, schema: Any) -> None:
         self.columns = columns_of(schema, TABLES[options.view])
         self.options = options
+        self.conditions: list[Filter] = []
 
     def partitions(self) -> list[InputPartition]:
         """Plan the tasks."""
@@ -92,7 +106,12 @@ class StoreReader(DataSourceReader):
         elif options.view == INDEX:
             found = _index_parts(options.path)
         else:
-            found = parts(look(options.path), options.split_bytes)
+            places = about(self.conditions, ("physical_offset",))
+            found = [
+                part
+                for part in parts(look(options.path), options.split_bytes)
+                if all(begins_within(part, *range_of(each)) for each in places)
+            ]
         return [InputPartition(part) for part in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -128,7 +147,9 @@ class StoreReader(DataSourceReader):
             if isinstance(found, Damage):
                 self._tell(found, part)
                 continue
-            chosen = found.rows(of_topics(found, topics)) if topics else found
+            chosen = found.rows(of_topics(found, topics.__contains__)) if topics else found
+            for condition in self.conditions:
+                chosen = chosen.rows(that_may_hold(chosen, condition))
             yield from layout_batches(chosen, self.columns, how, broker=options.broker or None)
 
     def _tell(self, damage: Damage, part: Part) -> None:
@@ -143,10 +164,40 @@ class StoreReader(DataSourceReader):
         )
 
 
-def of_topics(layout: Layout, topics: Sequence[bytes]) -> Truths:
-    """Which records are of one of these topics."""
+class PushingStoreReader(StoreReader):
+    """The same, by conditions. Spark refuses a `pushFilters` while its switch is off."""
+
+    def pushFilters(self, filters: Sequence[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
+        """Keep what a record's place and head tell; Spark looks at each row again."""
+        self.conditions = about(filters, _PUSHED)
+        return filters
+
+
+def begins_within(part: Part, low: int, high: int) -> bool:
+    """Whether a record of a part can have a physical offset from `low` on, below `high`."""
+    return part.base + part.start < high and low < part.base + part.stop
+
+
+def that_may_hold(layout: Layout, condition: Filter) -> Truths:
+    """Which records a condition can hold for."""
+    name = column_of(condition)
+    if name == "topic":
+        return of_topics(layout, lambda each: holds(condition, each.decode("utf-8", "replace")))
+    if name == "store_time":
+        numbers = int64s(layout.raw, layout.starts + 56 + layout.born_shift) * 1000
+    elif name == "queue_id":
+        numbers = layout.int32s(12).astype(np.int64)
+    else:
+        numbers = layout.int64s(28)
+    low, high = range_of(condition)
+    found: Truths = (numbers >= low) & (numbers < high)
+    return found
+
+
+def of_topics(layout: Layout, is_wanted: Callable[[bytes], bool]) -> Truths:
+    """Which records are of a topic that is wanted."""
     names = pieces(layout.raw, layout.topic_starts, layout.topic_ends).dictionary_encode()
-    wanted = np.array([each in topics for each in names.dictionary.to_pylist()], np.bool_)
+    wanted = np.array([is_wanted(each) for each in names.dictionary.to_pylist()], np.bool_)
     if not len(wanted):
         return np.zeros(0, np.bool_)
     found: Truths = wanted[names.indices.to_numpy()]
