@@ -162,12 +162,22 @@ def test_a_level_above_the_highest_is_the_highest() -> None:
     assert broker.bodies() == [b"later"]
 
 
-def test_a_level_that_is_no_number_is_refused() -> None:
+@pytest.mark.parametrize("level", ["soon", "1_0", " 3", "1.5", "2147483648", "9" * 5_000])
+def test_a_level_that_is_no_number_to_java_is_refused(level: str) -> None:
     broker = Clocked(SimulatedFileSystem())
-    request = send_request(TOPIC, b"x", properties="DELAY\x01soon\x02")
+    request = send_request(TOPIC, b"x", properties=f"DELAY\x01{level}\x02")
     answer = broker.wired.ask(broker.peer, request)
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "DELAY" in (answer.remark or "")
+    assert broker.bodies() == []
+
+
+@pytest.mark.parametrize(("level", "queue_id"), [("+2", 1), ("19", 17), ("2147483647", 17)])
+def test_a_level_beyond_the_last_is_the_last(level: str, queue_id: int) -> None:
+    broker = Clocked(SimulatedFileSystem())
+    request = send_request(TOPIC, b"x", properties=f"DELAY\x01{level}\x02")
+    assert broker.wired.ask(broker.peer, request).code == ResponseCode.SUCCESS
+    assert broker.wired.broker.store.max_offset("SCHEDULE_TOPIC_XXXX", queue_id) == 1
 
 
 def test_a_clock_that_was_set_back_makes_nothing_wait_for_longer_than_its_level() -> None:

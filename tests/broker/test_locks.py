@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.broker.captured import beat
 from tests.broker.running import config_of
@@ -119,6 +120,17 @@ def test_locks_beyond_locks_max_are_not_given(wired: Wired) -> None:
     wired.broker.expire_clients(wired.now_ms)
     assert len(wired.broker.state.locks) == 0
     assert lock(wired, peer, "c2", 0, 1, 2, group="h") == {0, 1, 2}
+
+
+def test_queues_that_a_topic_does_not_have_are_not_locked(wired: Wired) -> None:
+    peer = wired.connect()
+    two = TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2)
+    wired.broker.state.topics.put(two, 0)
+    assert lock(wired, peer, "c1", 0, 1, 2) == {0, 1}
+    wanted = (QUEUES[0], msgspec.structs.replace(QUEUES[0], queue_id=-1))
+    body = LockBatch(client_id="c2", consumer_group="h", mq_set=wanted)
+    answer = wired.ask(peer, Command.request(Code.LOCK_BATCH_MQ, body=body.encode()))
+    assert LockedQueues.decode(answer.body).lock_ok_mq_set == (QUEUES[0],)
 
 
 def test_queues_of_unknown_topics_are_not_locked(wired: Wired) -> None:

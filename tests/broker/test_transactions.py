@@ -23,7 +23,7 @@ from cometmq.broker.transaction_records import (
     op_messages,
     read_op,
 )
-from cometmq.proto.bodies import HeartbeatData, ProducerData
+from cometmq.proto.bodies import HeartbeatData, ProducerData, TopicConfig
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import ONEWAY_FLAG, Command
 from cometmq.proto.commands import (
@@ -278,6 +278,16 @@ def test_a_delayed_half_message_is_refused(shop: Shop, more: str) -> None:
     answer = shop.ask(shop.half_request(b"x", more))
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
     assert "delayed" in (answer.remark or "")
+
+
+def test_a_half_message_to_a_batch_topic_is_refused(shop: Shop) -> None:
+    attributes = {"queue.type": "BatchCQ"}
+    shop.wired.broker.state.topics.put(TopicConfig(topic_name="B", attributes=attributes), 0)
+    shop.wired.save()
+    properties = f"UNIQ_KEY\x01K\x02TRAN_MSG\x01true\x02PGROUP\x01{SHOP}\x02"
+    answer = shop.ask(send_request("B", b"x", properties=properties))
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert shop.open_count == 0
 
 
 def test_a_committed_message_that_comes_back_is_no_half_message(shop: Shop) -> None:

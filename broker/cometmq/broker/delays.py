@@ -77,6 +77,7 @@ _DELIVERY_SIZE: Final = len(DELIVERED_FROM) + len(b"\x01000:\x02") + 19 + RECORD
 _RECORD_CRC: Final = CRC32.encode()
 _find_delay: Final = property_finder(b"DELAY")
 _find_origin: Final = property_finder(DELIVERED_FROM)
+_NUMBER: Final = re.compile(rb"[+-]?[0-9]{1,40}")
 _PLACE: Final = re.compile(rb"(\d{1,3}):(\d{1,18})")
 _TIMERS: Final = (b"TIMER_DELIVER_MS", b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS")
 
@@ -92,9 +93,14 @@ class Aside(NamedTuple):
 def delay_level(properties: bytes) -> int:
     """Return the delay level that a message asks for, 0 for none.
 
-    Raises a `ValueError` for one that is no number.
+    Raises a `ValueError` for one that is no number as Java reads it.
     """
-    return max(int(_find_delay(properties) or 0), 0)
+    text = _find_delay(properties)
+    if text is None:
+        return 0
+    if _NUMBER.fullmatch(text) is None or not -(1 << 31) <= (level := int(text)) < 1 << 31:
+        raise ValueError(f"{text.decode(errors='replace')!r} is no number of 32 bits")
+    return max(level, 0)
 
 
 def set_aside(

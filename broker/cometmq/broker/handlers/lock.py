@@ -16,12 +16,17 @@ if TYPE_CHECKING:
 
 
 def lock_batch(request: Command, session: Session) -> Command:
-    """41: lock queues for a client, or renew its locks; not those of unknown topics."""
+    """41: lock queues for a client, or renew its locks; not those that are not there."""
     body = LockBatch.decode(request.body)
     state = session.state
     if (problem := group_problem(body.consumer_group)) is not None:
         raise RequestError(ResponseCode.SYSTEM_ERROR, problem)
-    queues = [queue for queue in body.mq_set if state.topics.find(queue.topic) is not None]
+    queues = [
+        queue
+        for queue in body.mq_set
+        if (topic := state.topics.find(queue.topic)) is not None
+        and 0 <= queue.queue_id < topic.queue_count
+    ]
     held = state.locks.lock(
         body.consumer_group, queues, body.client_id, session.peer, state.alive_ms()
     )
