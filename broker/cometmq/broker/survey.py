@@ -56,24 +56,31 @@ class _Shown:
         self, flows: Mapping[K, Flow], labels_max: int, breather: Breather
     ) -> list[tuple[K, Flow]]:
         """Choose the busiest, and add what the others have counted since the last time."""
-        items = list(flows.items())
-        if len(items) <= labels_max:
-            chosen = [key for key, _ in items]
+        # No table of all topics is thrown away at once: that takes as long as to go through it.
+        keys = list(flows)
+        if len(keys) <= labels_max:
+            chosen = list(keys)
         else:
-            weights = ((flow.messages, key) for key, flow in items)
+            weights = ((flow.messages, key) for key in keys if (flow := flows.get(key)) is not None)
             chosen = await _largest(weights, labels_max, breather)
         kept = set(chosen)
-        told: dict[object, tuple[int, int]] = {}
-        for key, flow in items:
-            if not flow.messages:
+        told = self._told
+        while keys:
+            key = keys.pop()
+            flow = flows.get(key)
+            if flow is None or not flow.messages:
                 continue
             if key not in kept:
-                messages, size = self._told.get(key, (0, 0))
+                messages, size = told.get(key, (0, 0))
                 self.other.messages += flow.messages - messages
                 self.other.size += flow.size - size
             told[key] = flow.messages, flow.size
             await breather.breathe()
-        self._told = told
+        known = list(told)
+        while known:
+            if (each := known.pop()) not in flows:
+                del told[each]
+            await breather.breathe()
         return [(key, flows[key]) for key in chosen if key in flows]
 
 
