@@ -8,13 +8,15 @@ PYTHONS ?= 3.11 3.12 3.13
 SEEDS ?= 0..20000
 ROUNDS ?= 30
 TESTS ?= tests
-# How often a failed test is tried again, and named as such; CI says 1, so that one late answer of a
-# JVM does not hide what the rest would have said. Who works on the code wants to see it fail.
-RERUNS ?= 0
-# Names of what failed, was skipped or tried again come last.
-PYTEST_SERIAL := $(BIN)/pytest -q -rfEsR --reruns=$(RERUNS)
+# With 1, as in CI, what failed is tried once more, alone: so one late answer of another program on a
+# busy machine does not hide what the rest has to say. Who works on the code wants to see it fail.
+RERUN ?= 0
+# Names of what failed or was skipped come last.
+PYTEST := $(BIN)/pytest -q -rfEs
+again = $(if $(filter 1,$(RERUN)),|| { echo "=== RERUN of what failed"; $(PYTEST) --last-failed --last-failed-no-failures=none $(1); })
+tests = $(PYTEST) $(1) $(again)
 # On all cores, a file on one of them: what a module sets up is set up once.
-PYTEST := $(PYTEST_SERIAL) -n auto --maxprocesses=4 --dist=loadfile
+tests-on-all-cores = $(PYTEST) -n auto --maxprocesses=4 --dist=loadfile $(1) $(again)
 INTEROP_LONG := tests/interop/test_store_extensions.py tests/interop/test_store_files.py
 
 # A clear word before a long traceback: the interpreter is the one thing that make cannot install.
@@ -76,11 +78,11 @@ types: install ## Check types with mypy and pyright, both strict.
 
 .PHONY: test
 test: install ## Run the fast tests (TESTS=tests).
-	$(PYTEST) -m 'not slow and not spark' --durations=10 $(TESTS)
+	$(call tests-on-all-cores,-m 'not slow and not spark' --durations=10 $(TESTS))
 
 .PHONY: test-slow
 test-slow: install ## Run the tests that take longer: wheels per extra, long properties.
-	$(PYTEST) -m 'slow and not spark' --durations=10 --ignore=tests/interop
+	$(call tests-on-all-cores,-m 'slow and not spark' --durations=10 --ignore=tests/interop)
 
 .PHONY: test-pythons
 test-pythons: install ## Run the fast tests on the other Pythons, 3.11 to 3.13 (PYTHONS=...), that are installed here.
@@ -95,7 +97,7 @@ test-pythons: install ## Run the fast tests on the other Pythons, 3.11 to 3.13 (
 
 .PHONY: coverage
 coverage: install ## Fail under 98 % branch coverage of proto.
-	$(PYTEST) -m 'not slow and not spark' tests/proto --cov=cometmq.proto --cov-fail-under=98
+	$(call tests-on-all-cores,-m 'not slow and not spark' tests/proto --cov=cometmq.proto --cov-fail-under=98)
 
 .PHONY: check
 check: lint types test ## Format, lint, layering, types, tidy and tests: what CI runs.
@@ -119,15 +121,16 @@ crash-full: install ## 50 kills of a broker, then many seeds (SEEDS=a..b); says 
 
 .PHONY: interop
 interop: install ## The official Java and Go clients and mqadmin, and a store passed to a live Apache RocketMQ and back; needs Java 17, Maven and Go.
-	$(PYTEST_SERIAL) --durations=10 tests/interop $(INTEROP_LONG:%=--ignore=%)
+	$(call tests,--durations=10 tests/interop $(INTEROP_LONG:%=--ignore=%))
 
 .PHONY: interop-clients
 interop-clients: install ## Of these, only the official clients and mqadmin, against ours.
-	$(PYTEST_SERIAL) --durations=10 tests/interop/test_clients.py tests/interop/test_mqadmin.py tests/interop/test_kind_commands.py
+	$(call tests,--durations=10 tests/interop/test_clients.py tests/interop/test_mqadmin.py tests/interop/test_kind_commands.py)
 
 .PHONY: interop-apache
+interop-apache: export COMETMQ_INTEROP := apache
 interop-apache: install ## The same programs against a live Apache RocketMQ: proves the programs themselves.
-	COMETMQ_INTEROP=apache $(PYTEST_SERIAL) --durations=10 tests/interop/test_clients.py tests/interop/test_mqadmin.py tests/interop/test_mixed_group.py tests/interop/test_kind_commands.py
+	$(call tests,--durations=10 tests/interop/test_clients.py tests/interop/test_mqadmin.py tests/interop/test_mixed_group.py tests/interop/test_kind_commands.py)
 
 .PHONY: e2e
 e2e: install ## Apache's black-box suite against Apache's broker and ours (E2E_DIR=a clone of apache/rocketmq-e2e); 10 minutes.
@@ -136,15 +139,15 @@ e2e: install ## Apache's black-box suite against Apache's broker and ours (E2E_D
 
 .PHONY: interop-full
 interop-full: install ## All that is tested against Apache's own programs and classes.
-	$(PYTEST_SERIAL) --durations=0 tests/interop
+	$(call tests,--durations=0 tests/interop)
 
 .PHONY: spark
 spark: install-spark ## Test the Spark pipeline.
-	$(PYTEST_SERIAL) -m 'spark and not slow' --durations=5
+	$(call tests,-m 'spark and not slow' --durations=5)
 
 .PHONY: spark-full
 spark-full: install-spark ## The same, and streams whose driver, workers and broker are killed (ROUNDS=30).
-	$(PYTEST_SERIAL) -m spark
+	$(call tests,-m spark)
 	$(BIN)/python -m tests.pipeline.kills --rounds $(ROUNDS)
 
 .PHONY: bench
