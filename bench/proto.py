@@ -13,7 +13,7 @@ from cometmq.proto.answer_form import JsonAnswerForm
 from cometmq.proto.codes import RequestCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands import SendMessageResponse, SendMessageV2
-from cometmq.proto.connection import NEED_DATA, Connection
+from cometmq.proto.connection import Connection
 from cometmq.proto.frame import FrameParser
 from cometmq.proto.header import from_texts
 from cometmq.proto.header_json import JSON
@@ -53,8 +53,7 @@ def parse(codec: HeaderCodec, count: int, *, typed: bool = True) -> Callable[[],
 
     def once() -> None:
         connection.receive_data(stream)
-        next_event = connection.next_event
-        while (command := next_event()) is not NEED_DATA:
+        for command in connection.events():
             assert isinstance(command, Command)
             command.read(SendMessageV2)
 
