@@ -129,7 +129,7 @@ class Shop(Clocked):
 
     @property
     def open_count(self) -> int:
-        return len(self.wired.broker.transactions.table)
+        return self.wired.broker.transactions.table.count
 
 
 @pytest.fixture

@@ -36,17 +36,16 @@ class Delivery:
     def deliver(self, level_queue: int, message: StoredMessage, now_ms: int) -> None:
         """Put one message into its real queue. One that has none can only be logged."""
         properties = message.properties_raw
+        origin = b"%d:%d" % (level_queue, message.queue_offset)
         pair, _, tail = properties.partition(b"\x02")
         target = self._targets.get(tail)
         if target is not None and pair.startswith(UNIQUE_ID) and 0 not in pair:
             topic, queue_id = target
-            origin = b"%d:%d" % (level_queue, message.queue_offset)
             if self._put_alike(topic, queue_id, message, properties, tail, origin, now_ms):
                 return
         try:
             topic = (_find_topic(properties) or b"").decode()
             queue_id = int(_find_queue(properties) or b"")
-            origin = b"%d:%d" % (level_queue, message.queue_offset)
             self._put(topic, queue_id, message, origin, now_ms)
         except (ValueError, MessageIllegalError) as error:
             log.error(

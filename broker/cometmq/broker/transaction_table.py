@@ -31,6 +31,7 @@ SPAN_MAX: Final = 100_000
 OPS_A_NOTE: Final = 64
 """Op messages that are noted together."""
 
+_OPEN: Final = int(Outcome.OPEN)
 
 KEPT: Final = 1024
 """Half messages, the newest, that are kept in memory: most end soon, and need no reading then."""
@@ -173,9 +174,6 @@ class TransactionTable:
         """Of each some op messages: the first's offset, how many, the highest half offset."""
         self._op_offset = 0
 
-    def __len__(self) -> int:
-        return self.count
-
     def find(self, offset: int) -> Open | None:
         """The open transaction that has this half message."""
         return self._open.get(offset)
@@ -228,7 +226,7 @@ class TransactionTable:
         self._open[offset] = opened
         if offset >= self.next_offset:
             self.next_offset = offset + 1
-        self._outcomes[offset % REMEMBERED] = 0
+        self._outcomes[offset % REMEMBERED] = _OPEN
         if opened.due_ms and not opened.checks:
             self._immune.add(opened)
         elif opened.aliases:
