@@ -10,13 +10,13 @@ import pytest
 pytest.importorskip("pyarrow", reason="the extra cometmq[spark] is not installed")
 
 import pyarrow as pa
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from cometmq.pipeline.errors import SinkError
 from cometmq.pipeline.identities import CoordinateIds, FreshIds, KeyIds
 from cometmq.pipeline.messages import Forming, Messages
 from cometmq.pipeline.records.slices import parts_of
-from cometmq.pipeline.rows import RowForm
+from cometmq.pipeline.rows import RESERVED, RowForm
 from cometmq.proto.batch import split_batch
 from cometmq.proto.properties import decode_properties
 
@@ -72,11 +72,13 @@ ROW = st.fixed_dictionaries(
 
 
 @given(rows=st.lists(ROW, min_size=1, max_size=9), start=st.integers(0, 3))
+@example([{"body": b"x", "key": None, "tag": None, "properties": [("TTL", "0")], "flag": None}], 0)
 def test_a_broker_reads_what_the_rows_say(rows: list[dict[str, Any]], start: int) -> None:
     made = messages([*rows[:start], *rows])
     for row, (flag, body, properties) in zip([*rows[:start], *rows], sent(made), strict=True):
         assert (body, flag) == (row["body"], row["flag"] or 0)
-        given: dict[str, str] = dict(row["properties"] or ())
+        pairs: list[tuple[str, str]] = row["properties"] or []
+        given = {name: value for name, value in pairs if name not in RESERVED}
         wanted = {**given, **{n: row[c] for n, c in (("KEYS", "key"), ("TAGS", "tag")) if row[c]}}
         assert len(properties.pop("UNIQ_KEY")) == 32
         assert properties == wanted
