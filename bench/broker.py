@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bench import mqload
+from bench.compiled import compiled
 from bench.mqload import Load
 from bench.servers import Server, start_apache, start_cometmq
 
@@ -156,7 +157,7 @@ def _described(run: Run | None) -> str:
 
 def run_cases(options: argparse.Namespace, folder: Path) -> dict[str, Medians]:
     """Measure the chosen cases, those of one flush mode after the other."""
-    program = mqload.build(str(folder))
+    program = compiled("mqload", folder)
     found: dict[str, list[dict[str, Run]]] = {name: [] for name in options.case}
     for flush in ("async", "sync"):
         names = [name for name in options.case if CASES[name].flush == flush]

@@ -1,14 +1,14 @@
-"""The load generator `mqload.c`: built when it is needed, run once for each measurement."""
+"""The load generator `mqload.c`: run once for each measurement."""
 
 from __future__ import annotations
 
 import re
 import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 BODY_SIZE: Final = 1024
 QUEUES: Final = 4
@@ -40,14 +40,6 @@ class Shown(NamedTuple):
     messages: int
     refused: int
     """Requests that were answered with an error, and are not counted otherwise."""
-
-
-def build(folder: str) -> Path:
-    """Compile it into a folder."""
-    program = Path(folder) / "mqload"
-    source = Path(__file__).with_name("mqload.c")
-    subprocess.run(["gcc", "-O2", "-w", "-o", program, source], check=True)
-    return program
 
 
 def run(program: Path, load: Load, port: int, topic: str, seconds: float) -> Shown:

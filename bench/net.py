@@ -20,6 +20,7 @@ import trio
 import uvloop
 
 from bench import mqload
+from bench.compiled import compiled
 from bench.mqload import Load
 from cometmq.net import LATER, Peers, listen_on, serve, trio_streams
 from cometmq.proto.codes import RequestCode
@@ -148,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("| loop | load | msg/s | p50 µs | p99 µs | server CPU µs/msg | requests a turn |")
     print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        program = mqload.build(folder)
+        program = compiled("mqload", Path(folder))
         for loop in options.loop:
             _measure_loop(program, loop, options.runs)
 

@@ -1,13 +1,15 @@
 """`python -m bench.scale`: how fast a broker starts, what it weighs, and how it bears many topics.
 
-Of CometMQ alone; the load comes from `cometmq bench`. Throughput with many topics is compared with
-that of one topic by the server's CPU for a message, and by rate.
+Of CometMQ alone; the load comes from `cometmq bench`, and end to end from a program in C.
+Throughput with many topics is compared with that of one topic by the server's CPU for a message,
+and by rate.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.broker import circumstances, write
+from bench.compiled import compiled
 from bench.servers import Server, start_cometmq
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ MEMORY_MESSAGES: Final = 5_000_000
 MEMORY_TOPICS: Final = 1_000
 MEMORY_BODY_SIZE: Final = 100
 END_TO_END_RATES: Final = (1_000, 10_000)
+END_TO_END_SECONDS: Final = 10
 
 
 def load(server: Server, *arguments: object) -> Any:
@@ -98,16 +102,19 @@ def topics(folder: Path) -> Iterator[str]:
 
 def end_to_end(folder: Path) -> Iterator[str]:
     """Measure how long a message is under way to a consumer that waits."""
+    program = compiled("end_to_end", folder)
     server, _ = start_cometmq(folder / "e2e", "async")
     try:
         for rate in END_TO_END_RATES:
-            load(server, "e2e", "--rate", rate, "--seconds", 2)
-            passed = load(server, "e2e", "--rate", rate, "--seconds", 10)
-            accepted, received = passed["accepted_us"], passed["received_us"]
+            command = [program, server.port, "EndToEnd", 4, rate, END_TO_END_SECONDS, 1024]
+            ended = subprocess.run(
+                list(map(str, command)), capture_output=True, text=True, check=True
+            )
+            us = dict(re.findall(r"(\w+_p\d\d)=(\d+)", ended.stdout))
             yield (
-                f"| end to end at {rate:,} msg/s, client included"
-                f" | send to its answer p50 {accepted['p50']:.0f}, p99 {accepted['p99']:.0f} µs;"
-                f" to the consumer p50 {received['p50']:.0f}, p99 {received['p99']:.0f} µs"
+                f"| end to end at {rate:,} msg/s, by a generator in C"
+                f" | send to its answer p50 {us['accepted_p50']}, p99 {us['accepted_p99']} µs;"
+                f" to the consumer p50 {us['received_p50']}, p99 {us['received_p99']} µs"
                 " | p50 150 µs, p99 1 ms |"
             )
     finally:

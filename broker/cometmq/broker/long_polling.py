@@ -1,16 +1,16 @@
 """Pulls that wait for a message: held until one comes for them, or their time is over.
 
-A held pull is an entry in a table by queue and a deadline in a heap, no task and no timer. When
-messages of a queue can be read, those that wait there look again, once a turn; a pull whose filter
-none of them passes stays held, and goes on looking behind them. The last look, at the deadline,
-answers whatever it finds.
+A held pull is an entry in three tables, by queue, by peer and by when its time is over: no task and
+no timer. When messages of a queue can be read, those that wait there look again, once a turn; a
+pull whose filter none of them passes stays held, and goes on looking behind them. The last look, at
+the deadline, answers whatever it finds. One that is answered is gone from all three at once: where
+pulls are answered early, thousands in a second, nothing has to be swept up later.
 """
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from cometmq.net import LATER
 
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from cometmq.net import Frame, Later, Peer
     from cometmq.proto.command import Command
     from cometmq.store.turn import Runs
+
+_Key = TypeVar("_Key")
+DUE_STEP_MS: Final = 128
+"""Deadlines are kept together that are so near: of a wait of 15 s there are some 120 such steps."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,9 +47,8 @@ class LongPolling:
         self._held_max = held_max
         self._held: dict[tuple[str, int], dict[HeldPull, None]] = {}
         self._of_peer: dict[Peer, dict[HeldPull, None]] = {}
-        self._deadlines: list[tuple[int, int, HeldPull]] = []
+        self._due: dict[int, dict[HeldPull, None]] = {}  # by deadline, in steps
         self._count = 0
-        self._number = 0
 
     def __len__(self) -> int:
         return self._count
@@ -55,10 +58,9 @@ class LongPolling:
         if self._count >= self._held_max:
             return False
         self._count += 1
-        self._number += 1
         self._held.setdefault((pull.topic, pull.queue_id), {})[pull] = None
         self._of_peer.setdefault(pull.peer, {})[pull] = None
-        heapq.heappush(self._deadlines, (pull.deadline_ms, self._number, pull))
+        self._due.setdefault(pull.deadline_ms // DUE_STEP_MS, {})[pull] = None
         return True
 
     def readable(self, runs: Runs) -> None:
@@ -76,16 +78,10 @@ class LongPolling:
 
     def tick(self, now_ms: int) -> None:
         """Answer those whose time is over."""
-        while self._deadlines and self._deadlines[0][0] <= now_ms:
-            pull = heapq.heappop(self._deadlines)[2]
-            if pull in self._of_peer.get(pull.peer, ()):
-                self._look(pull, is_last=True)
-        # What was answered early leaves its deadline behind.
-        if len(self._deadlines) > 1000 + 4 * self._count:
-            self._deadlines = [
-                each for each in self._deadlines if each[2] in self._of_peer.get(each[2].peer, ())
-            ]
-            heapq.heapify(self._deadlines)
+        for step in [step for step in self._due if step * DUE_STEP_MS <= now_ms]:
+            for pull in tuple(self._due.get(step, ())):
+                if pull.deadline_ms <= now_ms and pull in self._of_peer.get(pull.peer, ()):
+                    self._look(pull, is_last=True)
 
     def leave(self, peer: Peer) -> None:
         """Forget what a peer that is gone was waiting for."""
@@ -102,12 +98,13 @@ class LongPolling:
 
     def _let_go(self, pull: HeldPull) -> None:
         self._count -= 1
-        key = (pull.topic, pull.queue_id)
-        waiting = self._held[key]
-        del waiting[pull]
-        if not waiting:
-            del self._held[key]
-        own = self._of_peer[pull.peer]
-        del own[pull]
-        if not own:
-            del self._of_peer[pull.peer]
+        _remove(pull, self._held, (pull.topic, pull.queue_id))
+        _remove(pull, self._of_peer, pull.peer)
+        _remove(pull, self._due, pull.deadline_ms // DUE_STEP_MS)
+
+
+def _remove(pull: HeldPull, table: dict[_Key, dict[HeldPull, None]], key: _Key) -> None:
+    together = table[key]
+    del together[pull]
+    if not together:
+        del table[key]
