@@ -15,7 +15,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.admin.bench_frames import OPAQUE_MIN, TIME_SIZE, pull_header
-from cometmq.admin.bench_load import READ_SIZE, BenchError, Link, Sends
+from cometmq.admin.bench_load import BenchError, Link, Sends, received
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.commands.offset import GetMaxOffset, OffsetResponse
 from cometmq.proto.commands.pull import PullMessageResponse
@@ -66,10 +66,9 @@ class _Puller:
         request = connection.request(RequestCode.GET_MAX_OFFSET, GetMaxOffset(self._topic, queue))
         self.socket.sendall(b"".join(connection.send(request)))
         while not isinstance(event := connection.next_event(), Answer):
-            data = self.socket.recv(READ_SIZE)
-            if event is not NEED_DATA or not data:
+            if event is not NEED_DATA:
                 raise BenchError(f"instead of the end of queue {queue} there came {event}")
-            connection.receive_data(data)
+            connection.receive_data(received(self.socket))
         return event.response.expect().read(OffsetResponse).offset
 
     def _pull(self, queue: int, offset: int) -> None:
@@ -82,10 +81,8 @@ class _Puller:
 
     def receive(self) -> None:
         """Take what has come, and ask for what follows."""
-        data = self.socket.recv(READ_SIZE)
+        data = received(self.socket)
         now_ns = time.perf_counter_ns()
-        if not data:
-            raise BenchError("the broker closed the connection")
         self._connection.receive_data(data)
         while (event := self._connection.next_event()) is not NEED_DATA:
             if isinstance(event, Answer):
