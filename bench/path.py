@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import argparse
 import gc
+import itertools
 import json
 import tempfile
 import time
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from bench.measure import YARDSTICK
+from bench.transactions import commit_form, commit_frame, half_form
 from cometmq.admin.bench_frames import BatchForm, SendForm, pull_frame
 from cometmq.broker.broker import DAILY_BREAD, Broker
 from cometmq.broker.clock import elapsed_ms, now_ms
@@ -37,17 +39,21 @@ BODY_SIZE: Final = 1024
 COUNT: Final = 32
 """Messages of a batch, and of a pull."""
 SEGMENT_SIZE: Final = 1 << 28
+TRANSACTION_ROUNDS: Final = 30
 
 
 class _Transport:
-    """Takes what is written, and drops it."""
+    """Takes what is written, and keeps the last of it."""
+
+    written = b""
 
     def get_extra_info(self, _name: str) -> tuple[str, int]:
         return "127.0.0.1", 40_000
 
-    def write(self, data: object) -> None: ...
+    def write(self, data: bytes) -> None:
+        self.written = data
 
-    writelines = write
+    def writelines(self, data: object) -> None: ...
 
     def set_write_buffer_limits(self, high: int) -> None: ...
 
@@ -78,10 +84,14 @@ class Wired:
 
     def connect(self, count: int) -> list[LoopPeer]:
         """Open connections."""
-        peers = [LoopPeer(self._peers) for _ in range(count)]
-        for peer in peers:
-            peer.connection_made(cast("asyncio.Transport", _Transport()))
-        return peers
+        return [peer for peer, _ in self.connect_kept(count)]
+
+    def connect_kept(self, count: int) -> list[tuple[LoopPeer, _Transport]]:
+        """Open connections, each with what shows the last answer of it."""
+        found = [(LoopPeer(self._peers), _Transport()) for _ in range(count)]
+        for peer, transport in found:
+            peer.connection_made(cast("asyncio.Transport", transport))
+        return found
 
     def turn(self) -> None:
         """End the turn of the loop."""
@@ -141,6 +151,50 @@ def sends(wired: Wired, connections: int, in_flight: int, *, batch: bool = False
         once()
         wired.save()
     return least_us(once, wired.keep)
+
+
+def transactions(wired: Wired, connections: int) -> tuple[float, float, float]:
+    """Measure halves, their commits, and pairs with the upkeep; one of each connection a turn."""
+    links = wired.connect_kept(connections)
+    half, commit = half_form(), commit_form()
+    keys = itertools.count(1 << 100)
+    wired.connect(1)[0].data_received(half % next(keys))  # Makes the topic, and is not ended.
+    wired.turn()
+    wired.save()
+    halves = commits = pairs = float("inf")
+    for number in range(3 + TRANSACTION_ROUNDS):
+        spent = [0, 0, 0]
+        for _ in range(MESSAGES // connections):
+            used = [next(keys) for _ in links]
+            _hand(wired, links, [half % key for key in used], spent, 0)
+            ends = [
+                commit_frame(commit, transport.written, key)
+                for (_, transport), key in zip(links, used, strict=True)
+            ]
+            _hand(wired, links, ends, spent, 1)
+        begun = time.thread_time_ns()
+        wired.keep()
+        spent[2] = time.thread_time_ns() - begun + spent[0] + spent[1]
+        wired.save()
+        if number >= 3:
+            each = [ns / (MESSAGES // connections * connections) / 1000 for ns in spent]
+            halves, commits = min(halves, each[0]), min(commits, each[1])
+            pairs = min(pairs, each[2])
+    return halves, commits, pairs
+
+
+def _hand(
+    wired: Wired,
+    links: list[tuple[LoopPeer, _Transport]],
+    frames: list[bytes],
+    spent: list[int],
+    which: int,
+) -> None:
+    begun = time.thread_time_ns()
+    for (peer, _), frame in zip(links, frames, strict=True):
+        peer.data_received(frame)
+    wired.turn()
+    spent[which] += time.thread_time_ns() - begun
 
 
 def pulls(wired: Wired, topic: str) -> float:
@@ -207,6 +261,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ):
             alone, together = sends(wired, *load, batch=is_batch)
             _row(name, alone, f"{together:.2f}")
+        half, commit, pair = transactions(wired, 64)
+        _row("a half message, 64 connections x 1 a turn", half, "")
+        _row("its commit, likewise", commit, f"{pair:.2f} the pair")
         wired.broker.close(now_ms())
 
 

@@ -137,14 +137,18 @@ class Link:
             self.begin()
             return
         if self._is_half:
-            place = int(_value(answer, _OFFSET_ID)[-_OFFSET_DIGITS:], 16)
-            queue_offset = int(_value(answer, _QUEUE_OFFSET))
-            header = self._commit % (queue_offset, place, self._key)
             self._is_half = False
-            self.socket.sendall(frame_head(JSON.serialize_type, len(header), 0) + header)
+            self.socket.sendall(commit_frame(self._commit, answer, self._key))
             return
         self.times_us.append((time.perf_counter_ns() - self._begun_ns) / 1000)
         self.begin()
+
+
+def commit_frame(form: bytes, answer: bytes, key: int) -> bytes:
+    """Fill in the commit of the half message that was answered so."""
+    place = int(_value(answer, _OFFSET_ID)[-_OFFSET_DIGITS:], 16)
+    header = form % (int(_value(answer, _QUEUE_OFFSET)), place, key)
+    return frame_head(JSON.serialize_type, len(header), 0) + header
 
 
 def _value(answer: bytes, name: bytes) -> bytes:

@@ -21,6 +21,7 @@ from cometmq.broker.topic_names import (
     TEMPLATE,
     topic_problem,
 )
+from cometmq.broker.transaction_records import half_part
 from cometmq.proto.bodies import DataVersion, TopicConfig, TopicConfigTable
 from cometmq.store.tables import TOPICS
 
@@ -58,6 +59,8 @@ class Topic:
     """Counts what is put into it."""
     is_retry: bool
     """Whether it holds what a group is to get again."""
+    half_part: bytes
+    """What the properties of its half messages have in common."""
 
 
 def topic_of(config: TopicConfig, flow: Flow) -> Topic:
@@ -75,6 +78,7 @@ def topic_of(config: TopicConfig, flow: Flow) -> Topic:
         is_batch=is_batch,
         flow=flow,
         is_retry=is_retry,
+        half_part=half_part(config.topic_name),
     )
 
 

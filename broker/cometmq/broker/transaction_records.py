@@ -108,16 +108,24 @@ def half_properties(topic: str, queue_id: int, properties: bytes, unique_id: byt
     )
 
 
-def quick_half_properties(
-    pair: bytes, tail: bytes, unique_id: bytes, topic: str, queue_id: int
-) -> tuple[bytes, bytes]:
-    """Return the same, of a unique id's pair and a tail with nothing to be taken off, in two parts.
+def half_part(topic: str) -> bytes:
+    """Return what stands in the properties of a topic's half messages, but for the queue id."""
+    return b"REAL_TOPIC\x01%b\x02REAL_QID\x01" % topic.encode()
 
-    The first are those of the message that it becomes.
+
+def quick_half_properties(
+    pair: bytes, tail: bytes, unique_id: bytes, part: bytes, queue_id: int
+) -> bytes:
+    """Return the same, of a unique id's pair and a tail with nothing to be taken off.
+
+    `part` is the topic's `half_part`. In front of it are those of the message that it becomes.
     """
-    return (
-        b"%b\x02%b__transactionId__\x01%b\x02" % (pair, tail, unique_id),
-        b"REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02" % (topic.encode(), queue_id),
+    return b"%b\x02%b__transactionId__\x01%b\x02%b%d\x02" % (
+        pair,
+        tail,
+        unique_id,
+        part,
+        queue_id,
     )
 
 
@@ -213,25 +221,19 @@ def question_record(half: StoredMessage, put: Appended, checks: int) -> bytes:
 
 def op_messages(ends: Iterable[tuple[int, Outcome]]) -> Iterator[tuple[bytes, bytes, int]]:
     """Give the bodies and properties of op messages for these ends, and their highest offsets."""
-    parts: list[bytes] = []
-    letters, size, highest = bytearray(), 0, -1
+    offsets: list[int] = []
+    outcomes: list[Outcome] = []
     for offset, outcome in ends:
-        part = b"%d," % offset
-        size += len(part)
-        if size > OP_BODY_MAX:
-            yield _op_message(parts, letters, highest)
-            parts, letters, size, highest = [], bytearray(), len(part), -1
-        parts.append(part)
-        letters.append(outcome)
-        if offset > highest:
-            highest = offset
-    if parts:
-        yield _op_message(parts, letters, highest)
-
-
-def _op_message(parts: list[bytes], letters: bytearray, highest: int) -> tuple[bytes, bytes, int]:
-    properties = b"WAIT\x01true\x02TAGS\x01d\x02ENDS\x01%b\x02" % bytes(letters)
-    return b"".join(parts), properties, highest
+        offsets.append(offset)
+        outcomes.append(outcome)
+    if not offsets:
+        return
+    most = OP_BODY_MAX // len(b"%d," % max(offsets))
+    for first in range(0, len(offsets), most):
+        some = offsets[first : first + most]
+        letters = bytes(outcomes[first : first + most])
+        body = b"%d," * len(some) % tuple(some)
+        yield body, b"WAIT\x01true\x02TAGS\x01d\x02ENDS\x01%b\x02" % letters, max(some)
 
 
 def read_op(message: StoredMessage) -> list[tuple[int, Outcome]]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
 
 from cometmq.broker.transaction_records import Outcome
 
@@ -37,13 +38,16 @@ KEPT: Final = 1024
 """Half messages, the newest, that are kept in memory: most end soon, and need no reading then."""
 
 
-class Kept(NamedTuple):
+class Kept(msgspec.Struct, frozen=True, gc=False):
     """What becomes a message when a half message is committed."""
 
     topic: str
     queue_id: int
     body: bytes
-    properties: bytes
+    half_properties: bytes
+    """The half message's: its own first, and then what `REAL_TOPIC` and `REAL_QID` say."""
+    properties_size: int
+    """Bytes of its own."""
     tail: bytes
     """Of the properties: what the store knows of half messages that are alike."""
     born_host: bytes
@@ -66,9 +70,11 @@ class Place(NamedTuple):
     physical_offset: int
 
 
-@dataclass(slots=True, eq=False)
-class Open:
-    """A transaction that is not over."""
+class Open(msgspec.Struct, eq=False, gc=False):
+    """A transaction that is not over.
+
+    The collector need not look at it: it stands in a line, which it knows, until it is over.
+    """
 
     offset: int
     """Of its newest half message, in the half queue."""
@@ -117,35 +123,32 @@ class Line:
     """Open transactions in the order of their half messages."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, Open] = {}
+        self.waiting: dict[int, Open] = {}
+        """By the offset of their half messages."""
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self.waiting)
 
     def add(self, opened: Open) -> None:
         """Put one at the end."""
-        self._waiting[opened.offset] = opened
+        self.waiting[opened.offset] = opened
         opened.line = self
 
     def discard(self, opened: Open) -> None:
         """Take one out, wherever it stands."""
-        waiting = self._waiting
+        waiting = self.waiting
         opened.line = None
         if waiting.pop(opened.offset, None) is not None and not waiting:
             waiting.clear()  # Otherwise the room of those that were here is walked through.
 
     def first(self) -> Open | None:
         """The one that has stood here for the longest."""
-        return next(iter(self._waiting.values()), None)
-
-    def offsets(self) -> Iterable[int]:
-        """The offsets of their half messages."""
-        return self._waiting
+        return next(iter(self.waiting.values()), None)
 
     def take_due(self, now_ms: int, delay_ms: int, count: int) -> list[Open]:
         """Return those that have waited so long; a clock that was set back lets none wait more."""
         due: list[Open] = []
-        for opened in self._waiting.values():
+        for opened in self.waiting.values():
             if len(due) >= count or opened.since_ms <= now_ms < opened.since_ms + delay_ms:
                 break
             due.append(opened)
@@ -200,14 +203,24 @@ class TransactionTable:
             self.immune_until(opened)
         self.stand(opened)
 
-    def keep(self, opened: Open, kept: Kept) -> None:
-        """Keep in memory what a transaction becomes, instead of what an earlier one does."""
-        number = opened.offset % KEPT
+    def add_kept(self, opened: Open) -> None:
+        """Add a new transaction with what it becomes, instead of what an earlier one does.
+
+        Most are added so: it is what `add` does, of one that may be asked about like any other.
+        """
+        offset = opened.offset
+        self.count += 1
+        self._open[offset] = opened
+        if offset >= self.next_offset:
+            self.next_offset = offset + 1
+        self._outcomes[offset % REMEMBERED] = _OPEN
+        line = opened.line = self._new
+        line.waiting[offset] = opened
+        number = offset % KEPT
         earlier = self._kept[number]
         if earlier is not None:
             earlier.kept = None
         self._kept[number] = opened
-        opened.kept = kept
 
     def move(self, opened: Open, to: Place) -> None:
         """Note that a transaction has a newer half message; `stand` has it wait again."""
@@ -282,6 +295,22 @@ class TransactionTable:
             self._open.pop(alias.offset, None)
             self.remember(alias.offset, outcome)
 
+    def remove_ended(self, ended: Iterable[Open]) -> None:
+        """Take out transactions that ended as each says: `remove`, for less where it is simple."""
+        find, outcomes, next_offset = self._open, self._outcomes, self.next_offset
+        for opened in ended:
+            offset, line = opened.offset, opened.line
+            if line is None or opened.aliases or offset < next_offset - REMEMBERED:
+                self.remove(opened, opened.end)
+                continue
+            waiting = line.waiting
+            del waiting[offset], find[offset]
+            if not waiting:
+                waiting.clear()  # As in `Line.discard`.
+            opened.line = opened.kept = None
+            outcomes[offset % REMEMBERED] = opened.end
+            self.count -= 1
+
     def take_back(self, opened: Open) -> None:
         """Take out a transaction whose half message was not written."""
         next_offset = min(self.next_offset, opened.offset)
@@ -315,7 +344,7 @@ class TransactionTable:
         """Work out from where a start must read both queues."""
         heads = [line.first() for line in (self._new, self._asked, self._immune)]
         offsets = [head.offset for head in heads if head is not None]
-        offsets += [*self._ready.offsets(), *self._unheard.offsets()]
+        offsets += [*self._ready.waiting, *self._unheard.waiting]
         half = min(offsets, default=self.next_offset)
         ops = self._ops
         while ops and ops[0][2] < half:

@@ -150,6 +150,13 @@ class Transactions:
         self._begun.append(opened)
         return opened
 
+    def begin_kept(self, opened: Open) -> None:
+        """Note a half message of this turn, with what it becomes."""
+        self.table.add_kept(opened)
+        if not self._begun:
+            self._acknowledgements.join(self)
+        self._begun.append(opened)
+
     def end(self, opened: Open, outcome: Outcome) -> None:
         """End a transaction with this turn."""
         opened.end = outcome
@@ -166,8 +173,7 @@ class Transactions:
 
     def written(self) -> None:
         """Take note that the turn is written."""
-        for opened in (*self.unwritten, *self._ending):
-            self.table.remove(opened, opened.end)
+        self.table.remove_ended((*self.unwritten, *self._ending))
         self.unwritten = []
         for op_offset, highest in self._put_ops:
             self.table.note_op(op_offset, highest)

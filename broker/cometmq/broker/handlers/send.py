@@ -104,7 +104,7 @@ def send_message_v2(request: Command, session: Session) -> Command | Later:
         return _send(request, header, session)
     if tail is None:
         half = state.sent_properties.halves.get(rest)
-        taken = half and send_half_alike(request, header, body, session, pair, half)
+        taken = half and send_half_alike(request, header, body, session, topic, pair, half)
         return _send(request, header, session) if taken is None else taken
     found = None
     if once is not None and (found := state.idempotence.find(unique_id))[2] is not None:

@@ -16,7 +16,7 @@ from cometmq.broker.transaction_records import (
     is_unmarked,
     quick_half_properties,
 )
-from cometmq.broker.transaction_table import Kept
+from cometmq.broker.transaction_table import Kept, Open
 from cometmq.net import LATER
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.properties import PROPERTIES_SIZE_MAX, property_finder
@@ -40,6 +40,8 @@ _find_delays = [
 
 _PROPERTIES_SIZE_MAX = PROPERTIES_SIZE_MAX - COPY_ROOM - RECORD_CRC_SIZE - 1
 """Of a half message: it must be possible to put it again, and to ask about it."""
+_PLAIN_FLAGS: Final = ~int(TRANSACTION_MASK)
+_ID_START: Final = len(UNIQUE_ID)
 KEPT_SIZE_MAX: Final = 4096
 """Bytes of a body that is kept in memory until its end, or until many others came."""
 
@@ -89,6 +91,7 @@ def send_half_alike(
     header: SendMessage,
     body: bytes,
     session: Session,
+    topic: Topic,
     pair: bytes,
     half: Half,
 ) -> Later | None:
@@ -99,22 +102,23 @@ def send_half_alike(
     state = session.state
     if state.config.reject_transactions or header.reconsume_times:
         return None
-    state.transactions.check_room()
-    unique_id = pair[len(UNIQUE_ID) :]
-    topic, queue_id, tail = header.topic, header.queue_id, half.tail
-    properties, real = quick_half_properties(pair, tail, unique_id, topic, queue_id)
-    sys_flag = header.sys_flag & ~TRANSACTION_MASK
-    born_host, flag = session.born_host, header.flag
+    transactions = state.transactions
+    transactions.check_room()
+    unique_id = pair[_ID_START:]
+    queue_id, tail, part = header.queue_id, half.tail, topic.half_part
+    properties = quick_half_properties(pair, tail, unique_id, part, queue_id)
+    sys_flag = header.sys_flag & _PLAIN_FLAGS
+    born_timestamp, born_host, flag = header.born_timestamp, session.born_host, header.flag
     acknowledgements = state.acknowledgements
     now_ms = acknowledgements.turn_ms or acknowledgements.begin()
     put = state.store.put_quick(
         HALF_TOPIC,
         0,
         body,
-        properties + real,
+        properties,
         tail,
         now_ms,
-        header.born_timestamp,
+        born_timestamp,
         born_host,
         sys_flag,
         0,
@@ -125,13 +129,24 @@ def send_half_alike(
         state.store.note_alike(b"%b\x02%b" % (pair, tail))
         return None
     physical_offset, queue_offset, _ = put
-    transactions = state.transactions
-    opened = transactions.begin(
-        (queue_offset, physical_offset), now_ms, header.born_timestamp, half.group, half.immune_ms
-    )
-    if not half.immune_ms and len(body) <= KEPT_SIZE_MAX:
-        kept = Kept(topic, queue_id, body, properties, tail, born_host, sys_flag, flag)
-        transactions.table.keep(opened, kept)
+    group = half.group
+    if half.immune_ms or len(body) > KEPT_SIZE_MAX:
+        place = queue_offset, physical_offset
+        transactions.begin(place, now_ms, born_timestamp, group, half.immune_ms)
+    else:
+        size = len(properties) - len(part) - len(b"%d\x02" % queue_id)
+        name = header.topic
+        kept = Kept(name, queue_id, body, properties, size, tail, born_host, sys_flag, flag)
+        transactions.begin_kept(
+            Open(
+                queue_offset,
+                physical_offset,
+                now_ms,
+                group=group,
+                born_ms=born_timestamp,
+                kept=kept,
+            )
+        )
     acknowledgements.frames[session.peer].append(
         state.send_answers.frame(physical_offset, queue_id, queue_offset, unique_id, request.opaque)
     )

@@ -28,6 +28,7 @@ from cometmq.proto.commands.transaction import (
 )
 from cometmq.proto.errors import MessageError
 from cometmq.proto.header_json import JSON
+from cometmq.proto.header_typed import TypedJsonFields
 from cometmq.proto.message import read_message
 from cometmq.proto.message_id import decode_offset_id
 from cometmq.proto.sysflag import SysFlag, TransactionType, with_transaction_type
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage
 
 _COMMITTED: Final = int(SysFlag.TRANSACTION_COMMITTED)
+# As globals they are at hand at once.
+_OPEN: Final = Outcome.OPEN
+_COMMITS: Final = Outcome.COMMITTED
 _OUTCOMES: Final = {
     int(TransactionEnd.COMMIT): Outcome.COMMITTED,
     int(TransactionEnd.ROLLBACK): Outcome.ROLLED_BACK,
@@ -61,7 +65,10 @@ _WORDS: Final = {
 
 def end_transaction(request: Command, session: Session) -> Command | Later:
     """37: a producer says what becomes of a half message."""
-    header = request.read(EndTransaction)
+    fields = request.fields
+    header = fields.header if type(fields) is TypedJsonFields else None
+    if type(header) is not EndTransaction:  # Else `read` would only give it.
+        header = request.read(EndTransaction)
     outcome = _OUTCOMES.get(header.commit_or_rollback)
     if outcome is None:  # It does not know yet: it is asked again.
         return request.answer(ResponseCode.SUCCESS)
@@ -102,7 +109,7 @@ def end_kept(header: EndTransaction, outcome: Outcome, state: State) -> bool:
     if (
         opened is None
         or (kept := opened.kept) is None
-        or opened.end is not Outcome.OPEN
+        or opened.end is not _OPEN
         or opened.physical_offset != physical_offset
         or opened.group != header.producer_group
         or not store.first_offset <= physical_offset < store.readable_offset
@@ -110,28 +117,30 @@ def end_kept(header: EndTransaction, outcome: Outcome, state: State) -> bool:
         return False
     acknowledgements = state.acknowledgements
     now_ms = acknowledgements.turn_ms or acknowledgements.begin()
-    if outcome is Outcome.COMMITTED:
-        name, queue_id, body, properties, tail, born_host, sys_flag, flag = kept
+    if outcome is _COMMITS:
+        name = kept.topic
         topic = state.topics.find(name)
         if topic is None:
             return False
         put = store.put_quick(
             name,
-            queue_id,
-            body,
-            properties,
-            tail,
+            kept.queue_id,
+            kept.body,
+            kept.half_properties[: kept.properties_size],
+            kept.tail,
             now_ms,
             opened.born_ms,
-            born_host,
-            sys_flag | _COMMITTED,
+            kept.born_host,
+            kept.sys_flag | _COMMITTED,
             0,
             physical_offset,
-            flag,
+            kept.flag,
         )
         if put is None:
             return False
-        topic.flow.take(1, put[2])
+        flow = topic.flow
+        flow.messages += 1
+        flow.size += put[2]
     transactions.end(opened, outcome)
     return True
 
