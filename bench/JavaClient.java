@@ -27,6 +27,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 public final class JavaClient {
     private static final int IN_FLIGHT = 64;
     private static final int BATCH = 32;
+    private static final int MANY = 256;
     private static final int SENDERS = 8;
     private static final int ALONE = 1000;
     private static final OperatingSystemMXBean SYSTEM =
@@ -58,7 +59,8 @@ public final class JavaClient {
         System.out.printf("alone %.3f%n", alone(producer, rounds));
         measure("batch", batches * BATCH, rounds, () -> batch(producer, batches));
         measure("consume", sends, rounds, () -> consume(nameserver, sends));
-        measure("pull", batches * BATCH, rounds, () -> pull(nameserver, batches * BATCH));
+        measure("pull", batches * BATCH, rounds, () -> pull(nameserver, batches * BATCH, BATCH));
+        measure("bulk", batches * BATCH, rounds, () -> pull(nameserver, batches * BATCH, MANY));
         System.exit(0);
     }
 
@@ -161,7 +163,7 @@ public final class JavaClient {
         consumer.shutdown();
     }
 
-    private static void pull(String nameserver, int count) throws Exception {
+    private static void pull(String nameserver, int count, int atOnce) throws Exception {
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("p" + System.nanoTime());
         consumer.setNamesrvAddr(nameserver);
         consumer.start();
@@ -169,7 +171,7 @@ public final class JavaClient {
         for (MessageQueue queue : consumer.fetchSubscribeMessageQueues("batched-java")) {
             long offset = 0;
             while (left > 0) {
-                PullResult found = consumer.pull(queue, "*", offset, BATCH);
+                PullResult found = consumer.pull(queue, "*", offset, atOnce);
                 if (found.getMsgFoundList() == null) {
                     break;
                 }

@@ -37,6 +37,8 @@ ROUNDS: Final = 8
 """Of each case, in either language: Java compiles what it runs while it runs."""
 IN_FLIGHT: Final = 64
 BATCH: Final = 32
+MANY: Final = 256
+"""Asked of a pull at a time, of which Apache's protocol gives 32."""
 SENDS: Final = 12_800
 BATCHES: Final = 400
 LOOPS: Final = ("uvloop", "asyncio", "trio")
@@ -47,6 +49,7 @@ CASES: Final = {
     "batch": f"batches of {BATCH}, 8 in flight",
     "consume": "consume, trivial handler",
     "pull": f"pull of {BATCH}, one after the other",
+    "bulk": f"pull of {MANY}, one after the other",
 }
 _RESIDENT: Final = re.compile(r"^VmRSS:\s+(\d+) kB", re.MULTILINE)
 
@@ -95,7 +98,8 @@ class Cases:
         await measured_alone(lambda: mq.send(self._single, BODY))
         await measured("batch", BATCHES * BATCH, lambda: at_once(8, self._send_batches))
         await measured("consume", SENDS, self._consume)
-        await measured("pull", BATCHES * BATCH, self._pull)
+        await measured("pull", BATCHES * BATCH, lambda: self._pull(BATCH))
+        await measured("bulk", BATCHES * BATCH, lambda: self._pull(MANY))
 
     async def _send_some(self) -> None:
         for _ in range(SENDS // IN_FLIGHT):
@@ -113,11 +117,13 @@ class Cases:
                 async with await anext(consumer):
                     pass
 
-    async def _pull(self) -> None:
+    async def _pull(self, count: int) -> None:
         left = BATCHES * BATCH
         for queue in await self._mq.queues(self._batched):
             offset = 0
-            while left > 0 and not (found := await self._mq.pull(queue, offset)).is_empty:
+            while (
+                left > 0 and not (found := await self._mq.pull(queue, offset, count=count)).is_empty
+            ):
                 offset = found.next_offset
                 left -= len(found.messages)
 

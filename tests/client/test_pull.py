@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
+import anyio
 import pytest
 from tests.client.running import Servers, on_every_loop, on_loop, play_on
 
 from cometmq.client import (
     Client,
+    NewMessage,
     NotFoundError,
     Pulled,
     Queue,
@@ -18,9 +20,13 @@ from cometmq.client import (
     UsageError,
 )
 from cometmq.client._reading import tell_moved
+from cometmq.proto.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from cometmq.client._connections import Connections
+    from cometmq.proto.command import Command
 
 
 @on_every_loop
@@ -73,6 +79,94 @@ def test_a_pull_gets_what_its_filter_lets_through(tmp_path: Path) -> None:
                 found = await mq.pull(queue, 0, filter=tags)
                 assert [message.body for message in found.messages] == bodies
             assert (await mq.pull(queue, 0, filter="D")).next_offset == 3
+
+    play_on("asyncio", tmp_path, scenario)
+
+
+def connections_of(mq: Client) -> Connections:
+    return mq._open_parts().connections  # pyright: ignore[reportPrivateUsage]  # What waits there.
+
+
+async def numbered(mq: Client, count: int) -> Queue:
+    """Fill one queue with messages 0, 1 and so on; every third is tagged."""
+    await mq.admin.create_topic("orders", queues=1)
+    for first in range(0, count, 100):
+        numbers = range(first, min(first + 100, count))
+        await mq.send_batch(
+            "orders",
+            [NewMessage(body=b"%d" % each, tag=None if each % 3 else "third") for each in numbers],
+        )
+    return (await mq.queues("orders"))[0]
+
+
+@on_every_loop
+def test_a_pull_of_many_gets_more_than_apaches_brokers_give(loop: str, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            queue = await numbered(mq, 300)
+            # The first makes the group known, as a pull does; then there is no limit of 32.
+            assert len((await mq.pull(queue, 0, count=250)).messages) == 32
+            found = await mq.pull(queue, 7, count=250)
+            assert [each.body for each in found.messages] == [b"%d" % n for n in range(7, 257)]
+            assert (found.next_offset, found.first_offset, found.end_offset) == (257, 0, 300)
+            assert [each.offset for each in found.messages] == list(range(7, 257))
+            third = (await mq.pull(queue, 0, count=250, filter="third")).messages
+            assert [each.body for each in third] == [b"%d" % n for n in range(0, 250, 3)]
+            await mq.commit(queue, "cometmq-reader", found.next_offset)
+            assert await mq.committed(queue, "cometmq-reader") == 257
+
+    play_on(loop, tmp_path, scenario)
+
+
+def test_a_pull_of_many_waits_at_the_end_and_says_where_a_queue_goes_on(tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            queue = await numbered(mq, 40)
+            await mq.pull(queue, 0, count=100)
+            assert (await mq.pull(queue, 40, count=100)).is_empty
+            link = connections_of(mq).open_link(servers.broker)
+            assert link is not None
+
+            async def send_when_it_waits() -> None:
+                pending = link.connection.pending.values()
+                while all(each.code != RequestCode.PULL_MESSAGE for each in pending):  # noqa: ASYNC110  # Untold.
+                    await anyio.sleep(0.01)
+                await mq.send("orders", b"late")
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(send_when_it_waits)
+                found = await mq.pull(queue, 40, count=100, wait=20)
+                assert [each.body for each in found.messages] == [b"late"]
+            moved = await mq.pull(queue, 1000, count=100)
+            assert (moved.moved, moved.next_offset, moved.is_empty) == (True, 41, True)
+
+    play_on("asyncio", tmp_path, scenario)
+
+
+def test_a_broker_that_knows_no_pull_of_many_is_pulled_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            await numbered(mq, 300)
+            asked: list[int] = []
+            connections = connections_of(mq)
+            call = connections.call
+
+            async def call_of_apache(address: str, request: Command, **how: Any) -> Command:
+                asked.append(request.code)
+                if request.code == RequestCode.BULK_PULL_MESSAGE:
+                    remark = f" request type {request.code} not supported"
+                    code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+                    return request.answer(code, remark=remark)
+                return await call(address, request, **how)
+
+            monkeypatch.setattr(connections, "call", call_of_apache)
+            reader = mq.reader("orders")
+            await reader.assign(start="first")
+            bodies = [each.body for each in await reader.pull(count=250)]
+            assert bodies == [b"%d" % number for number in range(250)]
+            assert asked.count(RequestCode.BULK_PULL_MESSAGE) == 1  # Not asked a second time.
 
     play_on("asyncio", tmp_path, scenario)
 

@@ -9,6 +9,7 @@ from cometmq.client._core.checking import check_seconds
 from cometmq.client.errors import (
     NotFoundError,
     ProtocolViolationError,
+    RefusedError,
     UnreachableError,
     UsageError,
     refusal,
@@ -28,6 +29,7 @@ from cometmq.proto.commands import (
     SearchOffsetByTimestamp,
     UpdateConsumerOffset,
 )
+from cometmq.proto.commands.bulk import BulkPullMessage, BulkPullMessageResponse
 from cometmq.proto.errors import RemoteProtocolError
 from cometmq.proto.message_list import MessageList
 
@@ -46,6 +48,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger("cometmq.client")
 
 PULL_COUNT: Final = 32
+"""What brokers give at most for a pull; more is asked of CometMQ's by a request of their own."""
+
+BULK_BYTES: Final = 256 * 1024
+"""Of an answer to that request."""
+
 WAIT_SECONDS_MAX: Final = 20.0
 """How long a broker may hold a pull: all clients' own limits are beyond it."""
 
@@ -55,7 +62,10 @@ _ANSWER_SECONDS: Final = 10.0
 _PULLED: Final = frozenset(map(int, PULLED_CODES))
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 _MOVED: Final = int(ResponseCode.PULL_OFFSET_MOVED)
+_NOT_SUPPORTED: Final = int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+_OFFSET_MAX: Final = 2**63 - 1
 _PULL: Final = int(RequestCode.PULL_MESSAGE)
+_BULK_PULL: Final = int(RequestCode.BULK_PULL_MESSAGE)
 _SUSPEND: Final = int(PullSysFlag.SUSPEND)
 _SUBSCRIPTION: Final = int(PullSysFlag.SUBSCRIPTION)
 _BATCHED: Final = 0xC0
@@ -65,6 +75,11 @@ def check_wait(wait: float) -> None:
     """Refuse a wait that no broker would keep."""
     if check_seconds("wait", wait) > WAIT_SECONDS_MAX:
         raise UsageError(f"wait={wait}: seconds, from 0 to {WAIT_SECONDS_MAX:.0f}")
+
+
+def _is_at_end(found: Pulled[M], asked: int) -> bool:
+    """Whether a queue had nothing at that offset yet, so that it can be waited for."""
+    return found.is_empty and not found.moved and found.next_offset == asked
 
 
 def tell_moved(queue: Queue, asked: int, found: Pulled[M]) -> None:
@@ -88,6 +103,8 @@ class Reading:
         self._connections = connections
         self._routes = routes
         self._suggested: dict[Queue, int] = {}
+        self._without_bulk: set[str] = set()  # addresses of brokers that are not CometMQ's
+        self._known_groups: set[tuple[str, str]] = set()  # by the address of who knows it
 
     async def queues(self, topic: str, timeout: float) -> tuple[Queue, ...]:
         """Return the queues that a topic can be read from."""
@@ -155,6 +172,15 @@ class Reading:
 
         `check` is what the client itself looks at, if not `filter`.
         """
+        route = await self._route(queue)
+        address = route.address_of(queue.broker, self._suggested.get(queue, 0))
+        if address is None:
+            self._routes.doubt(queue.topic)
+            raise UnreachableError(f"broker {queue.broker!r} has no address at the moment")
+        if count > PULL_COUNT and filter is not None and self._may_ask_in_bulk(address, group):
+            found = await self._pull_in_bulk(queue, offset, address, group, count, filter, make)
+            if found is not None and not (wait > 0 and _is_at_end(found, offset)):
+                return found
         flags = _SUSPEND if wait > 0 else 0
         if filter is not None:
             flags |= _SUBSCRIPTION
@@ -171,31 +197,93 @@ class Reading:
             None if filter is None else filter.expression,
             "TAG" if filter is None else filter.kind,
         )
-        route = await self._route(queue)
-        address = route.address_of(queue.broker, self._suggested.get(queue, 0))
-        if address is None:
-            self._routes.doubt(queue.topic)
-            raise UnreachableError(f"broker {queue.broker!r} has no address at the moment")
-        request = Command(_PULL, header, extras={"bname": queue.broker})
-        timeout = wait + max(_ANSWER_SECONDS, self._config.timeout)
+        timeout = wait + self._answer_seconds
+        response = await self._ask_for_messages(queue, address, _PULL, header, timeout)
+        if count > PULL_COUNT:
+            self._known_groups.add((address, group))
+        said, messages = self._read_pulled(
+            queue, offset, address, response, PullMessageResponse, check or filter, make
+        )
+        if said.suggest_which_broker_id:
+            self._suggested[queue] = said.suggest_which_broker_id
+        elif self._suggested:
+            self._suggested.pop(queue, None)
+        moved = response.code == _MOVED
+        return Pulled(messages, said.next_begin_offset, said.min_offset, said.max_offset, moved)
+
+    def _may_ask_in_bulk(self, address: str, group: str) -> bool:
+        """Whether a broker may give more than `PULL_COUNT`.
+
+        The first pull of a group is an ordinary one: that is how a broker learns of the group.
+        """
+        return address not in self._without_bulk and (address, group) in self._known_groups
+
+    async def _pull_in_bulk(
+        self,
+        queue: Queue,
+        offset: int,
+        address: str,
+        group: str,
+        count: int,
+        filter: Filter,
+        make: Callable[[StoredMessage, Queue], M],
+    ) -> Pulled[M] | None:
+        """Pull many; None of a broker that does not know how. It is never held."""
+        end = min(offset + count, _OFFSET_MAX)
+        header = BulkPullMessage(
+            group,
+            queue.topic,
+            queue.id,
+            offset,
+            end,
+            BULK_BYTES,
+            filter.expression,
+            filter.kind,
+        )
+        try:
+            response = await self._ask_for_messages(
+                queue, address, _BULK_PULL, header, self._answer_seconds
+            )
+        except RefusedError as error:
+            if error.code != _NOT_SUPPORTED:
+                raise
+            self._without_bulk.add(address)
+            return None
+        said, messages = self._read_pulled(
+            queue, offset, address, response, BulkPullMessageResponse, filter, make
+        )
+        moved = response.code == _MOVED
+        return Pulled(messages, said.next_begin_offset, said.min_offset, said.max_offset, moved)
+
+    @property
+    def _answer_seconds(self) -> float:
+        return max(_ANSWER_SECONDS, self._config.timeout)
+
+    async def _ask_for_messages(
+        self, queue: Queue, address: str, code: int, header: Header, timeout: float
+    ) -> Command:
+        """Send one kind of pull or another; its answer, if it was served."""
+        request = Command(code, header, extras={"bname": queue.broker})
         response = await self._connections.call(address, request, timeout=timeout)
         if response.code not in _PULLED:
             if response.code == ResponseCode.TOPIC_NOT_EXIST:
                 self._routes.doubt(queue.topic)
             raise refusal(response.code, response.remark, address)
-        return self._pulled(queue, offset, address, response, check or filter, make)
+        return response
 
-    def _pulled(
+    def _read_pulled(
         self,
         queue: Queue,
         offset: int,
         address: str,
         response: Command,
+        answer: type[H],
         check: Filter | None,
         make: Callable[[StoredMessage, Queue], M],
-    ) -> Pulled[M]:
+    ) -> tuple[H, list[M]]:
+        """Read what an answer says, and its messages."""
         try:
-            said = response.read(PullMessageResponse)
+            said = response.read(answer)
             messages: list[M] = []
             if response.code == _SUCCESS:
                 any_tag = check is None or not check.tags
@@ -208,12 +296,7 @@ class Reading:
                             messages.append(message)
         except RemoteProtocolError as error:
             raise ProtocolViolationError(response.code, str(error), address) from None
-        if said.suggest_which_broker_id:
-            self._suggested[queue] = said.suggest_which_broker_id
-        elif self._suggested:
-            self._suggested.pop(queue, None)
-        moved = response.code == _MOVED
-        return Pulled(messages, said.next_begin_offset, said.min_offset, said.max_offset, moved)
+        return said, messages
 
     async def ask_master(
         self, queue: Queue, request: Command, answer: type[H], timeout: float

@@ -23,12 +23,15 @@ def check_seconds(name: str, value: Any, *, above_zero: bool = False) -> float:
 
 def check_whole(name: str, value: Any, least: int, most: int | None = None) -> int:
     """Return a whole number within its limits, or say what they are."""
-    limits = f"at least {least}" if most is None else f"from {least} to {most}"
     if isinstance(value, bool) or not isinstance(value, int):
-        raise UsageError(f"{name}={value!r}: a whole number, {limits}")
+        raise UsageError(f"{name}={value!r}: a whole number, {_limits(least, most)}")
     if value < least or (most is not None and value > most):
-        raise UsageError(f"{name}={value}: {limits}")
+        raise UsageError(f"{name}={value}: {_limits(least, most)}")
     return value
+
+
+def _limits(least: int, most: int | None) -> str:
+    return f"at least {least}" if most is None else f"from {least} to {most}"
 
 
 def check_time(name: str, value: Any, example: str = "datetime.now(UTC) - ...") -> int:

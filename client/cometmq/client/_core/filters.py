@@ -59,6 +59,9 @@ class Filter:
         )
 
 
+_EVERYTHING: Final = Filter(ALL)
+
+
 def _check_expression(expression: object) -> None:
     if not isinstance(expression, str) or not expression.strip():
         raise UsageError("filter: the SQL expression is empty, or no str")
@@ -70,15 +73,17 @@ def parse_filter(given: object) -> Filter:
     A tag may have any name, but one with a blank, a comma or half an operator in it is nearly
     always a slip, after which nothing would ever be consumed.
     """
+    if given is ALL:  # What a pull is asked most often.
+        return _EVERYTHING
     if isinstance(given, Sql):
         _check_expression(given.expression)
         return Filter(given.expression, "SQL92")
     if given is None:
-        return Filter(ALL)
+        return _EVERYTHING
     if not isinstance(given, str):
         raise UsageError(f'filter={given!r}: tags, like "paid || refunded", or Sql(...)')
     if given.strip() in ("", ALL):
-        return Filter(ALL)
+        return _EVERYTHING
     if _LOOKS_LIKE_SQL.search(given):
         raise UsageError(f"filter {given!r}: if that is SQL92, say so: filter=Sql({given!r})")
     tags = [tag.strip() for tag in given.split("||")]
