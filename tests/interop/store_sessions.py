@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).parents[2]
 FOREVER = 1_000_000
+PIPE_SIZE = 16_384
+"""How far a writer may be ahead of the one that kills it: some 90 messages on a busy machine, too.
+
+Apache fills in the keys of ten segments at most after a kill.
+"""
 
 
 def now_ms() -> int:
@@ -56,6 +61,7 @@ def write_and_be_killed(root: Path, first: int, count: int) -> list[Known]:
     writer = subprocess.Popen(
         [sys.executable, "-m", "tests.interop.store_sessions", str(root), str(first)],
         stdout=subprocess.PIPE,
+        pipesize=PIPE_SIZE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         text=True,
     )
