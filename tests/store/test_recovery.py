@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
 import pytest
 from tests.crash.disk import KillAt, Killed, SimulatedFileSystem
@@ -25,6 +26,20 @@ from cometmq.store.segments import Segments
 SIZE = 4096
 LOG = "/s/commitlog"
 NEAR = 2000
+PROMISES = {
+    "up to here, at most": [Promise.KEPT],
+    "further": [Promise.BROKEN],
+    "nobody knows": [Promise.UNKNOWN],
+    "up to here, at most, or nobody knows": [Promise.KEPT, Promise.UNKNOWN],
+}
+PLACES = {
+    "none": [Behind.NOTHING],
+    "near": [Behind.NEAR],
+    "far": [Behind.FAR],
+    "none, near or far": list(Behind),
+    "any": list(Behind),
+}
+"""What the words of docs/store.md mean."""
 
 
 def log_of(disk: SimulatedFileSystem, *contents: bytes) -> Segments:
@@ -81,6 +96,26 @@ def test_the_table_is_complete_and_a_broken_promise_is_never_cut() -> None:
     assert set(VERDICTS) == set(product((True, False), Promise, Behind))
     for (_, promise, _), verdict in VERDICTS.items():
         assert verdict is Verdict.CORRUPT or promise is not Promise.BROKEN
+
+
+def test_the_page_about_the_store_has_the_same_table() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "store.md").read_text()
+    lines = page.partition("## Torn or corrupt")[2].partition("*Near*")[0].splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if "|" in line]
+    assert rows[0] == [
+        "last stop",
+        "the log was known to be synced",
+        "sound records behind it",
+        "verdict",
+    ]
+    told: dict[tuple[bool, Promise, Behind], Verdict] = {}
+    for stop, synced, behind, verdict in rows[2:]:
+        for promise, place in product(PROMISES[synced], PLACES[behind]):
+            situation = (stop == "clean", promise, place)
+            assert situation not in told, "two rows tell of it"
+            told[situation] = Verdict.CUT if verdict.startswith("cut") else Verdict.CORRUPT
+            assert verdict.startswith(("cut: ", "**corrupt**"))
+    assert told == VERDICTS
 
 
 def test_zeros_where_the_log_was_known_to_be_safe_are_corruption() -> None:
