@@ -226,6 +226,48 @@ def test_dump_goes_on_behind_damage_and_exits_with_one() -> None:
     assert "no sound record in 0 to" in told(result, 1)
 
 
+@pytest.mark.parametrize("command", ["stat", "verify", "dump"])
+def test_a_reader_that_has_seen_enough_is_told_nothing(command: str, real: str) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)  # As of `| head` that has ended.
+    program = [sys.executable, "-m", "cometmq.admin", "store", command, real, *SHAPE]
+    with os.fdopen(theirs, "wb") as nobody:
+        ended = subprocess.run(program, stdout=nobody, stderr=subprocess.PIPE, check=False)
+    assert (ended.returncode, ended.stderr) == (1, b"")
+
+
+class Interrupted(SimulatedFileSystem):
+    """A disk at which Ctrl-C is pressed in front of one of the changes."""
+
+    left = -1
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False):  # type: ignore[no-untyped-def]  # As the one that it overrides.
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+        return super().open(path, create=create, read_only=read_only)
+
+
+@pytest.mark.parametrize("command", ["stat", "verify", "dump", "repair --dry-run", "rebuild"])
+def test_ctrl_c_anywhere_ends_it_in_one_word_and_leaves_a_store_that_works(command: str) -> None:
+    for number in range(1, 1000, 7):
+        disk = Interrupted()
+        disk._disk = small_store()._disk  # pyright: ignore[reportPrivateUsage]  # Opened by nobody yet.
+        before = contents(disk)
+        disk.left = number
+        result = run(*command.split(), ROOT, *SHAPE, disk=disk)
+        if disk.left > 0:
+            assert number > 1
+            return
+        assert told(result, 1).strip() == "Aborted!"
+        if command != "rebuild":
+            assert contents(disk) == before
+        else:
+            assert run("rebuild", ROOT, *SHAPE, disk=disk).exit_code == 0
+        assert run("verify", ROOT, *SHAPE, disk=disk).exit_code == 0
+    raise AssertionError("it never came to its end")
+
+
 def test_dump_of_an_offset_at_which_no_record_begins_fails() -> None:
     assert "begins at 5" in told(run("dump", ROOT, "--physical", "5", disk=small_store()), 1)
 

@@ -206,6 +206,6 @@ def test_marks_of_a_newer_version_are_refused() -> None:
     disk = SimulatedFileSystem()
     disk.make_directories(ROOT)
     file = disk.open(f"{ROOT}/deleted_topics.json", create=True)
-    file.write(b'{"crc32":1,"topics":{},"version":2,"more":[]}', 0)
+    file.write(b'{"version":2,"marks":[]}', 0)
     with pytest.raises(StoreFormatError, match=r"version 2.*use a newer one"):
         Deletions(disk, ROOT)

@@ -265,6 +265,28 @@ def test_a_closed_file_is_refused(disk: FileSystem, root: str) -> None:
             verb()
 
 
+def test_what_an_open_file_refuses_names_the_file(tmp_path: Path) -> None:
+    folder = RealFileSystem().open(str(tmp_path), read_only=True)
+    file = RealFileSystem().open(str(tmp_path / "f"), create=True)
+    unwritable = RealFileSystem().open(str(tmp_path / "f"), read_only=True)
+    for verb in (
+        lambda: folder.read(1, 0),
+        lambda: unwritable.write(b"x", 0),
+        lambda: unwritable.write_many([b"x"], 0),
+        lambda: unwritable.allocate(9),
+        lambda: unwritable.resize(9),
+        lambda: file.write(b"x", -1),
+    ):
+        with pytest.raises(OSError, match=r"\[Errno \d+\]") as refused:
+            verb()
+        assert str(refused.value.filename).startswith(str(tmp_path))
+    for each in (folder, file, unwritable):
+        each.close()
+    with pytest.raises(OSError, match="Bad file descriptor") as closed:
+        file.sync()
+    assert closed.value.filename == str(tmp_path / "f")
+
+
 def test_a_partition_is_synced_as_a_whole(disk: FileSystem, root: str) -> None:
     disk.make_directories(f"{root}/folder")
     partition = disk.partition(root)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -78,15 +79,27 @@ BAD: dict[str, tuple[Callable[[SimulatedFileSystem], None], str]] = {
         "move it elsewhere",
     ),
     "a newer format": (newer_checkpoint, "use a newer one"),
-    "newer deletions": (
-        lambda disk: make(disk, f"{ROOT}/deleted_topics.json", b'{"version":2,"crc32":1}'),
+    "damaged deletions": (
+        lambda disk: make(disk, f"{ROOT}/deleted_topics.json", b'{"version":1,"crc32":1}'),
+        "restore it from a copy",
+    ),
+    "deletions of a format to come": (
+        lambda disk: make(disk, f"{ROOT}/deleted_topics.json", b'{"version":2,"marks":[]}'),
+        "use a newer one",
+    ),
+    "delay levels of a format to come": (
+        lambda disk: make(disk, f"{ROOT}/delay_levels.json", b'{"version":2,"levels":[]}'),
+        "use a newer one",
+    ),
+    "damaged delay levels": (
+        lambda disk: make(disk, f"{ROOT}/delay_levels.json", b'{"changes":[{"from":0}]}'),
         "restore it from a copy",
     ),
     "a damaged record": (lambda disk: flip(disk, FIRST, 31), "cometmq store"),
     "a damaged block": (lambda disk: flip(disk, FIRST, 44), "cometmq store"),
     "an index of another size": (
         lambda disk: make(disk, f"{ROOT}/index/99990101000000000", bytes(100), 1 << 20),
-        "slots and",
+        "move it elsewhere and run `cometmq store rebuild`",
     ),
 }
 
@@ -113,6 +126,23 @@ def test_a_file_in_the_place_of_the_folder_is_refused() -> None:
     with pytest.raises(StoreError, match="a file; name the folder of a store"):
         opened(disk)
     assert disk.open(ROOT, read_only=True).read(9, 0) == b"text"
+
+
+@pytest.mark.parametrize("name", ["commitlog", "config"])
+def test_a_file_where_a_folder_has_to_be_is_named(name: str, tmp_path: Path) -> None:
+    root = real_copy(tmp_path)
+    shutil.rmtree(root / name, ignore_errors=True)
+    (root / name).write_text("text")
+    assert f"{name}: Not a directory; a file is where" in refused_by_up(root).replace(
+        "config/topics.json", "config"
+    )
+
+
+def test_a_folder_where_a_file_has_to_be_is_named(tmp_path: Path) -> None:
+    root = real_copy(tmp_path)
+    (root / "checkpoint").unlink()
+    (root / "checkpoint").mkdir()
+    assert "/checkpoint: Is a directory; a folder is where" in refused_by_up(root)
 
 
 def test_a_read_only_disk_is_refused_with_what_to_do() -> None:
@@ -157,17 +187,28 @@ def test_what_the_disk_refuses_is_told_in_one_line(number: int, advice: str) -> 
 @pytest.mark.parametrize("what", [what for what in BAD if what != "an index of another size"])
 def test_up_exits_with_one_line_and_changes_no_byte(what: str, tmp_path: Path) -> None:
     spoil, advice = BAD[what]
+    assert advice in refused_by_up(real_copy(tmp_path, spoil))
+
+
+def real_copy(folder: Path, spoil: Callable[[SimulatedFileSystem], None] | None = None) -> Path:
+    """A store on the machine's disk that something was done to."""
     disk = SimulatedFileSystem()
     with closing_store(disk) as store:
         for number in range(60):
             store.put("T", 0, bytes(150), b"", Origin(number, number, HOST))
             store.commit()
-    spoil(disk)
-    root = tmp_path / "store"
+    if spoil is not None:
+        spoil(disk)
+    root = folder / "store"
     for path, content in contents(disk).items():
         target = root / path.removeprefix(f"{ROOT}/")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
+    return root
+
+
+def refused_by_up(root: Path) -> str:
+    """The one line with which `cometmq up` refuses a store, which it leaves as it was."""
     before = contents(RealFileSystem(), str(root))
     command = [sys.executable, "-m", "cometmq.admin", "up", "--dir", str(root)]
     ports = ["--broker-port", "0", "--nameserver-port", "0", "--log-level", "error"]
@@ -175,8 +216,8 @@ def test_up_exits_with_one_line_and_changes_no_byte(what: str, tmp_path: Path) -
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith("Error: ")
-    assert advice in line
     assert contents(RealFileSystem(), str(root)) == before
+    return line
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from the delay of its level when it was stored. Who makes an entry anew, after a
 has to know that delay, whatever the settings say by then. So each change is noted down with the
 place in the log where it begins, and is on the disk before the first record that it is about::
 
-    delay_levels.json   {"changes": [{"from": 0, "delays": [1000, 5000]}, ...]}
+    delay_levels.json   {"changes": [{"from": 0, "delays": [1000, 5000]}, ...], "version": 1}
 
 A store without this file has had Apache's levels all the time, or was written by Apache alone: then
 the settings are all that is known.
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cometmq.store.filesystem import FileSystem
 
 DELAY_LEVELS: Final = "delay_levels.json"
+VERSION: Final = 1
 CHANGES_MAX: Final = 1_000
 """Changes that are remembered at a time; those of records that have expired are forgotten."""
 
@@ -83,7 +84,8 @@ class DelayLevels:
                 f"the delays changed {CHANGES_MAX} times while the log has messages from before"
             )
         if self.file is not None:
-            tree = {"changes": [{"from": at, "delays": list(delays)} for at, delays in changes]}
+            noted = [{"from": at, "delays": list(delays)} for at, delays in changes]
+            tree = {"changes": noted, "version": VERSION}
             self.is_noted = False
             self.file.write([encode(tree)])
             self.is_noted = True
@@ -95,13 +97,19 @@ def load_delay_levels(
 ) -> DelayLevels:
     """Read which delays held where in the log, for a store with these in its settings.
 
-    A `StoreFormatError` when the file is damaged beyond its backup.
+    A `StoreFormatError` when the file is damaged beyond its backup, or of a newer version.
     """
     file = TableFile(filesystem, root, DELAY_LEVELS)
     tree = file.load().tree
     if not tree:
         held = DELAY_LEVELS_MS if is_ours else delays_ms
         return DelayLevels([Change(0, held)], file, is_noted=held == DELAY_LEVELS_MS)
+    version = tree.get("version", VERSION)
+    if isinstance(version, int) and version > VERSION:
+        raise StoreFormatError(
+            f"{file.path}: version {version}, but this program knows up to {VERSION}; use a newer"
+            " one"
+        )
     try:
         found = cast("list[dict[str, Any]]", tree["changes"])
         changes = [
@@ -109,7 +117,14 @@ def load_delay_levels(
             for each in found
         ]
     except (KeyError, TypeError, ValueError) as error:
-        raise StoreFormatError(f"{file.path}: {error!r}") from error
+        raise _damaged(file, repr(error)) from error
     if not changes or not all(change.delays_ms for change in changes):
-        raise StoreFormatError(f"{file.path}: no delays")
+        raise _damaged(file, "no delays")
     return DelayLevels(changes, file)
+
+
+def _damaged(file: TableFile, problem: str) -> StoreFormatError:
+    return StoreFormatError(
+        f"{file.path}: damaged ({problem}); restore it from a copy, or remove it if the delay"
+        " levels never changed"
+    )

@@ -34,6 +34,10 @@ VERSION: Final = 1
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
+class _Version(msgspec.Struct):
+    version: int = VERSION
+
+
 class _Content(msgspec.Struct):
     crc32: int
     topics: dict[str, int]
@@ -90,14 +94,15 @@ class Deletions:
         finally:
             file.close()
         try:
+            version = msgspec.json.decode(data, type=_Version).version
+            if version > VERSION:
+                raise StoreFormatError(
+                    f"{self.path}: version {version}, but this program knows up to {VERSION};"
+                    " use a newer one"
+                )
             content = msgspec.json.decode(data, type=_Content)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise self._damaged(str(error)) from error
-        if content.version > VERSION:
-            raise StoreFormatError(
-                f"{self.path}: version {content.version}, but this program knows up to {VERSION};"
-                " use a newer one"
-            )
         is_intact = content.crc32 == crc32(_encode(content.topics)) and _encode(content) == data
         if content.version != VERSION or not is_intact:
             raise self._damaged("its checksum is wrong")

@@ -139,6 +139,8 @@ _WHAT_TO_DO: Final = {
     errno.EROFS: "mount it for writing, or copy the store elsewhere",
     errno.ENOSPC: "make room on the disk and run it again",
     errno.ENOENT: "it vanished meanwhile: is a broker at work here? Run it again",
+    errno.ENOTDIR: "a file is where a folder has to be: move it elsewhere",
+    errno.EISDIR: "a folder is where a file has to be: move it elsewhere",
     errno.EIO: "the disk fails: copy what can be read, and restore the rest from a replica",
 }
 

@@ -46,7 +46,8 @@ def load_files(
         ):
             raise StoreFormatError(
                 f"{path}: {entry.size} bytes, where {shape.slots} slots and"
-                f" {shape.items} items make {shape.file_size}"
+                f" {shape.items} items make {shape.file_size}; move it elsewhere and run `cometmq"
+                " store rebuild`, or set index_slots and index_items to what the store has"
             )
         file = filesystem.open(path, read_only=True)
         files.append(KnownFile(entry.name, IndexHeader.unpack(file.read(HEADER_SIZE, 0))))

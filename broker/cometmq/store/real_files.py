@@ -36,7 +36,10 @@ class RealMapping:
 
 
 class RealFile:
-    """`File` by descriptor. All calls release the interpreter lock while the kernel works."""
+    """`File` by descriptor. All calls release the interpreter lock while the kernel works.
+
+    The kernel does not say of which file an error is; its name is added to each.
+    """
 
     __slots__ = ("_descriptor", "path")
 
@@ -54,14 +57,20 @@ class RealFile:
 
     def read(self, count: int, position: int) -> bytes:
         """Read up to `count` bytes; fewer only at the end of the file."""
-        data = os.pread(self._descriptor, count, position)
-        if len(data) == count or not data:
-            return data
-        parts = [data]
-        have = len(data)
-        while have < count and (data := os.pread(self._descriptor, count - have, position + have)):
-            parts.append(data)
-            have += len(data)
+        try:
+            data = os.pread(self._descriptor, count, position)
+            if len(data) == count or not data:
+                return data
+            parts = [data]
+            have = len(data)
+            while have < count:
+                data = os.pread(self._descriptor, count - have, position + have)
+                if not data:
+                    break
+                parts.append(data)
+                have += len(data)
+        except OSError as error:
+            raise self._named(error) from None
         return b"".join(parts)
 
     def read_cached(self, count: int, position: int) -> bytes | bytearray | None:
@@ -75,7 +84,7 @@ class RealFile:
         except OSError as error:
             if isinstance(error, BlockingIOError) or error.errno == _NOT_SUPPORTED:
                 return None
-            raise
+            raise self._named(error) from None
         if have == count:
             return data
         return data[:have] if position + have >= self.size() else None
@@ -88,33 +97,48 @@ class RealFile:
 
     def write(self, data: Buffer, position: int) -> None:
         """Write all of it. On an error an unknown part, from the front, may be written."""
-        written = os.pwrite(self._descriptor, data, position)
-        if written < len(data):
-            view = memoryview(data)
-            while written < len(view):
-                written += os.pwrite(self._descriptor, view[written:], position + written)
+        try:
+            written = os.pwrite(self._descriptor, data, position)
+            if written < len(data):
+                view = memoryview(data)
+                while written < len(view):
+                    written += os.pwrite(self._descriptor, view[written:], position + written)
+        except OSError as error:
+            raise self._named(error) from None
 
     def write_many(self, buffers: Sequence[Buffer], position: int) -> None:
         """Write the buffers one behind the other, as `write` does."""
         for start in range(0, len(buffers), BUFFERS_MAX):
             part = buffers[start : start + BUFFERS_MAX]
             total = sum(len(memoryview(buffer)) for buffer in part)
-            written = os.pwritev(self._descriptor, part, position)
+            try:
+                written = os.pwritev(self._descriptor, part, position)
+            except OSError as error:
+                raise self._named(error) from None
             if written < total:
                 self.write(b"".join(part)[written:], position + written)
             position += total
 
     def allocate(self, length: int) -> None:
         """Make the file `length` bytes long with every block reserved, zeros where unwritten."""
-        os.posix_fallocate(self._descriptor, 0, length)
+        try:
+            os.posix_fallocate(self._descriptor, 0, length)
+        except OSError as error:
+            raise self._named(error) from None
 
     def resize(self, length: int) -> None:
         """Cut or extend the file to `length`; an extension is a hole that reads as zeros."""
-        os.ftruncate(self._descriptor, length)
+        try:
+            os.ftruncate(self._descriptor, length)
+        except OSError as error:
+            raise self._named(error) from None
 
     def sync(self) -> None:
         """Return when all that was written, and the length, would survive a power cut."""
-        os.fdatasync(self._descriptor)
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise self._named(error) from None
 
     def map(self) -> RealMapping:
         """Map the whole file for reading."""
@@ -123,6 +147,10 @@ class RealFile:
     def close(self) -> None:
         """Close it; maps made of it stay."""
         os.close(self._descriptor)
+
+    def _named(self, error: OSError) -> OSError:
+        error.filename = self.path
+        return error
 
 
 _NOT_SUPPORTED = 95  # EOPNOTSUPP on Linux, where alone RWF_NOWAIT exists.

@@ -234,9 +234,10 @@ class TableFile:
         return Loaded({}, from_backup=False)
 
     def _read(self, path: str) -> dict[str, Any] | None:
-        if not self._filesystem.exists(path):
+        try:
+            file = self._filesystem.open(path, read_only=True)
+        except FileNotFoundError:
             return None
-        file = self._filesystem.open(path, read_only=True)
         try:
             data = file.read(file.size(), 0)
         finally:

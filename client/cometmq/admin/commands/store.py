@@ -56,6 +56,8 @@ def errors_told() -> Generator[None, None, None]:
         yield
     except StoreError as error:
         raise click.ClickException(str(error)) from error
+    except BrokenPipeError:
+        raise  # Whoever reads has seen enough (`| head`): click ends without a word.
     except OSError as error:
         raise click.ClickException(disk_error_text(error)) from error
 
