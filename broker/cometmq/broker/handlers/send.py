@@ -209,6 +209,8 @@ def _send_batch(
     state = session.state
     name = header.topic
     check_batch_topic(name, state)
+    if sent[3] & SPECIAL:
+        _check_batch_delay(sent[0], state)
     origin = origin_of(header, session, header.sys_flag)
     more = b"" if topic.is_batch else state.stored_properties
     put = state.store.put_raw_batch(name, queue_id, body, more, origin) if more else None
@@ -368,6 +370,16 @@ def _set_aside(
             "this broker delivers by delay level (property DELAY), not at a given time yet",
         )
     return topic, queue_id, properties
+
+
+def _check_batch_delay(properties: bytes, state: State) -> None:
+    """Refuse a batch that is to wait as a whole, as Apache does: none of its messages would."""
+    try:
+        waits = delay_level(properties) > 0
+    except ValueError as error:
+        raise _refusal(state, ResponseCode.SYSTEM_ERROR, f"property DELAY: {error}") from error
+    if waits or any((find(properties) or b"0") != b"0" for find in _find_times):
+        raise _refusal(state, ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed")
 
 
 def _refusal(state: State, code: ResponseCode, remark: str) -> RequestError:
