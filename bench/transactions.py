@@ -1,31 +1,26 @@
 """`python -m bench.transactions`: pairs of half message and commit, CometMQ beside Apache RocketMQ.
 
 Each connection sends a half message, waits for its answer, sends its commit, waits for that answer,
-and begins anew. The generator is a process of its own, in Python, the same for both; with async
-flush and bodies of 1 KiB. Apache's broker is started as in `bench.broker`, and warmed up.
+and begins anew. The generator is `pairs.c`, the same for both; async flush, bodies of 1 KiB.
+Apache's broker is started as in `bench.broker`, and warmed up.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
-import select
+import re
 import shutil
-import socket
 import statistics
-import struct
+import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bench.broker import circumstances, write
 from bench.servers import Server, start_apache, start_cometmq
-from cometmq.proto.capture import decode_frame
-from cometmq.proto.codes import RequestCode, ResponseCode
+from cometmq.proto.codes import RequestCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands import EndTransaction, SendMessageV2
 from cometmq.proto.commands.transaction import TransactionEnd
@@ -35,7 +30,7 @@ from cometmq.proto.header_json import JSON
 from cometmq.proto.sysflag import SysFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 GROUP: Final = "cometmq-bench"
 TOPIC: Final = "Paid"
@@ -46,12 +41,11 @@ RATIO_WANTED: Final = 2.0
 _PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
 _KEY_MARK: Final = "7F0000014D2C18B4AAC2_PAIR_NO_XXX"
 _NUMBER_MARKS: Final = (1_111_111_111, 2_222_222_222)
-_GOOD: Final = b'{"code":0,'
 _OFFSET_ID: Final = b'"msgId":"'
 _OFFSET_DIGITS: Final = 16
 """Of an offset id, behind the host."""
 _QUEUE_OFFSET: Final = b'"queueOffset":"'
-_unpack_size: Final = struct.Struct(">I").unpack_from
+_SHOWN: Final = re.compile(r"pairs=(\d+) refused=(\d+) p50=([\d.]+) p99=([\d.]+)")
 
 
 class Done(NamedTuple):
@@ -67,8 +61,8 @@ class Done(NamedTuple):
     refused: int
 
 
-def half_form() -> bytes:
-    """Make a half message's frame, with a hole for its key."""
+def half_frame() -> bytes:
+    """Make a half message's frame, with a mark where its key stands."""
     properties = f"UNIQ_KEY\x01{_KEY_MARK}\x02TRAN_MSG\x01true\x02PGROUP\x01{GROUP}\x02"
     header = SendMessageV2(
         producer_group=GROUP,
@@ -82,9 +76,14 @@ def half_form() -> bytes:
         properties=f"{properties}WAIT\x01true\x02",
     )
     request = Command.request(RequestCode.SEND_MESSAGE_V2, header, body=BODY)
-    frame = b"".join(Connection().send(request)).replace(b"%", b"%%")
+    frame = b"".join(Connection().send(request))
     assert frame.count(_KEY_MARK.encode()) == 1
-    return frame.replace(_KEY_MARK.encode(), b"%032X")
+    return frame
+
+
+def half_form() -> bytes:
+    """Make the same, with a hole for its key."""
+    return half_frame().replace(b"%", b"%%").replace(_KEY_MARK.encode(), b"%032X")
 
 
 def commit_form() -> bytes:
@@ -100,50 +99,6 @@ def commit_form() -> bytes:
     return form
 
 
-class Link:
-    """One connection, with one transaction at a time."""
-
-    def __init__(self, port: int, numbers: Iterator[int]) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port))
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.times_us: list[float] = []
-        self.refused = 0
-        """Requests that the broker was too busy for, as Apache's says of what waited for 200 ms."""
-        self._half, self._commit = half_form(), commit_form()
-        self._numbers = numbers
-        self._key = 0
-        self._begun_ns = 0
-        self._is_half = False
-        self._rest = b""
-
-    def begin(self) -> None:
-        """Send the next half message."""
-        self._key, self._begun_ns, self._is_half = next(self._numbers), time.perf_counter_ns(), True
-        self.socket.sendall(self._half % self._key)
-
-    def receive(self) -> None:
-        """Read an answer, and go on."""
-        self._rest += self.socket.recv(65_536)
-        if not self._rest:
-            raise RuntimeError("the broker closed the connection")
-        if len(self._rest) < 4 or len(self._rest) < 4 + _unpack_size(self._rest)[0]:
-            return
-        answer, self._rest = self._rest, b""
-        if not answer.startswith(_GOOD, HEAD_SIZE):
-            refused = decode_frame(answer)
-            if refused.code != ResponseCode.SYSTEM_BUSY:
-                raise RuntimeError(f"the broker refuses: {refused.code} {refused.remark}")
-            self.refused += 1
-            self.begin()
-            return
-        if self._is_half:
-            self._is_half = False
-            self.socket.sendall(commit_frame(self._commit, answer, self._key))
-            return
-        self.times_us.append((time.perf_counter_ns() - self._begun_ns) / 1000)
-        self.begin()
-
-
 def commit_frame(form: bytes, answer: bytes, key: int) -> bytes:
     """Fill in the commit of the half message that was answered so."""
     place = int(_value(answer, _OFFSET_ID)[-_OFFSET_DIGITS:], 16)
@@ -157,42 +112,37 @@ def _value(answer: bytes, name: bytes) -> bytes:
     return answer[begin : answer.index(b'"', begin)]
 
 
-def drive(port: int, connections: int, seconds: float, first: int) -> tuple[list[float], int]:
-    """Load a broker for so long; returns each pair's microseconds, and how many were refused."""
-    numbers = itertools.count(first)
-    links = {
-        link.socket.fileno(): link for link in (Link(port, numbers) for _ in range(connections))
-    }
-    with select.epoll() as poll:
-        for descriptor, link in links.items():
-            poll.register(descriptor, select.EPOLLIN)
-            link.begin()
-        end = time.perf_counter() + seconds
-        while (left := end - time.perf_counter()) > 0:
-            for descriptor, _ in poll.poll(min(0.1, left)):
-                links[descriptor].receive()
-    for link in links.values():
-        link.socket.close()
-    times = [each for link in links.values() for each in link.times_us]
-    return times, sum(link.refused for link in links.values())
+class Generator:
+    """`pairs.c`, built, with what it is to send."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._program = folder / "pairs"
+        source = Path(__file__).with_name("pairs.c")
+        subprocess.run(["gcc", "-O2", "-o", self._program, source], check=True)
+        self._half, self._commit = folder / "half", folder / "commit"
+        self._half.write_bytes(half_frame())
+        form = commit_form().replace(b"%d", b"%lld").replace(b"%032X", b"%s")
+        self._commit.write_bytes(form)
+
+    def load(self, port: int, connections: int, seconds: float) -> tuple[int, int, float, float]:
+        """Load a broker; returns the pairs, the refused requests, and the median and p99 in us."""
+        numbers = port, connections, seconds, time.time_ns()
+        command = [*map(str, (self._program, *numbers, self._half, self._commit))]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        found = _SHOWN.search(ended.stdout)
+        if ended.returncode or found is None:
+            raise RuntimeError(f"pairs: {ended.stdout}{ended.stderr}")
+        return int(found[1]), int(found[2]), float(found[3]), float(found[4])
 
 
-def measure(server: Server, options: argparse.Namespace, pool: ProcessPoolExecutor) -> Done:
+def measure(server: Server, options: argparse.Namespace, generator: Generator) -> Done:
     """Load a server once."""
     before = server.cpu_us()
-    first = time.time_ns() << 32
-    arguments = (server.port, options.connections, options.seconds, first)
-    times, refused = pool.submit(drive, *arguments).result()
-    times.sort()
-    if not times:
-        raise RuntimeError(f"{server.name} did nothing")
-    return Done(
-        len(times) / options.seconds,
-        statistics.median(times),
-        times[len(times) * 99 // 100],
-        (server.cpu_us() - before) / len(times),
-        refused,
-    )
+    found = generator.load(server.port, options.connections, options.seconds)
+    pairs, refused, p50_us, p99_us = found
+    cpu_us = (server.cpu_us() - before) / pairs
+    return Done(pairs / options.seconds, p50_us, p99_us, cpu_us, refused)
 
 
 def table(found: dict[str, list[Done]]) -> str:
@@ -222,14 +172,14 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, list[Done]]:
     try:
         if not options.alone:
             servers.append(start_apache(folder / "apache", "async")[0])
-        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-            for server in servers:  # Warm.
-                measure(server, options, pool)
-            for number in range(options.pairs):
-                for server in servers if number % 2 else servers[::-1]:
-                    done = measure(server, options, pool)
-                    found.setdefault(server.name, []).append(done)
-                    print(f"{server.name:<8} {done}", file=sys.stderr, flush=True)
+        generator = Generator(folder / "generator")
+        for server in servers:  # Warm.
+            measure(server, options, generator)
+        for number in range(options.pairs):
+            for server in servers if number % 2 else servers[::-1]:
+                done = measure(server, options, generator)
+                found.setdefault(server.name, []).append(done)
+                print(f"{server.name:<8} {done}", file=sys.stderr, flush=True)
     finally:
         for server in servers:
             server.stop()
