@@ -16,7 +16,8 @@ import pytest
 from tests.client.running import Servers, on_every_loop, on_loop, play_on
 from tests.client.test_faults import EAGER, Scripted, silent_server
 
-from cometmq.client import Client, ClientConfig, DeadlineError, NetworkError, Queue
+from cometmq.client import Client, ClientConfig, DeadlineError, NetworkError, Queue, _asyncio
+from cometmq.net.loop import connect
 from cometmq.proto.bodies import BrokerData, QueueData, TopicRouteData
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.commands import SendMessageResponse
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+    from cometmq.net import LoopPeer, Peers
     from cometmq.proto.command import Command
+    from cometmq.proto.host import Host
 
 QUEUE = Queue("orders", "b", 0)
 RESIDENT_MIB_MAX = 40
@@ -98,6 +101,37 @@ def test_headers_are_messagepack_where_servers_read_it(is_offered: bool, tmp_pat
             for _ in range(2):
                 await mq.send("orders", b"x")
             assert (codecs_of(mq) == {MESSAGEPACK}) is is_offered
+
+    play_on("asyncio", tmp_path, scenario)
+
+
+def test_nothing_is_dialled_but_what_name_servers_and_routes_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The VIP channel is off: no verb takes the broker's second port, its first less two."""
+    dialled: set[str] = set()
+
+    async def connect_and_note(peers: Peers, address: Host, **how: Any) -> LoopPeer:
+        dialled.add(str(address))
+        return await connect(peers, address, **how)
+
+    monkeypatch.setattr(_asyncio, "connect", connect_and_note)
+
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            await mq.admin.create_topic("orders", queues=1)
+            queue = (await mq.send("orders", b"sent")).queue
+            await mq.send_batch("orders", [b"one", b"two"])
+            await mq.send_oneway("orders", b"told")
+            async with mq.transaction("orders", b"half"):
+                pass
+            assert (await mq.pull(queue, 0)).messages
+            async with mq.consume("orders", group="billing", start="first") as consumer:
+                message = await anext(consumer)
+                await message.retry()
+            await mq.admin.group_progress("billing")
+            assert (await mq.admin.message(message.id)).body == message.body
+        assert dialled == {servers.nameserver, servers.broker}
 
     play_on("asyncio", tmp_path, scenario)
 

@@ -46,11 +46,15 @@ def running_target(folder: Path) -> Generator[Target]:
 
 
 @contextmanager
-def running_up(folder: Path) -> Generator[Target]:
-    """`cometmq up` on free ports; it must shut down cleanly and have logged no traceback."""
+def running_up(folder: Path, broker_port: int = 0) -> Generator[Target]:
+    """`cometmq up` on free ports, or the broker's on this one.
+
+    It must shut down cleanly and have logged no traceback.
+    """
     log = folder / "up.log"
     command = [sys.executable, "-m", "cometmq.admin", "up", "--dir", str(folder / "data")]
-    command += ["--broker-port", "0", "--nameserver-port", "0", "--metrics-port", "0"]
+    command += ["--broker-port", str(broker_port), "--nameserver-port", "0"]
+    command += ["--metrics-port", "0"]
     for setting in QUICK_QUESTIONS.items():
         command += ["--set", "=".join(setting)]
     with log.open("wb") as stderr:

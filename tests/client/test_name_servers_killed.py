@@ -1,0 +1,153 @@
+"""Name servers in processes of their own that are killed one after the other, under load."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+import pytest
+from tests.client.running import on_every_loop, on_loop
+from tests.client.test_faults import EAGER
+from tests.client.test_outages import WORKERS, more
+
+from cometmq.client import Client, NotFoundError, UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
+ROUTES_OFTEN = replace(EAGER, route_interval=0.05)
+"""Routes are asked for all the time, so that no name server dies unnoticed."""
+
+_ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
+
+
+class Daemon:
+    """A daemon of the command line, that can be killed and started again at its port."""
+
+    def __init__(self, kind: str, folder: Path, *options: str) -> None:
+        self._command = [sys.executable, "-m", "cometmq.admin", kind, "--dir", str(folder)]
+        self._command += ["--metrics-port", "0"]
+        self._options = options
+        self.address = "127.0.0.1:0"
+
+    @contextmanager
+    def running(self) -> Generator[None]:
+        self.start()
+        try:
+            yield
+        finally:
+            self.kill()
+
+    def start(self) -> None:
+        port = self.address.rpartition(":")[2]
+        self._process = subprocess.Popen(
+            [*self._command, "--port", port, *self._options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        found = _ADDRESS.search(self._process.stdout.readline())
+        assert found is not None
+        self.address = found[0]
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+@pytest.mark.slow
+@on_every_loop
+def test_sends_and_consumers_outlive_all_name_servers_and_use_one_that_comes_back(
+    loop: str, tmp_path: Path
+) -> None:
+    with ExitStack() as stack:
+        servers = [Daemon("nameserver", tmp_path / f"names-{number}") for number in range(3)]
+        for server in servers:
+            stack.enter_context(server.running())
+        names = ";".join(server.address for server in servers)
+        options = ("-n", names, "--flush", "async", "--set", "register_interval_ms=1000")
+        stack.enter_context(Daemon("broker", tmp_path / "broker", *options).running())
+        on_loop(loop, lambda: under_load(names, servers))
+
+
+async def under_load(names: str, servers: list[Daemon]) -> None:
+    acknowledged: set[bytes] = set()
+    consumed: set[bytes] = set()
+    is_enough = anyio.Event()
+    async with Client(names, ROUTES_OFTEN) as mq, Client(names, ROUTES_OFTEN) as reader:
+        await mq.admin.create_topic("orders", queues=4)
+
+        async def send(worker: int) -> None:
+            number = 0
+            while not is_enough.is_set():
+                body = b"%d-%d" % (worker, number)
+                # A broker that lives is never far: no dead name server may hold up a send.
+                await mq.send("orders", body, timeout=10)
+                acknowledged.add(body)
+                number += 1
+
+        async def consume() -> None:
+            async for message in reader.consume("orders", group="billing", start="first"):
+                async with message:
+                    consumed.add(message.body)
+
+        async with anyio.create_task_group() as consuming:
+            consuming.start_soon(consume)
+            async with anyio.create_task_group() as sending:
+                for worker in range(WORKERS):
+                    sending.start_soon(send, worker)
+                await more(consumed, 30)
+                await kill_one_by_one(mq, names, servers, acknowledged, consumed)
+                await anyio.to_thread.run_sync(servers[1].start)
+                await brokers_registered(names)
+                await mq.send("back", b"found by the one that is back", timeout=20)
+                await more(acknowledged, 30)
+                is_enough.set()
+            while not acknowledged <= consumed:  # noqa: ASYNC110  # Nobody tells of it.
+                await anyio.sleep(0.01)
+            consuming.cancel_scope.cancel()
+        async with Client(names, ROUTES_OFTEN) as stranger:  # It has no route from before.
+            assert sum([await stranger.end_offset(q) for q in await stranger.queues("back")]) == 1
+
+
+async def brokers_registered(names: str) -> None:
+    """Wait until a name server that has just started knows of the broker again."""
+    async with Client(names, ROUTES_OFTEN) as stranger:
+        while True:
+            try:
+                assert await stranger.queues("orders", timeout=20)
+            except NotFoundError:
+                await anyio.sleep(0.01)
+            else:
+                return
+
+
+async def kill_one_by_one(
+    mq: Client,
+    names: str,
+    servers: list[Daemon],
+    acknowledged: set[bytes],
+    consumed: set[bytes],
+) -> None:
+    """Kill all name servers; sends and the consumer go on after each."""
+    for number, server in enumerate(servers):
+        await anyio.to_thread.run_sync(server.kill)
+        await more(acknowledged, 30)
+        await more(consumed, 30)
+        if server is not servers[-1]:
+            await mq.send(f"fresh-{number}", b"of a topic nobody knew", timeout=20)
+            async with Client(names, ROUTES_OFTEN) as stranger:
+                assert await stranger.queues(f"fresh-{number}", timeout=20)
+    with pytest.raises(UnreachableError, match="no name server answers") as nobody:
+        await mq.queues("unknown", timeout=0.5)
+    assert all(server.address in str(nobody.value) for server in servers)
