@@ -67,7 +67,9 @@ class Rebuilt:
 
 
 def check_rebuildable(store: Inspected) -> None:
-    """Refuse when the shape of the new index files cannot be known."""
+    """Refuse when the log may not be read, or the shape of the new index files is unknown."""
+    for segment in store.segments:
+        store.filesystem.open(segment.path, read_only=True).close()
     files = store.filesystem.list(f"{store.root}/{INDEX_FOLDER}")
     shape = IndexShape(store.config.index_slots, store.config.index_items)
     for entry in files:
