@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.crash.disk import SimulatedFileSystem
 
+from cometmq.store.errors import disk_error_text
 from cometmq.store.filesystem import FileSystem, RealFileSystem, Space
 from cometmq.store.real_files import BUFFERS_MAX
 
@@ -112,6 +114,18 @@ def test_a_lock_keeps_other_processes_out_until_it_is_closed(disk: FileSystem, r
     assert not can_lock_from_elsewhere(disk, path)
     lock.close()
     assert can_lock_from_elsewhere(disk, path)
+
+
+def test_a_file_system_without_locks_is_not_taken_for_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.lockf", refuse)
+    with pytest.raises(OSError, match="No locks available") as refused:
+        RealFileSystem().lock(str(tmp_path / "lock"))
+    assert disk_error_text(refused.value).startswith(f"{tmp_path}/lock: No locks available; this")
 
 
 def test_names_are_listed_sorted_with_their_kind_and_size(disk: FileSystem, root: str) -> None:

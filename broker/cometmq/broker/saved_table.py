@@ -8,6 +8,7 @@ version of the change. One save at a time: `begin_save` on the loop, `write` in 
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from cometmq.store.tables import SECTIONS, Table, TableFile
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     from cometmq.store.filesystem import FileSystem
     from cometmq.store.tables import Snapshot
+
+log = logging.getLogger(__name__)
 
 
 class SavedTable:
@@ -38,7 +41,14 @@ class SavedTable:
 
         The caller puts what it keeps of it: nothing counts as changed by that until `loaded`.
         """
-        return self._file.load().tree
+        loaded = self._file.load()
+        if loaded.from_backup:
+            log.warning(
+                "%s is missing or damaged: what it was at the save before is taken from %s.bak",
+                self._file.path,
+                self._file.path,
+            )
+        return loaded.tree
 
     def loaded(self) -> None:
         """Say that the table holds what the file does."""

@@ -1,0 +1,47 @@
+"""A table that was torn is taken from its backup, and the operator is told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.store.apache_stores import unpack
+
+from cometmq.broker.saved_table import SavedTable
+from cometmq.proto import fastjson
+from cometmq.store.errors import StoreFormatError
+from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.tables import CONSUMER_OFFSETS, DELAY_OFFSETS, SUBSCRIPTION_GROUPS, TOPICS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STEP = 61
+
+
+@pytest.mark.parametrize("name", [TOPICS, SUBSCRIPTION_GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS])
+def test_apaches_table_torn_anywhere_is_as_it_was_a_save_before_and_that_is_said(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = unpack("clean", tmp_path) / "config" / name
+    whole = path.read_bytes()
+    backup = path.with_name(f"{name}.bak")
+    before = fastjson.loads(backup.read_bytes())
+    table = SavedTable(RealFileSystem(), str(path.parent), name, on_change=lambda: None)
+    assert table.load() == fastjson.loads(whole)
+    assert caplog.messages == []
+    for length in range(0, len(whole) - 1, STEP):
+        path.write_bytes(whole[:length])
+        assert table.load() == before
+        (message,) = caplog.messages
+        assert f"{path} is missing or damaged" in message
+        assert str(backup) in message
+        caplog.clear()
+        backup.rename(tmp_path / "away")
+        if length:
+            with pytest.raises(StoreFormatError, match="restore the file"):
+                table.load()
+        (tmp_path / "away").rename(backup)
+    path.unlink()
+    assert table.load() == before
+    assert len(caplog.messages) == 1
