@@ -129,8 +129,8 @@ interop-clients: install ## Of these, only the official clients and mqadmin, aga
 
 .PHONY: interop-apache
 interop-apache: export COMETMQ_INTEROP := apache
-interop-apache: install ## The same programs against a live Apache RocketMQ: proves the programs themselves.
-	$(call tests,--durations=10 tests/interop/test_clients.py tests/interop/test_mqadmin.py tests/interop/test_mixed_group.py tests/interop/test_kind_commands.py)
+interop-apache: install ## The same programs, and the SDK's suite, against a live Apache RocketMQ: proves the programs themselves.
+	$(call tests,--durations=10 tests/interop/test_clients.py tests/interop/test_mqadmin.py tests/interop/test_mixed_group.py tests/interop/test_kind_commands.py tests/interop/test_client_apache.py tests/interop/test_client_rules_apache.py)
 
 .PHONY: e2e
 e2e: install ## Apache's black-box suite against Apache's broker and ours (E2E_DIR=a clone of apache/rocketmq-e2e); 10 minutes.

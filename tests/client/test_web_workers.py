@@ -1,4 +1,4 @@
-"""`SyncClient` in a web application: forked workers, a thread for each request."""
+"""`SyncClient` in Flask, in Django and in plain WSGI: forked workers, a thread for each request."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class Site:
 
 
 @contextmanager
-def running(cluster: Cluster) -> Generator[Site]:
+def running(cluster: Cluster, framework: str) -> Generator[Site]:
     command = [sys.executable, "-W", "ignore", "-m", "tests.client.web_program"]
-    command += [cluster.nameserver, str(WORKERS)]
+    command += [cluster.nameserver, str(WORKERS), framework]
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -68,12 +68,12 @@ def running(cluster: Cluster) -> Generator[Site]:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-@pytest.fixture(scope="module")
-def site() -> Generator[Site]:
+@pytest.fixture(scope="module", params=["plain", "flask", "django"])
+def site(request: pytest.FixtureRequest) -> Generator[Site]:
     with Cluster() as cluster:
         cluster.admin.create_topic("orders", queues=4)
         cluster.admin.create_topic("noise", queues=4)
-        with running(cluster) as found:
+        with running(cluster, request.param) as found:
             yield found
 
 

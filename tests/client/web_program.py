@@ -1,6 +1,7 @@
-"""A web application as Flask's and Django's are served: forked workers, a thread for each request.
+"""A web application, Flask's or Django's or neither's: forked workers, a thread for each request.
 
-Arguments: name server, how many workers. It prints its port, and ends when its input does.
+Arguments: name server, how many workers, which framework. It prints its port, and ends when its
+input does.
 
 The client is open, and in use by threads, when the workers are forked, as in a preloaded app.
 """
@@ -16,11 +17,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
+from tests.client.web_frameworks import FRAMEWORKS
+
 from cometmq.client import ClientError, SyncClient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from wsgiref.types import StartResponse, WSGIEnvironment
+    from collections.abc import Callable
 
 mq = SyncClient(sys.argv[1])
 parents = mq.consume("orders", group="billing", start="first")
@@ -40,15 +42,13 @@ class Handler(WSGIRequestHandler):
         """Log nothing."""
 
 
-def app(environment: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+def answer(path: str) -> tuple[int, str]:
     """Answer a request by what its path names."""
-    name, _, argument = environment["PATH_INFO"].lstrip("/").partition("/")
+    name, _, argument = path.partition("/")
     try:
-        status, answer = "200 OK", VERBS[name](argument)
+        return 200, VERBS[name](argument)
     except ClientError as error:
-        status, answer = "500 Internal Server Error", f"{type(error).__name__}: {error}"
-    start_response(status, [("Content-Type", "text/plain")])
-    return [answer.encode()]
+        return 500, f"{type(error).__name__}: {error}"
 
 
 def send(body: str) -> str:
@@ -103,7 +103,7 @@ def main() -> None:
     for _ in range(4):
         threading.Thread(target=keep_sending, daemon=True).start()
     server = Server(("127.0.0.1", 0), Handler)
-    server.set_app(app)
+    server.set_app(FRAMEWORKS[sys.argv[3]](answer))
     workers: list[int] = []
     for _ in range(int(sys.argv[2])):
         worker = os.fork()

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from textwrap import dedent
 
+import pytest
+
 EVERY_KIND = """
     import pytest
     from cometmq.client import Client
@@ -35,6 +37,25 @@ EVERY_KIND = """
         here, there = rocketmq_factory(), rocketmq_factory()
         here.send("orders", b"x")
         assert here.sent("orders", count=1) and not there.sent("orders")
+"""
+OF_PYTEST_ASYNCIO = """
+    import asyncio
+
+    import pytest
+    from cometmq.client import Client
+
+    @pytest.mark.asyncio
+    async def test_a_cluster_of_the_test(rocketmq):
+        async with Client(rocketmq.nameserver) as mq:
+            await asyncio.gather(*(mq.send("orders", b"x", delay=3600) for _ in range(3)))
+        rocketmq.clock.jump(3600)
+        assert len(await rocketmq.aio.sent("orders", count=3)) == 3
+
+    @pytest.mark.asyncio
+    async def test_one_of_the_session(rocketmq_session, rocketmq_module):
+        await rocketmq_session.aio.send("orders", b"x")
+        assert len(await rocketmq_session.aio.sent("orders", count=1)) == 1
+        assert not await rocketmq_module.aio.sent("orders")
 """
 SCOPES = """
     def test_first(rocketmq_module, rocketmq_session, rocketmq):
@@ -92,13 +113,26 @@ def pytest_in(folder: Path, *options: str, **modules: str) -> subprocess.Complet
     """Run pytest on these modules, as a user's project would: without a setting."""
     for name, text in modules.items():
         (folder / f"{name}.py").write_text(dedent(text))
-    command = [sys.executable, "-m", "pytest", "-W", "error", "-p", "no:cacheprovider", *options]
+    command = [sys.executable, "-m", "pytest", "-W", "error", "-p", "no:cacheprovider"]
+    # It warns of a setting of its own that is not there.
+    command += ["-p", "no:asyncio", *options]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
 def test_it_serves_sync_asyncio_and_trio_tests_without_a_setting(tmp_path: Path) -> None:
     done = pytest_in(tmp_path, test_kinds=EVERY_KIND)
     assert "5 passed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("mode", ["strict", "auto"])
+def test_it_serves_tests_of_pytest_asyncio_in_either_mode(mode: str, tmp_path: Path) -> None:
+    options = ["-p", "asyncio", f"--asyncio-mode={mode}"]
+    options += ["-o", "asyncio_default_fixture_loop_scope=function"]
+    text = OF_PYTEST_ASYNCIO
+    if mode == "auto":
+        text = text.replace("    @pytest.mark.asyncio\n", "")
+    done = pytest_in(tmp_path, *options, test_asyncio=text)
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_scopes_are_what_they_say(tmp_path: Path) -> None:
