@@ -233,3 +233,12 @@ def test_an_audit_of_checksums_alone_reads_nothing_else(
     (shown,) = found["shown"]
     assert shown["start"] == places[4]
     assert shown["detail"] == "the checksum of its body is wrong"
+
+
+def test_an_audit_finds_only_what_it_was_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+    places = write_log(tmp_path, [b"x" * 200] * 40)
+    change(tmp_path, places[4] + 4, b"\xff")
+    found = judged(spark, tmp_path, check="gaps")
+    assert (found["kinds"], found["rows"]) == ({"gap": 1}, 39)
+    found = judged(spark, tmp_path, check="index")
+    assert (found["outcome"], found["kinds"], found["rows"]) == ("done", {}, 0)

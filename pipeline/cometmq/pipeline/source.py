@@ -11,9 +11,7 @@ so that a wheel of `cometmq.pipeline` is all that a cluster needs.
 
 from __future__ import annotations
 
-import gc
 import logging
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
@@ -28,6 +26,7 @@ from cometmq.pipeline.options import EARLIEST, ReadOptions, read_options, write_
 from cometmq.pipeline.planning import Range, plan
 from cometmq.pipeline.records import record_batches
 from cometmq.pipeline.records.rows import Reading
+from cometmq.pipeline.settling import settle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -114,7 +113,7 @@ class Executing:
 
     def read(self, ranges: Sequence[Range] | None) -> Iterator[pa.RecordBatch]:
         """Yield what stands in these ranges; `None` is what Spark makes of no ranges at all."""
-        _settle()
+        settle()
         for chunk in chunks(ranges or (), self.how):
             yield from record_batches(
                 chunk.data,
@@ -123,12 +122,6 @@ class Executing:
                 broker=chunk.broker,
                 queue_offsets=(chunk.first, chunk.end),
             )
-
-
-@cache
-def _settle() -> None:
-    """Take what is there from the garbage collection that Spark runs after each task: 20 ms."""
-    gc.freeze()
 
 
 class TopicReader(DataSourceReader):

@@ -30,6 +30,7 @@ from cometmq.pipeline.errors import DamagedRecordError, OptionError
 from cometmq.pipeline.records import Reading, layout_batches
 from cometmq.pipeline.records.layout import int64s
 from cometmq.pipeline.records.slices import pieces
+from cometmq.pipeline.settling import settle
 from cometmq.pipeline.store import index, queues, survey
 from cometmq.pipeline.store.options import INDEX, QUEUES, RECORDS, SURVEY, store_options
 from cometmq.pipeline.store.scan import Damage, Part, scan
@@ -116,6 +117,7 @@ class StoreReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield what a task reads; `None` is what Spark makes of no parts at all."""
+        settle()
         part = partition.value
         if part is None:
             return

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from tests.pipeline.store.logs import SIZE, change, found, write_log
 
 from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.store.files import Opened
 from cometmq.pipeline.store.splits import look, parts
 
 
@@ -100,3 +102,49 @@ def test_a_store_may_be_named_by_a_uri(tmp_path: Path) -> None:
     assert look(f"file://{tmp_path}").end == look(str(tmp_path)).end
     with pytest.raises(OptionError, match="path: nowhere://x: "):
         look("nowhere://x")
+
+
+def sparse(root: Path, size: int) -> int:
+    """Write a short log and make its one file longer with a hole; returns where its data ends."""
+    places = write_log(root, [b"x" * 200] * 5)
+    with (root / "commitlog" / f"{0:020d}").open("r+b") as file:
+        data = file.read()
+        end = len(data.rstrip(b"\0"))
+        file.truncate(size)
+        file.flush()
+        os.fsync(file.fileno())
+    assert places[-1] < end
+    return end
+
+
+def test_what_was_never_written_of_a_file_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sparse(tmp_path, 64 << 20)
+    read: list[int] = []
+    plain = Opened.read
+
+    def written(_self: Opened, _start: int, _end: int) -> bool:
+        return False
+
+    def note(self: Opened, size: int, position: int) -> bytes:
+        read.append(position)
+        return plain(self, size, position)
+
+    monkeypatch.setattr(Opened, "read", note)
+    seen = look(str(tmp_path))
+    assert not [position for position in read if position]
+    monkeypatch.setattr(Opened, "is_hole", written)
+    assert look(str(tmp_path)) == seen
+    assert max(read) == 60 << 20
+
+
+def test_a_tail_torn_off_behind_a_hole_is_found(tmp_path: Path) -> None:
+    end = sparse(tmp_path, 64 << 20)
+    before = look(str(tmp_path))
+    with (tmp_path / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(40 << 20)
+        file.write(b"torn")
+    log = look(str(tmp_path))
+    assert log.end == before.end
+    assert (before.data_end, log.data_end) == (end, (40 << 20) + 4)

@@ -32,14 +32,20 @@ from cometmq.pipeline.store.queues import BATCH
 from cometmq.pipeline.store.splits import look
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from cometmq.pipeline.store.splits import Log
 
 CHECKS: Final = ("log", "gaps", "queues", "index")
 """What can be checked."""
 
-_FINDING: Final = "kind STRING, file STRING, start BIGINT, end BIGINT, detail STRING"
+_FINDING: Final = ("kind", "file", "start", "end", "detail")
+"""The columns of a finding."""
+_NOTHING: Final = (
+    "SELECT '' AS kind, '' AS file, 0L AS start, 0L AS end, '' AS detail,"
+    " 0L AS count, 0L AS size WHERE false"
+)
+"""Findings, and between them the parts of the log, of which records and bytes are counted."""
 _ENTRY: Final = "concat('of queue ', queue_id, ' of ', topic, ' at offset ', queue_offset"
 _ENTRY_FINDINGS: Final = (
     (
@@ -122,12 +128,13 @@ class _Audit:
         if "log" in checks or "gaps" in checks:
             survey = self._read(
                 "survey", checksums=str("log" in checks).lower(), runs=str("gaps" in checks).lower()
-            ).persist()
-            self._count(survey)
-        if survey is not None and "log" in checks:
+            )
+            if "gaps" in checks:  # Else it is read once.
+                survey = survey.persist()
+            kinds = "'part', 'damage'" if "log" in checks else "'part'"
             self.found.append(
-                survey.where("kind = 'damage'").selectExpr(
-                    "kind", "file", "start", "end", "reason AS detail"
+                survey.where(f"kind IN ({kinds})").selectExpr(
+                    "kind", "file", "start", "end", "reason AS detail", "count", "size"
                 )
             )
         if survey is not None and "gaps" in checks:
@@ -147,12 +154,6 @@ class _Audit:
             reading = reading.option(name, value)
         frame: DataFrame = reading.load(self.settings.store)
         return frame
-
-    def _count(self, survey: DataFrame) -> None:
-        rows = survey.where("kind = 'part'").selectExpr("sum(count) AS rows", "sum(size) AS size")
-        (counted,) = rows.collect()
-        self.report.rows, self.report.size = counted["rows"] or 0, counted["size"] or 0
-        self.run.tell(records=self.report.rows, bytes=self.report.size)
 
     def _gaps(self, survey: DataFrame) -> DataFrame:
         """Compare each run of a queue's offsets with the one before it in the log.
@@ -222,17 +223,28 @@ class _Audit:
     def _conclude(self) -> None:
         """Collect the findings, and say of each file what it is."""
         report, settings = self.report, self.settings
-        every = self.spark.createDataFrame([], _FINDING)
+        every = self.spark.sql(_NOTHING)
         for found in self.found:
-            every = every.unionByName(found)
-        every = every.orderBy("start", "kind").persist()
+            every = every.unionByName(found, allowMissingColumns=True)
+        every = every.persist()
+        kinds: dict[str, int] = {}
+        damaged: set[str] = set()
+        for row in _by_file(every):
+            if row["kind"] == "part":
+                report.rows += row["records"]
+                report.size += row["bytes"]
+            else:
+                kinds[row["kind"]] = kinds.get(row["kind"], 0) + row["rows"]
+                damaged.add(row["file"])
+        self.run.tell(records=report.rows, bytes=report.size)
+        findings = every.where("kind <> 'part'").select(*_FINDING).orderBy("start", "kind")
         if settings.findings:
-            every.write.mode("overwrite").parquet(settings.findings)
-        kinds = {row["kind"]: row["count"] for row in every.groupBy("kind").count().collect()}
+            findings.write.mode("overwrite").parquet(settings.findings)
         report.details["findings"] = sum(kinds.values())
         report.details["kinds"] = kinds
-        report.details["shown"] = [row.asDict() for row in every.limit(settings.shown).collect()]
-        damaged = {row["file"] for row in every.select("file").distinct().collect()}
+        report.details["shown"] = [
+            row.asDict() for row in (findings.limit(settings.shown).collect() if kinds else ())
+        ]
         report.details["files"] = {
             file.path: self._verdict(file, damaged) for file in self.log.files
         }
@@ -245,6 +257,17 @@ class _Audit:
         log = self.log
         is_last = file.start <= log.end < file.start + file.size
         return "open" if is_last or log.end < file.start < log.data_end else "sound"
+
+
+def _by_file(every: DataFrame) -> list[Row]:
+    """Count what was found by kind and file; that is all, where nothing is wrong."""
+    from pyspark.sql.functions import expr
+
+    counted = every.groupBy("kind", "file").agg(
+        expr("count(*) AS rows"), expr("sum(count) AS records"), expr("sum(size) AS bytes")
+    )
+    found: list[Row] = counted.collect()
+    return found
 
 
 JOB: Final = Job("audit", AuditSettings, audit, "Judge a store by its files, without its broker.")

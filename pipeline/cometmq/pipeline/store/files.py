@@ -6,6 +6,8 @@ executor must see it under the same name. Nothing is locked and nothing is chang
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyarrow import fs
@@ -34,10 +36,20 @@ class Opened:
 
     def __init__(self, root: str, path: str) -> None:
         self._file = _filesystem(root)[0].open_input_file(path)
+        self._local = None if "://" in root else os.open(path, os.O_RDONLY)
 
     def read(self, size: int, position: int) -> bytes:
         """Read bytes at a place; fewer at the end of the file."""
         return self._file.read_at(size, position)
+
+    def is_hole(self, start: int, end: int) -> bool:
+        """Whether a range was never written, as far as its filesystem tells: it reads as zeros."""
+        if self._local is None or not hasattr(os, "SEEK_DATA"):
+            return False
+        try:
+            return os.lseek(self._local, start, os.SEEK_DATA) >= end
+        except OSError as error:
+            return error.errno == errno.ENXIO  # No data from there on.
 
     def __enter__(self) -> Self:
         return self
@@ -49,6 +61,8 @@ class Opened:
         trace: TracebackType | None,
     ) -> None:
         self._file.close()
+        if self._local is not None:
+            os.close(self._local)
 
 
 def _filesystem(root: str) -> tuple[fs.FileSystem, str]:

@@ -12,6 +12,7 @@ which the next part would pass over on its search, is found by this one, and eac
 from __future__ import annotations
 
 import zlib
+from importlib import import_module
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ from cometmq.pipeline.records.layout import (
 from cometmq.pipeline.store.files import Opened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from cometmq.pipeline.records.layout import Truths
 
@@ -228,10 +229,22 @@ class _Scan:
             yield layout.rows(slice(first, None))
 
 
+def fastest_crc32() -> Callable[[memoryview], int]:
+    """Return that of `isal`, a tenth of the work of `zlib`'s, where an executor has it."""
+    try:
+        found: Callable[[memoryview], int] = import_module("isal.isal_zlib").crc32
+    except ImportError:
+        return zlib.crc32
+    return found
+
+
+_crc32: Final = fastest_crc32()
+
+
 def wrong_bodies(layout: Layout) -> Truths:
     """Which bodies have another checksum than was stored with them."""
     view = memoryview(layout.raw.data)
-    crc32 = zlib.crc32
+    crc32 = _crc32
     found = [
         crc32(view[start:end])
         for start, end in zip(layout.body_starts.tolist(), layout.body_ends.tolist(), strict=True)

@@ -65,6 +65,9 @@ def _filled(opened: Opened, size: int) -> int:
     place = size
     while place > 0:
         start = max(place - _CHUNK_SIZE, 0)
+        if opened.is_hole(start, place):
+            place = start
+            continue
         found = np.flatnonzero(np.frombuffer(opened.read(place - start, start), np.uint8))
         if len(found):
             return start + int(found[-1]) + 1
