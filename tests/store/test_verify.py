@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 from tests.crash.disk import SimulatedFileSystem
 from tests.store.apache_stores import unpack
 from tests.store.damaged_stores import (
@@ -196,6 +197,25 @@ def test_with_sealed_blocks_nothing_in_them_is_uncovered() -> None:
     flip(disk, *sealed[50])
     (block,) = [f for f in verified(disk).findings if f.kind is Kind.BLOCK]
     assert block.path == sealed[50][0]
+
+
+def test_checksums_of_another_format_cover_nothing_and_that_is_said() -> None:
+    disk, path = small_store(), f"{ROOT}/integrity/{0:020d}"
+    header = bytearray(content(disk, path)[:64])
+    header[8:12] = (2).to_bytes(4, "big")
+    header[32:36] = crc32c(bytes(header[:32])).to_bytes(4, "big")
+    overwrite(disk, path, 0, bytes(header))
+    report = verified(disk)
+    assert (report.findings, report.blocks) == ([], 1)
+    assert report.notes == [
+        f"{path} is of version 2, this program's is 1: its checksums cover nothing"
+    ]
+    flip(disk, path, 9)
+    assert verified(disk).notes == [
+        f"{path} has a damaged header, or one of another segment: its checksums cover nothing"
+    ]
+    overwrite(disk, path, 0, bytes(64))
+    assert verified(disk).notes == []  # A power cut left it like that, or it was just made.
 
 
 @pytest.mark.parametrize("folder", ["consumequeue", "batchconsumequeue", "index"])

@@ -35,6 +35,12 @@ def sealed_blocks(store: Inspected, end_offset: int) -> Iterator[Block]:
     yield from integrity.blocks(start, end, _Log(store))
 
 
+def unread_sidecars(store: Inspected) -> Iterator[tuple[str, str]]:
+    """Name the files of checksums that are of another format or damaged, and what they are."""
+    folder = f"{store.root}/{INTEGRITY_FOLDER}"
+    yield from Integrity(store.filesystem, folder, store.segments.size).unread()
+
+
 def accept_blocks(store: Inspected, blocks: Sequence[Block]) -> None:
     """Make the checksums of blocks anew from what stands there, surely."""
     integrity = Integrity(store.filesystem, f"{store.root}/{INTEGRITY_FOLDER}", store.segments.size)

@@ -210,6 +210,17 @@ class Integrity:
                 yield Block(offset, min(end, begin + size) - offset, is_sound)
                 offset = begin + size
 
+    def unread(self) -> Iterator[tuple[str, str]]:
+        """Name the sidecars that are not read, and why: nothing covers their segments' blocks."""
+        for segment in self._sidecars():
+            file = self._filesystem.open(self._path(segment), read_only=True)
+            try:
+                header = file.read(_HEADER.size, 0)
+            finally:
+                file.close()
+            if any(header) and header != _header(segment, self._segment_size):
+                yield self._path(segment), _difference(header)
+
     # Dropping.
 
     def last_untouched(
@@ -338,6 +349,14 @@ class Integrity:
 def _header(segment: int, segment_size: int) -> bytes:
     fields = (_MAGIC, VERSION, BLOCK_SIZE, segment, segment_size)
     return _HEADER.pack(*fields, crc32c(_HEADER.pack(*fields, 0)[:32]))
+
+
+def _difference(header: bytes) -> str:
+    if len(header) == _HEADER.size and header.startswith(_MAGIC):
+        _, version, *_, crc = _HEADER.unpack(header)
+        if version != VERSION and crc == crc32c(header[:32]):
+            return f"is of version {version}, this program's is {VERSION}"
+    return "has a damaged header, or one of another segment"
 
 
 def _position(number: int) -> int:

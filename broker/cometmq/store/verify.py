@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.batch_queue_check import BatchQueueCheck
-from cometmq.store.block_check import BLOCKS_A_STEP, sealed_blocks
+from cometmq.store.block_check import BLOCKS_A_STEP, sealed_blocks, unread_sidecars
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.findings import Finding, Kind, Progress, Report
 from cometmq.store.index_check import IndexCheck
@@ -158,6 +158,8 @@ def _log_finding(store: Inspected, offset: int, problem: str, kind: Kind = Kind.
 
 def _verify_blocks(store: Inspected, report: Report) -> Iterator[Progress]:
     """Compare the sealed blocks with their checksums, where there are any."""
+    for path, problem in unread_sidecars(store):
+        report.notes.append(f"{path} {problem}: its checksums cover nothing")
     start, end = store.segments.first_offset, store.segments.end_offset
     for number, block in enumerate(sealed_blocks(store, report.end_offset)):
         if block.is_sound is not None:
