@@ -1,7 +1,7 @@
 """Run many seeds of the crash model: `python -m tests.crash --seeds 0..5000`.
 
 Prints where it stands, so that a long run can be stopped and resumed, and for each seed that breaks
-a promise how it came about. Exit status 1 when there was one.
+a promise how it came about. Exit status 1 when there was one, or when it was stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _range(text: str) -> range:
 
 
 def run(seeds: range, images_max: int, seconds_max: float) -> tuple[Tally, int]:
-    """Run seeds until one of the limits is met; returns the tally and the next seed."""
+    """Run seeds until one of the limits is met, or Ctrl-C; the tally and the next seed."""
     start = time.monotonic()
     images = uncovered = failures = reported = 0
     seed = seeds.start
@@ -45,6 +45,8 @@ def run(seeds: range, images_max: int, seconds_max: float) -> tuple[Tally, int]:
             break
         try:
             done = run_seed(seed)
+        except KeyboardInterrupt:
+            break
         except Exception:
             failures += 1
             traceback.print_exc()
@@ -74,7 +76,11 @@ def main() -> int:
         f" {tally.failures} failures, {tally.uncovered} images with damage to records that were not"
         " promised, where no checksum covers them"
     )
-    return 1 if tally.failures else 0
+    is_done = next_seed == arguments.seeds.stop or tally.images >= arguments.images
+    if not is_done:
+        _say(f"to go on: --seeds {next_seed}..{arguments.seeds.stop}")
+    is_done |= arguments.seconds < float("inf")
+    return 0 if is_done and not tally.failures else 1
 
 
 if __name__ == "__main__":

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
+from tests.crash import __main__ as crash
 from tests.crash.model import run_seed
 from tests.crash.mutants import MUTANTS, Mutant
 
@@ -25,6 +28,26 @@ def test_the_store_keeps_its_promises_through_some_endings() -> None:
 @pytest.mark.parametrize("seed", SEEDS_WITH_FINDINGS)
 def test_what_was_found_once_is_not_found_again(seed: int) -> None:
     assert run_seed(seed).uncovered == 0
+
+
+def test_a_long_run_that_is_stopped_says_what_it_did_and_where_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def until_ctrl_c(seed: int) -> SimpleNamespace:
+        if seed == 5:
+            raise KeyboardInterrupt
+        return SimpleNamespace(images=10, uncovered=0)
+
+    monkeypatch.setattr(crash, "run_seed", until_ctrl_c)
+    monkeypatch.setattr("sys.argv", ["crash", "--seeds", "2..9"])
+    assert crash.main() == 1
+    said = capsys.readouterr().out
+    assert said.startswith("seeds 2..5: 30 images, 0 failures")
+    assert said.endswith("to go on: --seeds 5..9\n")
+    monkeypatch.setattr("sys.argv", ["crash", "--seeds", "6..9"])
+    assert crash.main() == 0
+    monkeypatch.setattr("sys.argv", ["crash", "--seeds", "6..99", "--images", "20"])
+    assert crash.main() == 0
 
 
 @pytest.mark.slow
