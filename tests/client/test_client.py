@@ -91,7 +91,7 @@ def test_a_client_that_is_not_open_says_so(loop: str) -> None:
             await client.send("orders", b"x")
         async with client:
             pass
-        with pytest.raises(ClosedError, match="is closed"):
+        with pytest.raises(ClosedError, match="is closed: make another one"):
             await client.send("orders", b"x")
         with pytest.raises(UsageError, match="opened once"):
             await client.__aenter__()

@@ -75,7 +75,7 @@ class Background:
             raise UsageError("a sync verb on the client's own thread would wait for itself")
         with self._lock:
             if self._is_over:
-                raise ClosedError("the client is closed")
+                raise ClosedError("the client is closed: make another one")
             return submit()
 
     async def _wait_until_open(self) -> None:

@@ -120,7 +120,7 @@ class Connections:
         """Return the connection to an address, made if there is none."""
         while (link := self.open_link(address)) is None:
             if self._is_closed:
-                raise ClosedError("the client is closed")
+                raise ClosedError("the client is closed: make another one")
             if (attempt := self._attempts.get(address)) is None:
                 failures = self._failures.get(address)
                 if failures and failures.error and elapsed_ms() < failures.until_ms:

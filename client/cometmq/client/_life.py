@@ -148,7 +148,9 @@ class Life:
         runtime = self._runtime
         if runtime is None:
             raise ClosedError(
-                "the client is closed" if self._is_closed else "open it first: `async with client:`"
+                "the client is closed: make another one"
+                if self._is_closed
+                else "open it first: `async with client:`"
             )
         if not runtime.is_here():
             raise UsageError(

@@ -182,7 +182,7 @@ class SendVerbs(Life):
                 text = bare_properties(message_id)
                 items.append(BatchItem(check_body(each, size_max), text.encode()))
         if not items:
-            raise UsageError("messages: there are none")
+            raise UsageError("messages: there are none; give one or more")
         return ids, items
 
 

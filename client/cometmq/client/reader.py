@@ -89,7 +89,9 @@ class Reader:
         for queue in chosen:
             check_queue_of(self._topic, queue)
         if not chosen:
-            raise UsageError("queues: there are none")
+            raise UsageError(
+                "queues: there are none; name some, or leave it out for all of the topic"
+            )
         self._positions = {queue: await self._find(queue, start) for queue in chosen}
         self._committed = dict(self._positions)
 

@@ -235,7 +235,7 @@ class SyncClient:
         if background is None:
             with self._lock:
                 if self._is_closed:
-                    raise ClosedError("the client is closed")
+                    raise ClosedError("the client is closed: make another one")
                 background = self._background
                 if background is None:
                     background = Background(Client(*self._arguments))

@@ -72,7 +72,7 @@ def _legal(name: object, what: str) -> str:
     if not isinstance(name, str):
         raise UsageError(f"{what}: a str, not {type(name).__name__}")
     if not name:
-        raise UsageError(f"{what}: it is empty")
+        raise UsageError(f"{what}: it is empty; give its name")
     if _LEGAL.fullmatch(name) is None:
         raise UsageError(
             f"{what} {name[:80]!r}: letters, digits and the characters % | _ - are allowed"

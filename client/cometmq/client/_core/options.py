@@ -45,7 +45,7 @@ class ConsumeOptions:
         for topic in self.filters:
             check_topic(topic)
         if not self.filters:
-            raise UsageError("topics: there are none")
+            raise UsageError("topics: there are none; name one or more")
         for name in ("concurrency", "prefetch", "prefetch_bytes", "max_retries"):
             check_whole(name, getattr(self, name), 1)
         check_start(self.start)

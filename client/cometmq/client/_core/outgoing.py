@@ -78,7 +78,10 @@ def check_body(body: object, size_max: int) -> bytes:
     if not body:
         raise UsageError("body: it is empty, which brokers refuse")
     if len(body) > size_max:
-        raise UsageError(f"body: {len(body)} bytes, more than body_size_max {size_max}")
+        raise UsageError(
+            f"body: {len(body)} bytes, more than body_size_max {size_max}: send it in parts, or"
+            " where it lies; a larger setting helps if the brokers' maxMessageSize is as large"
+        )
     return body
 
 
@@ -209,7 +212,7 @@ def _check_dict(properties: object) -> None:
 
 def _check_property(name: object, value: object) -> None:
     if not isinstance(name, str) or not isinstance(value, str):
-        raise UsageError(f"properties: {name!r}: {value!r} is not a pair of str")
+        raise UsageError(f"properties: {name!r}: {value!r} is not a pair of str; str() makes one")
     if name in names.RESERVED:
         raise UsageError(f"properties: {name!r} has a meaning of its own{_INSTEAD.get(name, '')}")
     if not value:
