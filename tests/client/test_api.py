@@ -1,4 +1,4 @@
-"""What the package shows: every name documented, with an example that compiles."""
+"""What the packages show: every name documented, with an example that compiles."""
 
 from __future__ import annotations
 
@@ -11,19 +11,25 @@ from typing import Any
 import pytest
 
 import cometmq.client
+import cometmq.testing
 from cometmq.client import ClientError
 
-PUBLIC = {name: getattr(cometmq.client, name) for name in cometmq.client.__all__}
+PACKAGES = ("cometmq.client", "cometmq.testing")
+PUBLIC = {
+    name: getattr(package, name)
+    for package in (cometmq.client, cometmq.testing)
+    for name in package.__all__
+}
 CLASSES = {name: each for name, each in PUBLIC.items() if not issubclass(each, ClientError)}
-FACTS = ("BrokerListed", "BrokerRoute", "QueueStatus", "TopicListed")
-"""Classes that are only looked at: the call that gives them has the example."""
+FACTS = ("BrokerListed", "BrokerRoute", "MissingMessagesError", "QueueStatus", "TopicListed")
+"""Classes that are only looked at: the call that gives or raises them has the example."""
 
 METHODS = {
     f"{name}.{verb}": member
     for name, each in CLASSES.items()
     for verb, member in inspect.getmembers(each, inspect.isfunction)
     if not verb.startswith("_")
-    and member.__module__.startswith("cometmq.client")
+    and member.__module__.startswith(PACKAGES)
     # What modules of the package call of each other, and no user.
     and (name, verb)
     not in {("Message", "fail"), ("Message", "taken"), ("SyncClient", "background")}
@@ -57,7 +63,7 @@ def compile_in_async(example: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(PUBLIC))
 def test_a_name_is_said_by_its_module_and_its_docstring(name: str) -> None:
-    assert PUBLIC[name].__module__.startswith("cometmq.client")
+    assert PUBLIC[name].__module__.startswith(PACKAGES)
     assert inspect.getdoc(PUBLIC[name])
 
 
