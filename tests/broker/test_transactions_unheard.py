@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.broker.clocked import FOLDER, TOPIC
@@ -16,6 +18,9 @@ from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands import ResumeCheckHalfMessage
 from cometmq.proto.properties import decode_properties
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 
 @pytest.fixture
@@ -119,3 +124,34 @@ def test_a_resumption_that_the_disk_refuses_can_be_asked_for_again(shop: Shop) -
     assert shop.open_count == 0
     assert resume(shop, given_up.offset_id).code == ResponseCode.SUCCESS
     assert shop.open_count == 1
+
+
+def lines_of_a_look(shop: Shop) -> int:
+    """Lines of Python that a look takes at what is due a while from now."""
+    lines = 0
+
+    def count(_frame: FrameType, event: str, _argument: Any) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return count
+
+    shop.now_ms += INTERVAL
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        done = shop.wired.broker.transactions.step(shop.now_ms).done
+    finally:
+        sys.settrace(before)
+    assert done == 1, "what is open was not asked about"
+    return lines
+
+
+def test_a_look_at_what_is_due_costs_the_same_however_many_are_over(shop: Shop) -> None:
+    shop.join()
+    shop.half(b"waits")
+    found: list[int] = []
+    for count in (10, 10, 1_000):
+        for number in range(count):
+            assert shop.end(shop.half(b"%d" % number), ROLLBACK) == ResponseCode.SUCCESS
+        found.append(lines_of_a_look(shop))
+    assert found[2] == found[1]

@@ -95,7 +95,7 @@ class TransactionAdmin(AdminAsking):
         raise NotFoundError(
             ResponseCode.QUERY_NOT_FOUND,
             f"no broker has an undecided transaction {transaction_id}: it is over, or never was",
-            "the brokers",
+            "each broker",
         )
 
     async def resolve(self, pending: PendingTransaction, how: Resolution) -> None:
