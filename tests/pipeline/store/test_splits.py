@@ -46,6 +46,17 @@ def test_a_log_whose_front_has_expired_begins_later(tmp_path: Path) -> None:
     assert found(tmp_path, 1000) == ([place for place in places if place >= SIZE], [])
 
 
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_a_log_that_lacks_a_file_in_the_middle_is_refused(tmp_path: Path, is_empty: bool) -> None:
+    write_log(tmp_path, [b"x" * 200] * 60)
+    lost = tmp_path / "commitlog" / f"{SIZE:020d}"
+    lost.unlink()
+    if is_empty:
+        lost.touch()
+    with pytest.raises(OptionError, match=rf"path: {lost} is missing or empty, while those"):
+        look(str(tmp_path))
+
+
 def test_a_file_made_ahead_of_need_is_no_data(tmp_path: Path) -> None:
     places = write_log(tmp_path, [b"x" * 200] * 5)
     (tmp_path / "commitlog" / f"{SIZE:020d}").write_bytes(bytes(SIZE))

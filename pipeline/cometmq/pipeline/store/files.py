@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyarrow import fs
@@ -96,6 +97,14 @@ def log_files(root: str) -> list[StoreFile]:
             f"path: {odd.path} has {odd.size} bytes, where {files[0].path} has {files[0].size};"
             " the files of a store's log have the same size: restore it from a copy"
         )
+    for before, behind in pairwise(files):
+        end = before.start + before.size
+        if behind.start != end:
+            raise OptionError(
+                f"path: {path}/{LOG_FOLDER}/{end:020d} is missing or empty, while those before and"
+                " behind it are there: restore it from a copy; if a broker was removing what has"
+                " expired, run it again"
+            )
     return files
 
 
