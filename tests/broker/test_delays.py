@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import tracemalloc
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
@@ -239,6 +240,28 @@ def test_a_step_delivers_a_slice_and_each_message_into_its_own_queue() -> None:
         found = [(each.body, each.flag, each.keys) for each in broker.messages(queue_id)]
         mine = range(queue_id, 100, 3)
         assert found == [(b"%d" % number, number, [f"k{number % 2}"]) for number in mine]
+
+
+def test_a_delayed_message_that_waits_takes_no_memory_of_its_own() -> None:
+    broker = Clocked(SimulatedFileSystem())
+
+    def send_many(count: int) -> None:
+        for _ in range(count):
+            assert send(broker, b"later", 3) is ResponseCode.SUCCESS
+        broker.pass_time(SECOND)
+        while broker.wired.broker.store.tick(broker.now_ms):
+            pass  # Their keys wait in memory for the index, as those of any message.
+
+    send_many(100)  # What is made once is made.
+    tracemalloc.start()
+    try:
+        send_many(1_000)
+        ours = tracemalloc.Filter(inclusive=True, filename_pattern="*/cometmq/broker/*")
+        found = tracemalloc.take_snapshot().filter_traces([ours]).statistics("lineno")
+    finally:
+        tracemalloc.stop()
+    assert broker.bodies() == []
+    assert sum(each.size for each in found) < 16 * 1_000, found[:5]
 
 
 def test_a_delayed_message_whose_own_place_is_unreadable_does_not_stop_the_others() -> None:
