@@ -18,8 +18,10 @@ from tests.crash.oracle import (
     read_log,
 )
 
+from cometmq.store.checkpoint import load_checkpoint
 from cometmq.store.findings import Report
 from cometmq.store.inspection import inspect
+from cometmq.store.journal_reading import load_journal
 from cometmq.store.store_reader import StoreReader
 from cometmq.store.verify import verify
 
@@ -121,6 +123,15 @@ def check_files(
             if entry_size == 20 and first != min(entries):
                 raise BrokenPromise(f"{path}: entry {min(entries)} stands at {first}")
     _check_index_files(disk, log, history, f"{root}/index", config)
+
+
+def check_journal(disk: FileSystem, root: str = ROOT) -> None:
+    """The journal that a checkpoint names is whole: without it a start had to read more log."""
+    claims = load_checkpoint(disk, f"{root}/checkpoint").claims
+    if claims is None or claims.journal is None or claims.complete_to <= claims.recover_from:
+        return
+    if load_journal(disk, root, claims.journal.start, claims.journal.size) is None:
+        raise BrokenPromise(f"the checkpoint names {claims.journal}, and it is not whole")
 
 
 def check_tools(disk: FileSystem, history: History, config: StoreConfig, root: str = ROOT) -> None:

@@ -45,6 +45,7 @@ def config_for(flush: Flush) -> StoreConfig:
         index_items=30,
         flush=flush,
         record_crc=True,
+        consume_queue_journal_queues_min=1 if flush is Flush.ASYNC else 1024,
         zero_ahead_size=16_384,
         disk_used_percent_force=100,  # However full the disk is that this runs on.
         disk_used_percent_max=100,

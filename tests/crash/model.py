@@ -13,11 +13,18 @@ makes of the log alone.
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from tests.crash.checks import check_files, check_promised, check_queues, check_tools, log_of
+from tests.crash.checks import (
+    check_files,
+    check_journal,
+    check_promised,
+    check_queues,
+    check_tools,
+    log_of,
+)
 from tests.crash.disk import Killed, Moment, Operation, Partial, SimulatedFileSystem
 from tests.crash.history import BrokenPromise, Ending, History, Sent, Uncovered
 from tests.crash.oracle import BATCH_TOPIC
@@ -32,6 +39,8 @@ if TYPE_CHECKING:
 
 LIVES_MAX = 4
 STEPS_MAX = 30
+JOURNALLED = 3
+"""The remainder by 4 of seeds that take their few queues for very many: a journal is written."""
 IMAGES_PER_CUT = 3
 TOOLS_RATE = 0.05
 """Of the stores that were shut down, how many the offline tools look at, too."""
@@ -95,6 +104,8 @@ class Run:
     now_ms: int = 1_700_000_000_000
     ticked_ms: int = 0
     """When the store last had a tick."""
+    length: int = 1
+    """How many times as long as usual its lives may be."""
     subject: Subject | None = None
     chaos: Chaos | None = None
 
@@ -102,7 +113,7 @@ class Run:
         """Open the store, work, and end."""
         rng = self.rng
         kind = rng.choice(list(Ending))
-        end_at = self.disk.operations + rng.randint(1, 120)
+        end_at = self.disk.operations + rng.randint(1, 120 * self.length)
         if kind is Ending.CLOSED and rng.random() < 0.7:
             end_at = 1 << 30
         self.chaos = Chaos(rng, end_at, rng.choice((0.0, 0.0, 0.01, 0.05)))
@@ -155,7 +166,7 @@ class Run:
     def _work(self) -> bool:
         """Do random things; True when the store was shut down and everything went well."""
         subject = self.open()
-        for _ in range(self.rng.randint(1, STEPS_MAX)):
+        for _ in range(self.rng.randint(1, STEPS_MAX * self.length)):
             step = self.rng.choices(_STEPS, _WEIGHTS)[0]
             self.trace.append(f"{self.disk.operations} {step.__name__}")
             step(self, subject)
@@ -179,6 +190,7 @@ class Run:
 
     def open(self) -> Subject:
         """Open the store and check what it found."""
+        check_journal(self.disk)
         try:
             subject = Subject(self.disk, self.config, self.now_ms)
         except StoreFilesError as error:
@@ -381,6 +393,13 @@ def run_seed(seed: int) -> Run:
     """
     rng = Random(seed)
     run = Run(rng, config_for(rng), SimulatedFileSystem(total=DISK_SIZE))
+    if seed % 4 == JOURNALLED:
+        run.config = replace(
+            run.config,
+            consume_queue_journal_queues_min=1,
+            consume_queue_unwritten_size_max=rng.choice((2400, 1 << 20)),
+        )
+        run.length = rng.choice((1, 2, 4))
     usual = LogScan.stretches_after
     # The logs here are too short for stretches: every other start looks for them soon all the same.
     LogScan.stretches_after = usual if seed % 2 else 2

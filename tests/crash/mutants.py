@@ -16,6 +16,7 @@ from cometmq.store import (
     consume_queues,
     deletions,
     entry_disk,
+    entry_journal,
     log_repair,
     log_scan,
     opening,
@@ -29,6 +30,7 @@ from cometmq.store import (
 if TYPE_CHECKING:
     from cometmq.store.checkpoint import Claims, Longs
     from cometmq.store.checkpointing import Checkpointer
+    from cometmq.store.entry_journal import EntryJournal, JournalClaim
     from cometmq.store.filesystem import FileSystem
     from cometmq.store.recovery import LogEnd, Start
     from cometmq.store.segments import Segment, Segments
@@ -142,6 +144,19 @@ def _fill_in_spite(one: ZeroAhead) -> None:
             file.sync()
 
 
+def _remove_all_others(one: EntryJournal, claim: JournalClaim | None) -> None:
+    _REMOVE_OTHERS(one, None)
+
+
+def _claim_more(one: EntryJournal, end: int, now_ms: int) -> None:
+    if one.waiting:
+        one.waiting.pop()
+    _WRITE_JOURNAL(one, end, now_ms)
+
+
+_REMOVE_OTHERS = entry_journal.EntryJournal.remove_others
+_WRITE_JOURNAL = entry_journal.EntryJournal.write
+
 MUTANTS = (
     Mutant("a sync is skipped", sync.Syncer, "step", _step_without_sync),
     Mutant(
@@ -185,6 +200,27 @@ MUTANTS = (
         entry_disk.EntryDisk,
         "first_unwritten",
         _nothing,
+    ),
+    Mutant(
+        "a journal is named before it is synced", entry_journal.UnsyncedJournal, "sync", _nothing
+    ),
+    Mutant(
+        "a journal is removed while a checkpoint names it",
+        entry_journal.EntryJournal,
+        "remove_others",
+        _remove_all_others,
+    ),
+    Mutant(
+        "a journal misses what became readable just before it is synced",
+        entry_journal.EntryJournal,
+        "write",
+        _claim_more,
+    ),
+    Mutant(
+        "a start takes the entries of a journal for those of files",
+        opening,
+        "place_journal",
+        _always,
     ),
     Mutant("zeros do not make way for records", zero_ahead.ZeroAhead, "make_way", _stay_in_the_way),
     Mutant("a sync of zeros that fails is forgotten", zero_ahead.ZeroAhead, "step", _fill_in_spite),

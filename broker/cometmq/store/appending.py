@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from cometmq.store.config import StoreConfig
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.delay_levels import DelayLevels
+    from cometmq.store.entry_journal import EntryJournal
     from cometmq.store.index_keys import Noted
     from cometmq.store.sync import Syncer
     from cometmq.store.turn import Origin
@@ -72,10 +73,11 @@ class Appender(QuickPuts):
         levels: DelayLevels,
         *,
         is_batch_topic: Callable[[str], bool],
+        journal: EntryJournal,
         on_published: Callable[[list[Noted]], None],
     ) -> None:
-        """`on_published` gets the records of each turn once they can be read, for the index."""
-        super().__init__(log, syncer, queues, config, on_published=on_published)
+        """`journal` and `on_published` are told what can be read, see `Committer`."""
+        super().__init__(log, syncer, queues, config, journal=journal, on_published=on_published)
         self._is_batch_topic = is_batch_topic
         self._levels = levels
         self._is_plain = not config.record_crc and len(config.store_host) == PACKED_IPV4_SIZE

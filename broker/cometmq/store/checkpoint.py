@@ -15,7 +15,8 @@ at    size  field
 48    4     `CMCP`; from here on ours, which Apache leaves alone
 52    4     version
 56    8     recover from: as at 40, but exactly at a record, and for the index too
-64    8     verify from: what `recover from` was some checkpoints earlier
+64    8     verify from: what `recover from`, or the end of the journal, was some checkpoints
+            earlier
 72    8     synced offset: the log in front of it is on the disk
 80    8     segment size
 88    8     ours from: no other program wrote to the log from here on
@@ -24,6 +25,9 @@ at    size  field
 112   8     the same of batch topics
 120   48    the first six fields as we wrote them: when they differ, another program wrote since
 168   4     CRC-32 of bytes 48 to 168
+256   4     `CMEJ`: an entry journal has the entries of records that the queues may lack
+260   24    its start, its end (both offsets in the log), and bytes of the file: 8, 8, 8
+284   4     CRC-32 of bytes 256 to 284 and of bytes 168 to 172
 512   4     `CMSO`, the synced note: kept up to date between checkpoints
 516   8     synced offset
 524   4     CRC-32 of bytes 512 to 524 and of bytes 168 to 172
@@ -32,6 +36,9 @@ at    size  field
 The file is replaced as a whole: written beside, synced, renamed. So whatever of it a power cut
 leaves is one whole checkpoint. The synced note alone is overwritten in place, after each sync and
 without one of its own: an older note, or a torn one, claims less, never more.
+
+Where a journal is named, the index has all records in front of its end, and so have the queues with
+its help. Who knows of no journals starts further back.
 """
 
 from __future__ import annotations
@@ -42,6 +49,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
+from cometmq.store.entry_journal import JournalClaim
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.log_scan import NEVER
 
@@ -59,6 +67,9 @@ _CRC = struct.Struct(">I")
 _NOTE = struct.Struct(">4sq")
 _OURS_AT: Final = 48
 _CRC_AT: Final = 168
+_JOURNAL_MAGIC: Final = b"CMEJ"
+_JOURNAL = struct.Struct(">4s3q")
+_JOURNAL_AT: Final = 256
 _NOTE_AT: Final = 512
 assert _LONGS.size == _OURS_AT
 assert _OURS_AT + _OURS.size == _CRC_AT
@@ -88,6 +99,13 @@ class Claims:
     checked_from: int = NEVER
     queue_file_size: int | None = None
     batch_queue_file_size: int | None = None
+    journal: JournalClaim | None = None
+    """Where entries are that the queues may lack, in front of its end."""
+
+    @property
+    def complete_to(self) -> int:
+        """Records in front of it need not be read back from the log."""
+        return self.recover_from if self.journal is None else self.journal.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +153,7 @@ def load_checkpoint(filesystem: FileSystem, path: str) -> Checkpoint:
         checked_from=offsets[5],
         queue_file_size=offsets[6] or None,
         batch_queue_file_size=offsets[7] or None,
+        journal=_journal(data, crc),
     )
     if copy != data[:_OURS_AT]:
         return Checkpoint(longs, None, claims)
@@ -158,11 +177,25 @@ def _is_whole(data: bytes) -> bool:
     return not any(data[_OURS_AT:])
 
 
+def _journal(data: bytes, crc: int) -> JournalClaim | None:
+    magic, start, end, size = _JOURNAL.unpack_from(data, _JOURNAL_AT)
+    (journal_crc,) = _CRC.unpack_from(data, _JOURNAL_AT + _JOURNAL.size)
+    packed = data[_JOURNAL_AT : _JOURNAL_AT + _JOURNAL.size]
+    if magic != _JOURNAL_MAGIC or journal_crc != _bound(packed, crc):
+        return None
+    return JournalClaim(start, end, size)
+
+
+def _bound(data: bytes, crc: int) -> int:
+    """Return the checksum of what belongs to the claims that have another one."""
+    return crc32(_CRC.pack(crc), crc32(data))
+
+
 def _with_note(claims: Claims, data: bytes, crc: int) -> Claims:
     magic, synced = _NOTE.unpack_from(data, _NOTE_AT)
     end = _NOTE_AT + _NOTE.size
     (note_crc,) = _CRC.unpack_from(data, end)
-    if magic != _NOTE_MAGIC or note_crc != crc32(_CRC.pack(crc), crc32(data[_NOTE_AT:end])):
+    if magic != _NOTE_MAGIC or note_crc != _bound(data[_NOTE_AT:end], crc):
         return claims
     return replace(claims, synced_offset=max(claims.synced_offset, synced))
 
@@ -202,6 +235,10 @@ class CheckpointFile:
         )
         crc = crc32(data[_OURS_AT:_CRC_AT])
         _CRC.pack_into(data, _CRC_AT, crc)
+        if claims.journal is not None:
+            journal = _JOURNAL.pack(_JOURNAL_MAGIC, *claims.journal)
+            journal += _CRC.pack(_bound(journal, crc))
+            data[_JOURNAL_AT : _JOURNAL_AT + len(journal)] = journal
         beside = f"{self._path}.new"
         file = self._filesystem.open(beside, create=True)
         try:
@@ -223,8 +260,8 @@ class CheckpointFile:
         note = _NOTE.pack(_NOTE_MAGIC, synced_offset)
         with self._lock:
             if self._file is not None:
-                crc = crc32(_CRC.pack(self._crc), crc32(note))
-                self._file.write(note + _CRC.pack(crc), _NOTE_AT)
+                crc = _CRC.pack(_bound(note, self._crc))
+                self._file.write(note + crc, _NOTE_AT)
 
     def close(self) -> None:
         """Close the file."""

@@ -7,6 +7,12 @@ A checkpoint says from where on an unclean start must read the log. To move it o
 3. these files are synced, in a thread;
 4. only then is the checkpoint written.
 
+With very many queues, steps 2 and 3 are for the index alone, most times: the entries of the queues
+are in a journal (see `entry_journal`), which is one file to sync, and the checkpoint names it. A
+whole checkpoint, which brings the queues to their files, is taken when much waits for them, or
+when the last was long ago. A journal begins at the mark of a whole checkpoint: it has every entry
+that the queues' files may lack when that is taken.
+
 Each step leaves a store that the checkpoint before it describes. Nothing stands still meanwhile:
 what is written after the mark may or may not be in the files, and is read back again.
 """
@@ -27,6 +33,7 @@ if TYPE_CHECKING:
     from cometmq.store.checkpoint import Checkpoint, CheckpointFile, Claims
     from cometmq.store.config import StoreConfig
     from cometmq.store.consume_queues import ConsumeQueues
+    from cometmq.store.entry_journal import EntryJournal, UnsyncedJournal
     from cometmq.store.index import Index
     from cometmq.store.sync import Jobs, Syncer
     from cometmq.store.unsynced import Unsynced
@@ -40,6 +47,11 @@ INDEXED_AFTER_MS: Final = 100
 """Fewer than those of a tick wait so long for others; a query or a checkpoint does not."""
 PREPARED_AFTER_MS: Final = 500
 """After the first tick: the start has the processor to itself."""
+WHOLE_AFTER_BYTES: Final = 8
+"""Times `checkpoint_bytes`: log of which only a journal has the entries. An unclean start reads so
+much if the journal is damaged, and Apache's, which knows of none, does."""
+WHOLE_AFTER_TIME: Final = 10
+"""Times `checkpoint_interval_ms`: how long entries are in a journal only."""
 SETTLED_A_TICK: Final = 4
 """Queues that are cut after an unclean start, some 130 µs each."""
 
@@ -96,6 +108,7 @@ class Checkpointer:
         queues: ConsumeQueues,
         index: Index | None,
         file: CheckpointFile,
+        journal: EntryJournal,
         claims: Claims,
         longs: Longs,
         config: StoreConfig,
@@ -111,10 +124,13 @@ class Checkpointer:
         self._config = config
         self._jobs = jobs
         self._settling: Iterator[None] = queues.settle()
-        self.write_behind = WriteBehind(appender, queues, config)
+        self._journal = journal
+        self.write_behind = WriteBehind(appender, queues, config, journal)
         """Brings the entries of the queues to their files."""
         self._last_ms: int | None = None
+        self._whole_ms = 0
         self._mark: tuple[Moment, int] | None = None  # With the last store timestamp then.
+        self._is_whole = True  # Else a checkpoint that names a journal is being taken.
         self._is_syncing = False
         self._is_preparing = False
         self._opened_ms: int | None = None
@@ -138,14 +154,14 @@ class Checkpointer:
             return True  # What waits below the mark is only looked for from now on.
         if self._mark is not None and not more:
             moment, timestamp = self._mark
-            self._sync((moment.end_offset, timestamp))
+            self._sync((moment.end_offset, timestamp), now_ms)
         return more
 
     def _write_behind(self, now_ms: int) -> bool:
         for _ in range(SETTLED_A_TICK):
             next(self._settling, None)
         more = self._index_some(now_ms)
-        mark = None if self._mark is None else self._mark[0]
+        mark = self._mark[0] if self._mark is not None and self._is_whole else None
         return not self.write_behind.step(now_ms, mark) or more
 
     def _index_some(self, now_ms: int) -> bool:
@@ -177,22 +193,49 @@ class Checkpointer:
         self._is_preparing = False
 
     def _is_due(self, now_ms: int) -> bool:
-        unclaimed = self._appender.published_offset - self._claims.recover_from
+        unclaimed = self._appender.published_offset - self._claims.complete_to
         if self._last_ms is None or now_ms < self._last_ms:
             self._last_ms = now_ms
         waited = now_ms - self._last_ms >= self._config.checkpoint_interval_ms
+        if self._journal.is_recording and self.write_behind.is_much:
+            return True
         return unclaimed >= self._config.checkpoint_bytes or (unclaimed > 0 and waited)
 
     def _begin(self, now_ms: int) -> None:
         self._last_ms = now_ms
+        self._is_whole = self._is_whole_due(now_ms)
+        if self._is_whole:
+            self._whole_ms = now_ms
+            if self._queues.changed_count < self._config.consume_queue_journal_queues_min:
+                self._journal.end()
+            else:
+                self._journal.begin(self._appender.published_offset)
         self._mark = (self.write_behind.now, self._appender.published_timestamp)
         self._syncer.request(self._appender.end_offset)
 
-    def _sync(self, mark: tuple[int, int]) -> None:
+    def _is_whole_due(self, now_ms: int) -> bool:
+        config, recover_from = self._config, self._claims.recover_from
+        return (
+            not self._journal.covers(recover_from)
+            or self.write_behind.is_much
+            or self._queues.changed_count < config.consume_queue_journal_queues_min
+            or self._appender.published_offset - recover_from
+            >= WHOLE_AFTER_BYTES * config.checkpoint_bytes
+            or not 0 <= now_ms - self._whole_ms < WHOLE_AFTER_TIME * config.checkpoint_interval_ms
+        )
+
+    def _sync(self, mark: tuple[int, int], now_ms: int) -> None:
         """Have the rest done in a thread, once the log is synced up to the mark."""
         if self._syncer.synced_offset < mark[0]:
             return
-        job = self._job(mark)
+        if self._is_whole:
+            job = self._job(mark)
+        else:
+            self._journal.write(self._appender.published_offset, now_ms)
+            if not self._journal.is_recording:  # The disk refused it.
+                self._begin(now_ms)
+                return
+            job = self._journal_job()
         self._is_syncing = True
         self._mark = None
         self._jobs.submit(job)
@@ -200,33 +243,56 @@ class Checkpointer:
     def finish(self) -> bool:
         """Take the last checkpoint, of everything; whether it says so. Waits for the disk."""
         end = self._appender.published_offset
+        self._journal.end()
         self._job((end, self._appender.published_timestamp), last=True)()
         return self._claims.recover_from == end and self._syncer.failure is None
 
     def _job(self, mark: tuple[int, int], *, last: bool = False) -> Callable[[], None]:
         """Return what syncs the files as they are now and then writes the checkpoint."""
-        bounds = [self._syncer.synced_offset, self._appender.published_offset]
-        unsynced: list[Unsynced] = [self._queues.take_unsynced()]
-        settled = self._queues.settled_offset
-        if settled is not None:
-            bounds.append(settled)
-        if self._index is not None:
-            unsynced.append(self._index.take_unsynced())
-            settled = self._index.settled_offset
-            if settled is not None:
-                bounds.append(settled)
-        recover_from = max(min(bounds), self._claims.recover_from)
-        claims = replace(
-            self._claims,
-            recover_from=recover_from,
-            verify_from=self._verify_from(recover_from),
-            synced_offset=self._syncer.synced_offset,
-        )
+        unsynced: list[Unsynced | UnsyncedJournal] = [self._queues.take_unsynced()]
+        bounds = [self._queues.settled_offset, self._bound(unsynced)]
+        reached = min(bound for bound in bounds if bound is not None)
+        recover_from, journal = max(reached, self._claims.recover_from), self._claims.journal
+        if journal is not None and journal.end <= recover_from:
+            journal = None
+        claims = replace(self._claims, recover_from=recover_from, journal=journal)
         longs = self._longs
         if recover_from >= mark[0]:
             timestamp = mark[1] or longs.log_timestamp  # Nothing was put since the start.
             index = None if last else self._index  # After a clean stop Apache removes nothing.
             longs = longs_for(recover_from, timestamp, index, longs.master_flushed_offset)
+        return self._syncing(unsynced, longs, claims)
+
+    def _journal_job(self) -> Callable[[], None]:
+        """Return what syncs the journal as it is now and then writes a checkpoint that names it.
+
+        Apache's numbers stay as they are: it knows of no journal.
+        """
+        journal = self._journal.take_unsynced()
+        unsynced: list[Unsynced | UnsyncedJournal] = [journal]
+        end = max(min(self._bound(unsynced), journal.claim.end), self._claims.complete_to)
+        claims = replace(self._claims, journal=journal.claim._replace(end=end))
+        return self._syncing(unsynced, self._longs, claims)
+
+    def _bound(self, unsynced: list[Unsynced | UnsyncedJournal]) -> int:
+        """Return how far the log is synced and the index has it, once this is synced, too."""
+        bound = min(self._syncer.synced_offset, self._appender.published_offset)
+        if self._index is not None:
+            unsynced.append(self._index.take_unsynced())
+            settled = self._index.settled_offset
+            if settled is not None:
+                bound = min(bound, settled)
+        return bound
+
+    def _syncing(
+        self, unsynced: list[Unsynced | UnsyncedJournal], longs: Longs, claims: Claims
+    ) -> Callable[[], None]:
+        """Return what syncs all of that and then writes a checkpoint."""
+        claims = replace(
+            claims,
+            verify_from=self._verify_from(claims.complete_to),
+            synced_offset=self._syncer.synced_offset,
+        )
 
         def sync() -> None:
             try:
@@ -240,11 +306,11 @@ class Checkpointer:
 
         return sync
 
-    def _verify_from(self, recover_from: int) -> int:
+    def _verify_from(self, complete_to: int) -> int:
         """Return where the next start begins to verify: at some checkpoint, far enough back."""
         known = self._checkpoints
-        known.append(self._claims.recover_from)
-        while len(known) > 1 and known[1] <= recover_from - self._config.verify_size:
+        known.append(self._claims.complete_to)
+        while len(known) > 1 and known[1] <= complete_to - self._config.verify_size:
             known.popleft()
         return known[0]
 
@@ -263,3 +329,4 @@ class Checkpointer:
         else:
             self.write_error = None
             self._claims, self._longs = claims, longs
+            self._journal.remove_others(claims.journal)

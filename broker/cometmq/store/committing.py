@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from cometmq.store.commit_log import CommitLog
     from cometmq.store.config import StoreConfig
+    from cometmq.store.entry_journal import EntryJournal
     from cometmq.store.index_keys import Noted
     from cometmq.store.sync import Syncer
     from cometmq.store.turn import Runs
@@ -40,9 +41,13 @@ class Committer:
         syncer: Syncer,
         config: StoreConfig,
         *,
+        journal: EntryJournal,
         on_published: Callable[[list[Noted]], None],
     ) -> None:
-        """`on_published` gets the records of each turn once they can be read, for the index."""
+        """`journal` gets the entries of each turn once they can be read, while it is written.
+
+        `on_published` gets its records, for the index.
+        """
         self.published_offset = log.end_offset
         """The end of what can be read."""
         self.published_count = 0
@@ -53,6 +58,7 @@ class Committer:
         self._syncer = syncer
         self._config = config
         self._on_published = on_published
+        self._journal = journal
         self._is_sync = config.flush is Flush.SYNC
         self._unsynced: deque[tuple[int, Runs, list[Noted]]] = deque()
         self._turn = Turn(log.end_offset, log.segments.size, record_crc=config.record_crc)
@@ -156,6 +162,8 @@ class Committer:
         return synced
 
     def _publish(self, end: int, runs: Runs, records: list[Noted]) -> None:
+        if self._journal.waiting is not None:
+            self._journal.waiting.append(runs)
         for queue, _, entries in runs:
             queue.extend(entries[0] if len(entries) == 1 else b"".join(entries), len(entries))
         self.published_offset = end

@@ -144,6 +144,11 @@ class ConsumeQueues:
         bounds = (self._disk.first_unwritten(), self.simple.cut, self.batch.cut)
         return min((bound for bound in bounds if bound is not None), default=None)
 
+    @property
+    def changed_count(self) -> int:
+        """About how many queues have entries that are not on the disk, or not in their files."""
+        return len(self._disk.unwritten) + len(self._disk.unsynced_files)
+
     def take_unsynced(self) -> Unsynced:
         """Return what was changed since the last time this was asked."""
         disk = self._disk

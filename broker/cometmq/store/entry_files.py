@@ -47,6 +47,7 @@ class EntryFiles:
         "_shelf",
         "_tail",
         "end",
+        "journal_number",
         "queue_id",
         "topic",
     )
@@ -60,6 +61,7 @@ class EntryFiles:
         self._min: int = 0
         self._min_physical_offset = -1  # What `_min` was last corrected for.
         self._tail: Tail = b""
+        self.journal_number: int = -1  # By which the journal knows the queue that is written now.
 
     @property
     def directory(self) -> str:
@@ -220,10 +222,8 @@ class EntryFiles:
         return file
 
     def _note_names(self) -> None:
-        shelf = self._shelf
-        shelf.disk.unsynced_directories.update(
-            (self.directory, f"{shelf.root}/{self.topic}", shelf.root)
-        )
+        root, names = self._shelf.root, self._shelf.disk.unsynced_directories
+        names.update((self.directory, f"{root}/{self.topic}", root))
 
     def _check_no_gap(self, end: int, index: int, physical_offset: int) -> None:
         """Refuse a record that does not follow the last message of its queue.

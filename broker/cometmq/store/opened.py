@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.delay_levels import DelayLevels
     from cometmq.store.deletions import Deletions
+    from cometmq.store.entry_journal import EntryJournal
     from cometmq.store.expiry import Expiry
     from cometmq.store.filesystem import File
     from cometmq.store.index import Index
@@ -35,6 +36,7 @@ class Opened:
     zeros: ZeroAhead | None
     queues: ConsumeQueues
     index: Index | None
+    journal: EntryJournal
     appender: Appender
     checkpointer: Checkpointer
     sealing: Sealing
@@ -55,6 +57,7 @@ class Opened:
     def close(self) -> None:
         """Close every file; the lock comes last."""
         self.queues.close()
+        self.journal.close()
         if self.index is not None:
             self.index.close()
         self.sealing.close()

@@ -7,8 +7,7 @@ then is anything cut, erased or written again.
 
 from __future__ import annotations
 
-from enum import Enum, auto
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from cometmq.store.appending import Appender
 from cometmq.store.checkpoint import CheckpointFile, Claims, Longs, load_checkpoint
@@ -17,9 +16,11 @@ from cometmq.store.commit_log import CommitLog
 from cometmq.store.consume_queues import SIMPLE_FOLDER
 from cometmq.store.delay_levels import load_delay_levels
 from cometmq.store.deletions import Deletions
+from cometmq.store.entry_journal import EntryJournal
 from cometmq.store.errors import MissingEntriesError
 from cometmq.store.expiry import Expiry
 from cometmq.store.folder import LOG_FOLDER, check_root, load_queues, load_segments
+from cometmq.store.found import Found, History, find_journal, place_journal
 from cometmq.store.index import INDEX_FOLDER, Index
 from cometmq.store.integrity import Integrity
 from cometmq.store.lock import acquire_lock, mark_running, was_shut_down
@@ -30,7 +31,6 @@ from cometmq.store.reading import QueueReader
 from cometmq.store.record_check import RecordCheck
 from cometmq.store.recovery import (
     LogEnd,
-    Start,
     choose_start,
     end_at,
     find_end,
@@ -49,40 +49,8 @@ from cometmq.store.zero_ahead import ZeroAhead
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cometmq.store.checkpoint import Checkpoint
     from cometmq.store.config import StoreConfig
-    from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.filesystem import File, FileSystem
-    from cometmq.store.segments import Segments
-
-
-class History(Enum):
-    """How the store was left."""
-
-    COMPLETE = auto()
-    """By us, cleanly: the ConsumeQueues and the index hold all of the log."""
-    FOREIGN = auto()
-    """Cleanly, by Apache: their entries are right, as far as they go."""
-    BROKEN_OFF = auto()
-    """Not cleanly, or another program appended: behind the replay's start entries may be torn."""
-
-
-class _Found(NamedTuple):
-    history: History
-    checkpoint: Checkpoint
-    segments: Segments
-    queues: ConsumeQueues
-    start: Start
-    end: LogEnd
-    integrity: Integrity
-    sealed: SealedTail
-    deletions: Deletions
-    succession: Succession
-
-    def close(self) -> None:
-        """Close what was only looked at."""
-        self.queues.close()
-        self.segments.close()
 
 
 class Opening:
@@ -131,11 +99,15 @@ class Opening:
         found = self._inspect()
         mark_running(self._filesystem, self._root, self._process_id)
         found.segments.remove_spare()
-        replay_from = found.start.replay_from
+        replay_from, noted = found.complete_to, found.checkpoint.claims
         if found.history is not History.COMPLETE:
             replay_from = min(replay_from, self._index_from(found))
+        journal = None
+        if found.journal is not None and noted is not None and noted.journal is not None:
+            journal = noted.journal._replace(end=replay_from)
         claims = Claims(
-            recover_from=replay_from,
+            recover_from=min(found.start.replay_from, replay_from),
+            journal=journal,
             verify_from=min(found.start.scan_from, replay_from),
             synced_offset=min(found.start.synced_offset or replay_from, found.end.offset),
             segment_size=found.segments.size,
@@ -149,6 +121,8 @@ class Opening:
         longs = first_longs(found.checkpoint, claims, self._index)
         file = CheckpointFile(self._filesystem, f"{self._root}/checkpoint")
         file.write(longs, claims)
+        self._journal = EntryJournal(self._filesystem, self._root)
+        self._journal.remove_others(journal)
         self._make_folders()
         # The last process may have made or removed segments without coming to sync that.
         found.segments.sync_names()
@@ -177,7 +151,7 @@ class Opening:
         self._levels.change(end.offset, self._config.delay_levels_ms, found.segments.first_offset)
         return self._assemble(lock, found, kept, file, claims, longs)
 
-    def _inspect(self) -> _Found:
+    def _inspect(self) -> Found:
         """Find out what there is; changes nothing."""
         filesystem, root, config = self._filesystem, self._root, self._config
         clean = was_shut_down(filesystem, root)
@@ -225,7 +199,10 @@ class Opening:
             start = start._replace(replay_from=segments.first_offset)
         elif config.index and not filesystem.exists(f"{root}/{INDEX_FOLDER}"):
             history = History.FOREIGN if history is History.COMPLETE else history
-        return _Found(
+        journal = None
+        if history is History.BROKEN_OFF and checkpoint.claims is not None:
+            journal = find_journal(filesystem, root, segments, checkpoint.claims, start, end)
+        return Found(
             history,
             checkpoint,
             segments,
@@ -236,23 +213,24 @@ class Opening:
             sealed,
             deletions,
             succession,
+            journal,
         )
 
-    def _index_from(self, found: _Found) -> int:
+    def _index_from(self, found: Found) -> int:
         """Return from where on records may be missing in the index, after repairing it."""
         if (index := self._index) is None:
-            return found.start.replay_from
+            return found.complete_to
         if not self._filesystem.exists(f"{self._root}/{INDEX_FOLDER}"):
             resume = 0
         elif found.history is History.FOREIGN:
             resume = index.resume_offset - 1  # The last record that is in it.
         else:
-            replay_from, check = found.start.replay_from, RecordCheck(found.segments)
+            replay_from, check = found.complete_to, RecordCheck(found.segments)
             is_ours = found.checkpoint.claims is not None
             resume = index.recover(replay_from, synced=is_ours, count_sound=check.count_items)
         return max(resume, found.segments.first_offset)
 
-    def _promised_end(self, found: _Found) -> int:
+    def _promised_end(self, found: Found) -> int:
         """Return how far nothing but sound records can stand: none of it may be cut any more."""
         start, end = found.start, found.end.offset
         synced = None if found.checkpoint.claims is None else start.synced_offset
@@ -260,7 +238,7 @@ class Opening:
             return end
         return min(max(synced, start.replay_from), end)
 
-    def _checked_end(self, found: _Found, at: int) -> LogEnd:
+    def _checked_end(self, found: Found, at: int) -> LogEnd:
         """Return the end of the log, in front of what does not follow in its queue."""
         end, size_max = found.end, self._config.unsynced_size_max
         torn = self._contradiction(found, at)
@@ -268,7 +246,7 @@ class Opening:
             return end
         return end_at(found.segments, found.start, torn, end.data_end, unsynced_size_max=size_max)
 
-    def _contradiction(self, found: _Found, at: int) -> int | None:
+    def _contradiction(self, found: Found, at: int) -> int | None:
         """Return where the first record stands that does not follow in its queue.
 
         The queues hold all records in front of `at`, where what was promised ends.
@@ -277,7 +255,7 @@ class Opening:
             return None
         return found.succession.first_contradiction(found.queues, found.segments.first_offset)
 
-    def _catch_up(self, found: _Found, replay_from: int, until: int) -> int:
+    def _catch_up(self, found: Found, replay_from: int, until: int) -> int:
         """Bring the ConsumeQueues and the index up to an offset; returns where the next record is.
 
         From the first record if a queue turns out to lack entries in front of where it should.
@@ -293,12 +271,15 @@ class Opening:
             queues.expect_records(segments)
             queues.truncate(queues_from)
             queues.destroy_deleted(found.deletions)
+        if place_journal(found):
+            queues_from = found.complete_to
+        replay_from = min(replay_from, queues_from)
         try:
             return self._replay(found, replay_from, queues_from, until)
         except MissingEntriesError:
             return self._replay_all(found, until)
 
-    def _replay_all(self, found: _Found, until: int) -> int:
+    def _replay_all(self, found: Found, until: int) -> int:
         """Make the entries of all records in front of an offset anew."""
         first_offset = found.segments.first_offset
         found.queues.expect_all(first_offset)
@@ -307,7 +288,7 @@ class Opening:
         except MissingEntriesError as gap:
             raise gap_in_log(found.segments, gap) from gap
 
-    def _replay(self, found: _Found, replay_from: int, queues_from: int, until: int) -> int:
+    def _replay(self, found: Found, replay_from: int, queues_from: int, until: int) -> int:
         """Read the log back; returns where the first record at or behind an offset begins."""
         end = found.end.offset
         if replay_from >= end:
@@ -337,7 +318,7 @@ class Opening:
     def _assemble(
         self,
         lock: File,
-        found: _Found,
+        found: Found,
         kept: str | None,
         file: CheckpointFile,
         claims: Claims,
@@ -357,10 +338,11 @@ class Opening:
             config,
             self._levels,
             is_batch_topic=self._is_batch_topic,
+            journal=self._journal,
             on_published=(lambda _: None) if index is None else index.add_many,
         )
         checkpointer = Checkpointer(
-            appender, syncer, queues, index, file, claims, longs, config, jobs
+            appender, syncer, queues, index, file, self._journal, claims, longs, config, jobs
         )
         sealing = Sealing(self._filesystem, found.integrity, log, syncer, jobs, config)
         return Opened(
@@ -372,6 +354,7 @@ class Opening:
             zeros=zeros,
             queues=queues,
             index=index,
+            journal=self._journal,
             appender=appender,
             checkpointer=checkpointer,
             sealing=sealing,
@@ -384,7 +367,7 @@ class Opening:
         )
 
     def _expiry(
-        self, found: _Found, sealing: Sealing, jobs: Jobs, checkpointer: Checkpointer
+        self, found: Found, sealing: Sealing, jobs: Jobs, checkpointer: Checkpointer
     ) -> Expiry:
         filesystem, segments, config = self._filesystem, found.segments, self._config
         retention = Retention(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 
 from cometmq.store.entry_disk import Shelf
 from cometmq.store.entry_files import EntryFiles
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from cometmq.store.entry_disk import EntryDisk
 
 Queue = TypeVar("Queue", bound=EntryFiles)
+Waiting: TypeAlias = "dict[str, dict[int, list[tuple[int, bytes]]]]"
+"""By topic and queue, entries that are not in files, each lot with the index of the first."""
 
 FILES_PROBED_MAX = 8
 
@@ -42,6 +44,7 @@ class QueueTable(Generic[Queue]):
             entry.name: None for entry in disk.filesystem.list(root) if entry.is_directory
         }  # By topic, the queues that were not touched yet; None: the topic was not listed yet.
         self._cut: int | None = None
+        self._waiting: Waiting = {}
         self._shelf = Shelf(
             disk, root, shape.entry_size, self._file_size(shape) // shape.entry_size
         )
@@ -94,6 +97,12 @@ class QueueTable(Generic[Queue]):
                 queue = self.find(topic, queue_id)
                 if queue is not None:
                     yield queue
+
+    def expect(self, waiting: Waiting) -> None:
+        """Let queues that are not loaded yet go on with these entries behind those on the disk."""
+        self._waiting = waiting
+        for topic, queues in waiting.items():
+            self._on_disk[topic] = {*self._listed(topic), *queues}
 
     def truncate(self, physical_offset: int) -> None:
         """Erase the entries of records at or behind an offset; of an unloaded queue when it loads.
@@ -160,10 +169,25 @@ class QueueTable(Generic[Queue]):
         if queue_id in on_disk:
             queue.load(self._cut)
             on_disk.discard(queue_id)
+            for index, entries in self._waiting.get(topic, {}).get(queue_id, ()):
+                self._go_on(queue, index, entries)
         if not on_disk:
             self._on_disk.pop(topic, None)
         self._loaded.setdefault(topic, {})[queue_id] = queue
         return queue
+
+    def _go_on(self, queue: Queue, index: int, entries: bytes) -> None:
+        """Add those of some entries, which follow one another, that come behind the last one.
+
+        None if there is a gap: `index` is the place of the first, unless it is negative.
+        """
+        size = self._shelf.entry_size
+        last = queue.head(queue.end - 1)[0] if queue.end > queue.start else -1
+        heads = self._shelf.heads.iter_unpack(entries)
+        known = sum(physical_offset <= last for physical_offset, _ in heads)
+        follows = index < 0 or index + known == queue.end
+        if follows and known * size < len(entries):
+            queue.extend(entries[known * size :], len(entries) // size - known)
 
     def _file_size(self, shape: Shape) -> int:
         """Return the size of the files that are there.

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from cometmq.store.config import StoreConfig
     from cometmq.store.consume_queue import ConsumeQueue
     from cometmq.store.consume_queues import ConsumeQueues
+    from cometmq.store.entry_journal import EntryJournal
     from cometmq.store.index_keys import Noted
     from cometmq.store.sync import Syncer
 
@@ -58,9 +59,10 @@ class QuickPuts(Committer):
         queues: ConsumeQueues,
         config: StoreConfig,
         *,
+        journal: EntryJournal,
         on_published: Callable[[list[Noted]], None],
     ) -> None:
-        super().__init__(log, syncer, config, on_published=on_published)
+        super().__init__(log, syncer, config, journal=journal, on_published=on_published)
         self._queues = queues
         self._store_host = config.store_host
         self._body_size_max = config.message_size_max

@@ -23,6 +23,7 @@ from cometmq.store.inspection import inspect
 from cometmq.store.log_scan import LogScan
 from cometmq.store.reading import QueueReader
 from cometmq.store.sync import Syncer
+from cometmq.store.waiting_entries import attach_journals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,6 +64,7 @@ class StoreReader:
         if not store.is_clean and store.opened_by is None:
             self._end_offset = store.start.replay_from
             queues.truncate(self._end_offset)
+        self._end_offset = attach_journals(store, queues) or self._end_offset
         syncer = Syncer(end, note=_ignore, on_change=_ignore)
         # Without a hot part nothing is mapped: a file that its owner cuts would be a SIGBUS.
         log = CommitLog(store.segments, syncer, end, hot_size=0, maps_warm=False)

@@ -10,6 +10,7 @@ from cometmq.store.index import INDEX_FOLDER
 from cometmq.store.index_format import IndexShape
 from cometmq.store.index_items import read_headers
 from cometmq.store.log_scan import LogScan
+from cometmq.store.waiting_entries import attach_journals
 
 if TYPE_CHECKING:
     from cometmq.store.filesystem import FileSystem, Space
@@ -108,6 +109,7 @@ def _queues(store: Inspected) -> tuple[list[QueueSummary], int]:
         store.filesystem, store.root, store.config, clean=store.is_clean, read_only=True
     )
     tables.correct_min(store.segments.first_offset)
+    attach_journals(store, tables)
     found: list[QueueSummary] = []
     last = 0
     try:

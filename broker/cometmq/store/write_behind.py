@@ -4,6 +4,9 @@ An entry is written when it is one interval old, so that a busy queue writes man
 once when a checkpoint wants it, or when more than half of what may wait does. If still more is
 waiting than may, which a disk that is slow with many queues can bring about, puts are refused.
 
+While a journal has the entries as well, because very many queues are written to, age does not
+count: they wait until a checkpoint wants them all in their files, see `checkpointing`.
+
 Age is told by the log's readable end, and how much waits by how many records were published since
 the last moment of which all is written: so a put pays nothing for it.
 """
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from cometmq.store.committing import Committer
     from cometmq.store.config import StoreConfig
     from cometmq.store.consume_queues import ConsumeQueues
+    from cometmq.store.entry_journal import EntryJournal
 
 WRITES_A_TICK: Final = 32
 """Of some 5 µs each."""
@@ -38,8 +42,15 @@ class Moment(NamedTuple):
 class WriteBehind:
     """Writes the entries of one store's queues behind its puts."""
 
-    def __init__(self, committer: Committer, queues: ConsumeQueues, config: StoreConfig) -> None:
+    def __init__(
+        self,
+        committer: Committer,
+        queues: ConsumeQueues,
+        config: StoreConfig,
+        journal: EntryJournal,
+    ) -> None:
         self._committer = committer
+        self._journal = journal
         self._queues = queues
         self._config = config
         self._ages: deque[tuple[int, Moment]] = deque()
@@ -67,11 +78,22 @@ class WriteBehind:
             " is the most (consume_queue_unwritten_size_max); try again"
         )
 
+    @property
+    def is_much(self) -> bool:
+        """Whether so much waits, for a journal has it too, that all of it is to be written."""
+        return self.waiting_size > self._config.consume_queue_unwritten_size_max // 2
+
     def step(self, now_ms: int, mark: Moment | None) -> bool:
         """Write a slice of what is old enough, or stands in front of a mark; whether all is."""
         self._age(now_ms)
-        up_to, writes = self._aged if mark is None else mark, WRITES_A_TICK
-        if self.waiting_size > self._config.consume_queue_unwritten_size_max // 2:
+        journal, writes = self._journal, WRITES_A_TICK
+        if journal.is_due(now_ms, self._config.consume_queue_write_interval_ms):
+            journal.write(self._committer.published_offset, now_ms)
+        up_to = self._aged if mark is None else mark
+        if mark is None and journal.is_recording:
+            up_to = Moment()
+        size_max = self._config.consume_queue_unwritten_size_max
+        if self.waiting_size > (size_max // 4 * 3 if journal.is_recording else size_max // 2):
             up_to, writes = self.now, HURRIED_WRITES_A_TICK
         is_done = self._queues.write_behind(up_to.end_offset, writes)
         if is_done and up_to.records > self._written.records:

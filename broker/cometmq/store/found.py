@@ -1,0 +1,93 @@
+"""What a start finds in the folder of a store, before it changes anything."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import TYPE_CHECKING, NamedTuple
+
+from cometmq.store.errors import MissingEntriesError
+
+if TYPE_CHECKING:
+    from cometmq.store.checkpoint import Checkpoint, Claims
+    from cometmq.store.consume_queues import ConsumeQueues
+    from cometmq.store.deletions import Deletions
+    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.integrity import Integrity
+    from cometmq.store.journal_reading import Journal
+    from cometmq.store.recovery import LogEnd, Start
+    from cometmq.store.sealing import SealedTail
+    from cometmq.store.segments import Segments
+    from cometmq.store.tail_check import Succession
+
+
+class History(Enum):
+    """How the store was left."""
+
+    COMPLETE = auto()
+    """By us, cleanly: the ConsumeQueues and the index hold all of the log."""
+    FOREIGN = auto()
+    """Cleanly, by Apache: their entries are right, as far as they go."""
+    BROKEN_OFF = auto()
+    """Not cleanly, or another program appended: behind the replay's start entries may be torn."""
+
+
+class Found(NamedTuple):
+    """A store as it was found."""
+
+    history: History
+    checkpoint: Checkpoint
+    segments: Segments
+    queues: ConsumeQueues
+    start: Start
+    end: LogEnd
+    integrity: Integrity
+    sealed: SealedTail
+    deletions: Deletions
+    succession: Succession
+    journal: Journal | None
+    """Has what the queues may lack in front of `complete_to`."""
+
+    @property
+    def complete_to(self) -> int:
+        """Records from here on may be missing in the queues, the journal, and the index."""
+        claims = self.checkpoint.claims
+        if self.journal is None or claims is None:
+            return self.start.replay_from
+        return claims.complete_to
+
+    def close(self) -> None:
+        """Close what was only looked at."""
+        self.queues.close()
+        self.segments.close()
+
+
+def find_journal(
+    filesystem: FileSystem,
+    root: str,
+    segments: Segments,
+    claims: Claims,
+    start: Start,
+    end: LogEnd,
+) -> Journal | None:
+    """Return the entry journal that the checkpoint names; None when there is no good one."""
+    if claims.journal is None:
+        return None
+    from cometmq.store.journal_reading import claimed_journal  # It needs numpy.
+
+    low = start.replay_from
+    return claimed_journal(filesystem, root, segments, claims.journal, low, end.offset)
+
+
+def place_journal(found: Found) -> bool:
+    """Give the queues what the journal has for them; False if the log must be read for it."""
+    if found.journal is None:
+        return False
+    from cometmq.store.journal_reading import place_entries  # It needs numpy.
+
+    low, deleted = found.start.replay_from, found.deletions.offsets
+    try:
+        place_entries(found.queues, found.journal.queues(low, found.complete_to, deleted))
+    except MissingEntriesError:
+        found.queues.truncate(low)
+        return False
+    return True

@@ -1,0 +1,231 @@
+"""Entries of many queues wait in one journal: none is lost, and readers find them there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.crash.disk import SimulatedFileSystem
+from tests.crash.subject import Subject
+from tests.store.records import refuse
+
+from cometmq.store.checkpoint import load_checkpoint
+from cometmq.store.config import StoreConfig
+from cometmq.store.entry_journal import JOURNAL_FOLDER, JournalClaim, journals_in
+from cometmq.store.findings import Report
+from cometmq.store.inspection import inspect
+from cometmq.store.store_reader import StoreReader
+from cometmq.store.verify import verify
+
+ROOT = "/store"
+NOW_MS = 1_700_000_000_000
+CONFIG = StoreConfig(
+    segment_size=65_536, index_slots=16, index_items=400, consume_queue_journal_queues_min=4
+)
+QUEUES = 8
+FILE_OF_0 = f"{ROOT}/consumequeue/T/0/{0:020d}"
+
+
+class Life:
+    """A store of which every checkpoint is taken when the test says so."""
+
+    def __init__(self, disk: SimulatedFileSystem | None = None) -> None:
+        self.disk = SimulatedFileSystem() if disk is None else disk
+        self.now_ms = NOW_MS
+        self.subject = Subject(self.disk, CONFIG, NOW_MS)
+        self.subject.upkeep(NOW_MS)
+
+    def put(self, rounds: int = 1, queues: int = QUEUES) -> None:
+        for number in range(rounds * queues):
+            self.subject.put("T", number % queues, b"%d" % number, {}, self.now_ms)
+            self.subject.commit()
+        self.subject.sync()
+
+    def checkpoint(self) -> None:
+        self.now_ms += CONFIG.checkpoint_interval_ms
+        for _ in range(4):
+            self.subject.upkeep(self.now_ms)
+            self.subject.sync()
+
+    @property
+    def claim(self) -> JournalClaim | None:
+        claims = load_checkpoint(self.disk, f"{ROOT}/checkpoint").claims
+        assert claims is not None
+        return claims.journal
+
+    @property
+    def recover_from(self) -> int:
+        claims = load_checkpoint(self.disk, f"{ROOT}/checkpoint").claims
+        assert claims is not None
+        return claims.recover_from
+
+    def killed(self) -> Life:
+        self.disk = self.disk.kill()
+        return Life(self.disk)
+
+    def read(self) -> list[list[bytes]]:
+        return [self.subject.read_all("T", queue_id) for queue_id in range(QUEUES)]
+
+
+def journalled() -> tuple[Life, int]:
+    """A store of which a journal has what was put after the first checkpoint, and that offset."""
+    life = Life()
+    life.put()
+    life.checkpoint()
+    whole_to = life.recover_from
+    life.put(rounds=3)
+    life.checkpoint()
+    return life, whole_to
+
+
+def expected(rounds: int) -> list[list[bytes]]:
+    found: list[list[bytes]] = [[] for _ in range(QUEUES)]
+    for number in range(QUEUES):
+        found[number].append(b"%d" % number)
+    for number in range(rounds * QUEUES):
+        found[number % QUEUES].append(b"%d" % number)
+    return found
+
+
+def entries_in_files(life: Life) -> int:
+    file = life.disk.open(FILE_OF_0, read_only=True)
+    data = file.read(20 * 50, 0)
+    file.close()
+    return sum(any(data[at : at + 20]) for at in range(0, len(data), 20))
+
+
+def damage(life: Life, claim: JournalClaim) -> None:
+    file = life.disk.open(f"{ROOT}/{JOURNAL_FOLDER}/{claim.start:020d}")
+    file.write(b"\xff", claim.size // 2)
+    file.close()
+
+
+def test_a_checkpoint_passes_entries_that_are_in_the_journal_only() -> None:
+    life, whole_to = journalled()
+    assert life.claim is not None
+    assert life.claim.end == life.subject.end_offset
+    assert life.recover_from == whole_to
+    assert entries_in_files(life) == 1
+
+
+def test_apache_is_told_only_of_what_is_in_the_files_of_queues() -> None:
+    life, whole_to = journalled()
+    longs = load_checkpoint(life.disk, f"{ROOT}/checkpoint").longs
+    assert longs.queues_offset <= whole_to
+
+
+def test_a_start_takes_the_entries_from_the_journal_and_again_when_it_is_killed() -> None:
+    life, _ = journalled()
+    claim = life.claim
+    for _ in range(2):
+        life = life.killed()
+        assert life.claim == claim
+        assert life.read() == expected(3)
+    assert life.subject.close(life.now_ms)
+
+
+def test_a_journal_that_is_damaged_is_left_alone_and_the_log_read_instead() -> None:
+    life, _ = journalled()
+    assert life.claim is not None
+    damage(life, life.claim)
+    life = life.killed()
+    assert life.claim is None
+    assert life.read() == expected(3)
+    assert life.subject.close(life.now_ms)
+
+
+def test_a_clean_stop_leaves_no_journal_and_every_entry_in_its_file() -> None:
+    life, _ = journalled()
+    assert life.subject.close(life.now_ms)
+    assert journals_in(life.disk, ROOT) == []
+    assert life.claim is None
+    assert entries_in_files(life) == 4
+
+
+def test_a_whole_checkpoint_lets_go_of_the_journal_before_it() -> None:
+    life, _ = journalled()
+    before = life.claim
+    assert before is not None
+    life.now_ms += 10 * CONFIG.checkpoint_interval_ms
+    life.put()
+    life.checkpoint()
+    assert life.claim is None
+    assert before.start not in journals_in(life.disk, ROOT)
+    assert life.recover_from == life.subject.end_offset
+    assert entries_in_files(life) == 5
+
+
+def test_when_the_disk_refuses_the_journal_entries_go_to_their_files() -> None:
+    life, _ = journalled()
+    life.put()
+    life.disk.hook = refuse("write", times=1)
+    life.now_ms += CONFIG.consume_queue_write_interval_ms
+    life.subject.upkeep(life.now_ms)
+    life.disk.hook = None
+    for _ in range(3):
+        life.now_ms += CONFIG.consume_queue_write_interval_ms
+        life.subject.upkeep(life.now_ms)
+    assert entries_in_files(life) == 5
+    life = life.killed()
+    assert life.read()[0] == [*expected(3)[0], b"0"]
+
+
+def test_few_queues_write_no_journal() -> None:
+    life = Life()
+    for _ in range(3):
+        life.put(queues=3)
+        life.checkpoint()
+    assert journals_in(life.disk, ROOT) == []
+    assert life.recover_from == life.subject.end_offset
+
+
+def test_a_deleted_topic_does_not_come_back_out_of_the_journal() -> None:
+    life, _ = journalled()
+    life.subject.delete("T")
+    life.subject.put("T", 0, b"anew", {}, life.now_ms)
+    life.subject.commit()
+    life.checkpoint()
+    life = life.killed()
+    assert life.read() == [[b"anew"], *([] for _ in range(QUEUES - 1))]
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_who_only_reads_finds_the_entries_in_the_journal(
+    monkeypatch: pytest.MonkeyPatch, *, is_killed: bool
+) -> None:
+    life, _ = journalled()
+    disk = life.disk
+    if is_killed:
+        disk = disk.kill()
+    else:
+        monkeypatch.setattr(disk, "lock_owner", lambda _: 4711)
+    reader = StoreReader(ROOT, CONFIG, filesystem=disk)
+    assert [reader.max_offset("T", queue_id) for queue_id in range(QUEUES)] == [4] * QUEUES
+    assert len(reader.read("T", 5, 0, 9).slices) > 0
+    reader.close()
+    report = Report(findings_max=5)
+    for _ in verify(inspect(disk, ROOT, CONFIG), report):
+        pass
+    assert report.is_sound, report.findings
+    assert report.unsettled_entries == 3 * QUEUES
+
+
+def test_a_newer_journal_is_not_taken_for_ours() -> None:
+    life, _ = journalled()
+    assert life.claim is not None
+    path = f"{ROOT}/{JOURNAL_FOLDER}/{life.claim.start:020d}"
+    file = life.disk.open(path)
+    file.write(b"\0\0\0\x02", 4)
+    file.close()
+    life = life.killed()
+    assert life.claim is None
+    assert life.read() == expected(3)
+
+
+def test_a_checkpoint_keeps_what_it_says_of_a_journal() -> None:
+    life, _ = journalled()
+    claims = load_checkpoint(life.disk, f"{ROOT}/checkpoint").claims
+    assert claims is not None
+    assert claims.journal is not None
+    assert replace(claims, journal=None).complete_to == claims.recover_from
+    assert claims.complete_to == claims.journal.end
