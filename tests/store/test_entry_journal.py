@@ -189,6 +189,11 @@ def test_a_deleted_topic_does_not_come_back_out_of_the_journal() -> None:
     assert life.read() == [[b"anew"], *([] for _ in range(QUEUES - 1))]
 
 
+def somebody(_: str) -> int:
+    """The process that has any file locked."""
+    return 4711
+
+
 @pytest.mark.parametrize("is_killed", [True, False])
 def test_who_only_reads_finds_the_entries_in_the_journal(
     monkeypatch: pytest.MonkeyPatch, *, is_killed: bool
@@ -198,7 +203,7 @@ def test_who_only_reads_finds_the_entries_in_the_journal(
     if is_killed:
         disk = disk.kill()
     else:
-        monkeypatch.setattr(disk, "lock_owner", lambda _: 4711)
+        monkeypatch.setattr(disk, "lock_owner", somebody)
     reader = StoreReader(ROOT, CONFIG, filesystem=disk)
     assert [reader.max_offset("T", queue_id) for queue_id in range(QUEUES)] == [4] * QUEUES
     assert len(reader.read("T", 5, 0, 9).slices) > 0
