@@ -29,10 +29,12 @@ FILE_OF_0 = f"{ROOT}/consumequeue/T/0/{0:020d}"
 class Life:
     """A store of which every checkpoint is taken when the test says so."""
 
-    def __init__(self, disk: SimulatedFileSystem | None = None) -> None:
+    def __init__(
+        self, disk: SimulatedFileSystem | None = None, config: StoreConfig = CONFIG
+    ) -> None:
         self.disk = SimulatedFileSystem() if disk is None else disk
         self.now_ms = NOW_MS
-        self.subject = Subject(self.disk, CONFIG, NOW_MS)
+        self.subject = Subject(self.disk, config, NOW_MS)
         self.subject.upkeep(NOW_MS)
 
     def put(self, rounds: int = 1, queues: int = QUEUES) -> None:
@@ -153,6 +155,23 @@ def test_a_whole_checkpoint_lets_go_of_the_journal_before_it() -> None:
     assert before.start not in journals_in(life.disk, ROOT)
     assert life.recover_from == life.subject.end_offset
     assert entries_in_files(life) == 5
+
+
+def test_segments_that_should_go_wait_for_no_more_than_a_checkpoint() -> None:
+    life = Life(config=replace(CONFIG, retention_size_max=1))
+    life.put()
+    life.checkpoint()
+    life.put(rounds=200)
+    life.checkpoint()
+    whole_to = life.recover_from
+    assert life.claim is not None
+    assert life.subject.end_offset - whole_to > 2 * CONFIG.segment_size
+    for _ in range(40):
+        life.now_ms += 1_000
+        life.subject.upkeep(life.now_ms)
+        life.subject.sync()
+    assert life.subject.first_offset == 2 * CONFIG.segment_size
+    assert life.now_ms - NOW_MS < 4 * CONFIG.checkpoint_interval_ms  # Else it was about its age.
 
 
 def test_when_the_disk_refuses_the_journal_entries_go_to_their_files() -> None:

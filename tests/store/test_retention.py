@@ -127,6 +127,7 @@ class Store:
         self.segments.synced_offset = count * SIZE
         self.followed: list[int] = []
         self.settled_offset = count * SIZE
+        self.held_count = 0
         self.retention = Retention(
             self.disk,
             self.segments,
@@ -134,7 +135,11 @@ class Store:
             paths=["/s/commitlog", "/s"],
             follow=self.followed.append,
             settled_offset=lambda: self.settled_offset,
+            on_held=self.hold,
         )
+
+    def hold(self) -> None:
+        self.held_count += 1
 
     def round(self, now_ms: int = NOW_MS) -> list[Removal]:
         plan = self.retention.plan(now_ms)
@@ -263,3 +268,11 @@ def test_what_the_queues_may_still_lose_in_a_power_cut_stays() -> None:
     store = Store(5, retention_size_max=SIZE)
     store.settled_offset = 2 * SIZE + 5
     assert [removal.start for removal in store.retention.plan(NOW_MS)] == [0, SIZE]
+    assert store.held_count == 1
+
+
+def test_only_what_should_go_and_must_stay_is_told_of() -> None:
+    store = Store(5, retention_size_max=3 * SIZE)
+    store.settled_offset = 2 * SIZE + 5
+    assert [removal.start for removal in store.retention.plan(NOW_MS)] == [0, SIZE]
+    assert store.held_count == 0

@@ -130,6 +130,7 @@ class Checkpointer:
         self._last_ms: int | None = None
         self._whole_ms = 0
         self._mark: tuple[Moment, int] | None = None  # With the last store timestamp then.
+        self._is_whole_wanted = False
         self._is_whole = True  # Else a checkpoint that names a journal is being taken.
         self._is_syncing = False
         self._is_preparing = False
@@ -156,6 +157,10 @@ class Checkpointer:
             moment, timestamp = self._mark
             self._sync((moment.end_offset, timestamp), now_ms)
         return more
+
+    def bring_queues_to_files(self) -> None:
+        """Take a whole checkpoint soon, if a journal puts it off: retention waits for it."""
+        self._is_whole_wanted = self._claims.journal is not None
 
     def _write_behind(self, now_ms: int) -> bool:
         for _ in range(SETTLED_A_TICK):
@@ -197,7 +202,7 @@ class Checkpointer:
         if self._last_ms is None or now_ms < self._last_ms:
             self._last_ms = now_ms
         waited = now_ms - self._last_ms >= self._config.checkpoint_interval_ms
-        if self._journal.is_recording and self.write_behind.is_much:
+        if self._is_whole_wanted or (self._journal.is_recording and self.write_behind.is_much):
             return True
         return unclaimed >= self._config.checkpoint_bytes or (unclaimed > 0 and waited)
 
@@ -205,7 +210,7 @@ class Checkpointer:
         self._last_ms = now_ms
         self._is_whole = self._is_whole_due(now_ms)
         if self._is_whole:
-            self._whole_ms = now_ms
+            self._whole_ms, self._is_whole_wanted = now_ms, False
             if self._queues.changed_count < self._config.consume_queue_journal_queues_min:
                 self._journal.end()
             else:
@@ -216,7 +221,8 @@ class Checkpointer:
     def _is_whole_due(self, now_ms: int) -> bool:
         config, recover_from = self._config, self._claims.recover_from
         return (
-            not self._journal.covers(recover_from)
+            self._is_whole_wanted
+            or not self._journal.covers(recover_from)
             or self.write_behind.is_much
             or self._queues.changed_count < config.consume_queue_journal_queues_min
             or self._appender.published_offset - recover_from

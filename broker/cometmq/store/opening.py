@@ -377,6 +377,7 @@ class Opening:
             paths=(segments.directory, self._root),
             follow=found.queues.correct_min,
             settled_offset=lambda: checkpointer.claims.recover_from,
+            on_held=checkpointer.bring_queues_to_files,
         )
         return Expiry(
             filesystem, retention, segments, found.queues, self._index, sealing, jobs, config

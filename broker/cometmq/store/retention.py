@@ -151,13 +151,14 @@ class Retention:
         paths: Sequence[str],
         follow: Callable[[int], None],
         settled_offset: Callable[[], int],
+        on_held: Callable[[], None] = lambda: None,
     ) -> None:
         """`paths` are folders on the partitions that count, the log's first.
 
         `follow` is called with the new first offset of the log: nothing may lead to what lies
         before it any more. Of records behind `settled_offset` the queues may be lost in a power
         cut; if the log were gone, too, those queues would begin again with offsets that their
-        consumers have seen.
+        consumers have seen. When that keeps a segment that should go, `on_held` is called.
         """
         self.is_full = False
         """Whether puts are to be refused for lack of room."""
@@ -174,6 +175,7 @@ class Retention:
         self._paths = paths
         self._follow = follow
         self._settled_offset = settled_offset
+        self._on_held = on_held
         self._rounds_asked = 0
 
     @property
@@ -199,7 +201,12 @@ class Retention:
             is_asked=self._rounds_asked > 0,
         )
         self._rounds_asked = max(0, self._rounds_asked - 1)
-        return decide(self._files(), situation, self.config)
+        wanted = decide(self._files(), situation, self.config)
+        end = min(self._segments.synced_offset, self._settled_offset())
+        safe = [removal for removal in wanted if removal.start + self._segments.size <= end]
+        if len(safe) < len(wanted):
+            self._on_held()
+        return safe
 
     @property
     def is_leaving(self) -> bool:
@@ -263,10 +270,7 @@ class Retention:
         return spaces
 
     def _files(self) -> Iterable[SegmentFile]:
-        end = min(self._segments.synced_offset, self._settled_offset())
         for segment in self._segments:
-            if segment.start + self._segments.size > end:
-                return
             modified_ms = self._filesystem.modified_ms(segment.path)
             yield SegmentFile(segment.start, self._segments.size, modified_ms)
 
