@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.interop.store_content import INNER, Known, clock, store_config, write, write_turn
 
+from cometmq.store.entry_journal import JOURNAL_FOLDER
 from cometmq.store.message_store import MessageStore
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ PIPE_SIZE = 16_384
 
 Apache fills in the keys of ten segments at most after a kill.
 """
+
+
+JOURNALLED_COUNT = 300
+"""After so many messages entries are in a journal, of which Apache knows nothing."""
 
 
 def now_ms() -> int:
@@ -79,14 +84,16 @@ def write_and_be_killed(root: Path, first: int, count: int) -> list[Known]:
         writer.wait()
     assert len(told) >= count, "the writer ended by itself"
     assert (root / "abort").exists()
+    if count >= JOURNALLED_COUNT:
+        assert list((root / JOURNAL_FOLDER).iterdir()), "no entries wait in a journal"
     return told
 
 
 def main() -> None:
     """Write, and tell of each message once its turn is committed, until killed."""
     root, first = Path(sys.argv[1]), int(sys.argv[2])
-    # So many checkpoints that the kill hits some time behind one of them.
-    store = open_store(root, checkpoint_bytes=60_000)
+    # So many checkpoints that the kill hits some time behind one of them; some name a journal.
+    store = open_store(root, checkpoint_bytes=60_000, consume_queue_journal_queues_min=1)
     times = clock(now_ms())
     for _ in range(FOREVER):
         turn = write_turn(store, first, times)
