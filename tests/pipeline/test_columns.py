@@ -17,6 +17,7 @@ from cometmq.pipeline.errors import DamagedRecordError, OptionError
 
 IMPORTED = """
 import sys
+sys.modules["isal"] = None  # Used where it is.
 before = set(sys.modules)
 import numpy, pyarrow
 known = {name.partition(".")[0] for name in sys.modules}
