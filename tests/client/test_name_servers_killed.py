@@ -14,7 +14,7 @@ import anyio.to_thread
 import pytest
 from tests.client.running import on_every_loop, on_loop
 from tests.client.test_faults import EAGER
-from tests.client.test_outages import WORKERS, more
+from tests.client.under_load import more, under_load
 
 from cometmq.client import Client, NotFoundError, UnreachableError
 
@@ -77,45 +77,22 @@ def test_sends_and_consumers_outlive_all_name_servers_and_use_one_that_comes_bac
         names = ";".join(server.address for server in servers)
         options = ("-n", names, "--flush", "async", "--set", "register_interval_ms=1000")
         stack.enter_context(Daemon("broker", tmp_path / "broker", *options).running())
-        on_loop(loop, lambda: under_load(names, servers))
+        on_loop(loop, lambda: outlived(names, servers))
 
 
-async def under_load(names: str, servers: list[Daemon]) -> None:
-    acknowledged: set[bytes] = set()
-    consumed: set[bytes] = set()
-    is_enough = anyio.Event()
+async def outlived(names: str, servers: list[Daemon]) -> None:
     async with Client(names, ROUTES_OFTEN) as mq, Client(names, ROUTES_OFTEN) as reader:
-        await mq.admin.create_topic("orders", queues=4)
 
-        async def send(worker: int) -> None:
-            number = 0
-            while not is_enough.is_set():
-                body = b"%d-%d" % (worker, number)
-                # A broker that lives is never far: no dead name server may hold up a send.
-                await mq.send("orders", body, timeout=10)
-                acknowledged.add(body)
-                number += 1
+        async def disturb(acknowledged: set[bytes], consumed: set[bytes]) -> None:
+            await more(consumed, 30)
+            await kill_one_by_one(mq, names, servers, acknowledged, consumed)
+            await anyio.to_thread.run_sync(servers[1].start)
+            await brokers_registered(names)
+            await mq.send("back", b"found by the one that is back", timeout=20)
+            await more(acknowledged, 30)
 
-        async def consume() -> None:
-            async for message in reader.consume("orders", group="billing", start="first"):
-                async with message:
-                    consumed.add(message.body)
-
-        async with anyio.create_task_group() as consuming:
-            consuming.start_soon(consume)
-            async with anyio.create_task_group() as sending:
-                for worker in range(WORKERS):
-                    sending.start_soon(send, worker)
-                await more(consumed, 30)
-                await kill_one_by_one(mq, names, servers, acknowledged, consumed)
-                await anyio.to_thread.run_sync(servers[1].start)
-                await brokers_registered(names)
-                await mq.send("back", b"found by the one that is back", timeout=20)
-                await more(acknowledged, 30)
-                is_enough.set()
-            while not acknowledged <= consumed:  # noqa: ASYNC110  # Nobody tells of it.
-                await anyio.sleep(0.01)
-            consuming.cancel_scope.cancel()
+        # A broker that lives is never far: no dead name server may hold up a send.
+        await under_load(mq, reader, disturb, send_seconds=10)
         async with Client(names, ROUTES_OFTEN) as stranger:  # It has no route from before.
             assert sum([await stranger.end_offset(q) for q in await stranger.queues("back")]) == 1
 

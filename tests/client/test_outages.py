@@ -15,6 +15,7 @@ import anyio.to_thread
 import pytest
 from tests.client.running import Servers, on_every_loop, on_loop, play_on
 from tests.client.test_faults import EAGER, Scripted
+from tests.client.under_load import more, under_load
 
 from cometmq.client import Client, ClientConfig, DeadlineError, NetworkError
 from cometmq.proto.codes import ResponseCode
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from cometmq.client import Message
     from cometmq.proto.command import Command
 
-WORKERS = 8
 KILLS = 2
 OFFSET_ID = "7F00000100002A9F0000000000000000"
 
@@ -233,50 +233,19 @@ class Up:
 def test_a_broker_that_is_killed_under_load_costs_no_message(loop: str, tmp_path: Path) -> None:
     up = Up(tmp_path / "data")
 
+    async def disturb(acknowledged: set[bytes], _: set[bytes]) -> None:
+        for _kill in range(KILLS):
+            await more(acknowledged, 200)
+            await anyio.to_thread.run_sync(up.kill)
+            await anyio.to_thread.run_sync(up.start)
+        await more(acknowledged, 200)
+
     async def scenario(nameserver: str) -> None:
-        acknowledged: set[bytes] = set()
-        consumed: set[bytes] = set()
-        is_enough = anyio.Event()
         async with Client(nameserver, EAGER) as mq, Client(nameserver, EAGER) as reader:
-            await mq.admin.create_topic("orders", queues=4)
-
-            async def send(worker: int) -> None:
-                number = 0
-                while not is_enough.is_set():
-                    body = b"%d-%d" % (worker, number)
-                    await mq.send("orders", body, timeout=30)
-                    acknowledged.add(body)
-                    number += 1
-
-            async def consume() -> None:
-                async for message in reader.consume("orders", group="billing", start="first"):
-                    async with message:
-                        consumed.add(message.body)
-
-            async with anyio.create_task_group() as consuming:
-                consuming.start_soon(consume)
-                async with anyio.create_task_group() as sending:
-                    for worker in range(WORKERS):
-                        sending.start_soon(send, worker)
-                    for _ in range(KILLS):
-                        await more(acknowledged, 200)
-                        await anyio.to_thread.run_sync(up.kill)
-                        await anyio.to_thread.run_sync(up.start)
-                    await more(acknowledged, 200)
-                    is_enough.set()
-                while not acknowledged <= consumed:  # noqa: ASYNC110  # Nobody tells of it.
-                    await anyio.sleep(0.01)
-                consuming.cancel_scope.cancel()
+            count = await under_load(mq, reader, disturb, send_seconds=30)
             ends = [await mq.end_offset(queue) for queue in await mq.queues("orders")]
             # Each is stored once; at most one of each worker's may be there without its answer.
-            assert len(acknowledged) == sum(ends)
+            assert count == sum(ends)
 
     with up.running() as nameserver:
         on_loop(loop, lambda: scenario(nameserver))
-
-
-async def more(of: set[bytes], count: int) -> None:
-    """Wait until there are so many more."""
-    enough = len(of) + count
-    while len(of) < enough:  # noqa: ASYNC110  # Nobody tells of it.
-        await anyio.sleep(0.001)
