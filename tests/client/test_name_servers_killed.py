@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
 import pytest
+from tests.client.daemons import Daemon
 from tests.client.running import on_every_loop, on_loop
 from tests.client.test_faults import EAGER
 from tests.client.under_load import more, under_load
@@ -19,50 +17,10 @@ from tests.client.under_load import more, under_load
 from cometmq.client import Client, NotFoundError, UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
     from pathlib import Path
 
 ROUTES_OFTEN = replace(EAGER, route_interval=0.05)
 """Routes are asked for all the time, so that no name server dies unnoticed."""
-
-_ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
-
-
-class Daemon:
-    """A daemon of the command line, that can be killed and started again at its port."""
-
-    def __init__(self, kind: str, folder: Path, *options: str) -> None:
-        self._command = [sys.executable, "-m", "cometmq.admin", kind, "--dir", str(folder)]
-        self._command += ["--metrics-port", "0"]
-        self._options = options
-        self.address = "127.0.0.1:0"
-
-    @contextmanager
-    def running(self) -> Generator[None]:
-        self.start()
-        try:
-            yield
-        finally:
-            self.kill()
-
-    def start(self) -> None:
-        port = self.address.rpartition(":")[2]
-        self._process = subprocess.Popen(
-            [*self._command, "--port", port, *self._options],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        assert self._process.stdout is not None
-        found = _ADDRESS.search(self._process.stdout.readline())
-        assert found is not None
-        self.address = found[0]
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
 
 
 @pytest.mark.slow

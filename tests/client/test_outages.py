@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import socket
-import subprocess
-import sys
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
 import pytest
+from tests.client.daemons import Daemon
 from tests.client.running import Servers, on_every_loop, on_loop, play_on
 from tests.client.test_faults import EAGER, Scripted
 from tests.client.under_load import more, under_load
@@ -22,7 +20,7 @@ from cometmq.proto.codes import ResponseCode
 from cometmq.proto.commands import SendMessageResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
     from pathlib import Path
 
     from cometmq.client import Message
@@ -196,42 +194,10 @@ def test_a_handler_that_hangs_holds_up_nobody_and_its_message_comes_again(
 # A broker that is killed under load.
 
 
-class Up:
-    """`cometmq up`, killed and started again at the same ports."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._ports = ("0", "0")
-
-    @contextmanager
-    def running(self) -> Generator[str]:
-        self.start()
-        yield f"127.0.0.1:{self._ports[0]}"
-        self.kill()
-
-    def start(self) -> None:
-        names, broker = self._ports
-        command = [sys.executable, "-m", "cometmq.admin", "up", "--dir", str(self._folder)]
-        command += ["--nameserver-port", names, "--broker-port", broker, "--metrics-port", "0"]
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-        assert self._process.stdout is not None
-        ready = self._process.stdout.readline()
-        names, broker = re.findall(r"(?:nameserver|broker)=127\.0\.0\.1:(\d+)", ready)
-        self._ports = (names, broker)
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-
-
 @pytest.mark.slow
 @on_every_loop
 def test_a_broker_that_is_killed_under_load_costs_no_message(loop: str, tmp_path: Path) -> None:
-    up = Up(tmp_path / "data")
+    up = Daemon("up", tmp_path / "data", port_options=("--nameserver-port", "--broker-port"))
 
     async def disturb(acknowledged: set[bytes], _: set[bytes]) -> None:
         for _kill in range(KILLS):
