@@ -71,6 +71,28 @@ def test_a_group_is_shown_in_every_queue_of_its_topics(wired: Wired, peer: Wired
     }
 
 
+def test_the_rate_of_a_group_is_that_of_its_topics_together(wired: Wired, peer: WiredPeer) -> None:
+    fill(wired, "U", 0, 6)
+    wired.broker.tick(wired.now_ms)
+    wired.ask(peer, pull_request("T"))
+    wired.ask(peer, pull_request("U"))
+    for _ in range(3):
+        wired.now_ms += 10_000
+        for _ in range(3):
+            wired.broker.tick(wired.now_ms)
+    rates = {
+        topic: ConsumeStats.decode(
+            wired.ask(
+                peer, Command.request(Code.GET_CONSUME_STATS, GetConsumeStats("g", topic=topic))
+            ).body
+        ).consume_tps
+        for topic in (None, "T", "U")
+    }
+    assert rates["T"] == pytest.approx(10 / 30, rel=0.5)
+    assert rates["U"] == pytest.approx(rates["T"] * 6 / 10)
+    assert rates[None] == pytest.approx(rates["T"] + rates["U"])
+
+
 def test_a_group_that_is_there_is_shown_in_what_it_wants(wired: Wired, peer: WiredPeer) -> None:
     wanted = (SubscriptionData(topic="T"),)
     beat(wired, peer, "c", (ConsumerData(group_name="g", subscription_data_set=wanted),))
@@ -190,7 +212,8 @@ def runtime(wired: Wired, peer: WiredPeer) -> dict[str, str]:
 
 def test_the_runtime_info_says_what_the_broker_has_done(wired: Wired, peer: WiredPeer) -> None:
     wired.ask(peer, pull_request("T", 0, max_msg_nums=4))
-    wired.ask(peer, pull_request("T", 10))
+    for _ in range(2):
+        wired.ask(peer, pull_request("T", 10))
     wired.now_ms += 3_725_000
     wired.broker.expire_clients(wired.now_ms)
     table = runtime(wired, peer)
@@ -200,7 +223,11 @@ def test_the_runtime_info_says_what_the_broker_has_done(wired: Wired, peer: Wire
     assert table["earliestMessageTimeStamp"] == str(STORED_MS)
     assert table["brokerVersionDesc"] == "V5_5_0"
     assert float(table["putTps"]) == pytest.approx(10 / 3_725)
-    assert float(table["getMissTps"]) == pytest.approx(1 / 3_725)
+    rates = [float(table[f"get{kind}Tps"]) for kind in ("Transferred", "Found", "Miss", "Total")]
+    assert rates == pytest.approx([4 / 3_725, 1 / 3_725, 2 / 3_725, 3 / 3_725])
+    unsynced = wired.broker.store.end_offset - wired.broker.store.synced_offset
+    assert unsynced > 0
+    assert table["remainHowManyDataToFlush"] == f"{unsynced} B"
     assert table["putTps"].count(" ") == 0, "one span is known"
 
 

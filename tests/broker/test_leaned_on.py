@@ -156,6 +156,15 @@ def test_a_new_group_on_a_young_topic_begins_with_its_first_message(tmp_path: Pa
     run(config_of(tmp_path), scenario)
 
 
+def test_a_new_group_decides_itself_where_that_is_set(tmp_path: Path) -> None:
+    async def scenario(running: Running) -> None:
+        await running.client.send("T", b"first")
+        header = QueryConsumerOffset("new", "T", 0)
+        assert (await running.client.ask(Code.QUERY_CONSUMER_OFFSET, header)).code == 22
+
+    run(config_of(tmp_path, offset_from_zero_enable=False), scenario)
+
+
 def test_a_batch_queue_counts_the_messages_in_its_batches(tmp_path: Path) -> None:
     """One id for a batch, offsets by its messages, -1 and 0 while it is empty, and a pull that
     brings whole batches."""

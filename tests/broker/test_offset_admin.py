@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.broker.captured import beat, fill
+from tests.broker.captured import STORED_MS, beat, fill
 from tests.broker.running import config_of, pull_request
 from tests.broker.wired import Wired, WiredPeer
 
@@ -26,6 +26,7 @@ from cometmq.proto.commands import (
     OffsetResponse,
     PullMessageResponse,
     QueryConsumerOffset,
+    SearchOffsetByTimestamp,
     UpdateConsumerOffset,
 )
 from cometmq.proto.commands.consumer import ResetOffset
@@ -83,6 +84,18 @@ def test_a_group_begins_where_messages_of_a_time_are(wired: Wired, peer: WiredPe
     assert offsets(reset(wired, peer, -1)) == {0: 10, 1: 4}
     assert offsets(reset(wired, peer, 0, queue_id=1)) == {1: 0}
     assert committed(wired, peer) == 10
+
+
+@pytest.mark.parametrize(
+    ("boundary", "offset"), [(None, 4), ("lower", 4), ("UPPER", 3), ("upper", 3)]
+)
+def test_a_time_between_two_messages_is_behind_one_and_before_the_other(
+    wired: Wired, boundary: str | None, offset: int
+) -> None:
+    header = SearchOffsetByTimestamp("T", 0, STORED_MS + 3_500, boundary)
+    request = Command.request(Code.SEARCH_OFFSET_BY_TIMESTAMP, header)
+    answer = wired.ask(wired.connect(), request)
+    assert answer.read(OffsetResponse).offset == offset
 
 
 @pytest.mark.parametrize(("offset", "is_in"), [(0, True), (11, True), (12, False), (-5, False)])

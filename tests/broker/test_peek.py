@@ -132,3 +132,20 @@ def test_what_is_on_the_disk_is_fetched(tmp_path: Path) -> None:
     (answer,) = wired.answers_of_threads(peer)
     assert sorted(places(answer)) == [(0, 0), (1, 0), (2, 0), (3, 0)]
     wired.close()
+
+
+def test_a_disk_that_fails_the_read_is_told_of(tmp_path: Path) -> None:
+    config = config_of(tmp_path)
+    config = dataclass_replace(config, store=dataclass_replace(config.store, hot_size=1))
+    disk = SimulatedFileSystem()
+    wired = Wired(config, disk)
+    send(wired, "T", 0, 1, body=bytes(50_000))
+    disk.is_cold = True
+    disk.make_unreadable(f"{wired.broker.store.root}/commitlog/{0:020d}", 0, 1 << 20)
+    peer = wired.connect()
+    header = PeekMessage(topic="T", queue_id=-1, max_msg_nums=32, consumer_group="g")
+    wired.give(peer, wired.frame(peer, Command.request(RequestCode.PEEK_MESSAGE, header)))
+    (answer,) = wired.answers_of_threads(peer)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert (answer.remark or "").startswith("a read failed: ")
+    wired.close()

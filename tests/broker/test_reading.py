@@ -25,6 +25,7 @@ from cometmq.proto.commands import (
     GetEarliestMsgStoretime,
     GetEarliestMsgStoretimeResponse,
     GetTopicStatsInfo,
+    QueryConsumerOffset,
 )
 from cometmq.proto.commands.consumer import ResetOffset
 from cometmq.proto.commands.group import GetConsumeStats
@@ -132,6 +133,14 @@ def test_what_is_cold_is_fetched_before_the_answer(wired: Wired, name: str) -> N
     answer = ask_patiently(wired, request)
     assert answer.code == 0, answer.remark
     check(answer)
+
+
+def test_a_first_message_that_is_only_on_the_disk_is_not_where_a_new_group_begins(
+    wired: Wired,
+) -> None:
+    request = Command.request(Code.QUERY_CONSUMER_OFFSET, QueryConsumerOffset("new", "T", 0))
+    answer = ask_patiently(wired, request)
+    assert answer.code == ResponseCode.QUERY_NOT_FOUND
 
 
 def test_what_is_sent_back_from_the_disk_is_put_without_another_request(wired: Wired) -> None:

@@ -20,6 +20,7 @@ from cometmq.net.listener import address_of
 from cometmq.proto.bodies import KVTable, RegisterBrokerBody, TopicConfig, TopicRouteData
 from cometmq.proto.codes import RequestCode
 from cometmq.proto.commands import GetMaxOffset, SendMessageResponse
+from cometmq.proto.commands.broker import UnregisterBroker
 from cometmq.proto.commands.route import GetRouteInfoByTopic
 from cometmq.proto.host import Host
 
@@ -38,6 +39,8 @@ class Registrar:
 
     def __init__(self) -> None:
         self.told: list[dict[str, TopicConfig]] = []
+        self.left: list[str] = []
+        """The brokers that took leave."""
         self.is_silent = False
         self.ordered: bytes | None = None
         """What it answers with: the ordered topics."""
@@ -65,6 +68,8 @@ class Registrar:
     def handle(self, request: Command, peer: Peer) -> Command | Later:  # noqa: ARG002  # Owner's
         if self.is_silent:
             return LATER
+        if request.code == RequestCode.UNREGISTER_BROKER:
+            self.left.append(request.read(UnregisterBroker).broker_name)
         if request.code == RequestCode.REGISTER_BROKER:
             body = RegisterBrokerBody.decode(request.body)
             self.told.append(dict(body.topic_config_serialize_wrapper.topic_config_table))
@@ -198,6 +203,32 @@ def test_registration_goes_on_when_a_name_server_is_down(tmp_path: Path) -> None
         assert set(await registrar.heard(2)) == {"made"}
 
     play(tmp_path, scenario, f"127.0.0.1:{closed_port()}")
+
+
+def test_a_name_server_that_is_down_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who makes a topic waits until those that are there know it, and for no other."""
+    monkeypatch.setattr(acknowledgements, "TELLING_PATIENCE_MS", 600_000)
+    monkeypatch.setattr(broker_daemon, "REGISTRATION_RETRY_SECONDS", 600)
+
+    async def scenario(registrar: Registrar, client: Client) -> None:
+        await client.send("fresh", b"x")
+        assert set(await registrar.heard(2)) == {"fresh"}
+
+    play(tmp_path, scenario, f"127.0.0.1:{closed_port()}")
+
+
+def test_a_broker_that_stops_takes_leave(tmp_path: Path) -> None:
+    """At once, so that no client is sent to it while its connection is still fading."""
+    told: list[Registrar] = []
+
+    async def scenario(registrar: Registrar, _: Client) -> None:
+        told.append(registrar)
+        assert registrar.left == []
+
+    play(tmp_path, scenario)
+    assert [registrar.left for registrar in told] == [["broker-a"]]
 
 
 def test_everything_is_told_now_and_then(tmp_path: Path) -> None:

@@ -277,6 +277,17 @@ def test_the_stats_of_a_topic_say_when_its_last_message_was_stored(
     assert (first.max_offset, first.last_update_timestamp) == (2, wired.now_ms)
 
 
+def test_the_stats_of_a_topic_begin_with_the_messages_that_are_left(
+    wired: Wired, peer: WiredPeer
+) -> None:
+    make(wired, peer, "T")
+    wired.broker.store.queues.simple.get("T", 1).restart_at(5)
+    request = Command.request(Code.GET_TOPIC_STATS_INFO, GetTopicStatsInfo("T"))
+    table = TopicStats.decode(wired.ask(peer, request).body).offset_table
+    ends = {queue.queue_id: (o.min_offset, o.max_offset) for queue, o in table.items()}
+    assert ends == {0: (0, 0), 1: (5, 5)}
+
+
 def test_topics_that_administrators_ask_routes_of_are_there(wired: Wired) -> None:
     """createTopic of every Java admin asks for the route of the cluster's or broker's name."""
     names = wired.broker.state.topics.configs()
