@@ -6,7 +6,13 @@ import pytest
 from tests.crash.disk import SimulatedFileSystem
 
 from cometmq.store.errors import StoreLockedError
-from cometmq.store.lock import acquire_lock, mark_running, mark_shut_down, was_shut_down
+from cometmq.store.lock import (
+    acquire_lock,
+    mark_running,
+    mark_shut_down,
+    sign_lock,
+    was_shut_down,
+)
 
 
 @pytest.fixture
@@ -36,7 +42,7 @@ def test_whose_a_lock_is_need_not_be_known(disk: SimulatedFileSystem) -> None:
 
 
 def test_the_files_are_as_apache_writes_them(disk: SimulatedFileSystem) -> None:
-    acquire_lock(disk, "/s")
+    sign_lock(acquire_lock(disk, "/s"))
     mark_running(disk, "/s", 12345)
     mark_running(disk, "/s", 7)
     assert disk.open("/s/lock").read(10, 0) == b"lock"

@@ -104,13 +104,14 @@ BAD: dict[str, tuple[Callable[[SimulatedFileSystem], None], str]] = {
 }
 
 
-@pytest.mark.parametrize("is_locked_before", [True, False])
+@pytest.mark.parametrize("lock", [b"lock", b"", b"of another program", None])
 @pytest.mark.parametrize("what", BAD)
-def test_what_is_refused_is_not_changed(what: str, is_locked_before: bool) -> None:
+def test_what_is_refused_is_not_changed(what: str, lock: bytes | None) -> None:
     spoil, advice = BAD[what]
     disk = small_store()
-    if not is_locked_before:
-        disk.remove(f"{ROOT}/lock")  # As in a copy.
+    disk.remove(f"{ROOT}/lock")  # As in a copy.
+    if lock is not None:
+        make(disk, f"{ROOT}/lock", lock)
     spoil(disk)
     before, operations = contents(disk), disk.operations
     with pytest.raises(StoreError, match=ROOT) as refused:

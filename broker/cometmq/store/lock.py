@@ -1,8 +1,9 @@
 """One process per store, and the mark that its last shutdown was clean.
 
 `root/lock` is locked while a process has the store open, with the lock that Apache takes, so the
-two keep out of each other's stores. `root/abort` holds the id of that process and is removed by a
-clean shutdown: where it stands at a start, the process before ended without one.
+two keep out of each other's stores; what it holds is of no meaning. `root/abort` holds the id of
+that process and is removed by a clean shutdown: where it stands at a start, the process before
+ended without one.
 """
 
 from __future__ import annotations
@@ -26,9 +27,13 @@ def acquire_lock(filesystem: FileSystem, root: str) -> File:
             f"{root}: the store is open in another process{_owner(filesystem, root)};"
             " stop it first, or use another folder"
         )
-    if file.read(len(_CONTENT), 0) != _CONTENT:
-        file.write(_CONTENT, 0)
     return file
+
+
+def sign_lock(lock: File) -> None:
+    """Write into the lock what Apache writes there: once the store is accepted, not before."""
+    if lock.read(len(_CONTENT), 0) != _CONTENT:
+        lock.write(_CONTENT, 0)
 
 
 def _owner(filesystem: FileSystem, root: str) -> str:

@@ -23,7 +23,7 @@ from cometmq.store.folder import LOG_FOLDER, check_root, load_queues, load_segme
 from cometmq.store.found import Found, History, find_journal, place_journal
 from cometmq.store.index import INDEX_FOLDER, Index
 from cometmq.store.integrity import Integrity
-from cometmq.store.lock import acquire_lock, mark_running, was_shut_down
+from cometmq.store.lock import acquire_lock, mark_running, sign_lock, was_shut_down
 from cometmq.store.log_repair import repair
 from cometmq.store.log_scan import NEVER
 from cometmq.store.opened import Opened
@@ -97,6 +97,7 @@ class Opening:
 
     def _open(self, lock: File) -> Opened:
         found = self._inspect()
+        sign_lock(lock)
         mark_running(self._filesystem, self._root, self._process_id)
         found.segments.remove_spare()
         replay_from, noted = found.complete_to, found.checkpoint.claims
