@@ -1,9 +1,11 @@
-"""`python -m bench client`: the SDK's processor time for sends, batches, consuming and pulls.
+"""`python -m bench client`: what sends, batches, consuming and pulls cost the SDK, and their rates.
 
-A broker, `cometmq up` with async flush, runs beside it. What is stated is the processor time of the
-client's process for each message, kernel time included, the least of the rounds: it holds on a busy
-machine too, where rates by the wall clock say nothing. With `--java` the official Java client does
-the same against the same broker, in turn with ours.
+A broker, `cometmq up` with async flush, runs beside it. Stated are the processor time of the
+client's process for each message, kernel time included, which holds on a busy machine too, and the
+rate by the clock, which is the client's and the broker's together; each of the best round. The
+broker's own processor time is that of all rounds. On two cores and a busy machine `chrt -f 5` in
+front of the command, which both processes inherit, gives rates that can be compared. With `--java`
+the official Java client does the same against the same broker, in turn with ours.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import anyio
 import trio
 import uvloop
 
-from bench.servers import start_cometmq
+from bench.servers import Server, start_cometmq
 from cometmq.client import Client, ClientConfig, SyncClient
 
 if TYPE_CHECKING:
@@ -51,17 +53,23 @@ CASES: Final = {
     "pull": f"pull of {BATCH}, one after the other",
     "bulk": f"pull of {MANY}, one after the other",
 }
+COUNTS: Final = {
+    case: ROUNDS * {"send": SENDS, "alone": ALONE, "consume": SENDS}.get(case, BATCHES * BATCH)
+    for case in CASES
+}
+"""Messages of each case, all rounds."""
 _RESIDENT: Final = re.compile(r"^VmRSS:\s+(\d+) kB", re.MULTILINE)
 
 
 async def measured(case: str, count: int, once: Callable[[], Awaitable[None]]) -> None:
-    """Run something a few times, and say what one of `count` messages cost at least."""
-    least = float("inf")
+    """Run something a few times, and say what one of `count` messages took at least."""
+    cpu = clock = float("inf")
     for _ in range(ROUNDS):
-        began = time.process_time()
+        cpu_began, began = time.process_time(), time.perf_counter()
         await once()
-        least = min(least, time.process_time() - began)
-    print(case, least / count * 1e6, flush=True)
+        cpu = min(cpu, time.process_time() - cpu_began)
+        clock = min(clock, time.perf_counter() - began)
+    print(case, cpu / count * 1e6, clock / count * 1e6, flush=True)
 
 
 async def measured_alone(once: Callable[[], Awaitable[object]]) -> None:
@@ -74,7 +82,7 @@ async def measured_alone(once: Callable[[], Awaitable[object]]) -> None:
             await once()
             took.append(time.perf_counter() - began)
         least = min(least, median(took))
-    print("alone", least * 1e6, flush=True)
+    print("alone", 0, least * 1e6, flush=True)
 
 
 async def at_once(tasks: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -147,6 +155,21 @@ def run_on(loop: str, nameserver: str) -> None:
         runner.run(measure(nameserver, loop))
 
 
+class Took(NamedTuple):
+    """What a message took at least, in microseconds: of the client's processor, and by the clock.
+
+    Of sends one after the other there is only the latter.
+    """
+
+    cpu: float
+    clock: float
+
+    @property
+    def rate(self) -> float:
+        """Messages a second, by the clock."""
+        return 1e6 / self.clock
+
+
 class Start(NamedTuple):
     """How a client started: until its first send was answered; idle and connected then."""
 
@@ -184,14 +207,14 @@ class Program:
         self._process.stdout.close()
         self._process.wait()
 
-    def figures(self) -> Iterator[tuple[str, float]]:
-        """Have it go, and give each case with the microseconds of a message."""
+    def figures(self) -> Iterator[tuple[str, Took]]:
+        """Have it go, and give each case with what a message took."""
         assert self._process.stdin is not None
         self._process.stdin.write("g")
         self._process.stdin.flush()
         for _ in CASES:
-            case, _, microseconds = self._line().partition(" ")
-            yield case, float(microseconds)
+            case, cpu, clock = self._line().split()
+            yield case, Took(float(cpu), float(clock))
 
     def _line(self) -> str:
         assert self._process.stdout is not None
@@ -213,15 +236,22 @@ def our_command(loop: str, nameserver: str) -> list[str]:
     return [*command, "--nameserver", nameserver]
 
 
-def show_loops(nameserver: str, loops: Sequence[str]) -> None:
+def show_loops(nameserver: str, server: Server, loops: Sequence[str]) -> None:
     """Measure our client on each loop, each in a process of its own."""
-    print("| what | µs of the client's CPU a message | messages a core-second |\n|---|---|---|")
+    print("| what | messages/s by the clock | client: µs of CPU a message | broker |")
+    print("|---|---|---|---|")
     starts: list[str] = []
     for loop in loops:
         with Program(our_command(loop, nameserver)) as program:
-            for case, each in program.figures():
-                rate = "" if case == "alone" else f"{1e6 / each:,.0f}"
-                print(f"| {loop}: {CASES[case]} | {each:.1f} | {rate} |", flush=True)
+            broker_us = server.cpu_us()
+            for case, took in program.figures():
+                broker_us, before = server.cpu_us(), broker_us
+                row = (
+                    f"{took.rate:,.0f} | {took.cpu:.2f} | {(broker_us - before) / COUNTS[case]:.2f}"
+                )
+                if case == "alone":
+                    row = f"p50 {took.clock:.0f} µs | | "
+                print(f"| {loop}: {CASES[case]} | {row} |", flush=True)
             starts.append(f"{loop} {program.start.resident_mib:.0f} MiB")
     print(f"\nResident when connected and idle: {', '.join(starts)}.")
 
@@ -236,13 +266,18 @@ def show_beside_java(nameserver: str, loop: str, pairs: int, folder: Path) -> No
         for name, command in (("java", java), ("ours", our_command(loop, nameserver))):
             found = best[name]
             with Program(command) as program:
-                facts = {"seconds": program.start.seconds, "cpu": program.start.cpu_seconds}
-                facts |= {"resident": program.start.resident_mib, **dict(program.figures())}
+                facts = {"seconds": program.start.seconds, "start": program.start.cpu_seconds}
+                facts["resident"] = program.start.resident_mib
+                for case, took in program.figures():
+                    facts |= {f"{case} cpu": took.cpu, f"{case} clock": took.clock}
             best[name] = {key: min(found.get(key, each), each) for key, each in facts.items()}
     print(f"| what | ours, {loop} | Java | times better |\n|---|---|---|---|")
-    rows = {case: f"{text}: µs of CPU a message" for case, text in CASES.items()}
-    rows["alone"] = f"{CASES['alone']}: µs"
-    rows |= {"seconds": "from start to the first send's answer: s", "cpu": "the same: s of CPU"}
+    rows = {"alone clock": f"{CASES['alone']}: µs"}
+    for case, text in CASES.items():
+        if case != "alone":
+            rows |= {f"{case} cpu": f"{text}: µs of CPU a message"}
+            rows |= {f"{case} clock": f"{text}: µs by the clock a message"}
+    rows |= {"seconds": "from start to the first send's answer: s", "start": "the same: s of CPU"}
     rows |= {"resident": "resident then: MiB"}
     for key, text in rows.items():
         ours, theirs = best["ours"][key], best["java"][key]
@@ -271,7 +306,7 @@ def main(arguments: Sequence[str]) -> None:
             if asked.java:
                 show_beside_java(address, asked.loop or LOOPS[0], asked.pairs, Path(folder))
             else:
-                show_loops(address, [asked.loop] if asked.loop else LOOPS)
+                show_loops(address, server, [asked.loop] if asked.loop else LOOPS)
         finally:
             server.stop()
 
