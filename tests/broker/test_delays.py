@@ -304,6 +304,26 @@ def test_whatever_ends_the_broker_each_message_comes_exactly_once(seed: int) -> 
     assert sorted(broker.bodies()) == sorted(sent), f"seed {seed}"
 
 
+@pytest.mark.parametrize("flush", Flush)
+def test_a_delivery_that_a_power_cut_takes_is_made_again(flush: Flush) -> None:
+    """The file is saved between the delivery and its sync: it must not claim that it is done."""
+    counts: list[int] = []
+    for seed in range(20):
+        broker = Clocked(SimulatedFileSystem(), config_of(FOLDER, flush=flush))
+        assert send(broker, b"later", 1) is ResponseCode.SUCCESS
+        broker.wired.broker.store.tick(broker.now_ms)
+        broker.wired.sync()  # Asynchronous flushing, too, has it on the disk by now.
+        broker.now_ms = broker.wired.now_ms = broker.now_ms + SECOND
+        assert broker.wired.broker.delays.step(broker.now_ms).done == 1
+        broker.wired.broker.flush_offsets()
+        broker.wired.save_tables()
+        broker.start(broker.disk.power_cut(Random(seed)))
+        counts.append(len(broker.bodies()))
+        broker.pass_time(SECOND)
+        assert broker.bodies() == [b"later"], f"seed {seed}"
+    assert set(counts) == {0, 1}, "the delivery was never taken, or always"
+
+
 def test_a_producer_cannot_make_a_restart_pass_messages_over() -> None:
     broker = Clocked(SimulatedFileSystem())
     send(broker, b"later", 1)
