@@ -5,13 +5,16 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
+import pytest
+from msgspec.structs import replace
 from tests.broker.running import config_of, pull_request, send_request
-from tests.broker.wired import Wired
+from tests.broker.wired import Wired, WiredPeer
 from tests.crash.disk import Moment, Operation, SimulatedFileSystem
 
 from cometmq.broker.acknowledgements import TELLING_PATIENCE_MS
-from cometmq.proto.codes import ResponseCode
+from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.commands import SendMessageResponse
+from cometmq.proto.header_codecs import HEADER_CODECS
 from cometmq.store.config import Flush
 
 TOPIC = "BenchmarkTest"  # There from the start, so no send waits for its topic's file.
@@ -135,6 +138,59 @@ def test_a_write_that_fails_refuses_exactly_the_sends_of_its_turn(tmp_path: Path
     disk.hook = None
     sent = wired.ask(peer, send_request(TOPIC, b"after")).read(SendMessageResponse)
     assert sent.queue_offset == 1, "the refused ones left a hole"
+    wired.close()
+
+
+def alike(wired: Wired, peer: WiredPeer, codec: int, number: int) -> bytes:
+    """Of what a broker gets most: from the second on it is answered with a frame made already."""
+    properties = f"UNIQ_KEY\x01ID{number}\x02WAIT\x01true\x02"
+    request = send_request(TOPIC, b"x", properties=properties)
+    return wired.frame(peer, replace(request, codec=HEADER_CODECS[codec]))
+
+
+@pytest.mark.parametrize("codec", [0, 2])
+def test_answers_made_already_are_taken_back_when_the_write_fails(
+    tmp_path: Path, codec: int
+) -> None:
+    disk = SimulatedFileSystem()
+    wired = Wired(config_of(tmp_path), disk, threads=False)
+    peer = wired.connect()
+    wired.give(peer, alike(wired, peer, codec, 0))
+    assert [answer.code for answer in wired.answers(peer)] == [0]
+
+    def refuse(operation: Operation) -> None:
+        is_write = operation.verb == "write" and "commitlog" in operation.path
+        if is_write and operation.moment is Moment.BEFORE:
+            raise OSError(errno.ENOSPC, "no room")
+
+    disk.hook = refuse
+    wired.give(peer, *[alike(wired, peer, codec, number) for number in (1, 2)])
+    answers = wired.answers(peer)
+    disk.hook = None
+    code = ResponseCode.SERVICE_NOT_AVAILABLE
+    assert [answer.code for answer in answers] == [code, code]
+    assert all(answer.remark and answer.codec is HEADER_CODECS[codec] for answer in answers)
+    assert wired.broker.state.traffic.refused == {(RequestCode.SEND_MESSAGE_V2, code): 2}
+    wired.close()
+
+
+@pytest.mark.parametrize("codec", [0, 2])
+def test_answers_made_already_say_so_when_the_disk_is_slow(tmp_path: Path, codec: int) -> None:
+    wired = Wired(config_of(tmp_path, flush=Flush.SYNC), SimulatedFileSystem(), threads=False)
+    peer = wired.connect()
+    wired.give(peer, alike(wired, peer, codec, 0))
+    wired.sync()
+    assert [answer.code for answer in wired.answers(peer)] == [0]
+    wired.give(peer, alike(wired, peer, codec, 1))
+    assert wired.answers(peer) == []
+    wired.now_ms += 5_000
+    wired.broker.tick(wired.now_ms)
+    wired.turn()
+    (answer,) = wired.answers(peer)
+    assert answer.code == ResponseCode.FLUSH_DISK_TIMEOUT
+    assert answer.read(SendMessageResponse).queue_offset == 1
+    refused = {(RequestCode.SEND_MESSAGE_V2, ResponseCode.FLUSH_DISK_TIMEOUT): 1}
+    assert wired.broker.state.traffic.refused == refused
     wired.close()
 
 

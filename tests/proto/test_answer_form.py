@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, strategies as st
+from msgspec.structs import astuple
 
-from cometmq.proto.answer_form import JsonAnswerForm
+from cometmq.proto.answer_form import JsonAnswerForm, messagepack_answers
 from cometmq.proto.command import Command
 from cometmq.proto.commands import SendMessageResponse
 from cometmq.proto.connection import Connection
 from cometmq.proto.header_json import JSON
+from cometmq.proto.header_msgpack import MESSAGEPACK
 
 FORM = JsonAnswerForm(
     Command.request(310).answer(
@@ -35,6 +37,22 @@ def test_a_form_gives_the_bytes_that_the_codec_gives(
         f"{physical_offset:016X}", queue_id, queue_offset, unique_id, region_id="100 % sure"
     )
     frame = FORM.frame(physical_offset, queue_id, queue_offset, unique_id.encode(), opaque)
+    assert frame == b"".join(Connection().send(request.answer(0, response)))
+
+
+@given(
+    msg_id=st.text(),
+    queue_id=NUMBERS,
+    queue_offset=st.integers(0, 2**63 - 1),
+    trace_on=st.none() | st.booleans(),
+    opaque=NUMBERS,
+)
+def test_an_answer_in_messagepack_has_the_bytes_that_the_codec_gives(
+    msg_id: str, queue_id: int, queue_offset: int, trace_on: bool | None, opaque: int
+) -> None:
+    request = Command.request(310, opaque=opaque, codec=MESSAGEPACK)
+    response = SendMessageResponse(msg_id, queue_id, queue_offset, trace_on=trace_on)
+    frame = messagepack_answers(request.answer(0))(opaque, astuple(response))
     assert frame == b"".join(Connection().send(request.answer(0, response)))
 
 

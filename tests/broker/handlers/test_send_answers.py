@@ -11,6 +11,7 @@ from tests.broker.wired import Wired
 
 from cometmq.proto.command import Command
 from cometmq.proto.commands import SendMessageResponse
+from cometmq.proto.connection import Connection
 from cometmq.proto.header_codecs import HEADER_CODECS
 from cometmq.proto.header_json import JSON
 from cometmq.proto.offer import OFFER, OFFER_FIELD
@@ -19,7 +20,8 @@ TOPIC = "BenchmarkTest"
 
 
 def send(unique_id: str, *, code: int = 310, codec: int = 0) -> Command:
-    request = send_request(TOPIC, b"x", properties=f"UNIQ_KEY\x01{unique_id}\x02")
+    properties = f"UNIQ_KEY\x01{unique_id}\x02WAIT\x01true\x02"
+    request = send_request(TOPIC, b"x", properties=properties)
     return replace(request, code=code, codec=HEADER_CODECS[codec])
 
 
@@ -40,6 +42,21 @@ def test_every_codec_is_told_the_same(tmp_path: Path, unique_id: str) -> None:
     for each in told:
         assert each.transaction_id == unique_id
         assert (each.queue_id, each.region_id, each.trace_on) == (0, "DefaultRegion", True)
+    wired.close()
+
+
+@pytest.mark.parametrize("codec", [0, 2])
+def test_an_answer_of_a_form_is_byte_for_byte_the_usual_one(tmp_path: Path, codec: int) -> None:
+    wired = Wired(config_of(tmp_path))
+    peer = wired.connect()
+    request = send("ID1", codec=codec)
+    for unique_id in ("ID0", "ID1"):  # Of the second, what is behind its id is known.
+        wired.give(peer, wired.frame(peer, send(unique_id, codec=codec)))
+        written = bytes(peer.written)
+        (answer,) = wired.answers(peer)
+    told = answer.read(SendMessageResponse)
+    usual = replace(request, opaque=answer.opaque).answer(0, told)
+    assert written == b"".join(Connection().send(usual))
     wired.close()
 
 

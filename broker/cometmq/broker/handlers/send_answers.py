@@ -1,14 +1,15 @@
 """What a sender is told of a message that is stored: where it went.
 
-Nearly all sends are answered in JSON with the same fields, so that answer is a form that is filled
-in: `frame`. What has no place in it (a batch, another codec, an odd id) is encoded as usual.
+Nearly all sends are answered with the same fields, in JSON, or in MessagePack as CometMQ's own
+client speaks it, so that answer is a form that is filled in: `frame` and `messagepack_frame`. What
+has no place in it (a batch, another codec, an odd id) is encoded as usual.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cometmq.proto.answer_form import JsonAnswerForm
+from cometmq.proto.answer_form import JsonAnswerForm, messagepack_answers
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.command import ONEWAY_FLAG, Command
 from cometmq.proto.commands.send import SendMessageResponse
@@ -52,8 +53,25 @@ class SendAnswers:
         """Make the whole frame of an answer in JSON, of a physical offset, a queue id, a queue
         offset, a unique id of letters and digits, and the number of the request."""
 
+        self._messagepack = messagepack_answers(Command.request(0).answer(_SUCCESS))
+        self._host_text = store_host.hex().upper()
+        self._last_values = (None, None, config.region_id, config.trace_on)
+
         self.done = JsonAnswerForm(Command.request(0).answer(_SUCCESS), []).frame
         """Make the frame of an answer that says only that all is well, of the request's number."""
+
+    def messagepack_frame(
+        self,
+        physical_offset: int,
+        queue_id: int,
+        queue_offset: int,
+        unique_id: bytes,
+        opaque: int,
+    ) -> bytes:
+        """Make the whole frame of an answer in MessagePack, of what `frame` takes."""
+        offset_id = f"{self._host_text}{physical_offset:016X}"
+        values = (offset_id, queue_id, queue_offset, unique_id.decode(), *self._last_values)
+        return self._messagepack(opaque, values)
 
     def answer(
         self,
