@@ -322,6 +322,9 @@ def test_a_message_is_settled_once(tmp_path: Path) -> None:
                     message.ack()
                 with pytest.raises(SettledError):
                     await message.retry()
+                with pytest.raises(SettledError, match="acknowledged or given back already"):
+                    async with message:
+                        pytest.fail("a block is run for a message that is done with")
                 with pytest.raises(UsageError, match="delay_level=19"):
                     await message.retry(delay_level=19)
 

@@ -97,6 +97,8 @@ def test_a_message_is_settled_once(tmp_path: Path) -> None:
                 message.ack()
                 with pytest.raises(SettledError):
                     message.retry()
+                with pytest.raises(SettledError), message:
+                    pytest.fail("a block is run for a message that is done with")
 
     play(tmp_path, scenario)
 

@@ -39,7 +39,8 @@ class Message(ReceivedMessage):
     Left well, the block acknowledges it; left by an exception, it gives it back, to be delivered
     again later (to any member of the group, at the latest after 16 times to the dead letters), and
     the exception is logged and goes no further, so that the loop goes on. Left because its task is
-    cancelled, it comes again at once. `ack`, `retry` and `reject` do the same by hand.
+    cancelled, it comes again at once. `ack`, `retry` and `reject` do the same by hand; a block that
+    is begun after that is refused (`SettledError`).
     """
 
     __slots__ = ("_consumption", "_failures", "_is_in_hand", "process_queue", "watches")
@@ -61,6 +62,7 @@ class Message(ReceivedMessage):
         self.watches: Sequence[ConsumeWatch] = ()
 
     async def __aenter__(self) -> Self:
+        self._check_in_hand()
         for watch in self.watches:
             watch.entered()
         return self
@@ -158,11 +160,14 @@ class Message(ReceivedMessage):
         await self._consumption.send_back(self, delay_level, error)
 
     def _leave_hand(self, how: Settled, error: Exception | None = None) -> None:
-        if not self._is_in_hand:
-            raise SettledError(f"{self!r} is acknowledged or given back already")
+        self._check_in_hand()
         self._is_in_hand = False
         for watch in self.watches:
             watch.ended(how, error)
+
+    def _check_in_hand(self) -> None:
+        if not self._is_in_hand:
+            raise SettledError(f"{self!r} is acknowledged or given back already")
 
 
 class Consumer:

@@ -39,6 +39,7 @@ class SyncMessage(ReceivedMessage):
         self._is_settled = False
 
     def __enter__(self) -> Self:
+        self._check_unsettled()
         return self
 
     def __exit__(
@@ -100,9 +101,12 @@ class SyncMessage(ReceivedMessage):
         self._background.run(self._message.reply(body, properties=properties))
 
     def _settle(self) -> None:
+        self._check_unsettled()
+        self._is_settled = True
+
+    def _check_unsettled(self) -> None:
         if self._is_settled:
             raise SettledError(f"{self!r} is acknowledged or given back already")
-        self._is_settled = True
 
 
 class SyncConsumer:
