@@ -167,6 +167,7 @@ def test_only_those_that_are_wanted_are_shown_and_sent(tmp_path: Path) -> None:
                 (DeadLetterFilter(key="o-2"), [2]),
                 (DeadLetterFilter(topic="refunds"), []),
                 (DeadLetterFilter(until=now - timedelta(hours=1)), []),
+                (DeadLetterFilter(since=now + timedelta(hours=1)), []),
                 (DeadLetterFilter(since=now - timedelta(hours=1), filter="refunded"), [0, 2, 4]),
             ):
                 found = sorted(each.body for each in await letters.show("billing", wanted))
