@@ -259,6 +259,40 @@ def test_the_messages_of_a_batch_do_not_ask_in_the_store_for_what_no_batch_has(
     assert (first.body, first.flag, second.body, second.flag) == (b"batched", 7, b"plain", 8)
 
 
+SENT_ON = f"UNIQ_KEY\x01{unique_id(9)}\x02SENT_ONCE\x011\x02TAGS\x01red\x02"
+"""The properties of a stored message, with which another program sends it on."""
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        send_request(TOPIC, b"sent on", properties=SENT_ON),
+        send_request(TOPIC, b"sent on", properties=SENT_ON + "DELAY\x011\x02"),
+        send_request(TOPIC, b"sent on", properties=SENT_ON + "TRAN_MSG\x01true\x02PGROUP\x01p"),
+        send_request(
+            TOPIC, encode_batch(TOPIC, [BatchItem(b"sent on", SENT_ON.encode())] * 2), code=320
+        ),
+    ],
+    ids=["alone", "delayed", "half of a transaction", "in a batch"],
+)
+def test_what_is_sent_on_with_all_its_properties_says_nothing_of_its_first_producer(
+    broker: Once, request_: Command
+) -> None:
+    for _ in range(2):  # What is like the one before takes another way.
+        assert broker.ask(request_).code == ResponseCode.SUCCESS
+    broker.pass_time(1_000)
+    for message in broker.messages():
+        properties = decode_properties(message.properties_raw)
+        assert "SENT_ONCE" not in properties
+        assert (properties["UNIQ_KEY"], properties["TAGS"]) == (unique_id(9), "red")
+    broker.start(broker.disk.kill())
+    assert len(broker.wired.broker.idempotence) == 0
+    before = broker.bodies()
+    broker.send(once(8))  # Nobody has said that this may be stored.
+    broker.send(once(9))
+    assert broker.bodies() == [*before, b"paid", b"paid"]
+
+
 def test_a_batch_that_is_one_record_is_neither_taken_nor_found_as_sent_once(broker: Once) -> None:
     attributes = {"queue.type": "BatchCQ"}
     broker.wired.broker.state.topics.put(TopicConfig(topic_name="B", attributes=attributes), 0)

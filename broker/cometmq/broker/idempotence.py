@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 ASKED: Final = b"IDEMPOTENT\x01"
 STORED: Final = b"SENT_ONCE\x011\x02"
+MARKS: Final = (b"IDEMPOTENT", b"SENT_ONCE")
+"""The names of both."""
 TAIL_SIZE: Final = 16 << 20
 """Bytes of the log, at least, in which a start finds what was sent."""
 EXPIRED_MAX: Final = 10_000

@@ -16,6 +16,7 @@ from cometmq.broker.handlers.retry_sends import dead_letters
 from cometmq.broker.handlers.send_half import send_half, send_half_alike
 from cometmq.broker.handlers.send_origin import identified, origin_of
 from cometmq.broker.handlers.sent_properties import ONCE, SPECIAL
+from cometmq.broker.idempotence import MARKS
 from cometmq.broker.refusals import FAQ, send_refusal
 from cometmq.broker.topic_names import (
     CLOSED_TOPICS,
@@ -218,7 +219,8 @@ def _send_batch(
     put = state.store.put_raw_batch(name, queue_id, body, more, origin) if more else None
     if put is None:
         try:
-            body = without_property(body, b"IDEMPOTENT")  # No batch has that promise.
+            for mark in MARKS:  # No batch has that promise.
+                body = without_property(body, mark)
             messages = split_batch(body, more)
         except MessageError as error:
             raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error

@@ -13,7 +13,7 @@ from cometmq.broker.errors import RequestError
 from cometmq.broker.handlers.send import body_of, check_batch_topic, checked_target
 from cometmq.broker.handlers.send_origin import origin_of
 from cometmq.broker.handlers.sent_properties import UNIQUE_ID
-from cometmq.broker.idempotence import STORED
+from cometmq.broker.idempotence import MARKS, STORED
 from cometmq.broker.refusals import send_refusal
 from cometmq.net import LATER
 from cometmq.proto.batch import batch_properties, split_batch
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from cometmq.net import Later
     from cometmq.proto.command import Command
 
-_MARKS: Final = (b"IDEMPOTENT", b"SENT_ONCE")
 _find_unique_id: Final = property_finder(b"UNIQ_KEY")
 
 
@@ -84,12 +83,12 @@ def _unique_id_of(properties: bytes) -> bytes:
 def _are_marked(properties: list[bytes]) -> bool:
     """Whether one of the messages says something of being stored once; most are alike."""
     tails = {each.partition(b"\x02")[2] for each in properties}
-    return any(mark in each for mark in _MARKS for each in tails)
+    return any(mark in each for mark in MARKS for each in tails)
 
 
 def _unmarked(properties: bytes) -> bytes:
     """Return properties without what a message says, or said, of being stored once."""
-    for mark in _MARKS:
+    for mark in MARKS:
         properties = remove_property(properties, mark)
     return properties
 

@@ -85,6 +85,8 @@ class SentProperties:
             if is_common and raw.startswith(UNIQUE_ID):
                 stored = raw.partition(b"\x02")[2]
                 self._remember(self.once, rest, (b"\x02" + stored, stored + self._stored))
+        elif b"SENT_ONCE" in raw:  # Whoever sends a stored message on has not asked for that.
+            raw = remove_property(raw, b"SENT_ONCE")
         elif is_common:
             self._remember(self.tails, rest, rest + self._stored)
         return raw, _find_unique_id(raw), waits, kind
