@@ -516,8 +516,7 @@ def test_a_crash_inside_a_commit_leaves_none_or_one_message(
         shop.save()
     store = shop.wired.broker.store
     begin = store.end_offset
-    message_size = half_size(shop, half) - len(f"REAL_TOPIC\x01{TOPIC}\x02REAL_QID\x010\x02")
-    message_size += len(TOPIC) - len(HALF_TOPIC)
+    message_size = size_in_the_end(shop, half)
     part = CUTS[cut]
 
     def crash(operation: Operation) -> None:
@@ -547,6 +546,33 @@ def test_a_crash_inside_a_commit_leaves_none_or_one_message(
     assert shop.end(half, COMMIT) in (ResponseCode.SUCCESS, ResponseCode.ILLEGAL_OPERATION)
     assert shop.bodies() == [b"paid"]
     assert shop.open_count == 0
+
+
+def test_what_a_crash_left_of_a_commit_is_made_whole(shop: Shop) -> None:
+    """Whoever looks at the half queue, Apache's brokers too, goes by the op messages."""
+    half = shop.half(b"paid")
+    size = size_in_the_end(shop, half)
+
+    def crash(operation: Operation) -> None:
+        if operation.verb == "write" and "commitlog" in operation.path:
+            raise Partial(size, Killed())
+
+    shop.disk.hook = crash
+    with pytest.raises(Killed):
+        shop.end(half, COMMIT)
+    shop.disk.hook = None
+    shop.start(shop.disk.kill())
+    assert (shop.bodies(), shop.messages(topic=OP_TOPIC)) == ([b"paid"], [])
+    shop.work()
+    (op,) = shop.messages(topic=OP_TOPIC)
+    assert read_op(op) == [(half.offset, Outcome.COMMITTED)]
+    assert shop.open_count == 0
+
+
+def size_in_the_end(shop: Shop, half: Half) -> int:
+    """How many bytes the message takes that a half message becomes."""
+    size = half_size(shop, half) - len(f"REAL_TOPIC\x01{TOPIC}\x02REAL_QID\x010\x02")
+    return size + len(TOPIC) - len(HALF_TOPIC)
 
 
 def half_size(shop: Shop, half: Half) -> int:
