@@ -180,6 +180,26 @@ def test_only_those_that_are_wanted_are_shown_and_sent(tmp_path: Path) -> None:
     play_on("asyncio", tmp_path, scenario)
 
 
+def test_a_group_that_nobody_knows_is_an_error_and_one_without_dead_letters_is_none(
+    tmp_path: Path,
+) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            await mq.admin.create_group("billing")
+            letters = mq.admin.dead_letters
+            for misspelt in (letters.show, letters.redrive, letters.purge):
+                with pytest.raises(NotFoundError, match="did you mean 'billing'"):
+                    await misspelt("biling")
+            assert await letters.show("billing") == []
+            assert (await letters.redrive("billing")).count == 0
+            assert await letters.purge("billing") == 0
+            await give_up(mq, 1)
+            await mq.admin.delete_group("billing")
+            assert len(await letters.show("billing")) == 1, "they stay when their group goes"
+
+    play_on("asyncio", tmp_path, scenario)
+
+
 def test_what_a_broker_refuses_keeps_nothing_else_back(tmp_path: Path) -> None:
     async def scenario(servers: Servers) -> None:
         async with Client(servers.nameserver) as mq:

@@ -183,6 +183,9 @@ class DeadLetters(AdminAsking):
 
             for letter in await mq.admin.dead_letters.show("billing", count=10):
                 print(letter.id, letter.topic, letter.attempt, letter.body)
+
+        A group that no broker knows, and that has no dead letters, is a `NotFoundError`; so it is
+        for `redrive` and `purge`.
         """
         if count < 1:
             raise UsageError(f"count={count}: at least 1")
@@ -248,7 +251,7 @@ class DeadLetters(AdminAsking):
 
         Their topic is deleted; the next dead letter makes it anew.
         """
-        queues = await self._queues(check_group(group))
+        queues = await self._known_queues(check_group(group))
         if queues:
             await self._admin.delete_topic(dead_letter_topic(group))
         return sum(each.message_count for each in queues)
@@ -260,11 +263,18 @@ class DeadLetters(AdminAsking):
         except NotFoundError:
             return []
 
+    async def _known_queues(self, group: str) -> list[QueueStatus]:
+        """The same; a `NotFoundError` where no broker knows the group, which may be misspelt."""
+        queues = await self._queues(group)
+        if not queues:
+            await self._admin.check_group_exists(group)
+        return queues
+
     async def _each(
         self, group: str, wanted: DeadLetterFilter
     ) -> AsyncGenerator[ReceivedMessage, None]:
         """Give the dead letters that there are now."""
-        for status in await self._queues(group):
+        for status in await self._known_queues(group):
             async for each in self._messages(
                 status.queue, status.first_offset, status.end_offset, wanted.filter
             ):
