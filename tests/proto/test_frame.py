@@ -3,12 +3,13 @@ from __future__ import annotations
 import sys
 import time
 import tracemalloc
+from random import Random
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from cometmq.proto.errors import LocalProtocolError, RemoteProtocolError
-from cometmq.proto.frame import Frame, FrameParser, frame_head
+from cometmq.proto.frame import KEPT_SIZE_MIN, Frame, FrameParser, frame_head
 
 
 def frame(header: bytes, body: bytes = b"", serialize_type: int = 0) -> bytes:
@@ -154,6 +155,40 @@ def test_a_body_is_the_same_type_however_the_stream_was_cut() -> None:
         assert header == b"header"
         assert type(body) is bytes
         assert body == bytes(range(256)) * 4096
+
+
+PIECES = st.sampled_from([1, 7, 100, KEPT_SIZE_MIN - 1, KEPT_SIZE_MIN, KEPT_SIZE_MIN + 1, 60_000])
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(PIECES, max_size=12), st.sampled_from([0, 5, 20_000]))
+def test_large_frames_are_the_same_however_they_are_cut(sizes: list[int], header_size: int) -> None:
+    rng = Random(1)
+    sent = [(rng.randbytes(header_size), rng.randbytes(size)) for size in (70_000, 10, 90_000)]
+    stream = b"".join(frame(header, body) for header, body in sent)
+    parser = FrameParser()
+    arrived = 0
+    for piece in filter(None, cut(stream, sizes)):
+        parser.receive_data(piece)
+        arrived += len(piece)
+        assert parser.pending_size == arrived
+    assert [(header, body) for _, header, body in frames(parser)] == sent
+
+
+def test_the_beginning_of_a_frame_does_not_keep_a_whole_read_alive() -> None:
+    parsers: list[FrameParser] = []
+    tracemalloc.start()
+    try:
+        for _ in range(50):
+            parser = FrameParser()
+            parser.receive_data(
+                frame(b"header", bytes(200_000)) + frame(b"", bytes(60_000))[:20_000]
+            )
+            frames(parser)
+            parsers.append(parser)
+        assert tracemalloc.get_traced_memory()[0] < 50 * 30_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_after_a_breach_nothing_that_comes_is_kept() -> None:

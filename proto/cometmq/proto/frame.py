@@ -40,6 +40,8 @@ pack_head = _HEAD.pack
 # Defaults of `FrameParser`: Apache's for a frame, and for a header that of ours.
 FRAME_SIZE_MAX = 16 * 1024 * 1024
 HEADER_SIZE_MAX = 1024 * 1024
+KEPT_SIZE_MIN = 16 * 1024
+"""Bytes of a frame that are kept where they were read, and not copied, until all have come."""
 
 # Type byte, header, body: a plain tuple, for a named one takes 0.2 µs to make.
 Frame = tuple[int, bytes, bytes | None]
@@ -72,8 +74,10 @@ class FrameParser:
         self.breach: str | None = None
         self._harmless_size = min(frame_size_max, header_size_max)  # nothing in it is too large
         self._offset = 0  # in the stream, of what is not cut yet
-        self._begun = bytearray()  # the beginning of a frame that its read did not hold
-        self._begun_size = 0  # of that frame when all of it has come; 0 while its head has not
+        self._head = b""  # of a frame that its read did not hold: its first bytes, eight at most
+        self._begun: list[bytearray | memoryview] = []  # what came behind them
+        self._begun_size = 0  # how many bytes those are
+        self._wanted_size = 0  # how many they are when all have come; 0 while the head has not
 
     def receive_data(self, data: Buffer) -> None:
         """Take the next bytes of the stream, and cut the frames in them; none at all are its end.
@@ -86,8 +90,8 @@ class FrameParser:
         if not data or self.is_over:
             self._end()
             return
-        start = at = self._gather(memoryview(data)) if self._begun else 0
         size = len(data)
+        start = at = self._gather(memoryview(data), size) if self._head else 0
         is_harmless = size <= self._harmless_size
         heads_end = size - HEAD_SIZE
         while at <= heads_end:
@@ -105,13 +109,13 @@ class FrameParser:
             at = end
         self._offset += at - start
         if at < size:
-            self._gather(memoryview(data)[at:])
+            self._gather(memoryview(data)[at:], size)
 
     def stop(self) -> None:
         """Drop what has come and take nothing more: a frame was none that can be understood."""
         self.is_over = True
         self.frames.clear()
-        self._begun = bytearray()
+        self._forget_begun()
 
     def next_frame(self) -> Frame | None:
         """Give the next frame, None when more bytes are needed, or raise what the breach is."""
@@ -129,14 +133,14 @@ class FrameParser:
     @property
     def pending_size(self) -> int:
         """How many bytes have come that are not part of a frame given out."""
-        return self._waiting_size() + len(self._begun)
+        return self._waiting_size() + len(self._head) + self._begun_size
 
     def _waiting_size(self) -> int:
         return sum(HEAD_SIZE + len(header) + len(body or b"") for _, header, body in self.frames)
 
     def _end(self) -> None:
         """Take the end of the stream, unless it is over anyway."""
-        if not self.is_over and (begun := len(self._begun)):
+        if not self.is_over and (begun := len(self._head) + self._begun_size):
             self._break(f"the stream ends {begun} bytes into it")
         self.is_over = True
 
@@ -144,29 +148,47 @@ class FrameParser:
         self.is_over = True
         self.breach = f"frame at byte {self._offset}: {problem}"
 
-    def _gather(self, data: memoryview) -> int:
-        """Add to the frame that was begun, or begin one; tell how many bytes that took."""
-        begun = self._begun
+    def _gather(self, data: memoryview, read_size: int) -> int:
+        """Add to the frame that was begun, or begin one; tell how many bytes that took.
+
+        `read_size` is that of the whole read that the data is the rest of.
+        """
         taken = 0
-        if not self._begun_size:
-            taken = HEAD_SIZE - len(begun)
-            begun += data[:taken]
-            if len(begun) < HEAD_SIZE:
+        if not self._wanted_size:
+            taken = HEAD_SIZE - len(self._head)
+            self._head += data[:taken]
+            if len(self._head) < HEAD_SIZE:
                 return len(data)
-            length, word = _unpack_head(begun)
+            length, word = _unpack_head(self._head)
             if problem := self._problem(length, word):
                 self._break(problem)
                 return len(data)
-            self._begun_size = length + 4
-        end = taken + self._begun_size - len(begun)
-        begun += data[taken:end]
+            self._wanted_size = length + 4 - HEAD_SIZE
+        end = taken + self._wanted_size - self._begun_size
+        self._keep(data[taken:end], read_size)
         if end > len(data):
             return len(data)
-        self.frames.append(_cut(begun))
-        self._offset += self._begun_size
-        self._begun = bytearray()
-        self._begun_size = 0
+        self.frames.append(_cut(_unpack_head(self._head)[1], self._begun))
+        self._offset += HEAD_SIZE + self._wanted_size
+        self._forget_begun()
         return end
+
+    def _keep(self, piece: memoryview, read_size: int) -> None:
+        """Keep a part of a frame, by itself if it is most of a large read, which it keeps alive."""
+        size = len(piece)
+        self._begun_size += size
+        if size >= KEPT_SIZE_MIN and size * 2 >= read_size:
+            self._begun.append(piece)
+            return
+        last = self._begun[-1] if self._begun else None
+        if not isinstance(last, bytearray):
+            self._begun.append(last := bytearray())
+        last += piece
+
+    def _forget_begun(self) -> None:
+        self._head = b""
+        self._begun = []
+        self._begun_size = self._wanted_size = 0
 
     def _problem(self, length: int, word: int) -> str | None:
         """Tell what is wrong with a frame by its head."""
@@ -187,10 +209,11 @@ def _as_bytes(data: Buffer) -> bytes:
     return bytes(data)
 
 
-def _cut(gathered: bytearray) -> Frame:
-    word = _unpack_head(gathered)[1]
-    view = memoryview(gathered)
-    body_start = HEAD_SIZE + (word & HEADER_SIZE_LAYOUT_MAX)
-    # A copy, so that a body is the same type however the stream was cut.
-    body = bytes(view[body_start:]) or None
-    return word >> 24, bytes(view[HEAD_SIZE:body_start]), body
+def _cut(word: int, pieces: list[bytearray | memoryview]) -> Frame:
+    """Put a frame together, each byte copied once: from 1 MiB on that is half of what it costs."""
+    header_size = word & HEADER_SIZE_LAYOUT_MAX
+    first = memoryview(pieces[0])
+    if len(first) < header_size:
+        first, pieces = memoryview(b"".join(pieces)), pieces[:1]
+    body = b"".join((first[header_size:], *pieces[1:]))
+    return word >> 24, bytes(first[:header_size]), body or None
