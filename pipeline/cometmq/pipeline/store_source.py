@@ -32,6 +32,7 @@ from cometmq.pipeline.records.layout import int64s
 from cometmq.pipeline.records.slices import pieces
 from cometmq.pipeline.settling import settle
 from cometmq.pipeline.store import index, queues, survey
+from cometmq.pipeline.store.files import check_store
 from cometmq.pipeline.store.options import INDEX, QUEUES, RECORDS, SURVEY, store_options
 from cometmq.pipeline.store.scan import Damage, Part, scan
 from cometmq.pipeline.store.splits import look, parts
@@ -102,6 +103,7 @@ class StoreReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Plan the tasks."""
         options = self.options
+        check_store(options.path)
         if options.view == QUEUES:
             found: Sequence[object] = _together(options)
         elif options.view == INDEX:

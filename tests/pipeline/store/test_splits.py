@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -7,8 +8,10 @@ import pytest
 from tests.pipeline.store.logs import SIZE, change, found, write_log
 
 from cometmq.pipeline.errors import OptionError
-from cometmq.pipeline.store.files import Opened
+from cometmq.pipeline.store.files import Opened, check_store
 from cometmq.pipeline.store.splits import look, parts
+from cometmq.store import checkpoint
+from cometmq.store.filesystem import RealFileSystem
 
 
 def test_parts_cover_the_log_and_nothing_behind_it(tmp_path: Path) -> None:
@@ -105,6 +108,59 @@ def test_files_of_several_sizes_are_refused(tmp_path: Path) -> None:
     write_log(tmp_path, [b"x"])
     (tmp_path / "commitlog" / f"{SIZE:020d}").write_bytes(bytes(100))
     with pytest.raises(OptionError, match=r"has 100 bytes, where .* has 4096"):
+        look(str(tmp_path))
+
+
+def test_a_foreign_file_among_those_of_the_log_is_refused(tmp_path: Path) -> None:
+    write_log(tmp_path, [b"x"])
+    (tmp_path / "commitlog" / "copying").mkdir()  # A folder is no file of a log.
+    look(str(tmp_path))
+    for name in ("notes.txt", "0" * 19, f"{0:020d}.gz"):
+        foreign = tmp_path / "commitlog" / name
+        foreign.touch()
+        with pytest.raises(OptionError, match=rf"{foreign}: no file of a log, .*; move it else"):
+            look(str(tmp_path))
+        foreign.unlink()
+
+
+def test_a_file_that_begins_where_none_can_is_refused(tmp_path: Path) -> None:
+    write_log(tmp_path, [b"x"])
+    folder = tmp_path / "commitlog"
+    (folder / f"{0:020d}").rename(folder / f"{SIZE // 2:020d}")
+    with pytest.raises(OptionError, match=f"{SIZE // 2:020d}: no file of the log begins there"):
+        look(str(tmp_path))
+
+
+def test_a_store_of_a_newer_format_is_refused_whatever_is_read_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_log(tmp_path, [b"x"])
+    check_store(str(tmp_path))
+    with monkeypatch.context() as newer:
+        newer.setattr(checkpoint, "VERSION", checkpoint.VERSION + 1)
+        claims = checkpoint.Claims(
+            recover_from=0, verify_from=0, synced_offset=0, segment_size=SIZE
+        )
+        file = checkpoint.CheckpointFile(RealFileSystem(), str(tmp_path / "checkpoint"))
+        file.write(checkpoint.Longs(), claims)
+        file.close()
+    for ask in (look, check_store):
+        with pytest.raises(OptionError, match=r"checkpoint: version 2, .* use a newer one"):
+            ask(str(tmp_path))
+    os.truncate(tmp_path / "checkpoint", 10)  # Nothing is known: the log alone counts.
+    check_store(f"file://{tmp_path}")
+
+
+def test_what_may_not_be_read_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_log(tmp_path, [b"x"])
+
+    def forbidden(*_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "a file")
+
+    monkeypatch.setattr(Opened, "read", forbidden)  # Root may read everything.
+    with pytest.raises(OptionError, match=r"Permission denied: 'a file'; run it as the user that"):
         look(str(tmp_path))
 
 

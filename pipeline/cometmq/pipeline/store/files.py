@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -16,6 +17,7 @@ from pyarrow import fs
 from cometmq.pipeline.errors import OptionError
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from types import TracebackType
     from typing import Self
 
@@ -75,8 +77,25 @@ def _filesystem(root: str) -> tuple[fs.FileSystem, str]:
         raise OptionError(f"path: {root}: {error}") from None
 
 
-def log_files(root: str) -> list[StoreFile]:
-    """Return the files of a store's log, in order. `OptionError`, with what to do, for no store."""
+@contextmanager
+def disk_errors_told(root: str) -> Generator[None]:
+    """Say in one line what the disk, or another filesystem, refuses to who looks at a store."""
+    try:
+        yield
+    except PermissionError as error:
+        what_to_do = "run it as the user that the store belongs to"
+        raise OptionError(f"path: {root}: {error}; {what_to_do}") from None
+    except OSError as error:
+        raise OptionError(f"path: {root}: {error}") from None
+
+
+def check_store(root: str) -> str:
+    """Return a store's path in its filesystem. `OptionError`, with what to do, for what is none."""
+    with disk_errors_told(root):
+        return _checked_path(root)
+
+
+def _checked_path(root: str) -> str:
     filesystem, path = _filesystem(root)
     path = path.rstrip("/") or "/"
     kind = filesystem.get_file_info(path).type
@@ -89,13 +108,40 @@ def log_files(root: str) -> list[StoreFile]:
         raise OptionError(
             f"path: {root}: holds no {LOG_FOLDER}/; name the folder of a store, which has one{hint}"
         )
-    files = row_of(root, f"{path}/{LOG_FOLDER}")
+    _check_format(root, f"{path}/checkpoint")
+    return path
+
+
+def _check_format(root: str, path: str) -> None:
+    """Refuse a store of a newer format. For the driver: executors have no modules of the store."""
+    from cometmq.store.checkpoint import FILE_SIZE, read_checkpoint
+    from cometmq.store.errors import StoreFormatError
+
+    if _filesystem(root)[0].get_file_info(path).type != fs.FileType.File:
+        return
+    with Opened(root, path) as file:
+        data = file.read(FILE_SIZE, 0)
+    try:
+        read_checkpoint(data, path)
+    except StoreFormatError as error:
+        raise OptionError(f"path: {error}") from None
+
+
+def log_files(root: str) -> list[StoreFile]:
+    """Return the files of a store's log, in order. `OptionError`, with what to do, for no store."""
+    path = check_store(root)
+    files = row_of(root, f"{path}/{LOG_FOLDER}", is_log=True)
     sizes = {file.size for file in files}
     if len(sizes) > 1:
         odd = next(file for file in files if file.size != files[0].size)
         raise OptionError(
             f"path: {odd.path} has {odd.size} bytes, where {files[0].path} has {files[0].size};"
             " the files of a store's log have the same size: restore it from a copy"
+        )
+    if files and files[0].start % files[0].size:
+        raise OptionError(
+            f"path: {files[0].path}: no file of the log begins there when each has"
+            f" {files[0].size} bytes; move it elsewhere"
         )
     for before, behind in pairwise(files):
         end = before.start + before.size
@@ -108,18 +154,24 @@ def log_files(root: str) -> list[StoreFile]:
     return files
 
 
-def row_of(root: str, folder: str) -> list[StoreFile]:
-    """Return the files of a folder that are named by offsets, in order; none without a folder."""
+def row_of(root: str, folder: str, *, is_log: bool = False) -> list[StoreFile]:
+    """Return the files of a folder that are named by offsets, in order; none without a folder.
+
+    Others are passed over, as the store does in the folders of queues; but not among the log's.
+    """
     filesystem, _ = _filesystem(root)
-    selector = fs.FileSelector(folder, allow_not_found=True)
-    found = [
-        StoreFile(info.path, int(info.base_name), int(info.size or 0))
-        for info in filesystem.get_file_info(selector)
-        if info.type == fs.FileType.File
-        and len(info.base_name) == _NAME_LENGTH
-        and info.base_name.isdecimal()
-        and info.size  # Apache names a file before it has a length.
-    ]
+    found: list[StoreFile] = []
+    for info in filesystem.get_file_info(fs.FileSelector(folder, allow_not_found=True)):
+        if info.type != fs.FileType.File:
+            continue
+        if len(info.base_name) == _NAME_LENGTH and info.base_name.isdecimal():
+            if info.size:  # Apache names a file before it has a length.
+                found.append(StoreFile(info.path, int(info.base_name), int(info.size)))
+        elif is_log:
+            raise OptionError(
+                f"path: {info.path}: no file of a log, whose names are offsets of"
+                f" {_NAME_LENGTH} digits; move it elsewhere"
+            )
     return sorted(found, key=lambda file: file.start)
 
 

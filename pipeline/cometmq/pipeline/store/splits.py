@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from cometmq.pipeline.store.files import Opened, log_files
+from cometmq.pipeline.store.files import Opened, disk_errors_told, log_files
 from cometmq.pipeline.store.scan import Part, last_record
 
 if TYPE_CHECKING:
@@ -44,6 +44,11 @@ class Log(NamedTuple):
 
 def look(root: str) -> Log:
     """Look at a store. `OptionError`, which says what to do, for a folder that is none."""
+    with disk_errors_told(root):
+        return _log_of(root)
+
+
+def _log_of(root: str) -> Log:
     files = log_files(root)
     data_end: int | None = None
     for file in reversed(files):
