@@ -213,6 +213,10 @@ class SimulatedFile:
         reaches = any(position < each.stop and each.start < end for each in bad)
         return not self._disk.is_cold and not reaches and end <= self.size()
 
+    def is_blank(self, position: int) -> bool:
+        """Whether zeros alone stand from there on."""
+        return not any(self.read(len(self._content.cache), position))
+
     def write(self, data: Buffer, position: int) -> None:
         """Write all of it. On an error an unknown part, from the front, may be written."""
         self._check(writing=True)

@@ -73,6 +73,10 @@ class HookedFile:
         """Whether all of that is in the page cache."""
         return self._inner.is_cached(count, position)
 
+    def is_blank(self, position: int) -> bool:
+        """Whether zeros alone stand from there on."""
+        return self._inner.is_blank(position)
+
     def write(self, data: Buffer, position: int) -> None:
         """Write all of it."""
         self._hooks.around("write", self.path, lambda: self._inner.write(data, position))

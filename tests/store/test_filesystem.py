@@ -58,6 +58,23 @@ def can_lock_from_elsewhere(disk: FileSystem, path: str) -> bool:
     return shown.stdout.strip() == "True"
 
 
+def test_a_file_is_blank_from_where_only_zeros_follow(disk: FileSystem, root: str) -> None:
+    file = disk.open(f"{root}/f", create=True)
+    assert file.is_blank(0)
+    file.resize(100_000)
+    assert file.is_blank(0)
+    file.write(b"end", 30)
+    assert [file.is_blank(position) for position in (0, 32, 33, 4096, 99_999)] == [
+        *(False, False),
+        *(True, True, True),
+    ]
+    file.write(b"\1", 50_000)
+    assert not file.is_blank(33)
+    assert not file.is_blank(4096)
+    assert file.is_blank(60_000)
+    file.close()
+
+
 def test_what_is_written_is_read_back_at_its_position(disk: FileSystem, root: str) -> None:
     file = disk.open(f"{root}/f", create=True)
     file.write(b"world", 5)

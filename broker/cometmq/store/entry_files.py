@@ -24,7 +24,13 @@ from bisect import bisect_left
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from cometmq.store.entry_search import BLANK_SIZE, NO_CUT, WINDOW_ENTRIES, sound_entries
+from cometmq.store.entry_search import (
+    BLANK_SIZE,
+    NO_CUT,
+    WINDOW_ENTRIES,
+    backed_end,
+    sound_entries,
+)
 from cometmq.store.entry_tail import behind
 from cometmq.store.errors import CorruptionError, MissingEntriesError
 
@@ -261,26 +267,13 @@ class EntryFiles:
                 break
             self._shelf.disk.open_files.close(self, number)  # Opened to be written, it is grown.
         if cut is not None:
-            self._drop_unbacked()
-            if self.end and not self._holds_messages():
+            self.end, holds_messages = backed_end(self, self._shelf.disk.backs)
+            if self.end and not holds_messages:
                 self._forget()
-            if not self._shelf.disk.read_only:
-                self._erase()
+            elif not self._shelf.disk.read_only:
+                self._erase(numbers)
         elif self._shelf.disk.is_whole:
             self._check_end()
-
-    def _drop_unbacked(self) -> None:
-        """Leave out entries at the end that are of no record: torn ones may lie below any cut."""
-        while (backs := self._shelf.disk.backs) is not None and self._holds_messages():
-            offset, size = self.head(self.end - 1)
-            before, size_before = self.head(self.end - 2) if self.end - 1 > self.start else (0, 0)
-            is_next = size_before == BLANK_SIZE or before + size_before <= offset
-            if is_next and backs(self.topic, self.queue_id, offset, size):
-                return
-            self.end -= 1
-
-    def _holds_messages(self) -> bool:
-        return self.end > self.start and self.head(self.end - 1)[1] != BLANK_SIZE
 
     def _forget(self) -> None:
         """Take nothing from files without an entry that was synced, not even where they begin.
@@ -320,7 +313,7 @@ class EntryFiles:
             self._drop_tail(max(0, index - self.written))
             self.end = index
             self._min = min(self._min, index)
-            self._erase()
+            self._erase(self._shelf.numbers(self.directory))
 
     def _drop_tail(self, kept: int) -> None:
         if self._tail:
@@ -328,22 +321,23 @@ class EntryFiles:
             if not self._tail:
                 self._shelf.disk.unwritten.remove(self)
 
-    def _erase(self) -> None:
-        """Erase what the files hold behind `end`.
+    def _erase(self, numbers: list[int]) -> None:
+        """Erase what the files, of these numbers, hold behind `end`.
 
         The first file stays, even without entries: its name is what keeps the queue's offset.
         """
         disk = self._shelf.disk
-        numbers = self._shelf.numbers(self.directory)
         last, place = divmod(self.end, self._shelf.file_entries)
         for number in reversed(numbers):
             if number > last or (number == last and not place and number != numbers[0]):
                 self._remove(number)
             elif number == last:
                 file = self._file(number)
-                file.resize(place * self._shelf.entry_size)
-                file.resize(self._shelf.file_size)
-                disk.unsynced_files.add(file.path)
+                size = place * self._shelf.entry_size
+                if file.size() < self._shelf.file_size or not file.is_blank(size):
+                    file.resize(size)
+                    file.resize(self._shelf.file_size)
+                disk.unsynced_files.add(file.path)  # What is blank may not be so on the disk.
 
     def _remove(self, number: int) -> None:
         disk = self._shelf.disk

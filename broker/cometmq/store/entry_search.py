@@ -12,7 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cometmq.store.entry_disk import Shelf
+    from cometmq.store.entry_files import EntryFiles
     from cometmq.store.filesystem import File
 
 WINDOW_ENTRIES: Final = 64
@@ -54,3 +57,26 @@ def _judge(file: File, shelf: Shelf, window: int, cut: int) -> tuple[int, bool]:
             least = physical_offset + record_size
         count += 1
     return count, count == expected
+
+
+def backed_end(
+    queue: EntryFiles, backs: Callable[[str, int, int, int], bool] | None
+) -> tuple[int, bool]:
+    """Return where a queue ends without the last entries that are of no record.
+
+    Torn ones may lie below any cut. `backs` says whether such a record is there; without it every
+    entry counts. Returned is, too, whether the last entry then is of a message.
+    """
+    end, start = queue.end, queue.start
+    while end > start:
+        offset, size = queue.head(end - 1)
+        if size == BLANK_SIZE:
+            return end, False
+        if backs is None:
+            return end, True
+        before, size_before = queue.head(end - 2) if end - 1 > start else (0, 0)
+        is_next = size_before == BLANK_SIZE or before + size_before <= offset
+        if is_next and backs(queue.topic, queue.queue_id, offset, size):
+            return end, True
+        end -= 1
+    return end, False

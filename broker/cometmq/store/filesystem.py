@@ -81,6 +81,10 @@ class File(Protocol):
         """Whether all of that is in the page cache at this moment; False where nobody can tell."""
         ...
 
+    def is_blank(self, position: int) -> bool:
+        """Whether zeros alone stand from there on; False, too, where only reading it would tell."""
+        ...
+
     def write(self, data: Buffer, position: int) -> None:
         """Write all of it. On an error an unknown part, from the front, may be written."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from typing import TYPE_CHECKING
@@ -94,6 +95,17 @@ class RealFile:
         last = (position + count - 1) // mmap.PAGESIZE
         pages = last - position // mmap.PAGESIZE + 1
         return cached_pages(self._descriptor, position, count) == pages
+
+    def is_blank(self, position: int) -> bool:
+        """Whether zeros alone stand from there on; False, too, where only reading it would tell."""
+        page_end = -(-position // mmap.PAGESIZE) * mmap.PAGESIZE
+        try:
+            os.lseek(self._descriptor, page_end, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # A hole, up to the end.
+                rest = self.read(page_end - position, position)
+                return rest == bytes(len(rest))
+        return False
 
     def write(self, data: Buffer, position: int) -> None:
         """Write all of it. On an error an unknown part, from the front, may be written."""
