@@ -13,11 +13,17 @@ from tests.crash.disk import Moment, Operation, SimulatedFileSystem
 
 from cometmq.broker.acknowledgements import TELLING_PATIENCE_MS
 from cometmq.proto.codes import RequestCode, ResponseCode
+from cometmq.proto.command import Command
 from cometmq.proto.commands import SendMessageResponse
 from cometmq.proto.header_codecs import HEADER_CODECS
 from cometmq.store.config import Flush
 
 TOPIC = "BenchmarkTest"  # There from the start, so no send waits for its topic's file.
+
+
+def alike(number: int) -> Command:
+    """A send that is like those before it, so that its answer is made at once, and waits."""
+    return send_request(TOPIC, b"x", properties=f"UNIQ_KEY\x01{number:032X}\x02WAIT\x01true\x02")
 
 
 def test_with_async_flush_a_send_is_answered_with_its_turn(tmp_path: Path) -> None:
@@ -35,6 +41,9 @@ def test_a_send_that_makes_its_topic_waits_for_the_topics_file(tmp_path: Path) -
     wired = Wired(config_of(tmp_path), SimulatedFileSystem())
     peer = wired.connect()
     wired.give(peer, wired.frame(peer, send_request("fresh", b"x")))
+    wired.broker.told(wired.broker.state.topics.file.version)
+    wired.broker.synced()
+    wired.turn()
     assert wired.answers(peer) == []
     wired.save()
     assert [answer.code for answer in wired.answers(peer)] == [0]
@@ -117,11 +126,32 @@ def test_a_slow_disk_makes_sends_stored_but_not_safe_and_answers_once(tmp_path: 
     wired.close()
 
 
+def test_sends_that_are_alike_hear_of_a_slow_disk_too(tmp_path: Path) -> None:
+    wired = Wired(config_of(tmp_path, flush=Flush.SYNC), SimulatedFileSystem(), threads=False)
+    peer = wired.connect()
+    wired.give(peer, wired.frame(peer, alike(0)))
+    wired.sync()
+    assert [answer.code for answer in wired.answers(peer)] == [0]
+    requests = [wired.frame(peer, alike(number)) for number in (1, 2)]
+    wired.give(peer, *requests)
+    wired.now_ms += 5_000
+    wired.broker.tick(wired.now_ms)
+    wired.turn()
+    answers = wired.answers(peer)
+    assert [answer.code for answer in answers] == [ResponseCode.FLUSH_DISK_TIMEOUT] * 2
+    assert [answer.read(SendMessageResponse).queue_offset for answer in answers] == [1, 2]
+    refused = wired.broker.state.traffic.refused
+    assert refused[RequestCode.SEND_MESSAGE_V2, ResponseCode.FLUSH_DISK_TIMEOUT] == 2
+    wired.sync()
+    assert wired.answers(peer) == []
+    wired.close()
+
+
 def test_a_write_that_fails_refuses_exactly_the_sends_of_its_turn(tmp_path: Path) -> None:
     disk = SimulatedFileSystem()
     wired = Wired(config_of(tmp_path), disk, threads=False)
     peer = wired.connect()
-    assert wired.ask(peer, send_request(TOPIC, b"before")).code == ResponseCode.SUCCESS
+    assert wired.ask(peer, alike(0)).code == ResponseCode.SUCCESS
 
     def refuse(operation: Operation) -> None:
         # A sync that fails is another matter, and final: the next test's.
@@ -130,10 +160,10 @@ def test_a_write_that_fails_refuses_exactly_the_sends_of_its_turn(tmp_path: Path
             raise OSError(errno.ENOSPC, "no room")
 
     disk.hook = refuse
-    frames = [wired.frame(peer, send_request(TOPIC, b"%d" % n)) for n in range(3)]
-    wired.give(peer, *frames)
+    requests = [*(send_request(TOPIC, b"%d" % n) for n in range(3)), alike(1)]
+    wired.give(peer, *[wired.frame(peer, request) for request in requests])
     answers = wired.answers(peer)
-    assert [answer.code for answer in answers] == [ResponseCode.SERVICE_NOT_AVAILABLE] * 3
+    assert [answer.code for answer in answers] == [ResponseCode.SERVICE_NOT_AVAILABLE] * 4
     assert answers[0].ext_fields == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
     disk.hook = None
     sent = wired.ask(peer, send_request(TOPIC, b"after")).read(SendMessageResponse)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +11,18 @@ import pytest
 import trio
 from tests.broker.running import Client, Running, config_of, pull_request, run, send_request
 
+from cometmq.broker import daemon as broker_daemon
+from cometmq.net import guest
 from cometmq.proto.batch import BatchItem, encode_batch
 from cometmq.proto.bodies import TopicRouteData
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import Command
-from cometmq.proto.commands import GetMaxOffset, OffsetResponse, PullMessageResponse
+from cometmq.proto.commands import (
+    GetMaxOffset,
+    OffsetResponse,
+    PullMessageResponse,
+    SendMessageResponse,
+)
 from cometmq.proto.commands.route import GetRouteInfoByTopic
 from cometmq.store.config import Flush
 
@@ -111,6 +120,14 @@ def test_a_held_pull_with_a_filter_waits_for_its_tag(tmp_path: Path) -> None:
     run(config_of(tmp_path), scenario)
 
 
+def test_nobody_holds_a_pull_for_longer_than_the_broker_allows(tmp_path: Path) -> None:
+    async def scenario(running: Running) -> None:
+        request = pull_request("BenchmarkTest", sys_flag=6, suspend_timeout_millis=3_600_000)
+        assert (await running.client.call(request)).code == ResponseCode.PULL_NOT_FOUND
+
+    run(config_of(tmp_path, suspend_timeout_max_ms=50), scenario)
+
+
 def test_a_held_pull_is_answered_when_its_time_is_over(tmp_path: Path) -> None:
     async def scenario(running: Running) -> None:
         request = pull_request("BenchmarkTest", sys_flag=6, suspend_timeout_millis=1)
@@ -165,3 +182,33 @@ def test_a_send_to_a_new_topic_is_not_lost_with_the_topic(tmp_path: Path) -> Non
         assert '"fresh"' in topics
 
     run(config_of(tmp_path), scenario)
+
+
+def test_a_stop_answers_the_sends_that_wait_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[SendMessageResponse] = []
+    sync = os.fdatasync
+
+    def slowly(descriptor: int) -> None:
+        time.sleep(0.2)
+        sync(descriptor)
+
+    async def main(_: trio.Event) -> None:
+        async with trio.open_nursery() as outer, trio.open_nursery() as inner:
+            config = config_of(tmp_path, flush=Flush.SYNC)
+            address = await inner.start(broker_daemon.serve, config)
+            client, other = await Client().connect(address), await Client().connect(address)
+            await client.send("BenchmarkTest", b"before")
+            monkeypatch.setattr(os, "fdatasync", slowly)
+
+            async def send() -> None:
+                answers.append(await client.send("BenchmarkTest", b"x"))
+
+            outer.start_soon(send)
+            await other.ask(RequestCode.GET_MAX_OFFSET, GetMaxOffset("BenchmarkTest", 0))
+            assert answers == []
+            inner.cancel_scope.cancel()
+
+    guest.run(main)
+    assert [answer.queue_offset for answer in answers] == [1]

@@ -173,6 +173,16 @@ def test_a_level_that_is_no_number_to_java_is_refused(level: str) -> None:
     assert broker.bodies() == []
 
 
+@pytest.mark.parametrize("name", ["TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS"])
+def test_a_message_for_a_given_time_is_refused_and_not_delivered_at_once(name: str) -> None:
+    broker = Clocked(SimulatedFileSystem())
+    answer = broker.ask(send_request(TOPIC, b"x", properties=f"{name}\x015000\x02"))
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "not at a given time yet" in (answer.remark or "")
+    broker.pass_time(FIVE_SECONDS)
+    assert broker.bodies() == []
+
+
 @pytest.mark.parametrize(("level", "queue_id"), [("+2", 1), ("19", 17), ("2147483647", 17)])
 def test_a_level_beyond_the_last_is_the_last(level: str, queue_id: int) -> None:
     broker = Clocked(SimulatedFileSystem())

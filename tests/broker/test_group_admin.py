@@ -178,6 +178,14 @@ def test_a_group_may_not_read_what_it_is_forbidden(wired: Wired, peer: WiredPeer
     assert wired.ask(peer, pull).code == 19
 
 
+def test_a_group_that_is_switched_off_gets_nothing(wired: Wired, peer: WiredPeer) -> None:
+    wired.broker.state.groups.put(
+        SubscriptionGroupConfig(group_name="off", consume_enable=False), 0
+    )
+    answer = wired.ask(peer, pull_request("BenchmarkTest", consumer_group="off"))
+    assert (answer.code, answer.remark) == (16, "subscription group no permission, off")
+
+
 def test_what_is_forbidden_survives_a_restart(tmp_path: Path) -> None:
     config = config_of(tmp_path, listen_port=21911)
     wired = Wired(config)

@@ -14,7 +14,13 @@ from tests.broker.wired import Wired
 from tests.crash.disk import SimulatedFileSystem
 
 from cometmq.broker.groups import OWN_GROUPS
-from cometmq.proto.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+from cometmq.proto.bodies import (
+    ConsumerData,
+    HeartbeatData,
+    ProducerData,
+    SubscriptionData,
+    TopicConfig,
+)
 from cometmq.proto.codes import RequestCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands import UnregisterClient, UpdateConsumerOffset
@@ -117,6 +123,19 @@ def test_a_pull_too_many_is_not_held_but_answered(tmp_path: Path) -> None:
         assert wired.ask(peer, send_request("T", b"x")).code == 0
         wired.give(peer, *[wired.frame(peer, pull(queue_offset=1)) for _ in range(3)])
         assert len(wired.answers(peer)) == 1
+
+
+def test_the_pull_of_who_leaves_is_held_no_longer(tmp_path: Path) -> None:
+    with limited(tmp_path, held_pulls_max=1) as wired:
+        wired.broker.state.topics.put(TopicConfig(topic_name="T"), 0)
+        wired.save()
+        first, second = wired.connect(), wired.connect()
+        wired.give(first, wired.frame(first, pull()))
+        assert len(wired.broker.state.long_polling) == 1
+        first.gone("reset")
+        assert len(wired.broker.state.long_polling) == 0
+        wired.give(second, wired.frame(second, pull()))
+        assert wired.answers(second) == [], "there is room for it"
 
 
 def test_a_held_pull_keeps_neither_its_text_nor_its_body(tmp_path: Path) -> None:

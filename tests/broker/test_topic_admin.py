@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.running import config_of, send_request
+from tests.broker.running import config_of, pull_request, send_request
 from tests.broker.wired import Wired, WiredPeer
 from tests.crash.disk import SimulatedFileSystem
 from tests.store.records import refuse
@@ -286,6 +286,17 @@ def test_the_stats_of_a_topic_begin_with_the_messages_that_are_left(
     table = TopicStats.decode(wired.ask(peer, request).body).offset_table
     ends = {queue.queue_id: (o.min_offset, o.max_offset) for queue, o in table.items()}
     assert ends == {0: (0, 0), 1: (5, 5)}
+
+
+def test_a_topic_that_may_not_be_read_is_refused_and_takes_messages(
+    wired: Wired, peer: WiredPeer
+) -> None:
+    """That one may not be written is for clients to see in its route, as with Apache's brokers."""
+    for perm, readable in ((2, 16), (4, 0)):
+        wired.broker.state.topics.put(TopicConfig(topic_name="T", perm=perm), 0)
+        wired.save()
+        assert wired.ask(peer, send_request("T", b"x")).code == 0
+        assert wired.ask(peer, pull_request("T")).code == readable
 
 
 def test_topics_that_administrators_ask_routes_of_are_there(wired: Wired) -> None:

@@ -37,6 +37,7 @@ from cometmq.proto.message import read_message
 from cometmq.proto.message_id import decode_offset_id
 from cometmq.proto.message_list import MessageList
 from cometmq.proto.properties import decode_properties
+from cometmq.proto.sysflag import SysFlag
 from cometmq.store.config import Flush
 
 if TYPE_CHECKING:
@@ -260,6 +261,15 @@ def test_a_message_that_only_says_it_is_a_half_cannot_be_committed(shop: Shop) -
     forged = Half(decode_offset_id(said.msg_id).physical_offset, said.queue_offset, "")
     assert shop.end(forged, COMMIT) == ResponseCode.SYSTEM_ERROR
     assert shop.bodies() == [b"forged"]
+
+
+def test_flags_of_a_transaction_make_no_message_one_of_it(shop: Shop) -> None:
+    """Its properties do: neither the first send nor those that are like it keep such flags."""
+    flags = int(SysFlag.TRANSACTION_COMMITTED | SysFlag.COMPRESSED)
+    for number in range(3):
+        properties = f"UNIQ_KEY\x01{number:032X}\x02WAIT\x01true\x02"
+        shop.ask(send_request(TOPIC, b"x", properties=properties, sys_flag=flags)).expect()
+    assert [each.sys_flag for each in shop.messages()] == [SysFlag.COMPRESSED] * 3
 
 
 def test_who_does_not_know_yet_is_answered_and_asked_later(shop: Shop) -> None:

@@ -127,6 +127,35 @@ async def test_a_page_lets_others_have_their_turn() -> None:
             nursery.cancel_scope.cancel()
 
 
+async def test_others_have_their_turn_between_any_two_slices_of_a_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also of one that is so small that it is written in one go."""
+    monkeypatch.setattr(pages, "SLICE_NS", -1)  # Each piece takes longer.
+    turns = [0]
+    found: list[int] = []
+
+    async def others() -> None:
+        while True:
+            turns[0] += 1
+            await trio.lowlevel.checkpoint()
+
+    def pieces() -> Iterator[bytes]:
+        for _ in range(100):
+            found.append(turns[0])
+            yield b"x"
+
+    async def small() -> Page:
+        return Page(pieces())
+
+    monkeypatch.setitem(PAGES, "/small", small)
+    async with serving() as address, trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        assert (await asked(address, b"GET /small HTTP/1.1\r\n\r\n")).endswith(b"x" * 100)
+        nursery.cancel_scope.cancel()
+    assert len(set(found)) > 30, "trio throws a coin for who is next"
+
+
 async def test_too_many_connections_are_closed() -> None:
     async with serving() as address:
         held = [
