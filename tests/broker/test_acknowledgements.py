@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from tests.broker.running import config_of, pull_request, send_request
-from tests.broker.wired import Wired, WiredPeer
+from tests.broker.wired import Wired
 from tests.crash.disk import Moment, Operation, SimulatedFileSystem
 
 from cometmq.broker.acknowledgements import TELLING_PATIENCE_MS
@@ -21,9 +21,11 @@ from cometmq.store.config import Flush
 TOPIC = "BenchmarkTest"  # There from the start, so no send waits for its topic's file.
 
 
-def alike(number: int) -> Command:
+def alike(number: int, codec: int = 0) -> Command:
     """A send that is like those before it, so that its answer is made at once, and waits."""
-    return send_request(TOPIC, b"x", properties=f"UNIQ_KEY\x01{number:032X}\x02WAIT\x01true\x02")
+    properties = f"UNIQ_KEY\x01{number:032X}\x02WAIT\x01true\x02"
+    request = send_request(TOPIC, b"x", properties=properties)
+    return replace(request, codec=HEADER_CODECS[codec])
 
 
 def test_with_async_flush_a_send_is_answered_with_its_turn(tmp_path: Path) -> None:
@@ -126,13 +128,14 @@ def test_a_slow_disk_makes_sends_stored_but_not_safe_and_answers_once(tmp_path: 
     wired.close()
 
 
-def test_sends_that_are_alike_hear_of_a_slow_disk_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("codec", [0, 2])
+def test_sends_that_are_alike_hear_of_a_slow_disk_too(tmp_path: Path, codec: int) -> None:
     wired = Wired(config_of(tmp_path, flush=Flush.SYNC), SimulatedFileSystem(), threads=False)
     peer = wired.connect()
-    wired.give(peer, wired.frame(peer, alike(0)))
+    wired.give(peer, wired.frame(peer, alike(0, codec)))
     wired.sync()
     assert [answer.code for answer in wired.answers(peer)] == [0]
-    requests = [wired.frame(peer, alike(number)) for number in (1, 2)]
+    requests = [wired.frame(peer, alike(number, codec)) for number in (1, 2)]
     wired.give(peer, *requests)
     wired.now_ms += 5_000
     wired.broker.tick(wired.now_ms)
@@ -147,11 +150,14 @@ def test_sends_that_are_alike_hear_of_a_slow_disk_too(tmp_path: Path) -> None:
     wired.close()
 
 
-def test_a_write_that_fails_refuses_exactly_the_sends_of_its_turn(tmp_path: Path) -> None:
+@pytest.mark.parametrize("codec", [0, 2])
+def test_a_write_that_fails_refuses_exactly_the_sends_of_its_turn(
+    tmp_path: Path, codec: int
+) -> None:
     disk = SimulatedFileSystem()
     wired = Wired(config_of(tmp_path), disk, threads=False)
     peer = wired.connect()
-    assert wired.ask(peer, alike(0)).code == ResponseCode.SUCCESS
+    assert wired.ask(peer, alike(0, codec)).code == ResponseCode.SUCCESS
 
     def refuse(operation: Operation) -> None:
         # A sync that fails is another matter, and final: the next test's.
@@ -160,67 +166,18 @@ def test_a_write_that_fails_refuses_exactly_the_sends_of_its_turn(tmp_path: Path
             raise OSError(errno.ENOSPC, "no room")
 
     disk.hook = refuse
-    requests = [*(send_request(TOPIC, b"%d" % n) for n in range(3)), alike(1)]
+    requests = [*(send_request(TOPIC, b"%d" % n) for n in range(3)), alike(1, codec)]
     wired.give(peer, *[wired.frame(peer, request) for request in requests])
     answers = wired.answers(peer)
-    assert [answer.code for answer in answers] == [ResponseCode.SERVICE_NOT_AVAILABLE] * 4
+    code = ResponseCode.SERVICE_NOT_AVAILABLE
+    assert [answer.code for answer in answers] == [code] * 4
+    assert all(answer.remark for answer in answers)
+    assert answers[3].codec is HEADER_CODECS[codec]
+    assert wired.broker.state.traffic.refused == {(RequestCode.SEND_MESSAGE_V2, code): 4}
     assert answers[0].ext_fields == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
     disk.hook = None
     sent = wired.ask(peer, send_request(TOPIC, b"after")).read(SendMessageResponse)
     assert sent.queue_offset == 1, "the refused ones left a hole"
-    wired.close()
-
-
-def alike(wired: Wired, peer: WiredPeer, codec: int, number: int) -> bytes:
-    """Of what a broker gets most: from the second on it is answered with a frame made already."""
-    properties = f"UNIQ_KEY\x01ID{number}\x02WAIT\x01true\x02"
-    request = send_request(TOPIC, b"x", properties=properties)
-    return wired.frame(peer, replace(request, codec=HEADER_CODECS[codec]))
-
-
-@pytest.mark.parametrize("codec", [0, 2])
-def test_answers_made_already_are_taken_back_when_the_write_fails(
-    tmp_path: Path, codec: int
-) -> None:
-    disk = SimulatedFileSystem()
-    wired = Wired(config_of(tmp_path), disk, threads=False)
-    peer = wired.connect()
-    wired.give(peer, alike(wired, peer, codec, 0))
-    assert [answer.code for answer in wired.answers(peer)] == [0]
-
-    def refuse(operation: Operation) -> None:
-        is_write = operation.verb == "write" and "commitlog" in operation.path
-        if is_write and operation.moment is Moment.BEFORE:
-            raise OSError(errno.ENOSPC, "no room")
-
-    disk.hook = refuse
-    wired.give(peer, *[alike(wired, peer, codec, number) for number in (1, 2)])
-    answers = wired.answers(peer)
-    disk.hook = None
-    code = ResponseCode.SERVICE_NOT_AVAILABLE
-    assert [answer.code for answer in answers] == [code, code]
-    assert all(answer.remark and answer.codec is HEADER_CODECS[codec] for answer in answers)
-    assert wired.broker.state.traffic.refused == {(RequestCode.SEND_MESSAGE_V2, code): 2}
-    wired.close()
-
-
-@pytest.mark.parametrize("codec", [0, 2])
-def test_answers_made_already_say_so_when_the_disk_is_slow(tmp_path: Path, codec: int) -> None:
-    wired = Wired(config_of(tmp_path, flush=Flush.SYNC), SimulatedFileSystem(), threads=False)
-    peer = wired.connect()
-    wired.give(peer, alike(wired, peer, codec, 0))
-    wired.sync()
-    assert [answer.code for answer in wired.answers(peer)] == [0]
-    wired.give(peer, alike(wired, peer, codec, 1))
-    assert wired.answers(peer) == []
-    wired.now_ms += 5_000
-    wired.broker.tick(wired.now_ms)
-    wired.turn()
-    (answer,) = wired.answers(peer)
-    assert answer.code == ResponseCode.FLUSH_DISK_TIMEOUT
-    assert answer.read(SendMessageResponse).queue_offset == 1
-    refused = {(RequestCode.SEND_MESSAGE_V2, ResponseCode.FLUSH_DISK_TIMEOUT): 1}
-    assert wired.broker.state.traffic.refused == refused
     wired.close()
 
 
