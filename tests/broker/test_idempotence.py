@@ -385,6 +385,27 @@ def test_a_start_reads_only_the_tail(broker: Once, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_start_reads_only_the_tail_however_little_came_between_starts(
+    broker: Once, monkeypatch: pytest.MonkeyPatch, is_clean: bool, saved: bool
+) -> None:
+    monkeypatch.setattr("cometmq.broker.idempotence.TAIL_SIZE", 20_000)
+    for number in range(400):
+        broker.send(once(number))
+        if number % 20 == 19:
+            if saved:
+                broker.wired.broker.flush_offsets()
+                broker.wired.save()
+            if is_clean:
+                broker.wired.close()
+            broker.start(broker.disk if is_clean else broker.disk.kill())
+    assert 20 < len(broker.wired.broker.idempotence) < 200
+    assert broker.send(once(399)).queue_offset == 399
+    assert broker.ask(once(3)).code == ResponseCode.ILLEGAL_OPERATION
+    assert len(broker.bodies()) == 400
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
 def test_a_start_that_has_read_all_knows_what_is_new(broker: Once, is_clean: bool) -> None:
     broker.ask(send_request(TOPIC, b"plain", properties=""))  # The log does not begin with it.
     broker.send(once(9))

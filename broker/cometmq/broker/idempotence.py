@@ -40,6 +40,8 @@ MARKS: Final = (b"IDEMPOTENT", b"SENT_ONCE")
 """The names of both."""
 TAIL_SIZE: Final = 16 << 20
 """Bytes of the log, at least, in which a start finds what was sent."""
+_BEGINS_A_TAIL: Final = 16
+"""Places in so much of the log at which the next start may begin, as this one notes them."""
 EXPIRED_MAX: Final = 10_000
 """Messages that are forgotten at a time, because their producers are silent: some 10 ms."""
 
@@ -119,8 +121,9 @@ class Idempotence:
         self._count = 0
         self._turn: list[Found] = []
         self._turn_batches: list[tuple[list[_Producer], list[bytes]]] = []
-        self._turn_ends: deque[int] = deque()
-        """Ends of turns, of which the first is far enough from the end of the log to begin at."""
+        self._begins: deque[int] = deque()
+        """Where records begin, of which the first is far enough from the end of the log for a start
+        to begin at."""
 
     def __len__(self) -> int:
         """How many messages are remembered."""
@@ -318,6 +321,9 @@ class Idempotence:
 
     def recovered(self, message: StoredMessage) -> None:
         """Look at a record of the log's tail: whether it was sent once, and is the first one."""
+        begins, physical_offset = self._begins, message.physical_offset
+        if not begins or physical_offset - begins[-1] >= TAIL_SIZE // _BEGINS_A_TAIL:
+            begins.append(physical_offset)
         properties = message.properties_raw
         if properties.find(STORED) < 0:
             return
@@ -334,7 +340,7 @@ class Idempotence:
         queue_id = message.queue_id
         if message.topic_raw in _ASIDE:
             queue_id = int(_find_queue(properties) or 0)
-        place = message.physical_offset, queue_id, message.queue_offset
+        place = physical_offset, queue_id, message.queue_offset
         self._remember(producer, number, place)
 
     def recovered_from(self, begin: int) -> None:
@@ -354,10 +360,10 @@ class Idempotence:
         """Return from where a start has to read the log, -1 while nothing was sent once."""
         if self.tail_offset < 0:
             return -1
-        end, ends = self._store.end_offset, self._turn_ends
-        if not ends or ends[-1] != end:
-            ends.append(end)
-        while len(ends) > 1 and ends[1] <= end - TAIL_SIZE:
-            ends.popleft()
-        self.tail_offset = max(self.tail_offset, ends[0] if end - ends[0] >= TAIL_SIZE else 0)
+        end, begins = self._store.end_offset, self._begins
+        if not begins or begins[-1] != end:
+            begins.append(end)
+        while len(begins) > 1 and begins[1] <= end - TAIL_SIZE:
+            begins.popleft()
+        self.tail_offset = max(self.tail_offset, begins[0] if end - begins[0] >= TAIL_SIZE else 0)
         return self.tail_offset

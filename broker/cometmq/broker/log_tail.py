@@ -43,7 +43,8 @@ def recover(
             idempotence.recovered(message)
         idempotence.recovered_from(begin)
     if len(idempotence) and idempotence.tail_offset < 0 and begin is not None:
-        idempotence.tail_offset = delays.tail_offset = begin
+        idempotence.tail_offset = begin
+    delays.tail_offset = idempotence.flush()
     # What is half written is made whole by the next turn; until then it must be found again.
     if begin is None or not transactions.unwritten:
         begin = end
