@@ -158,10 +158,12 @@ class Scripted:
             ended = threading.Event()
             accepting = threading.Thread(target=self._accept, args=(listening, ended))
             accepting.start()
-            yield self.address
-            ended.set()
-            socket.create_connection(listening.getsockname()).close()
-            accepting.join()
+            try:
+                yield self.address
+            finally:  # Else a test that fails leaves a thread that nothing ends.
+                ended.set()
+                socket.create_connection(listening.getsockname()).close()
+                accepting.join()
 
     def _accept(self, listening: socket.socket, ended: threading.Event) -> None:
         while True:

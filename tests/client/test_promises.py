@@ -20,8 +20,9 @@ from cometmq.client import Client, ClientConfig, DeadlineError, NetworkError, Qu
 from cometmq.net.loop import connect
 from cometmq.proto.bodies import BrokerData, QueueData, TopicRouteData
 from cometmq.proto.codes import RequestCode, ResponseCode
-from cometmq.proto.commands import SendMessageResponse
+from cometmq.proto.commands import SendMessageResponse, SendMessageV2
 from cometmq.proto.header_msgpack import MESSAGEPACK
+from cometmq.proto.properties import decode_properties
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -36,16 +37,19 @@ RESIDENT_MIB_MAX = 40
 
 
 class OneOfTwo(Scripted):
-    """A name server and a broker that is one of two of each topic."""
+    """A name server and a broker that is one of two of each topic, or a name server alone."""
 
-    def __init__(self, other: str, answer: Callable[[Command], Command | bytes | None]) -> None:
+    def __init__(
+        self, other: str, answer: Callable[[Command], Command | bytes | None], second: str = ""
+    ) -> None:
         super().__init__(answer)
         self._other = other
+        self._second = second
 
     def _usual(self, request: Command) -> Command | None:
         if request.code != RequestCode.GET_ROUTEINFO_BY_TOPIC:
             return super()._usual(request)
-        addresses = {"a": self._other, "b": self.address}
+        addresses = {"a": self._other, "b": self._second or self.address}
         route = TopicRouteData(
             broker_datas=tuple(
                 BrokerData(broker_name=name, broker_addrs={0: address})
@@ -85,6 +89,38 @@ def test_a_send_that_fails_at_a_broker_goes_to_another_one(fault: str) -> None:
                     assert (await mq.send("orders", b"x", timeout=10)).queue.broker == "b"
 
         on_loop("asyncio", scenario)
+
+
+def test_a_send_whose_answer_is_lost_goes_to_the_same_queue_again() -> None:
+    """Only that broker knows whether it has the message already."""
+    places: dict[str, list[tuple[str, int]]] = {}
+
+    def taker(broker: str) -> Callable[[Command], Command | None]:
+        def take(request: Command) -> Command | None:
+            header = request.read(SendMessageV2)
+            properties = decode_properties((header.properties or "").encode())
+            tried = places.setdefault(properties["UNIQ_KEY"], [])
+            tried.append((broker, header.queue_id))
+            if len(tried) < 3:
+                return None  # It hangs up.
+            said = SendMessageResponse("00", header.queue_id, 0)
+            return request.answer(ResponseCode.SUCCESS, said)
+
+        return take
+
+    with ExitStack() as stack:
+        first, second = (stack.enter_context(Scripted(taker(name)).serve()) for name in "ab")
+        nameserver = stack.enter_context(OneOfTwo(first, stored, second).serve())
+
+        async def scenario() -> None:
+            async with Client(nameserver, EAGER) as mq:
+                for _ in range(8):
+                    receipt = await mq.send("orders", b"x", timeout=10)
+                    place = receipt.queue.broker, receipt.queue.id
+                    assert places[receipt.id] == [place] * 3
+
+        on_loop("asyncio", scenario)
+    assert {broker for (broker, _), *_ in places.values()} == {"a", "b"}
 
 
 def codecs_of(mq: Client) -> set[object]:

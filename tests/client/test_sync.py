@@ -249,3 +249,24 @@ def test_a_broker_asks_what_became_of_a_transaction(tmp_path: Path) -> None:
             assert (message.body, asked) == (b"paid", [("o-17", False)])
 
     play(tmp_path, scenario, transaction_timeout_ms=50, transaction_check_interval_ms=50)
+
+
+def test_who_does_not_know_yet_what_became_of_a_transaction_is_asked_again(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        asked: list[str | None] = []
+
+        def check(message: ReceivedMessage) -> Literal["commit", "unknown"]:
+            asked.append(message.key)
+            if len(asked) == 3:
+                raise KeyError  # Says nothing either.
+            return "unknown" if len(asked) < 5 else "commit"
+
+        with SyncClient(servers.nameserver) as mq:
+            mq.on_transaction_check(check)
+            mq.admin.create_topic("orders", queues=1)
+            mq.transaction("orders", b"paid", key="o-17").__enter__()  # And nothing is decided.
+            (queue,) = mq.queues("orders")
+            assert [each.body for each in mq.pull(queue, 0, wait=20).messages] == [b"paid"]
+        assert asked == ["o-17"] * 5
+
+    play(tmp_path, scenario, transaction_timeout_ms=50, transaction_check_interval_ms=50)

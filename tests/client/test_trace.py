@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.client.running import Servers, on_every_loop, play_on
 
-from cometmq.client import Client, ClientConfig
+from cometmq.client import Client, ClientConfig, Queue, RefusedError
 from cometmq.client._core.trace_format import TRACE_TOPIC, read_records, record
 from cometmq.client._trace import RECORDS_MAX, Trace
 
@@ -46,6 +47,20 @@ def test_sends_and_consumptions_are_traced_until_the_client_closes(
         assert (after[4], after[5], after[6], after[8]) == ("false", "o-17", "4", "billing")
 
     play_on(loop, tmp_path, scenario)
+
+
+def test_a_send_that_fails_is_traced_as_such(tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver, TRACED) as mq:
+            await mq.admin.create_topic("orders", queues=1)
+            with pytest.raises(RefusedError):
+                await mq.send("orders", b"x", queue=Queue("orders", "broker-a", 9), key="o-17")
+        async with Client(servers.nameserver) as mq:
+            (trace,) = await mq.admin.find_messages(TRACE_TOPIC, "o-17")
+            (fields,) = read_records(trace.body.decode())
+            assert (fields[3:5], fields[-2:]) == (["shop", "orders"], ["", "false"])
+
+    play_on("asyncio", tmp_path, scenario)
 
 
 async def test_traces_beyond_the_limit_are_lost_not_kept() -> None:
