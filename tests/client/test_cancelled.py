@@ -160,3 +160,32 @@ def test_a_client_that_had_not_connected_yet_closes_with_all_it_had(
         gc.collect()  # A socket that was left open would be a ResourceWarning, which is an error.
 
     play_on(loop, tmp_path, scenario)
+
+
+@on_every_loop
+def test_a_readers_pull_has_moved_nowhere(loop: str, tmp_path: Path) -> None:
+    """What it had of the first queues would otherwise be lost, and committed as read."""
+
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            await mq.send("orders", b"first")
+            for queue in await mq.queues("orders"):
+                await mq.send_batch("orders", [b"x"] * 20, queue=queue)
+
+            async def one(at: int) -> bool:
+                reader = mq.reader("orders", group="reports")
+                await reader.assign(start="first")
+                found = await reader.pull(count=10)
+
+                async def pull() -> None:
+                    found.extend(await reader.pull(count=50))
+
+                is_cancelled = await is_cancelled_at(at, pull())
+                while more := await reader.pull(count=50):
+                    found.extend(more)
+                assert len({(m.queue, m.offset) for m in found}) == len(found) == 81
+                return is_cancelled
+
+            assert await at_each_await(one) > 2
+
+    play_on(loop, tmp_path, scenario)

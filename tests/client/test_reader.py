@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.client.running import Servers, on_every_loop, play_on
 
-from cometmq.client import Client, NotFoundError, Queue, UsageError
+from cometmq.client import (
+    Client,
+    NotFoundError,
+    Queue,
+    ReceivedMessage,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,6 +61,42 @@ def test_a_pull_waits_at_all_queues(loop: str, tmp_path: Path) -> None:
             assert reader.position(message.queue) == message.offset + 1
             assert await reader.seek(queue, "first") == 0
             assert b"first" in [m.body for m in await reader.pull()]
+
+    play_on(loop, tmp_path, scenario)
+
+
+@on_every_loop
+def test_pulls_of_any_count_give_each_message_once_and_in_order(loop: str, tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            first = await mq.send("orders", b"0")
+            other = next(q for q in await mq.queues("orders") if q != first.queue)
+            for number in range(1, 10):
+                await mq.send_batch("orders", [b"%d" % number] * 20, queue=first.queue)
+            await mq.send_batch("orders", [b"other"] * 50, queue=other)
+            reader = mq.reader("orders", group="reports")
+            await reader.assign([first.queue, other])
+            found: list[ReceivedMessage] = []
+            for count in itertools.cycle([1, 40, 7, 100, 33]):
+                more = await reader.pull(count=count)
+                for queue in (first.queue, other):
+                    places = [m.offset + 1 for m in [*found, *more] if m.queue == queue]
+                    assert reader.position(queue) == max(places, default=0)
+                if not more:
+                    break
+                found += more
+            for queue, count in ((first.queue, 181), (other, 50)):
+                assert [m.offset for m in found if m.queue == queue] == list(range(count))
+
+            await reader.seek(first.queue, 0)
+            await reader.pull(count=5)
+            await reader.seek(first.queue, 100)
+            (message,) = await reader.pull(count=1)
+            assert (message.offset, message.body) == (100, b"5")
+            await reader.assign([other], start="first")
+            assert (await reader.pull(count=1))[0].offset == 0
+            await reader.commit()
+            assert await mq.committed(other, "reports") == 1
 
     play_on(loop, tmp_path, scenario)
 

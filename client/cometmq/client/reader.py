@@ -126,7 +126,8 @@ class Reader:
             messages = await reader.pull(count=500, wait=5)
 
         As many as there are; when there are none it waits up to `wait` seconds for some. A queue
-        whose messages have expired goes on at the first that is left.
+        whose messages have expired goes on at the first that is left. Cancelled, or with an error,
+        it has moved nowhere.
         """
         check_whole("count", count, 1, COUNT_MAX)
         check_wait(wait)
@@ -156,31 +157,35 @@ class Reader:
         self._turn = (self._turn + 1) % len(queues)
         left = queues[self._turn :] + queues[: self._turn]
         messages: list[ReceivedMessage] = []
+        places = dict(self._positions)
         while left and len(messages) < count:
             for queue in tuple(left):
                 if len(messages) >= count:
                     break
-                before = self._positions[queue]
-                found = await self._pull(queue, count - len(messages), 0)
-                messages += self._moved(queue, found)
-                if self._positions[queue] == before:
+                found = await self._pull(queue, places[queue], count - len(messages), 0)
+                messages += found.messages
+                if found.next_offset == places[queue]:
                     left.remove(queue)
+                places[queue] = found.next_offset
+        self._positions = places
         return messages
 
     async def _what_comes(self, count: int, wait: float) -> list[ReceivedMessage]:
         """Wait at all queues for the first that has something."""
         messages: list[ReceivedMessage] = []
+        places: dict[Queue, int] = {}
         failed: list[ClientError] = []
 
         async def wait_at(queue: Queue) -> None:
             try:
-                found = await self._pull(queue, count, wait)
+                found = await self._pull(queue, self._positions[queue], count, wait)
             except ClientError as error:
                 failed.append(error)
                 tasks.cancel_scope.cancel()
                 return
             if not messages:
-                messages.extend(self._moved(queue, found))
+                messages.extend(found.messages)
+                places[queue] = found.next_offset
             if messages:
                 tasks.cancel_scope.cancel()
 
@@ -189,22 +194,21 @@ class Reader:
                 tasks.start_soon(wait_at, queue)
         if failed and not messages:
             raise failed[0]
+        self._positions |= places
         return messages
 
-    async def _pull(self, queue: Queue, count: int, wait: float) -> Pulled[ReceivedMessage]:
+    async def _pull(
+        self, queue: Queue, offset: int, count: int, wait: float
+    ) -> Pulled[ReceivedMessage]:
         return await self._parts().reading.pull(
             queue,
-            self._positions[queue],
+            offset,
             group=self._group,
             count=count,
             filter=self._filter,
             wait=wait,
             make=self._make,
         )
-
-    def _moved(self, queue: Queue, found: Pulled[ReceivedMessage]) -> list[ReceivedMessage]:
-        self._positions[queue] = found.next_offset
-        return found.messages
 
     async def _find(self, queue: Queue, place: Place) -> int:
         parts = self._parts()
