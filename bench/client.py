@@ -52,6 +52,7 @@ CASES: Final = {
     "consume": "consume, trivial handler",
     "pull": f"pull of {BATCH}, one after the other",
     "bulk": f"pull of {MANY}, one after the other",
+    "reader": f"a reader's pulls of {MANY}",
 }
 COUNTS: Final = {
     case: ROUNDS * {"send": SENDS, "alone": ALONE, "consume": SENDS}.get(case, BATCHES * BATCH)
@@ -108,6 +109,7 @@ class Cases:
         await measured("consume", SENDS, self._consume)
         await measured("pull", BATCHES * BATCH, lambda: self._pull(BATCH))
         await measured("bulk", BATCHES * BATCH, lambda: self._pull(MANY))
+        await measured("reader", BATCHES * BATCH, self._read)
 
     async def _send_some(self) -> None:
         for _ in range(SENDS // IN_FLIGHT):
@@ -134,6 +136,13 @@ class Cases:
             ):
                 offset = found.next_offset
                 left -= len(found.messages)
+
+    async def _read(self) -> None:
+        reader = self._mq.reader(self._batched)
+        await reader.assign(start="first")
+        left = BATCHES * BATCH
+        while left > 0 and (messages := await reader.pull(count=MANY)):
+            left -= len(messages)
 
 
 async def measure(nameserver: str, loop: str) -> None:
@@ -212,8 +221,8 @@ class Program:
         assert self._process.stdin is not None
         self._process.stdin.write("g")
         self._process.stdin.flush()
-        for _ in CASES:
-            case, cpu, clock = self._line().split()
+        while line := self._line():
+            case, cpu, clock = line.split()
             yield case, Took(float(cpu), float(clock))
 
     def _line(self) -> str:
@@ -280,7 +289,9 @@ def show_beside_java(nameserver: str, loop: str, pairs: int, folder: Path) -> No
     rows |= {"seconds": "from start to the first send's answer: s", "start": "the same: s of CPU"}
     rows |= {"resident": "resident then: MiB"}
     for key, text in rows.items():
-        ours, theirs = best["ours"][key], best["java"][key]
+        ours, theirs = best["ours"][key], best["java"].get(key)
+        if theirs is None:
+            continue  # It has no such thing.
         print(f"| {text} | {ours:.3g} | {theirs:.3g} | {theirs / ours:.2f} |")
 
 

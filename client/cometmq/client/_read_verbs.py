@@ -130,7 +130,7 @@ class ReadVerbs(Life):
         Without messages the broker answers at once, or, with `wait`, when one comes or that many
         seconds (20 at most) have passed. It commits nothing: see `commit`, and `consume` for who
         wants none of this. Brokers give 32 messages or 256 KiB at a time; CometMQ's, for a
-        larger `count` and from a group's second pull on, 256 KiB whatever the number.
+        larger `count` and from a group's second pull on, 1 MiB whatever the number.
         """
         self._check_here()
         group = self._named(check_group(group))
