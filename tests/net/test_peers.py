@@ -336,6 +336,40 @@ def test_requests_of_ours_are_given_up_by_their_deadlines(owner: TestOwner) -> N
     assert not peer.connection.pending
 
 
+def test_a_request_of_ours_leaves_at_once_when_none_waits_beside_it(owner: TestOwner) -> None:
+    loop, _, (peer,) = world(owner, 1)
+    results: list[Command | NetError] = []
+
+    def ask() -> None:
+        peer.ask(Command.request(40), results.append, timeout_ms=100)
+
+    ask()
+    assert len(peer.written) == 1
+    ask()
+    ask()
+    assert len(peer.written) == 1, "those beside it are joined"
+    loop.run()
+    assert len(peer.written) == 2
+    answers = [Command.request(40, opaque=opaque).answer(0) for opaque in range(3)]
+    peer.data_received(b"".join(b for each in answers for b in Connection().send(each)))
+    assert len(results) == 3
+    ask()
+    assert len(peer.written) == 3
+
+
+def test_a_request_of_ours_does_not_take_answers_along_before_their_turn_ends(
+    owner: TestOwner,
+) -> None:
+    loop, _, (peer, other) = world(owner, 2)
+    results: list[Command | NetError] = []
+    other.data_received(sends(ECHO))  # So a turn is open.
+    peer.data_received(sends(ECHO))
+    peer.ask(Command.request(40), results.append, timeout_ms=100)
+    assert peer.written == []
+    loop.run()
+    assert len(peer.written) == 1
+
+
 def test_who_asks_and_fails_on_the_answer_harms_nobody(
     owner: TestOwner, caplog: pytest.LogCaptureFixture
 ) -> None:

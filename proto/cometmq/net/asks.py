@@ -25,6 +25,9 @@ class Asks:
     def __init__(self) -> None:
         self._waiting: dict[int, Callable[[Command | NetError], None]] = {}
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     def add(self, opaque: int, answered: Callable[[Command | NetError], None]) -> None:
         """Note who waits for the answer to the request of this number."""
         self._waiting[opaque] = answered

@@ -153,8 +153,11 @@ class Peer(Carrier):
         buffers = self._send(request if self._prepare is None else self._prepare(request))
         if self._asks is None:
             self._asks = Asks()
+        is_alone = not self._asks and not self._out and not self.peers.turn.is_handling
         self._asks.add(opaque, answered)
         self._queue(buffers)
+        if is_alone:
+            self.flush()  # It would wait for others until the end of the turn.
         return opaque
 
     def tell(self, request: Command) -> None:
