@@ -129,15 +129,9 @@ def load_checkpoint(filesystem: FileSystem, path: str) -> Checkpoint:
         return Checkpoint(Longs())
     file = filesystem.open(path, read_only=True)
     try:
-        data = file.read(FILE_SIZE, 0)
+        data = file.read(FILE_SIZE, 0).ljust(FILE_SIZE, b"\0")
     finally:
         file.close()
-    return read_checkpoint(data, path)
-
-
-def read_checkpoint(data: bytes, path: str) -> Checkpoint:
-    """Return what the bytes of a checkpoint say; `StoreFormatError` for a newer version's."""
-    data = data.ljust(FILE_SIZE, b"\0")
     magic, version, *offsets, copy = _OURS.unpack_from(data, _OURS_AT)
     longs = _longs(data)
     (crc,) = _CRC.unpack_from(data, _CRC_AT)

@@ -8,7 +8,7 @@ import pytest
 from tests.pipeline.store.logs import SIZE, change, found, write_log
 
 from cometmq.pipeline.errors import OptionError
-from cometmq.pipeline.store.files import Opened, check_store
+from cometmq.pipeline.store.files import FORMAT_VERSION, Opened, check_store
 from cometmq.pipeline.store.splits import look, parts
 from cometmq.store import checkpoint
 from cometmq.store.filesystem import RealFileSystem
@@ -135,20 +135,21 @@ def test_a_store_of_a_newer_format_is_refused_whatever_is_read_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_log(tmp_path, [b"x"])
-    check_store(str(tmp_path))
-    with monkeypatch.context() as newer:
-        newer.setattr(checkpoint, "VERSION", checkpoint.VERSION + 1)
-        claims = checkpoint.Claims(
-            recover_from=0, verify_from=0, synced_offset=0, segment_size=SIZE
-        )
+    claims = checkpoint.Claims(recover_from=0, verify_from=0, synced_offset=0, segment_size=SIZE)
+    for version in (checkpoint.VERSION, FORMAT_VERSION + 1):
+        check_store(str(tmp_path))
+        monkeypatch.setattr(checkpoint, "VERSION", version)
         file = checkpoint.CheckpointFile(RealFileSystem(), str(tmp_path / "checkpoint"))
         file.write(checkpoint.Longs(), claims)
         file.close()
     for ask in (look, check_store):
         with pytest.raises(OptionError, match=r"checkpoint: version 2, .* use a newer one"):
             ask(str(tmp_path))
-    os.truncate(tmp_path / "checkpoint", 10)  # Nothing is known: the log alone counts.
+    path = tmp_path / "checkpoint"
+    path.write_bytes(path.read_bytes().replace(b"CMCP\0", b"CMCP\1"))  # Damaged, it says nothing.
     check_store(f"file://{tmp_path}")
+    os.truncate(path, 10)
+    check_store(str(tmp_path))
 
 
 def test_what_may_not_be_read_is_told_in_one_line(

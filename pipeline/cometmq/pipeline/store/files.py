@@ -10,7 +10,9 @@ import errno
 import os
 from contextlib import contextmanager
 from itertools import pairwise
+from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
+from zlib import crc32
 
 from pyarrow import fs
 
@@ -23,6 +25,13 @@ if TYPE_CHECKING:
 
 LOG_FOLDER: Final = "commitlog"
 _NAME_LENGTH: Final = 20
+
+FORMAT_VERSION: Final = 1
+"""The newest format of a store that is known here, see `cometmq.store.checkpoint`."""
+_CHECKPOINT: Final = Struct(">48x4si112xI")  # Magic, version, and the checksum of 48 to 168.
+_CHECKPOINT_CHECKED: Final = slice(48, 168)
+_CHECKPOINT_MAGIC: Final = b"CMCP"
+assert _CHECKPOINT.size == 172
 
 
 class StoreFile(NamedTuple):
@@ -113,18 +122,18 @@ def _checked_path(root: str) -> str:
 
 
 def _check_format(root: str, path: str) -> None:
-    """Refuse a store of a newer format. For the driver: executors have no modules of the store."""
-    from cometmq.store.checkpoint import FILE_SIZE, read_checkpoint
-    from cometmq.store.errors import StoreFormatError
-
+    """Refuse a store of a newer format than ours. A damaged checkpoint, or Apache's, says none."""
     if _filesystem(root)[0].get_file_info(path).type != fs.FileType.File:
         return
     with Opened(root, path) as file:
-        data = file.read(FILE_SIZE, 0)
-    try:
-        read_checkpoint(data, path)
-    except StoreFormatError as error:
-        raise OptionError(f"path: {error}") from None
+        data = file.read(_CHECKPOINT.size, 0).ljust(_CHECKPOINT.size, b"\0")
+    magic, version, crc = _CHECKPOINT.unpack(data)
+    is_ours = magic == _CHECKPOINT_MAGIC and crc == crc32(data[_CHECKPOINT_CHECKED])
+    if is_ours and version > FORMAT_VERSION:
+        raise OptionError(
+            f"path: {path}: version {version}, but this program knows up to {FORMAT_VERSION};"
+            " use a newer one"
+        )
 
 
 def log_files(root: str) -> list[StoreFile]:
