@@ -236,7 +236,7 @@ class Index:
         """
         hashed = positive_hash(string_hash(query_key(topic, key, kind)))
         found: list[int] = []
-        for known in reversed(self._files):
+        for known in reversed(self._files if count > 0 else ()):
             header = known.header
             if header.begin_time <= end_ms and begin_ms <= header.end_time:
                 for key_hash, offset, at in self._chain(known, hashed, begin_ms):
