@@ -20,7 +20,7 @@ from cometmq.proto.bodies import (
     TopicConfig,
 )
 from cometmq.proto.bodies.enums import MessageModel
-from cometmq.proto.codes import RequestCode as Code
+from cometmq.proto.codes import RequestCode as Code, ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands.consumer import (
     GetConsumerListByGroup,
@@ -190,6 +190,24 @@ def test_the_newest_subscription_of_a_topic_counts(wired: Wired) -> None:
     assert say(late, "b", 4) == "a"
     assert say(late, "b", 5) == "a"
     assert say(late, "b", 6) == "b"
+
+
+def test_a_pull_that_leaves_its_subscription_to_heartbeats_is_refused_without_one(
+    wired: Wired,
+) -> None:
+    peer = wired.connect()
+    pull = pull_request("BenchmarkTest", sys_flag=0, subscription=None)
+
+    def refusal() -> str:
+        answer = wired.ask(peer, pull)
+        assert answer.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
+        return (answer.remark or "").partition("\n")[0]
+
+    assert refusal().startswith("the consumer's group info not exist")
+    beat(wired, peer, "c", (consumer("TBW102"),))
+    assert refusal().startswith("the consumer's subscription not exist")
+    beat(wired, peer, "c", (consumer("BenchmarkTest"),))
+    assert wired.ask(peer, pull).code == ResponseCode.PULL_NOT_FOUND
 
 
 def test_a_pull_with_a_newer_subscription_than_is_known_waits_for_a_heartbeat(

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import re
+import urllib.error
+import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import trio
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
+from tests.broker.running import PATIENCE_SECONDS, config_of
 from tests.broker.scraped import scrape_of_all
+
+from cometmq.broker import daemon as broker_daemon
+from cometmq.net import guest, listen_on
+from cometmq.net.exposition import Exposition
+from cometmq.net.listener import address_of
+from cometmq.proto.host import Host
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 ROW = re.compile(r"^\| `([a-z_]+)` \| (\w+) \| (.*?) ?\| (.+) \|$", re.MULTILINE)
@@ -76,3 +87,40 @@ def test_every_sample_of_the_broker_says_whose_it_is(families: dict[str, Metric]
                     "node_type": "broker",
                     "node_id": "broker-a",
                 }
+
+
+def test_a_broker_that_refuses_sends_is_healthy_and_not_ready(tmp_path: Path) -> None:
+    config = config_of(tmp_path)
+    full = replace(config.store, disk_used_percent_force=0, disk_used_percent_max=1)
+    said: list[str] = []
+
+    async def main(_: trio.Event) -> None:
+        (listening,) = listen_on([Host("127.0.0.1", 0)])
+        url = f"http://{address_of(listening)}"
+        exposition = Exposition(guest.repeat_on_loop)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(exposition.serve, listening)
+            await nursery.start(broker_daemon.serve, replace(config, store=full), exposition)
+            with trio.fail_after(PATIENCE_SECONDS):
+                while "sends are refused" not in (found := await page(f"{url}/readyz")):
+                    assert found == "200 ready\n"
+            said.append(found)
+            assert await page(f"{url}/healthz") == "200 ok\n"
+            nursery.cancel_scope.cancel()
+
+    async def page(url: str) -> str:
+        return await trio.to_thread.run_sync(asked, url)
+
+    guest.run(main)
+    assert said[0].startswith("503 ")
+    assert "1% is the most" in said[0]
+
+
+def asked(url: str) -> str:
+    """Get a page of any status, behind which its text comes."""
+    try:
+        with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
+            return f"{answer.status} {answer.read().decode()}"
+    except urllib.error.HTTPError as error:
+        with error:
+            return f"{error.code} {error.read().decode()}"

@@ -14,8 +14,14 @@ from tests.crash.disk import SimulatedFileSystem
 from tests.store.records import refuse
 
 from cometmq.broker.topic_names import pop_retry_topics
-from cometmq.proto.bodies import TopicConfig, TopicConfigList, TopicConfigTable, TopicStats
-from cometmq.proto.codes import RequestCode as Code
+from cometmq.proto.bodies import (
+    TopicConfig,
+    TopicConfigList,
+    TopicConfigTable,
+    TopicFilterType,
+    TopicStats,
+)
+from cometmq.proto.codes import RequestCode as Code, ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands import (
     DeleteTopicInBroker,
@@ -251,6 +257,45 @@ def test_a_page_of_a_table_that_has_changed_is_the_first_one(wired: Wired, peer:
     make(wired, peer, "zzz")
     again = all_topics(wired, peer, topic_seq=5, max_topic_num=5, data_version=version)
     assert again.topic_config_table == first.topic_config_table
+
+
+@pytest.mark.parametrize(("asked", "queues"), [(4, 4), (8, 8), (100, 8), (-1, 0)])
+def test_a_topic_that_a_send_makes_has_as_many_queues_as_it_asks_for_within_its_template(
+    wired: Wired, peer: WiredPeer, asked: int, queues: int
+) -> None:
+    wired.ask(peer, send_request("fresh", b"x", default_topic_queue_nums=asked, queue_id=-1))
+    topic = wired.broker.state.topics.find("fresh")
+    assert topic is not None
+    config = topic.config
+    assert (config.read_queue_nums, config.write_queue_nums) == (queues, queues)
+    assert (config.perm, config.topic_sys_flag, config.order) == (6, 0, False)
+
+
+def test_a_topic_that_a_send_makes_is_like_its_template(wired: Wired, peer: WiredPeer) -> None:
+    topics = wired.broker.state.topics
+    template = TopicConfig(
+        topic_name="like", perm=1 | 4, topic_filter_type=TopicFilterType.MULTI_TAG
+    )
+    topics.put(template, 0)
+    wired.save()
+    request = send_request("fresh", b"x", default_topic="like", unit_mode=True)
+    assert wired.ask(peer, request).code == 0
+    topic = topics.find("fresh")
+    assert topic is not None
+    assert (topic.config.perm, topic.config.topic_sys_flag) == (4, 1)
+    assert topic.config.topic_filter_type is TopicFilterType.MULTI_TAG
+    assert wired.ask(peer, pull_request("fresh")).code == 0
+
+
+@pytest.mark.parametrize("template", ["plain", "nowhere"])
+def test_a_topic_that_hands_nothing_on_is_no_template(
+    wired: Wired, peer: WiredPeer, template: str
+) -> None:
+    wired.broker.state.topics.put(TopicConfig(topic_name="plain"), 0)
+    wired.save()
+    answer = wired.ask(peer, send_request("fresh", b"x", default_topic=template))
+    assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+    assert wired.broker.state.topics.find("fresh") is None
 
 
 def test_the_stats_of_a_new_topic_have_all_queues(wired: Wired, peer: WiredPeer) -> None:

@@ -252,7 +252,9 @@ def test_routes_wait_until_brokers_had_the_time_to_register() -> None:
     header = route.GetRouteInfoByTopic("T1")
     early = ask(server, Code.GET_ROUTEINFO_BY_TOPIC, header, now_ms=44_999)
     assert refused(early) == (1, "name server not ready")
+    assert server.problems(44_999) == ["brokers have 1 ms more to register"], "it is not ready"
     assert ask(server, Code.GET_ROUTEINFO_BY_TOPIC, header, now_ms=45_000).code == 0
+    assert server.problems(45_000) == []
 
 
 def test_a_route_by_hand(server: NameServer, caplog: pytest.LogCaptureFixture) -> None:
