@@ -33,17 +33,17 @@ class _Stepped:
         self._coroutine = coroutine
         self._at = at
         self._scope = scope
+        self.awaits = 0
 
     def __await__(self) -> Generator[Any, Any, object]:
         step: Callable[[], Any] = lambda: self._coroutine.send(None)  # noqa: E731  # It is replaced below.
-        awaits = 0
         while True:
             try:
                 waits_for = step()
             except StopIteration as end:
                 return end.value
-            awaits += 1
-            if awaits == self._at:
+            self.awaits += 1
+            if self.awaits == self._at:
                 self._scope.cancel()
             try:
                 sent = yield waits_for
@@ -62,10 +62,14 @@ def _sending(coroutine: Coroutine[Any, Any, object], sent: object) -> Callable[[
 
 
 async def is_cancelled_at(at: int, coroutine: Coroutine[Any, Any, object]) -> bool:
-    """Cancel a coroutine at its await of that number; False when it has not so many."""
+    """Cancel a coroutine at its await of that number; False when it has not so many.
+
+    What it waits for may come first, and then it ends as if it had not been cancelled.
+    """
     with anyio.CancelScope() as scope:
-        await _Stepped(coroutine, at, scope)
-    return scope.cancelled_caught
+        stepped = _Stepped(coroutine, at, scope)
+        await stepped
+    return stepped.awaits >= at
 
 
 def task_count() -> int:
