@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
-import time
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from tests.broker.running import Client, Running, config_of, pull_request, run, send_request
+from tests.broker.running import (
+    PATIENCE_SECONDS,
+    Client,
+    Running,
+    config_of,
+    pull_request,
+    run,
+    send_request,
+)
 
 from cometmq.broker import daemon as broker_daemon
 from cometmq.net import guest
@@ -188,11 +196,15 @@ def test_a_stop_answers_the_sends_that_wait_for_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers: list[SendMessageResponse] = []
-    sync = os.fdatasync
+    sync, is_awake = os.fdatasync, threading.Event()
 
     def slowly(descriptor: int) -> None:
-        time.sleep(0.2)
+        assert is_awake.wait(PATIENCE_SECONDS)
         sync(descriptor)
+
+    async def wake() -> None:
+        await trio.sleep(0.2)
+        is_awake.set()
 
     async def main(_: trio.Event) -> None:
         async with trio.open_nursery() as outer, trio.open_nursery() as inner:
@@ -208,6 +220,7 @@ def test_a_stop_answers_the_sends_that_wait_for_the_disk(
             outer.start_soon(send)
             await other.ask(RequestCode.GET_MAX_OFFSET, GetMaxOffset("BenchmarkTest", 0))
             assert answers == []
+            outer.start_soon(wake)
             inner.cancel_scope.cancel()
 
     guest.run(main)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+SILENCE_MS = 100_000
+"""Less than a connection may be idle."""
+
+
 def play(folder: Path, scenario: Callable[[Client, Client], Awaitable[None]]) -> None:
     """Start a name server, register a broker over one connection, and go on with another."""
 
@@ -31,7 +36,7 @@ def play(folder: Path, scenario: Callable[[Client, Client], Awaitable[None]]) ->
             address = await nursery.start(daemon.serve, config)
             broker, client = await Client().connect(address), await Client().connect(address)
             body = RegisterBrokerBody(topic_config_serialize_wrapper=table_of(["T1", "T2"]))
-            header = header_of(timeout_ms=300)
+            header = header_of(timeout_ms=SILENCE_MS)
             answer = await broker.ask(RequestCode.REGISTER_BROKER, header, body=body.encode())
             assert answer.code == ResponseCode.SUCCESS
             assert await route_code(client) == ResponseCode.SUCCESS
@@ -70,6 +75,8 @@ def test_a_silent_broker_is_gone_and_its_connection_is_closed(
     monkeypatch.setattr(daemon, "TICK_SECONDS", 0.01)
 
     async def scenario(broker: Client, client: Client) -> None:
+        later_ms = time.monotonic_ns() // 1_000_000 + SILENCE_MS + 1_000
+        monkeypatch.setattr(daemon, "_now_ms", lambda: later_ms)
         await until_gone(client)
         with trio.fail_after(PATIENCE_SECONDS):
             while broker.peer.closed_because is None:
