@@ -66,8 +66,9 @@ async def is_cancelled_at(at: int, coroutine: Coroutine[Any, Any, object]) -> bo
 
     What it waits for may come first, and then it ends as if it had not been cancelled.
     """
-    with anyio.CancelScope() as scope:
-        stepped = _Stepped(coroutine, at, scope)
+    scope = anyio.CancelScope()
+    stepped = _Stepped(coroutine, at, scope)
+    with scope:
         await stepped
     return stepped.awaits >= at
 
