@@ -3,6 +3,9 @@
 `cometmq up` with async flush runs beside a session of `local[2]`. A rate is that of the best of the
 rounds; beside it stands what it took of processor time, of all processes together but the broker's,
 and of the broker's: that holds on a busy machine too.
+
+With `--kafka FOLDER` the same session then writes and reads topics of a Kafka by Spark's own
+source, as a yardstick; `bench/kafka.py` says what that needs, and gets it into the folder.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from bench.kafka import spark_jars, start_kafka
 from bench.servers import start_cometmq
 
 if TYPE_CHECKING:
@@ -121,18 +125,8 @@ def run(bench: Bench, folder: Path) -> None:
         frame = bench.read(topic, columns=columns)
         bench.measure(name, rows, partial(_noop, frame))
 
-    def to_parquet(number: int) -> None:
-        frame = bench.stream(topic, maxOffsetsPerTrigger=rows // 2)
-        query = (
-            frame.writeStream.format("parquet")
-            .option("path", str(folder / f"parquet-{number}"))
-            .option("checkpointLocation", str(folder / f"checkpoint-{number}"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-
-    bench.measure("stream to Parquet, all columns", rows, to_parquet)
+    stream = bench.stream(topic, maxOffsetsPerTrigger=rows // 2)
+    bench.measure("stream to Parquet, all columns", rows, partial(_to_parquet, stream, folder))
 
     def to_topic(number: int) -> None:
         query = (
@@ -167,6 +161,44 @@ def floor(bench: Bench, folder: Path) -> float:
     return float(times[len(times) // 4]) / 1000
 
 
+def run_kafka(bench: Bench, port: int, folder: Path) -> None:
+    """Measure what Spark's own source and sink do with a Kafka."""
+    rows = bench.rows
+    server = {"kafka.bootstrap.servers": f"127.0.0.1:{port}"}
+    bodies = bench.bodies(rows).selectExpr("body AS value")
+
+    def write(topic: str) -> None:
+        bodies.write.format("kafka").options(**server, topic=topic).save()
+
+    bench.measure("Kafka: write, in batches", rows, lambda n: write(f"batches-{n}"))
+    write("read")
+    given = {**server, "subscribe": "read", "startingOffsets": "earliest"}
+    given["includeHeaders"] = "true"
+    frame = bench.spark.read.format("kafka").options(**given).load()
+    for name, columns in (
+        ("all columns", "*"),
+        ("four columns with the body", "topic,partition,offset,value"),
+        ("header columns only", "topic,partition,offset,timestamp"),
+    ):
+        few = frame.selectExpr(*columns.split(","))
+        bench.measure(f"Kafka: read, {name}", rows, partial(_noop, few))
+    given["maxOffsetsPerTrigger"] = str(rows // 2)
+    stream = bench.spark.readStream.format("kafka").options(**given).load()
+    once = partial(_to_parquet, stream, folder)
+    bench.measure("Kafka: stream to Parquet, all columns", rows, once)
+
+
+def _to_parquet(stream: DataFrame, folder: Path, number: int) -> None:
+    query = (
+        stream.writeStream.format("parquet")
+        .option("path", str(folder / f"parquet-{number}"))
+        .option("checkpointLocation", str(folder / f"checkpoint-{number}"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
 def _noop(frame: DataFrame, _round: int) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
@@ -196,17 +228,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--only", default="", help="cases that have this in their names")
+    parser.add_argument("--kafka", type=Path, metavar="FOLDER", help="Kafka, too; its jars")
     given = parser.parse_args(arguments)
     from cometmq.pipeline import session  # It needs what is not always installed.
 
     with tempfile.TemporaryDirectory() as folder:
         broker, _ = start_cometmq(Path(folder) / "broker", "async")
-        spark = session(master=f"local[{given.cores}]", spark_driver_memory="2g")
+        jars = {"spark.jars": spark_jars(given.kafka.absolute())} if given.kafka else {}
+        spark = session(master=f"local[{given.cores}]", spark_driver_memory="2g", **jars)
         try:
             print("| case | rows/s | Spark, µs of CPU a row | broker, µs of CPU a row |")
             print("|---|---|---|---|")
             nameserver = f"127.0.0.1:{broker.nameserver_port}"
             run(Bench(spark, nameserver, broker.pid, given.rows, given.only), Path(folder))
+            if given.kafka:
+                kafka = start_kafka(given.kafka.absolute(), Path(folder) / "kafka")
+                try:
+                    bench = Bench(spark, nameserver, kafka.pid, given.rows, given.only)
+                    run_kafka(bench, kafka.port, Path(folder) / "of-kafka")
+                finally:
+                    kafka.stop()
         finally:
             spark.stop()
             broker.stop()
