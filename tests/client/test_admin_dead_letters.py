@@ -253,3 +253,16 @@ def test_purged_dead_letters_are_gone_and_new_ones_come() -> None:
         reject_one()
         (letter,) = mq.admin.dead_letters.show("billing")
         assert letter.body == b"o-2"
+
+
+def test_what_went_one_way_does_not_go_the_other(tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            await give_up(mq, 3)
+            assert (await mq.admin.dead_letters.redrive("billing")).sent == 3
+            await until_indexed(mq, 3)
+            again = await mq.admin.dead_letters.redrive("billing", to="topic")
+            assert (again.sent, again.earlier) == (0, 3)
+            assert len(await stored(mq, "orders")) == 3
+
+    play_on("asyncio", tmp_path, scenario)

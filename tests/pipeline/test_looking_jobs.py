@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -12,7 +13,7 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 
 from tests.pipeline.tables import Tables
 
-from cometmq.client import ClientConfig, SyncClient
+from cometmq.client import ClientConfig, DeadLetterFilter, Redriven, SyncClient
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.dlq import DlqSettings, dlq
 from cometmq.pipeline.jobs.job import Report, Run
@@ -39,16 +40,21 @@ def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
 @pytest.fixture(scope="module")
 def died(tables: Tables) -> str:
     """A group that has given up four messages of the topic `died`, and its clients' traces."""
-    cluster = tables.cluster
-    cluster.admin.create_group("giving-up", max_retries=0)
+    return gave_up(tables, "died")
+
+
+def gave_up(tables: Tables, topic: str) -> str:
+    """Return a group that has given up four messages of a topic."""
+    cluster, group = tables.cluster, f"giving-up-{topic}"
+    cluster.admin.create_group(group, max_retries=0)
     with SyncClient(cluster.nameserver, TRACED) as mq:
         for number, body in enumerate(BODIES):
-            mq.send("died", body, key=f"o-{number}", tag="paid")
-        with mq.consume("died", group="giving-up", start="first") as consumer:
+            mq.send(topic, body, key=f"o-{number}", tag="paid")
+        with mq.consume(topic, group=group, start="first") as consumer:
             for _ in BODIES:
                 next(consumer).retry()
-    assert len(cluster.dead_letters("giving-up", count=len(BODIES))) == len(BODIES)
-    return "giving-up"
+    assert len(cluster.dead_letters(group, count=len(BODIES))) == len(BODIES)
+    return group
 
 
 def looked(tables: Tables, group: str, run: Run | None = None, **more: Any) -> Report:
@@ -95,9 +101,64 @@ def test_what_is_chosen_is_sent_again_once(tables: Tables, died: str, tmp_path: 
     assert len(tables.cluster.dead_letters(died)) == 4
 
 
-def test_what_is_sent_to_its_origin_goes_there(tables: Tables, died: str) -> None:
-    looked(tables, died, redrive="key = 'o-1'")
-    assert len(tables.cluster.sent("died", count=5)) == 5
+def redriven_by_the_client(tables: Tables, group: str, to: Literal["group", "topic"]) -> Redriven:
+    with SyncClient(tables.cluster.nameserver) as mq:
+        return mq.admin.dead_letters.redrive(group, to=to)
+
+
+def until_indexed(tables: Tables, group: str, count: int) -> None:
+    """Wait until the broker's index knows of so many that they were sent again."""
+    deadline = monotonic() + 20
+    with SyncClient(tables.cluster.nameserver) as mq:
+        while mq.admin.dead_letters.redrive(group, dry_run=True).earlier < count:
+            assert monotonic() < deadline
+            sleep(0.01)
+
+
+@pytest.mark.parametrize("to", ["group", "topic"])
+def test_what_the_job_redrove_no_command_sends_again(
+    tables: Tables, to: Literal["group", "topic"]
+) -> None:
+    topic = f"job-first-{to}"
+    group = gave_up(tables, topic)
+    report = looked(tables, group, redrive="key = 'o-1'")
+    assert (report.details["redriven"], report.details["earlier"]) == (1, 0)
+    assert [each.body for each in tables.cluster.sent(topic, count=5)].count(BODIES[1]) == 2
+    until_indexed(tables, group, 1)
+    redriven = redriven_by_the_client(tables, group, to)
+    assert (redriven.sent, redriven.earlier) == (3, 1)
+
+
+@pytest.mark.parametrize("to", ["group", "topic"])
+def test_what_a_command_redrove_the_job_does_not_send_again(
+    tables: Tables, tmp_path: Path, to: Literal["group", "topic"]
+) -> None:
+    topic = f"command-first-{to}"
+    group = gave_up(tables, topic)
+    with SyncClient(tables.cluster.nameserver) as mq:
+        wanted = DeadLetterFilter(key="o-2")
+        assert mq.admin.dead_letters.redrive(group, wanted, to=to).sent == 1
+    until_indexed(tables, group, 1)
+    receipts = tmp_path / "receipts.jsonl"
+    report = looked(tables, group, redrive="true", receipts=str(receipts))
+    assert (report.details["redriven"], report.details["earlier"]) == (3, 1)
+    assert len(receipts.read_text().splitlines()) == 3
+    bodies = [each.body for each in tables.cluster.sent(topic, count=7)]
+    assert bodies.count(BODIES[2]) == (1 if to == "group" else 2)
+    until_indexed(tables, group, 4)
+    report = looked(tables, group, redrive="true")
+    assert (report.details["redriven"], report.details["earlier"]) == (0, 4)
+
+
+def test_a_redrive_ends_when_it_is_asked_to_and_goes_on(tables: Tables) -> None:
+    group = gave_up(tables, "stopped-midway")
+    stopping = Run(progress=lambda news: stopping.stop() if news.get("redriven") == 2 else None)
+    report = looked(tables, group, stopping, redrive="true")
+    assert report.stopped
+    assert report.details["redriven"] == 2
+    assert looked(tables, group, redrive="true").details["failed"] == []
+    until_indexed(tables, group, 4)
+    assert len(tables.cluster.sent("stopped-midway", count=8)) == 8
 
 
 def test_sends_go_on_where_they_were_stopped(tables: Tables, died: str) -> None:

@@ -3,7 +3,9 @@
 How a redrive sends each one once. The new message's id is made of where the dead letter lies, so
 who sends it a second time gives it the same id. A broker of CometMQ's stores that once while it
 remembers its producer; and whoever begins or goes on with a redrive first asks the broker's index
-for each id, which Apache's brokers have, too. Nothing is kept about how far a redrive has come: it
+for each id, which Apache's brokers have, too: for that of either way, so that what went to the
+group does not go to its topic as well. The pipeline's job `dlq` redrives by this, too, so all of
+them have one record: the broker's index. Nothing is kept about how far a redrive has come: it
 may be interrupted anywhere, run with another filter, and run again.
 """
 
@@ -19,7 +21,12 @@ from cometmq.client._admin_asking import AdminAsking
 from cometmq.client._core.names import DLQ_PREFIX, check_group, dead_letter_topic
 from cometmq.client._core.outgoing import encoded, shrink
 from cometmq.client._core.queues import Queue
-from cometmq.client._core.redriving import came_back, letter_of, properties_of_letter
+from cometmq.client._core.redriving import (
+    came_back,
+    letter_of,
+    properties_of_letter,
+    ways_of_letter,
+)
 from cometmq.client._core.selection import queue_of_key
 from cometmq.client._pace import Pace
 from cometmq.client._producer import Parcel
@@ -123,12 +130,13 @@ class Redriven:
         print(redriven.sent, redriven.earlier, [id for id, why in redriven.failed])
 
     `sent` went out now (with `dry_run`: would have), `earlier` by a redrive before; what brokers
-    refused is in `failed`, by id, with the reason.
+    refused is in `failed`, by id, with the reason. `sent_ids` are the dead letters' ids.
     """
 
     sent: int = 0
     earlier: int = 0
     failed: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    sent_ids: list[str] = field(default_factory=list[str])
 
     @property
     def count(self) -> int:
@@ -233,6 +241,7 @@ class DeadLetters(AdminAsking):
                     redriven.earlier += 1
                 elif dry_run:
                     redriven.sent += 1
+                    redriven.sent_ids.append(letter.message.id)
                 else:
                     await pace.wait()
                     if await self._send(letter, redriven) and broker not in kept:
@@ -289,24 +298,26 @@ class DeadLetters(AdminAsking):
         async for message in self._each(group, wanted):
             page.append(letter_of(message, group, to))
             if len(page) == LOOKED_AT_ONCE:
-                earlier = await self._earlier(page)
+                earlier = await self._earlier(page, group)
                 for letter in page:
                     yield letter, letter.id in earlier
                 page = []
-        earlier = await self._earlier(page)
+        earlier = await self._earlier(page, group)
         for letter in page:
             yield letter, letter.id in earlier
 
-    async def _earlier(self, letters: list[Letter]) -> set[str]:
-        """The ids of those that were sent before, as far as their brokers' indexes know."""
+    async def _earlier(self, letters: list[Letter], group: str) -> set[str]:
+        """The ids of those that were sent before, by either way, as far as the indexes know."""
         found: set[str] = set()
         failed: list[ClientError] = []
         masters = await self._masters(None)
 
         async def look(letter: Letter) -> None:
             try:
-                if await self._is_found(letter, masters.get(letter.message.queue.broker)):
-                    found.add(letter.id)
+                for way in ways_of_letter(letter.message, group):
+                    if await self._is_found(way, masters.get(way.message.queue.broker)):
+                        found.add(letter.id)
+                        break
             except ClientError as error:
                 failed.append(error)
 
@@ -360,6 +371,7 @@ class DeadLetters(AdminAsking):
             redriven.failed.append((message.id, str(error)))
             return False
         redriven.sent += 1
+        redriven.sent_ids.append(message.id)
         return True
 
     async def _target(self, letter: Letter) -> Queue:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 from cometmq.client._core.names import retry_topic
 from cometmq.proto import property_names as names
@@ -47,6 +47,12 @@ def letter_of(message: ReceivedMessage, group: str, to: RedriveTo) -> Letter:
     number = f"{message.physical_offset:0{_NUMBER_DIGITS}X}"
     topic = retry_topic(group) if to == "group" else message.topic
     return Letter(message, topic, name + number)
+
+
+def ways_of_letter(message: ReceivedMessage, group: str) -> list[Letter]:
+    """Say all that a dead letter may have become: where one of them is, it was redriven."""
+    ways: tuple[RedriveTo, ...] = get_args(RedriveTo)
+    return [letter_of(message, group, way) for way in ways]
 
 
 def properties_of_letter(letter: Letter) -> dict[str, str]:

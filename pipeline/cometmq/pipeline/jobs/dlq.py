@@ -1,9 +1,11 @@
 """`dlq`: dead letters put together by what they have in common, and some of them sent again.
 
 Nothing leaves the topic of dead letters by being read. What `redrive` says is sent again, each
-message once: it is known by where it is among the dead letters, so another run, after a crash or
-with more of them, sends none of them twice (to brokers of CometMQ; to Apache's at least once).
-`cometmq dlq redrive` does not know what this has sent, nor this what that has.
+message once. To where it came from, by what `cometmq dlq redrive` does, with the same record: what
+one of them has sent the other does not send again. To another topic it is a copy, of which that
+record says nothing: it is known by where it is among the dead letters, so another run, after a
+crash or with more of them, copies none of them twice (to brokers of CometMQ; to Apache's at least
+once).
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from cometmq.pipeline.errors import OptionError
+from cometmq.client import DeadLetterFilter, Redriven, SyncClient
+from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
 from cometmq.pipeline.jobs.tables import rows_as_dicts, stored_between, topic_table
 
@@ -76,18 +79,70 @@ def dlq(spark: SparkSession, settings: DlqSettings, run: Run | None = None) -> R
             chosen = letters.chosen()
             report.details["chosen"] = len(chosen)
             if not run.dry_run:
-                _redrive(letters, chosen, settings, run, report)
+                again = _redrive if settings.to == ORIGIN else _copy
+                again(letters, chosen, settings, run, report)
     return report
 
 
+class _StoppedError(Exception):
+    """The job shall end."""
+
+
 def _redrive(
+    _letters: _Letters,
+    chosen: list[dict[str, Any]],
+    settings: DlqSettings,
+    run: Run,
+    report: Report,
+) -> None:
+    """Send the chosen ones to where they came from, as `cometmq dlq redrive --to topic` does."""
+    places = {each["message_id"]: each for each in chosen}
+    redriven = Redriven()
+
+    def watch(now: Redriven) -> None:
+        nonlocal redriven
+        redriven = now
+        run.tell(redriven=now.sent, earlier=now.earlier, of=len(chosen))
+        if run.is_stopping:
+            raise _StoppedError
+
+    try:
+        if chosen and not run.is_stopping:
+            with SyncClient(settings.nameserver) as mq:
+                mq.admin.dead_letters.redrive(
+                    settings.consumer_group,
+                    DeadLetterFilter(ids=frozenset(places)),
+                    to="topic",
+                    rate=settings.rate or None,
+                    watch=watch,
+                )
+    except _StoppedError:
+        pass
+    finally:
+        _write_receipts(settings, [places[each] for each in redriven.sent_ids])
+    report.stopped = run.is_stopping and redriven.count < len(chosen)
+    report.details["redriven"] = redriven.sent
+    report.details["earlier"] = redriven.earlier
+    report.details["failed"] = [{"message_id": one, "reason": why} for one, why in redriven.failed]
+    if redriven.failed:
+        one, why = redriven.failed[0]
+        raise PipelineError(f"{one}, and {len(redriven.failed)} in all, not redriven: {why}")
+
+
+def _write_receipts(settings: DlqSettings, sent: list[dict[str, Any]]) -> None:
+    if settings.receipts:
+        with Path(settings.receipts).open("a") as file:
+            file.writelines(json.dumps(each, default=str) + "\n" for each in sent)
+
+
+def _copy(
     letters: _Letters,
     chosen: list[dict[str, Any]],
     settings: DlqSettings,
     run: Run,
     report: Report,
 ) -> None:
-    """Send the chosen ones again, as many at a time as the rate allows."""
+    """Send the chosen ones to another topic, as many at a time as the rate allows."""
     step = settings.rate * _PACE_SECONDS or _RATE_WITHOUT
     redriven = 0
     for first in range(0, len(chosen), step):
@@ -97,9 +152,7 @@ def _redrive(
         began = monotonic()
         few = chosen[first : first + step]
         letters.send(few)
-        if settings.receipts:
-            with Path(settings.receipts).open("a") as file:
-                file.writelines(json.dumps(each, default=str) + "\n" for each in few)
+        _write_receipts(settings, few)
         redriven += len(few)
         run.tell(redriven=redriven, of=len(chosen))
         if settings.rate and first + step < len(chosen):
@@ -168,7 +221,7 @@ class _Letters:
         return rows
 
     def send(self, few: list[dict[str, Any]]) -> None:
-        """Send some of them again."""
+        """Copy some of them."""
         from pyspark.sql import functions
 
         places = self.spark.createDataFrame(
@@ -178,9 +231,8 @@ class _Letters:
         offsets = [each["queue_offset"] for each in few]
         frame = self.table().where(f"queue_offset BETWEEN {min(offsets)} AND {max(offsets)}")
         chosen = frame.join(functions.broadcast(places), ["broker", "queue_id", "queue_offset"])
-        target = "origin" if self.settings.to == ORIGIN else f"'{self.settings.to}'"
         rows = chosen.selectExpr(
-            f"{target} AS to_topic",
+            f"'{self.settings.to}' AS to_topic",
             "body",
             "key",
             "tag",
