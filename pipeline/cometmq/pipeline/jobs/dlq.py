@@ -79,8 +79,10 @@ def dlq(spark: SparkSession, settings: DlqSettings, run: Run | None = None) -> R
             chosen = letters.chosen()
             report.details["chosen"] = len(chosen)
             if not run.dry_run:
-                again = _redrive if settings.to == ORIGIN else _copy
-                again(letters, chosen, settings, run, report)
+                if settings.to == ORIGIN:
+                    _redrive(chosen, settings, run, report)
+                else:
+                    _copy(letters, chosen, settings, run, report)
     return report
 
 
@@ -88,20 +90,17 @@ class _StoppedError(Exception):
     """The job shall end."""
 
 
-def _redrive(
-    _letters: _Letters,
-    chosen: list[dict[str, Any]],
-    settings: DlqSettings,
-    run: Run,
-    report: Report,
-) -> None:
+def _redrive(chosen: list[dict[str, Any]], settings: DlqSettings, run: Run, report: Report) -> None:
     """Send the chosen ones to where they came from, as `cometmq dlq redrive --to topic` does."""
     places = {each["message_id"]: each for each in chosen}
     redriven = Redriven()
+    noted = 0
 
     def watch(now: Redriven) -> None:
-        nonlocal redriven
+        nonlocal redriven, noted
         redriven = now
+        _write_receipts(settings, [places[each] for each in now.sent_ids[noted:]])
+        noted = len(now.sent_ids)
         run.tell(redriven=now.sent, earlier=now.earlier, of=len(chosen))
         if run.is_stopping:
             raise _StoppedError
@@ -118,8 +117,6 @@ def _redrive(
                 )
     except _StoppedError:
         pass
-    finally:
-        _write_receipts(settings, [places[each] for each in redriven.sent_ids])
     report.stopped = run.is_stopping and redriven.count < len(chosen)
     report.details["redriven"] = redriven.sent
     report.details["earlier"] = redriven.earlier
@@ -130,7 +127,7 @@ def _redrive(
 
 
 def _write_receipts(settings: DlqSettings, sent: list[dict[str, Any]]) -> None:
-    if settings.receipts:
+    if settings.receipts and sent:
         with Path(settings.receipts).open("a") as file:
             file.writelines(json.dumps(each, default=str) + "\n" for each in sent)
 
