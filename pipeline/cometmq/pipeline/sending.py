@@ -93,7 +93,7 @@ class Sender:
     targets: Targets
     how: Sending
     sent: Sent = field(default_factory=Sent)
-    _lanes: dict[str, _Lane] = field(default_factory=lambda: dict[str, _Lane]())
+    _lanes: dict[str, Lane] = field(default_factory=lambda: dict[str, Lane]())
     _batches: dict[_Lot, _Batch] = field(default_factory=lambda: dict[_Lot, _Batch]())
     _turn: int = field(default_factory=lambda: secrets.randbelow(1 << 16))
     _ids: FreshIds = field(default_factory=FreshIds)
@@ -223,10 +223,10 @@ class Sender:
         code = SEND_BATCH_ONCE if lot.is_once else SEND_BATCH_MESSAGE
         self._lane(target).submit(Request(code, lot.topic, target.queue_id, "", 0, body))
 
-    def _lane(self, target: Target) -> _Lane:
+    def _lane(self, target: Target) -> Lane:
         lane = self._lanes.get(target.address)
         if lane is None:
-            lane = self._lanes[target.address] = _Lane(target.address, self.how)
+            lane = self._lanes[target.address] = Lane(target.address, self.how)
         return lane
 
 
@@ -245,7 +245,7 @@ class _Batch:
     size: int = 0
 
 
-class _Lane:
+class Lane:
     """What is under way to one broker."""
 
     def __init__(self, address: str, how: Sending) -> None:
@@ -256,6 +256,8 @@ class _Lane:
         self._unwritten: list[bytes] = []
         self._unwritten_size = 0
         self._failures = 0
+        self._first_since_pause = 0
+        """The number of the first request that was sent behind the last pause for a busy broker."""
         self.repeated = 0
         """Messages that the broker left out, because they were sent before."""
 
@@ -317,8 +319,10 @@ class _Lane:
     def _refused(self, request: Request, answer: Answer) -> None:
         if answer.code not in _BUSY:
             raise RefusedError(self._address, answer.code, answer.remark)
-        self._pause(RefusedError(self._address, answer.code, answer.remark))
         peer = self._connected()
+        if answer.opaque >= self._first_since_pause:  # Else the pause was for this one, too.
+            self._pause(RefusedError(self._address, answer.code, answer.remark))
+            self._first_since_pause = peer.number()
         number = peer.number()
         self._under_way[number] = request
         self._unwritten.append(_frame(peer, request, number))
@@ -365,6 +369,7 @@ class _Lane:
     def _connected(self) -> Wire:
         if self._wire is None:
             self._wire = wire.connect(self._address, self._how.settings)
+            self._first_since_pause = 0  # Numbers begin anew.
         return self._wire
 
 

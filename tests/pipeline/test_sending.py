@@ -1,0 +1,113 @@
+"""Tests of what a task sends to a broker that answers as a script says."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from threading import Thread
+
+import pytest
+
+from cometmq.pipeline.errors import RefusedError
+from cometmq.pipeline.sending import SEND_MESSAGE_V2, Lane, Request, Sending
+from cometmq.pipeline.wire import Settings, connect
+from cometmq.proto.command import Command
+from cometmq.proto.connection import Connection
+
+BUSY = 2
+
+
+class Broker:
+    """Answers what `code_of` says to each request, once `held` of them wait for an answer."""
+
+    def __init__(self, code_of: Callable[[int], int], held: int) -> None:
+        self._code_of, self._held = code_of, held
+        self.asked = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._thread = Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        peer, _ = self._listener.accept()
+        connection, waiting = Connection(), list[Command]()
+        with peer:
+            while data := peer.recv(1 << 16):
+                connection.receive_data(data)
+                waiting += [each for each in connection.events() if isinstance(each, Command)]
+                if len(waiting) >= self._held:
+                    answers = [self._answer(each) for each in waiting]
+                    peer.sendall(b"".join(b"".join(connection.send(each)) for each in answers))
+                    waiting, self._held = [], 1
+
+    def _answer(self, request: Command) -> Command:
+        self.asked += 1
+        return request.answer(self._code_of(self.asked))
+
+    def join(self) -> None:
+        """Wait until the client has gone."""
+        self._thread.join()
+        self._listener.close()
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    taken: list[float] = []
+    monkeypatch.setattr("cometmq.pipeline.sending.time.sleep", taken.append)
+    return taken
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[[Callable[[int], int], int], Broker]]:
+    brokers: list[Broker] = []
+
+    def begin(code_of: Callable[[int], int], held: int) -> Broker:
+        brokers.append(Broker(code_of, held))
+        return brokers[-1]
+
+    yield begin
+    for each in brokers:
+        connect(each.address, Settings()).close()  # That which was left to the next task.
+        each.join()
+
+
+def lane_to(broker: Broker) -> Lane:
+    return Lane(broker.address, Sending(Settings(), retries=3))
+
+
+def send(lane: Lane, count: int) -> None:
+    for number in range(count):
+        lane.submit(Request(SEND_MESSAGE_V2, "T", 0, "", 0, b"%d" % number))
+    lane.finish()
+
+
+def test_requests_that_a_busy_broker_refuses_together_are_one_failure(
+    start: Callable[[Callable[[int], int], int], Broker], pauses: list[float]
+) -> None:
+    broker = start(lambda asked: BUSY if asked <= 20 else 0, 20)
+    lane = lane_to(broker)
+    send(lane, 20)
+    assert pauses == [0.2]
+    assert broker.asked == 40
+    lane.close()
+
+
+def test_a_broker_that_stays_busy_is_given_up(
+    start: Callable[[Callable[[int], int], int], Broker], pauses: list[float]
+) -> None:
+    lane = lane_to(start(lambda _asked: BUSY, 20))
+    with pytest.raises(RefusedError, match="2"):
+        send(lane, 20)
+    assert pauses == [0.2, 0.4, 0.8]
+    lane.close()
+
+
+def test_a_broker_that_was_busy_for_long_may_be_so_again(
+    start: Callable[[Callable[[int], int], int], Broker], pauses: list[float]
+) -> None:
+    broker = start(lambda asked: 0 if asked % 4 == 0 else BUSY, 1)
+    lane = lane_to(broker)
+    for _ in range(5):
+        send(lane, 1)
+    assert pauses == [0.2, 0.4, 0.8] * 5
+    lane.close()
