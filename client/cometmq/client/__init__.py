@@ -10,17 +10,13 @@
 
 from __future__ import annotations
 
-from cometmq.client._admin_dead_letters import (
-    DeadLetterFilter,
-    DeadLetters,
-    DeadLettersListed,
-    Redriven,
-)
+from cometmq.client._admin_dead_letters import DeadLetters
 from cometmq.client._admin_transactions import PendingTransaction, TransactionAdmin
 from cometmq.client._core.filters import Sql
 from cometmq.client._core.outgoing import NewMessage
 from cometmq.client._core.rebalance import ByConfig, ByMachineRoom
 from cometmq.client._core.trace_format import TraceStep
+from cometmq.client._dead_letters import DeadLetterFilter, DeadLettersListed, Redriven
 from cometmq.client.admin import (
     Admin,
     BrokerListed,

@@ -12,7 +12,6 @@ may be interrupted anywhere, run with another filter, and run again.
 from __future__ import annotations
 
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -28,6 +27,12 @@ from cometmq.client._core.redriving import (
     ways_of_letter,
 )
 from cometmq.client._core.selection import queue_of_key
+from cometmq.client._dead_letters import (
+    ALL_OF_THEM,
+    DeadLetterFilter,
+    DeadLettersListed,
+    Redriven,
+)
 from cometmq.client._pace import Pace
 from cometmq.client._producer import Parcel
 from cometmq.client.errors import (
@@ -44,9 +49,7 @@ from cometmq.proto.message_list import MessageList
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
-    from datetime import datetime
 
-    from cometmq.client._core.filters import Sql
     from cometmq.client._core.redriving import Letter, RedriveTo
     from cometmq.client._parts import Parts
     from cometmq.client.admin import Admin, QueueStatus
@@ -56,92 +59,6 @@ SHOW_COUNT: Final = 100
 LOOKED_AT_ONCE: Final = 32
 """Dead letters of which it is asked together whether they were sent before."""
 _FAR_MS: Final = (1 << 63) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLettersListed:
-    """What a group has given up on one broker; `last_at` is when the last came.
-
-    ::
-
-        for listed in await mq.admin.dead_letters.groups():
-            print(listed.group, listed.broker, listed.count)
-    """
-
-    group: str
-    broker: str
-    count: int
-    last_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetterFilter:
-    """Which dead letters; of what is given, all must fit.
-
-    ::
-
-        wanted = DeadLetterFilter(filter="paid", topic="orders", since=yesterday)
-        await mq.admin.dead_letters.redrive("billing", wanted)
-
-    `filter` is as of `Client.consume`: tags, or `Sql`. `topic` is the one that they were sent to,
-    `key` one of their keys, `ids` are `ReceivedMessage.id`, `since` and `until` when they became
-    dead letters.
-    """
-
-    filter: str | Sql = "*"
-    topic: str | None = None
-    key: str | None = None
-    ids: frozenset[str] = frozenset()
-    since: datetime | None = None
-    until: datetime | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be compared."""
-        for time in (self.since, self.until):
-            if time is not None and time.tzinfo is None:
-                raise UsageError("since, until: a datetime with a zone, such as datetime.now(UTC)")
-
-    def fits(self, message: ReceivedMessage) -> bool:
-        """Whether a dead letter is one of them, as far as its broker has not looked.
-
-        ::
-
-            mine = [letter for letter in letters if wanted.fits(letter)]
-        """
-        return (
-            (self.topic is None or message.topic == self.topic)
-            and (self.key is None or self.key in message.keys)
-            and (not self.ids or message.id in self.ids)
-            and (self.since is None or message.stored_at >= self.since)
-            and (self.until is None or message.stored_at < self.until)
-        )
-
-
-ALL_OF_THEM: Final = DeadLetterFilter()
-
-
-@dataclass(slots=True)
-class Redriven:
-    """How far a redrive is, or was in the end.
-
-    ::
-
-        redriven = await mq.admin.dead_letters.redrive("billing")
-        print(redriven.sent, redriven.earlier, [id for id, why in redriven.failed])
-
-    `sent` went out now (with `dry_run`: would have), `earlier` by a redrive before; what brokers
-    refused is in `failed`, by id, with the reason. `sent_ids` are the dead letters' ids.
-    """
-
-    sent: int = 0
-    earlier: int = 0
-    failed: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
-    sent_ids: list[str] = field(default_factory=list[str])
-
-    @property
-    def count(self) -> int:
-        """How many dead letters were looked at."""
-        return self.sent + self.earlier + len(self.failed)
 
 
 class DeadLetters(AdminAsking):
