@@ -405,6 +405,30 @@ def test_a_start_reads_only_the_tail_however_little_came_between_starts(
     assert len(broker.bodies()) == 400
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_power_cut_that_takes_of_the_tail_makes_nothing_new(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """What is in front of the tail stays unknown, though less than a tail is left behind it."""
+    monkeypatch.setattr("cometmq.broker.idempotence.TAIL_SIZE", 20_000)
+    monkeypatch.setattr("cometmq.broker.delays.SAVE_EVERY_SIZE", 1000)
+    broker = Once(SimulatedFileSystem(), config_of(FOLDER, flush=Flush.ASYNC))
+    for number in range(340):
+        broker.send(once(number))
+        broker.wired.broker.flush_offsets()
+        broker.wired.save_tables()
+        if number < 300:
+            broker.now_ms = broker.wired.now_ms = broker.now_ms + 1000
+            broker.wired.broker.store.tick(broker.now_ms)
+            broker.wired.sync()
+    broker.start(broker.disk.power_cut(Random(seed)))
+    count = len(broker.bodies())
+    assert 300 <= count < 340
+    assert broker.ask(once(3)).code == ResponseCode.ILLEGAL_OPERATION
+    assert broker.send(once(299)).queue_offset == 299
+    assert len(broker.bodies()) == count
+
+
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_a_start_that_has_read_all_knows_what_is_new(broker: Once, is_clean: bool) -> None:
     broker.ask(send_request(TOPIC, b"plain", properties=""))  # The log does not begin with it.

@@ -357,13 +357,18 @@ class Idempotence:
                 producer.floor = _below(min([*producer.young, *producer.old]))
 
     def flush(self) -> int:
-        """Return from where a start has to read the log, -1 while nothing was sent once."""
+        """Return from where a start has to read the log, -1 while nothing was sent once.
+
+        Counted from what is synced: a power cut may take the rest, and a tail that is left shorter
+        looks as if it had never moved.
+        """
         if self.tail_offset < 0:
             return -1
         end, begins = self._store.end_offset, self._begins
         if not begins or begins[-1] != end:
             begins.append(end)
-        while len(begins) > 1 and begins[1] <= end - TAIL_SIZE:
+        move_to = self._store.synced_offset - TAIL_SIZE
+        while len(begins) > 1 and begins[1] <= move_to:
             begins.popleft()
-        self.tail_offset = max(self.tail_offset, begins[0] if end - begins[0] >= TAIL_SIZE else 0)
+        self.tail_offset = max(self.tail_offset, begins[0] if begins[0] <= move_to else 0)
         return self.tail_offset
