@@ -16,7 +16,7 @@ PYTEST := $(BIN)/pytest -q -rfEs
 again = $(if $(filter 1,$(RERUN)),|| { echo "=== RERUN of what failed"; $(PYTEST) --last-failed --last-failed-no-failures=none $(1); })
 tests = $(PYTEST) $(1) $(again)
 # On all cores, a file on one of them: what a module sets up is set up once.
-tests-on-all-cores = $(PYTEST) -n auto --maxprocesses=4 --dist=loadfile $(1) $(again)
+tests-on-all-cores = $(PYTEST) -n auto --maxprocesses=4 --max-worker-restart=1 --dist=loadfile $(1) $(again)
 INTEROP_LONG := tests/interop/test_store_extensions.py tests/interop/test_store_files.py
 
 # A clear word before a long traceback: the interpreter is the one thing that make cannot install.
