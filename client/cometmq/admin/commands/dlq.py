@@ -162,9 +162,9 @@ async def redrive(
       cometmq dlq redrive billing --rate 50 --topic orders --since 2026-11-21T10:00:00
       cometmq dlq redrive billing --to topic      for groups that consume in order
 
-    It may be interrupted and run again, also for others of them: what was sent to the group is not
-    sent to the group a second time, nor to the topic what was sent to the topic. Dead letters stay
-    until they expire, or `cometmq dlq purge`.
+    It may be interrupted and run again, also with other options: what was sent, to the group or to
+    the topic, is not sent a second time to either. Dead letters stay until they expire, or
+    `cometmq dlq purge`.
     """
     shown = Redriven()
     told_at = time.monotonic()
