@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from bench import mqload
+from bench import memory, mqload
 from bench.compiled import compiled
 from bench.mqload import Load
 from bench.servers import Server, start_apache, start_cometmq
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 PAGE: Final = Path(__file__).parent.parent / "docs" / "performance.md"
 PULLED_SECONDS: Final = 3.0
 P99_WANTED: Final = 0.5
+_WRITTEN_MIB: Final = 3072
+"""More than a run writes."""
 
 
 class Case(NamedTuple):
@@ -83,6 +85,7 @@ class Medians(NamedTuple):
 
 def measure(program: Path, server: Server, load: Load, topic: str, seconds: float) -> Run:
     """Load a server once."""
+    memory.had(_WRITTEN_MIB)
     before = server.cpu_us()
     shown = mqload.run(program, load, server.port, topic, seconds)
     cpu_us = (server.cpu_us() - before) / shown.messages

@@ -26,6 +26,7 @@ import anyio
 import trio
 import uvloop
 
+from bench import memory
 from bench.servers import Server, start_cometmq
 from cometmq.client import Client, ClientConfig, SyncClient
 
@@ -43,6 +44,8 @@ MANY: Final = 256
 """Asked of a pull at a time, of which Apache's protocol gives 32."""
 SENDS: Final = 12_800
 BATCHES: Final = 400
+WRITTEN_MIB: Final = 512
+"""More than the broker writes in a case."""
 LOOPS: Final = ("uvloop", "asyncio", "trio")
 ALONE: Final = 1000
 CASES: Final = {
@@ -65,6 +68,7 @@ _RESIDENT: Final = re.compile(r"^VmRSS:\s+(\d+) kB", re.MULTILINE)
 async def measured(case: str, count: int, once: Callable[[], Awaitable[None]]) -> None:
     """Run something a few times, and say what one of `count` messages took at least."""
     cpu = clock = float("inf")
+    memory.had(WRITTEN_MIB)
     for _ in range(ROUNDS):
         cpu_began, began = time.process_time(), time.perf_counter()
         await once()

@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from bench import memory as machine_memory
 from bench.broker import circumstances, write
 from bench.compiled import compiled
 from bench.servers import Server, start_cometmq
@@ -31,10 +32,13 @@ MEMORY_TOPICS: Final = 1_000
 MEMORY_BODY_SIZE: Final = 100
 END_TO_END_RATES: Final = (1_000, 10_000)
 END_TO_END_SECONDS: Final = 10
+WRITTEN_MIB: Final = 1024
+"""As much as most runs write."""
 
 
 def load(server: Server, *arguments: object) -> Any:
     """Run `cometmq bench` against a server; gives its document, and the server's CPU beside it."""
+    machine_memory.had(WRITTEN_MIB)
     before = server.cpu_us()
     command = [sys.executable, "-m", "cometmq.admin", "bench", *map(str, arguments)]
     ended = subprocess.run(
@@ -106,6 +110,7 @@ def end_to_end(folder: Path) -> Iterator[str]:
     server, _ = start_cometmq(folder / "e2e", "async")
     try:
         for rate in END_TO_END_RATES:
+            machine_memory.had(WRITTEN_MIB)
             command = [program, server.port, "EndToEnd", 4, rate, END_TO_END_SECONDS, 1024]
             ended = subprocess.run(
                 list(map(str, command)), capture_output=True, text=True, check=True

@@ -22,6 +22,7 @@ import tempfile
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from bench import memory
 from cometmq.proto.batch import BatchItem, encode_batch
 from cometmq.store.config import Flush, StoreConfig
 from cometmq.store.message_store import MessageStore
@@ -43,6 +44,8 @@ ROUNDS: Final = 40
 QUEUES: Final = 8
 BATCH: Final = 32
 CONFIG: Final = StoreConfig(flush=Flush.ASYNC, segment_size=1 << 28, unsynced_size_max=1 << 40)
+WRITTEN_MIB: Final = 1024
+"""More than a case writes."""
 WANTED_PWRITE: Final = 1.8
 """Microseconds of the yardstick on the machine that the wanted figures are for."""
 
@@ -215,6 +218,7 @@ def run(directory: str) -> None:
     slowest: list[str] = []
     for case in CASES:
         folder = f"{directory}/{case.name.replace(' ', '-')}"
+        memory.had(WRITTEN_MIB)
         store = MessageStore.open(folder, CONFIG, now_ms=1)
         yardstick = Yardstick(f"{folder}/yardstick")
         found = measure(store, case, yardstick)

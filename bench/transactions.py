@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from bench import memory
 from bench.broker import circumstances, write
 from bench.servers import Server, start_apache, start_cometmq
 from cometmq.proto.codes import RequestCode
@@ -45,6 +46,8 @@ _OFFSET_ID: Final = b'"msgId":"'
 _OFFSET_DIGITS: Final = 16
 """Of an offset id, behind the host."""
 _QUEUE_OFFSET: Final = b'"queueOffset":"'
+_WRITTEN_MIB: Final = 2048
+"""More than a run writes."""
 _SHOWN: Final = re.compile(r"pairs=(\d+) refused=(\d+) p50=([\d.]+) p99=([\d.]+)")
 
 
@@ -138,6 +141,7 @@ class Generator:
 
 def measure(server: Server, options: argparse.Namespace, generator: Generator) -> Done:
     """Load a server once."""
+    memory.had(_WRITTEN_MIB)
     before = server.cpu_us()
     found = generator.load(server.port, options.connections, options.seconds)
     pairs, refused, p50_us, p99_us = found
