@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -14,6 +14,7 @@ from tests.store.records import HOST
 from cometmq.proto.message import StoredMessage, read_message
 from cometmq.proto.record import encode_record
 from cometmq.proto.sysflag import SysFlag
+from cometmq.store import log_stretch
 from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.delay_levels import DelayLevels
@@ -39,6 +40,7 @@ AFTER = 3
 """Records that are read one by one before stretches are looked for, here."""
 
 ROLLED_BACK = int(SysFlag.TRANSACTION_PREPARED | SysFlag.TRANSACTION_COMMITTED)
+COMMITTED = int(SysFlag.TRANSACTION_COMMITTED)
 IPV6 = bytes(16) + b"\0\0\x2a\x9f"
 
 PLAIN = b"UNIQ_KEY\x01id\x02TAGS\x01tag\x02"
@@ -75,7 +77,7 @@ def odd_record(kind: int, place: int, number: int, queue: tuple[bytes, int]) -> 
         born_host=IPV6 if kind == 9 else HOST,
         store_timestamp=1000 + number,
         store_host=HOST,
-        sys_flag=ROLLED_BACK if kind == 10 else 0,
+        sys_flag={10: ROLLED_BACK, 12: COMMITTED}.get(kind, 0),
         record_crc=kind == 11,
     )
 
@@ -86,8 +88,10 @@ def lay(kinds: list[int], seed: int = 0) -> tuple[SimulatedFileSystem, Segments,
     ends: dict[tuple[bytes, int], int] = {}
     records: list[bytes] = []
     place = 0
+    # Where there is a batch topic, a stretch is replayed record by record.
+    names = [b"T", b"T", b"U", b"SCHEDULE_TOPIC_XXXX", b"Batch" if seed % 2 else b"V"]
     for kind in kinds:
-        topic = random.choice([b"T", b"T", b"U", b"SCHEDULE_TOPIC_XXXX", b"Batch"])
+        topic = random.choice(names)
         queue = (b"T" * 200 if kind == 8 else topic, random.choice([0, 1]))
         number = ends.get(queue, 0)
         if kind != 10:
@@ -120,7 +124,7 @@ def admit(topic: bytes) -> bool:
 
 def stretch_of(data: bytes, *, is_verified: bool = False) -> int:
     """How many records a stretch at the front of the data has."""
-    found = find_stretch(data, 0, len(data), START, admit, is_verified=is_verified)
+    found = find_stretch(data, 0, len(data), START, admit, is_verified=is_verified, count_max=99)
     return 0 if found is None else len(found.starts)
 
 
@@ -135,7 +139,7 @@ def common(count: int) -> list[bytes]:
 def test_a_stretch_has_the_columns_of_its_records() -> None:
     records = common(5)
     data = b"x" * 7 + b"".join(records) + b"behind"
-    found = find_stretch(data, 7, len(data), START, admit, is_verified=False)
+    found = find_stretch(data, 7, len(data), START, admit, is_verified=False, count_max=99)
     assert found is not None
     messages = [read_message(data, int(start)) for start in found.starts]
     assert [message.raw for message in messages] == records
@@ -146,6 +150,39 @@ def test_a_stretch_has_the_columns_of_its_records() -> None:
     assert found.topics == [b"T"] * 5
     assert found.properties == [PLAIN] * 5
     assert found.size == sum(map(len, records))
+
+
+def test_a_stretch_has_at_most_as_many_records_as_were_asked_for() -> None:
+    data = b"".join(common(9))
+    for count_max in (1, 4, 9):
+        found = find_stretch(
+            data, 0, len(data), START, admit, is_verified=False, count_max=count_max
+        )
+        assert found is not None
+        assert len(found.starts) == count_max
+
+
+@pytest.mark.parametrize("between", [5, 20, 40, 300])
+def test_records_that_are_not_common_do_not_have_others_looked_at_again(
+    between: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, segments, records = lay([*[0] * AFTER, *[*[0] * between, 10] * (2000 // between)])
+    looked_at = 0
+    chain = vars(log_stretch)["_chain"]
+
+    def counting(*arguments: Any) -> Any:
+        nonlocal looked_at
+        found = chain(*arguments)
+        looked_at += len(found[0])
+        return found
+
+    monkeypatch.setattr(log_stretch, "_chain", counting)
+    found = list(LogScan(segments, 0).stretches())
+    assert raws(found) == records
+    assert looked_at < 3 * len(records)
+    if between >= 20:
+        alone = sum(isinstance(each, StoredMessage) for each in found)
+        assert alone < 3 * 2000 // between + 100
 
 
 def test_every_flipped_byte_ends_a_stretch_where_a_scan_ends_too() -> None:
@@ -168,24 +205,24 @@ def test_every_flipped_byte_ends_a_stretch_where_a_scan_ends_too() -> None:
 def test_a_stretch_ends_before_the_limit_whatever_the_sizes_say() -> None:
     data = b"".join(common(4))
     for limit in range(len(data) + 1):
-        found = find_stretch(data, 0, limit, START, admit, is_verified=False)
+        found = find_stretch(data, 0, limit, START, admit, is_verified=False, count_max=99)
         assert found is None or found.ends[-1] <= limit
     for size in (0, -1, 90, 1 << 30):
         assert stretch_of(size.to_bytes(4, "big", signed=True) + data[4:]) == 0
     assert stretch_of(b"") == 0
 
 
-@pytest.mark.parametrize("kind", range(12))
+@pytest.mark.parametrize("kind", range(13))
 def test_what_is_not_common_is_left_to_the_scan(kind: int) -> None:
     before = common(2)
     place = START + sum(map(len, before))
     data = b"".join([*before, odd_record(kind, place, 2, (b"T" * (200 if kind == 8 else 1), 1))])
-    assert stretch_of(data) == (3 if kind in (0, 1, 5, 7) else 2)
+    assert stretch_of(data) == (3 if kind in (0, 1, 5, 7, 12) else 2)
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.integers(0, 11), max_size=60),
+    st.lists(st.integers(0, 12), max_size=60),
     st.integers(0, 1 << 16),
     st.booleans(),
     st.integers(0, 60),
@@ -207,11 +244,11 @@ def test_a_scan_in_stretches_finds_what_a_scan_finds(
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.integers(0, 11), max_size=100), st.integers(0, 1 << 16), st.integers(0, 150))
+@given(st.lists(st.integers(0, 12), max_size=100), st.integers(0, 1 << 16), st.integers(0, 150))
 def test_a_replay_of_stretches_makes_what_a_replay_of_records_makes(
     odd: list[int], seed: int, there: int
 ) -> None:
-    kinds = [*[0] * 100, *[7 if k == 6 else k for k in odd]]
+    kinds = [*[0, 12, 5, 1] * 25, *[7 if k == 6 else k for k in odd]]
     made: list[dict[str, bytes]] = []
     for quickly in (False, True):
         disk, segments, records = lay(kinds, seed)
@@ -248,7 +285,7 @@ def test_a_replay_of_stretches_makes_what_a_replay_of_records_makes(
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.integers(0, 11), max_size=60),
+    st.lists(st.integers(0, 12), max_size=60),
     st.integers(0, 1 << 16),
     st.lists(st.tuples(st.integers(0, 150), st.integers(0, 9)), max_size=3),
     st.integers(0, 150),

@@ -51,7 +51,11 @@ _TOPICS_MAX: Final = 100_000
 
 
 _PATIENCE: Final = 64
-"""Records that are read one by one behind a stretch, before another is looked for."""
+"""Records that are read one by one where no stretch began, before another is looked for."""
+_REACH: Final = 256
+"""Records that are looked at for a stretch at first: twice as many as the last one had, later."""
+_REACH_MIN: Final = 16
+"""A stretch of fewer takes as long as its records one by one."""
 
 NEVER: Final = 1 << 62
 """A physical offset that no log reaches."""
@@ -91,6 +95,7 @@ class LogScan:
         self._is_verified = is_verified
         self._topics: set[bytes] = set()
         self._patience = self.stretches_after
+        self._reach = _REACH
 
     def __iter__(self) -> Iterator[StoredMessage]:
         """Yield the sound records; ends at the first that is not."""
@@ -151,10 +156,21 @@ class LogScan:
         if quickly and self._patience <= 0:
             from cometmq.store.log_stretch import find_stretch
 
-            self._patience = _PATIENCE
             found = find_stretch(
-                chunk, at, limit, physical_offset, self._admit, is_verified=self._is_verified
+                chunk,
+                at,
+                limit,
+                physical_offset,
+                self._admit,
+                is_verified=self._is_verified,
+                count_max=self._reach,
             )
+            count = 0 if found is None else len(found.offsets)
+            if count == self._reach:
+                self._patience = 0
+            else:  # What ended it is read by itself: one record, or the end of the chunk.
+                self._patience = 1 if count >= _REACH_MIN else _PATIENCE
+            self._reach = max(2 * count, _REACH_MIN)
             if found is not None:
                 return found
         self._patience -= 1

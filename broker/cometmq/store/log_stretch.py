@@ -1,9 +1,9 @@
 """Many neighbouring records at once, for a start that has to read a gigabyte of them.
 
 Record by record, in Python, a tail of 1 KiB records takes 7 s a GiB. Nearly all records are of one
-common form, though: version 1, IPv4 hosts, no transaction, no checksum of their own. A stretch of
-those is found by their sizes alone, and then checked and taken apart column by column with numpy.
-Only each body's checksum takes a call of its own.
+common form, though: version 1, IPv4 hosts, no half of a transaction, no checksum of their own. A
+stretch of those is found by their sizes alone, and then checked and taken apart column by column
+with numpy. Only each body's checksum takes a call of its own.
 
 A stretch ends in front of the first record that is anything else, sound or not: what is to be
 thought of that one is said by `LogScan`, record by record. So whatever is in a stretch has passed
@@ -27,7 +27,7 @@ from cometmq.proto.record import (
     RECORD_CRC_HEAD,
     TOPIC_SIZE_V1_MAX,
 )
-from cometmq.proto.sysflag import TRANSACTION_MASK
+from cometmq.proto.sysflag import SysFlag
 from cometmq.store.consume_queue import ENTRY_SIZE
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ _size_at = Struct(">i").unpack_from
 _RECORD_SIZE_MIN: Final = 91
 _BEHIND_BODY: Final = 3
 """Bytes that stand behind every body: the sizes of topic and properties."""
-_SPECIAL: Final = HOSTS_MASK | TRANSACTION_MASK
+_SPECIAL: Final = HOSTS_MASK | int(SysFlag.TRANSACTION_PREPARED)
+"""Of halves of transactions, and of those that were rolled back: the committed are like others."""
 _DIGITS_SIZE: Final = 10
 _ZERO, _NINE = b"09"
 
@@ -153,14 +154,16 @@ def find_stretch(
     admit: Callable[[bytes], bool],
     *,
     is_verified: bool,
+    count_max: int,
 ) -> Stretch | None:
     """Return the common records from `at` on that end before `limit`; None when there is none.
 
+    At most `count_max` are looked at: more than will be common are looked at in vain.
     `admit` says of bytes whether they can be a topic, which is text that may name a folder. With
     `is_verified` what the records hold is known to be sound, and only lengths and places are
     checked.
     """
-    columns = _columns(chunk, *_chain(chunk, at, limit), physical_offset)
+    columns = _columns(chunk, *_chain(chunk, at, limit, count_max), physical_offset)
     if not is_verified:
         columns = columns.first(_sound_bodies(chunk, columns))
     topic_begins = (columns.body_ends + 1).tolist()
@@ -185,10 +188,10 @@ def find_stretch(
     )
 
 
-def _chain(chunk: bytes, at: int, limit: int) -> tuple[Longs, Longs]:
+def _chain(chunk: bytes, at: int, limit: int, count_max: int) -> tuple[Longs, Longs]:
     """Follow the sizes from record to record; where each begins and ends."""
     borders = [at]
-    while at + _RECORD_SIZE_MIN <= limit:
+    while at + _RECORD_SIZE_MIN <= limit and len(borders) <= count_max:
         at += _size_at(chunk, at)[0]
         if not borders[-1] + _RECORD_SIZE_MIN <= at <= limit:
             break

@@ -10,7 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cometmq.proto.message import StoredMessage
-from cometmq.store.dispatch import SCHEDULE_TOPIC, TagsCodes, note_record, place_record
+from cometmq.store.dispatch import (
+    SCHEDULE_TOPIC,
+    TagsCodes,
+    note_record,
+    place_record,
+    tags_code_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,6 +29,8 @@ if TYPE_CHECKING:
 
 _BUILD: Final = 4096
 """Records indexed at a time: numpy's price is per call."""
+
+_DELAYED: Final = SCHEDULE_TOPIC.encode()
 
 _TOGETHER_MIN: Final = 8
 """Records of one queue that are worth being packed together."""
@@ -96,12 +104,11 @@ class Replay:
             self._noted_to = int(offsets[-1]) + 1
 
     def _is_special(self, raw: bytes, topic: str) -> bool:
-        is_deleted = raw in self._deletions.offsets
-        return is_deleted or topic == SCHEDULE_TOPIC or self._is_batch_topic(topic)
+        return raw in self._deletions.offsets or self._is_batch_topic(topic)
 
     def _place(self, stretch: Stretch, first: int, topics: dict[bytes, str]) -> None:
         """Put the entries where they belong, from the record of that number on."""
-        codes: list[int] = [self._codes.code_of(raw) for raw in stretch.properties]
+        codes = self._codes_of(stretch)
         entries = stretch.entries(codes)
         sizes: list[int] = (stretch.ends - stretch.starts).tolist()
         for rows in stretch.rows_by_queue(first):
@@ -117,6 +124,17 @@ class Replay:
                 numbers: list[int] = stretch.queue_offsets[rows].tolist()
                 for number, row in zip(numbers, chosen, strict=True):
                     queue.place(number, int(stretch.offsets[row]), sizes[row], codes[row])
+
+    def _codes_of(self, stretch: Stretch) -> list[int]:
+        codes: list[int] = [self._codes.code_of(raw) for raw in stretch.properties]
+        if _DELAYED in stretch.topics:
+            for row, topic in enumerate(stretch.topics):
+                if topic == _DELAYED:
+                    delays = self._levels.at(int(stretch.offsets[row]))
+                    stored = int(stretch.store_times[row])
+                    properties = stretch.properties[row]
+                    codes[row] = tags_code_of(SCHEDULE_TOPIC, properties, stored, delays)
+        return codes
 
     def _note(self, index: Index, stretch: Stretch, first: int) -> None:
         columns = (
