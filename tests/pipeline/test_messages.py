@@ -176,7 +176,7 @@ def test_other_queues_topics_and_sinks_have_other_ids() -> None:
     made = messages([place(0), place(0, 1), place(0, 0, "R")])
     assert made.ids is not None
     columns = [pa.array([value]) for value in ("S", "a", 0, 0)]
-    other = CoordinateIds("another").of(columns).ids
+    other = CoordinateIds("another").of(columns, "T").ids
     assert len({each.tobytes() for each in (*made.ids, *other)}) == 4
     assert made.spreads[1] == made.spreads[0] + 1
 
@@ -187,10 +187,29 @@ def test_equal_keys_have_equal_ids_whatever_their_type() -> None:
     ids = [each.tobytes() for each in made.ids]
     assert ids[0] == ids[2] != ids[1]
     assert made.spreads[0] == made.spreads[2] != made.spreads[1]
-    assert KeyIds("sink").of("id", pa.array([b"7"])).ids[0].tobytes() == ids[0]
+    assert KeyIds("sink").of("id", pa.array([b"7"]), "T").ids[0].tobytes() == ids[0]
     assert ids[0].endswith(b"000000000001")
     with pytest.raises(SinkError, match="column id: null"):
         messages([{"body": b"x", "id": None}], dedup_key="id")
+
+
+@pytest.mark.parametrize("row", [place(7), {"body": b"x", "id": 7}])
+def test_a_row_that_goes_to_two_topics_is_two_messages(row: dict[str, Any]) -> None:
+    """Brokers tell messages apart by their ids, whatever their topics."""
+    dedup_key = "id" if "id" in row else ""
+    rows = [{**row, "to_topic": topic} for topic in ("T", "U", "T")]
+    ids = messages(rows, "", dedup_key).ids
+    alone = messages([row], "U", dedup_key).ids
+    assert ids is not None
+    assert alone is not None
+    assert ids[0].tobytes() == ids[2].tobytes() != ids[1].tobytes() == alone[0].tobytes()
+
+
+def test_two_rows_of_one_message_are_refused_where_one_would_be_lost() -> None:
+    rows = [place(6), place(7), place(7), place(0, 1)]
+    with pytest.raises(SinkError, match="two rows for topic T are of one message, S/a/0 at 7"):
+        messages(rows)
+    assert len(messages([place(7), place(7, 1), place(7, 0, "R")])) == 3
 
 
 def test_ids_of_rows_without_identity_are_never_the_same() -> None:

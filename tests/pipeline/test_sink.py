@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
 from pyspark.errors import PySparkException
+from pyspark.sql.functions import expr
 from tests.pipeline.tables import Tables, numbers
 
 from cometmq.pipeline.rows import KEPT_RESERVED, RESERVED
@@ -83,6 +84,29 @@ def test_rows_that_are_written_again_with_the_same_key_are_stored_once(tables: T
     assert tables.bodies("once") == numbers(0, 50)
     tables.write(frame, "once", dedupKey="id", sinkId="other")
     assert len(tables.bodies("once")) == 100
+
+
+def test_a_message_that_goes_to_two_topics_is_stored_in_both(tables: Tables) -> None:
+    tables.fill("forked", 10)
+    read = tables.read("forked").selectExpr(
+        "topic", "broker", "queue_id", "queue_offset", "body",
+        "explode(array('forked-a', 'forked-b')) AS to_topic",
+    )  # fmt: skip
+    tables.write(read)
+    assert tables.bodies("forked-a") == tables.bodies("forked-b") == numbers(0, 10)
+
+
+def test_two_rows_of_a_message_need_a_key_that_tells_them_apart(tables: Tables) -> None:
+    """Without, only the first would be stored: the other looks as if it were sent again."""
+    tables.fill("burst", 4)
+    rows = tables.read("burst").selectExpr(
+        "topic", "broker", "queue_id", "queue_offset", "explode(array('1', '2')) AS body"
+    )
+    with pytest.raises(PySparkException, match="two rows for topic burst-out are of one message"):
+        tables.write(rows, "burst-out")
+    tables.write(rows.withColumn("id", expr("concat_ws('/', queue_id, queue_offset, body)")),
+                 "burst-keys", dedupKey="id")  # fmt: skip
+    assert tables.bodies("burst-keys") == ["1"] * 4 + ["2"] * 4
 
 
 def test_many_rows_arrive_in_batches(tables: Tables) -> None:

@@ -2,7 +2,8 @@
 
 An id's last twelve characters count, the others name who counts (see decision 7). For a source's
 messages that is a stretch of 4,096 offsets of one queue, counted by the offset: a broker remembers
-more than that of each. With `dedupKey` every value is its own producer.
+more than that of each. With `dedupKey` every value is its own producer. The topic that a row goes
+to is a part of its id: brokers know a message by that alone, and what goes to two topics is two.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 import secrets
 import time
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
 from cometmq.pipeline.errors import SinkError
 from cometmq.pipeline.planning import STRETCH
@@ -22,9 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
-    import pyarrow as pa
 
-    from cometmq.pipeline.records.layout import Bytes, Longs
+    from cometmq.pipeline.records.layout import Bytes, Longs, Truths
 
     Spreads: TypeAlias = "npt.NDArray[np.uint64]"
 
@@ -54,39 +56,43 @@ class CoordinateIds:
 
     def __init__(self, sink: str) -> None:
         self._sink = sink
-        self._producers: dict[tuple[str, str, int, int], bytes] = {}
+        self._producers: dict[tuple[str, str, str, int, int], bytes] = {}
         self._spreads: dict[tuple[str, str], int] = {}
 
-    def of(self, places: Sequence[pa.Array]) -> Identities:
+    def of(self, places: Sequence[pa.Array], to: str | pa.DictionaryArray) -> Identities:
         """Return those of messages, of whose places the columns say topic, broker, queue, offset.
 
-        Messages of one stretch that come together cost no more than one of them.
+        `to` is the topic that they go to. Messages of one stretch that come together cost no more
+        than one of them. A `SinkError` for rows, one behind the other, that are of one place.
         """
-        topics, brokers = (each.dictionary_encode() for each in places[:2])
-        codes = [each.indices.to_numpy() for each in (topics, brokers)]
+        count = len(places[0])
+        whereto = pa.repeat(to, count) if isinstance(to, str) else to
+        texts = [each.dictionary_encode() for each in (whereto, *places[:2])]
+        codes = [each.indices.to_numpy() for each in texts]
         queues, offsets = (each.to_numpy() for each in places[2:])
         stretches = offsets // STRETCH
-        begins = np.ones(len(offsets), np.bool_)
+        begins = np.ones(count, np.bool_)
         begins[1:] = False
         for each in (*codes, queues, stretches):
             begins[1:] |= each[1:] != each[:-1]
         firsts = np.flatnonzero(begins)
-        names = [each.dictionary.to_pylist() for each in (topics, brokers)]
+        names = [each.dictionary.to_pylist() for each in texts]
         runs = [
-            (names[0][topic], names[1][broker], queue, stretch)
-            for topic, broker, queue, stretch in zip(
+            (names[0][whereto], names[1][topic], names[2][broker], queue, stretch)
+            for whereto, topic, broker, queue, stretch in zip(
                 *(each[firsts].tolist() for each in (*codes, queues, stretches)), strict=True
             )
         ]
+        _refuse_twins(offsets, begins, runs, firsts)
         lengths = np.diff(firsts, append=len(offsets))
         producers = np.frombuffer(b"".join(map(self._producer, runs)), np.uint8)
-        spreads = np.array([self._spread(*run[:2]) for run in runs], np.uint64)
+        spreads = np.array([self._spread(*run[1:3]) for run in runs], np.uint64)
         ids = np.empty((len(offsets), COORDINATE_ID_SIZE), np.uint8)
         ids[:, :PRODUCER_SIZE] = producers.reshape(-1, PRODUCER_SIZE).repeat(lengths, axis=0)
         ids[:, PRODUCER_SIZE:] = _numbers(offsets + 1)
         return Identities(ids, spreads.repeat(lengths) + queues.astype(np.uint64))
 
-    def _producer(self, stretch: tuple[str, str, int, int]) -> bytes:
+    def _producer(self, stretch: tuple[str, str, str, int, int]) -> bytes:
         found = self._producers.get(stretch)
         if found is None:
             text = "\0".join((self._sink, *map(str, stretch)))
@@ -101,19 +107,37 @@ class CoordinateIds:
         return found
 
 
+def _refuse_twins(
+    offsets: Longs, begins: Truths, runs: Sequence[tuple[str, str, str, int, int]], firsts: Longs
+) -> None:
+    twins = np.flatnonzero((offsets[1:] == offsets[:-1]) & ~begins[1:])
+    if len(twins):
+        at = int(twins[0])
+        to, topic, broker, queue, _ = runs[int(np.searchsorted(firsts, at, "right")) - 1]
+        place = f"{topic}/{broker}/{queue} at {offsets[at]}"
+        raise SinkError(
+            f"two rows for topic {to} are of one message, {place},"
+            " and only one of them would be stored: leave out the columns that say where it was, or"
+            " tell the rows apart by dedupKey"
+        )
+
+
 class KeyIds:
     """Makes the ids of messages that are known by a key: its producer sends only this one."""
 
     def __init__(self, sink: str) -> None:
-        self._begun = sha256(b"%b\0" % sink.encode())
+        self._sink = sink
+        self._begun: dict[str, Any] = {}
+        """By topic."""
 
-    def of(self, column: str, keys: pa.Array) -> Identities:
-        """Return those of messages with these keys; a `SinkError` for one without."""
+    def of(self, column: str, keys: pa.Array, to: str | pa.DictionaryArray) -> Identities:
+        """Return those of messages with these keys, that go to a topic; `SinkError` for null."""
         if keys.null_count:
             raise SinkError(f"column {column}: null, where dedupKey needs a value")
+        topics = repeat(to, len(keys)) if isinstance(to, str) else to.to_pylist()
         digests: list[bytes] = []
-        for key in keys.to_pylist():
-            digest = self._begun.copy()
+        for key, topic in zip(keys.to_pylist(), topics, strict=True):
+            digest = self._of_topic(topic).copy()
             digest.update(key if isinstance(key, bytes) else str(key).encode())
             digests.append(digest.digest())
         packed = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, 32)
@@ -122,6 +146,13 @@ class KeyIds:
         ids[:, 2 * _KEY_SIZE :] = _ONLY
         spreads = np.ascontiguousarray(packed[:, _KEY_SIZE:]).view(">u8")
         return Identities(ids, spreads.astype(np.uint64).reshape(-1))
+
+    def _of_topic(self, topic: str) -> Any:
+        begun = self._begun.get(topic)
+        if begun is None:
+            text = f"{self._sink}\0{topic}\0"
+            begun = self._begun[topic] = sha256(text.encode())
+        return begun
 
 
 class FreshIds:

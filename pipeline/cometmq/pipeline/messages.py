@@ -131,10 +131,11 @@ class Forming:
         if bodies.null_count or (pc.binary_length(bodies).to_numpy() == 0).any():
             raise SinkError("column body: null or empty, which brokers refuse")
         flags = columns.get("flag", pa.nulls(count, pa.int32()))
-        found = self._identities(columns)
+        to = form.topic or _topics(form.topic_column, columns[form.topic_column])
+        found = self._identities(columns, to)
         spreads, placed = self._placed(columns, found, count)
         return Messages(
-            form.topic or _topics(form.topic_column, columns[form.topic_column]),
+            to,
             bodies,
             _properties(columns, count).cast(BINARY),
             pc.fill_null(flags, 0).to_numpy().astype(np.int64),
@@ -144,16 +145,18 @@ class Forming:
             None if found is None else found.ids,
         )
 
-    def _identities(self, columns: dict[str, pa.Array]) -> Identities | None:
+    def _identities(
+        self, columns: dict[str, pa.Array], to: str | pa.DictionaryArray
+    ) -> Identities | None:
         form = self._form
         if form.dedup_key:
-            return self._keys.of(form.dedup_key, columns[form.dedup_key])
+            return self._keys.of(form.dedup_key, columns[form.dedup_key], to)
         if not form.coordinates:
             return None
         places = [columns[name] for name in form.coordinates]
         if any(each.null_count for each in places):
             raise SinkError(f"columns {', '.join(form.coordinates)}: null in one of them")
-        return self._coordinates.of(places)
+        return self._coordinates.of(places, to)
 
     def _placed(
         self, columns: dict[str, pa.Array], found: Identities | None, count: int

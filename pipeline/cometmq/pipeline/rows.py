@@ -21,8 +21,8 @@ source                                 sent, so that what was read can be writte
 A row has an **identity** when it says which message it was made of: by `source_topic`,
 `source_broker`, `source_queue_id` and `source_offset`, or, where the destination is said otherwise,
 by the source's own `topic`, `broker`, `queue_id` and `queue_offset`; or by the column that the
-option `dedupKey` names. What is sent again with the same identity is stored once: a broker of
-CometMQ knows it by its id, which is made from the identity and nothing else.
+option `dedupKey` names. What is sent to a topic again with the same identity is stored once: a
+broker of CometMQ knows it by its id, made from the identity, the topic and who writes.
 
 `identities.py` makes these ids, and `messages.py` the messages.
 """
