@@ -2,12 +2,14 @@
 
 A broker remembers the last messages of each producer, and stores none of them again. That is for
 sends that are repeated soon. A batch that is repeated after a restart may be older than that, so
-the sink asks before it sends: once for each stretch of 4,096 messages of a queue, whether its first
-message is there. As the messages of a stretch are sent one behind the other, by one task, nothing
-of it is stored when the first is not. When it is, each of them is asked for.
+the sink asks before it sends. To ask for every message would cost as much as to send it, so it asks
+for the first message of each stretch of 4,096 that goes to a queue, and for one of 32. Where one of
+them is there, an earlier run has sent of this stretch, and each message of it is asked for.
 
-That holds as long as rows come in the order of their offsets, as the source reads them: a query
-that shuffles has only what the broker remembers. So have rows with a `dedupKey`.
+What an earlier run sent to a queue goes there in order, so where the same rows come again the first
+message is enough. The others find what was sent when rows were chosen or cut into tasks otherwise,
+or when a busy broker refused the first request and took the next. What they pass over, and rows
+with a `dedupKey`, have what the broker remembers.
 """
 
 from __future__ import annotations
@@ -26,12 +28,15 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from cometmq.pipeline.records.layout import Bytes, Truths
+    from cometmq.pipeline.records.layout import Bytes, Longs, Truths
+    from cometmq.pipeline.targets import Target
     from cometmq.pipeline.wire import Settings, Wire
 
 FIND_UNIQUE_KEYS: Final = 31004
 _KEYS_MAX: Final = 128
 """Of one request: what brokers take unless they are told otherwise."""
+_ASKED_OF: Final = 32
+"""Of so many messages one is asked for, where nothing is known yet."""
 
 
 class Stored:
@@ -39,35 +44,42 @@ class Stored:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._is_begun: dict[tuple[str, bytes], bool] = {}
-        """Stretches by topic and producer: whether an earlier run has sent of them."""
+        self._seen: set[tuple[str, Target, bytes]] = set()
+        """Stretches, by topic, queue and producer, whose first message was asked for."""
+        self._begun: set[tuple[str, Target, bytes]] = set()
+        """Of these, those of which an earlier run has sent something."""
 
-    def look(self, topic: str, address: str, ids: Bytes) -> Truths:
-        """Return which of the messages with these ids, of one queue, are stored."""
+    def look(self, topic: str, target: Target, ids: Bytes) -> Truths:
+        """Return which of the messages with these ids, that go to this queue, are stored."""
         found = np.zeros(len(ids), np.bool_)
         if ids.shape[1] != COORDINATE_ID_SIZE or not len(ids):
             return found
         producers = _texts(ids[:, :PRODUCER_SIZE])
         firsts = np.flatnonzero(np.append(True, producers[1:] != producers[:-1]))
-        runs = producers[firsts].tolist()
-        new = {
-            producer: ids[first].tobytes().decode()
-            for producer, first in zip(reversed(runs), firsts[::-1].tolist(), strict=True)
-            if (topic, producer) not in self._is_begun
-        }
-        if new:
-            there = self._find(address, topic, list(new.values()))
-            for producer, unique_id in new.items():
-                self._is_begun[topic, producer] = unique_id in there
-        begun = [producer for producer in set(runs) if self._is_begun[topic, producer]]
+        places = [(topic, target, each) for each in producers[firsts].tolist()]
+        asked = np.zeros(len(ids), np.bool_)
+        asked[_some_of(len(ids))] = True
+        for first, place in zip(firsts.tolist(), places, strict=True):
+            if place not in self._seen:
+                self._seen.add(place)
+                asked[first] = True
+        self._ask(topic, target, ids, asked, found)
+        self._begun.update((topic, target, each) for each in set(producers[found].tolist()))
+        begun = [place[2] for place in set(places) & self._begun]
         if begun:
-            unsure = np.flatnonzero(np.isin(producers, np.array(begun)))
-            texts = [each.decode() for each in _texts(ids[unsure]).tolist()]
-            there = self._find(address, topic, texts)
-            found[unsure] = [each in there for each in texts]
+            unsure = np.isin(producers, np.array(begun)) & ~asked
+            self._ask(topic, target, ids, unsure, found)
         return found
 
-    def _find(self, address: str, topic: str, ids: Sequence[str]) -> set[str]:
+    def _ask(self, topic: str, target: Target, ids: Bytes, asked: Truths, found: Truths) -> None:
+        """Take down which of the messages that are asked for are stored."""
+        texts = [each.decode() for each in _texts(ids[asked]).tolist()]
+        there = self.find(target.address, topic, texts)
+        found[asked] = [each in there for each in texts]
+
+    def find(self, address: str, topic: str, ids: Sequence[str]) -> set[str]:
+        """Ask a broker which of these are stored."""
+
         def ask(peer: Wire) -> set[str]:
             found: set[str] = set()
             for first in range(0, len(ids), _KEYS_MAX):
@@ -79,6 +91,16 @@ class Stored:
             return found
 
         return with_wire(address, self._settings, ask)
+
+
+def _some_of(count: int) -> Longs:
+    """Return one of each 32 numbers in front of `count`, now an early and now a late one.
+
+    At equal distances they could all miss what has a distance of its own, such as each second.
+    """
+    blocks = np.arange(-(-count // _ASKED_OF))
+    chosen = blocks * _ASKED_OF + blocks * 11 % _ASKED_OF
+    return chosen[chosen < count]
 
 
 def _texts(letters: Bytes) -> npt.NDArray[np.bytes_]:

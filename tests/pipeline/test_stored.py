@@ -1,0 +1,147 @@
+"""What a task does not send, because an earlier run stored it, though the broker forgot who did."""
+
+from __future__ import annotations
+
+from collections import Counter
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="the extra cometmq[spark] is not installed")
+
+import pyarrow as pa
+
+from cometmq.pipeline import wire
+from cometmq.pipeline.cluster import Cluster as Asked
+from cometmq.pipeline.identities import spread_of
+from cometmq.pipeline.messages import Forming
+from cometmq.pipeline.planning import STRETCH
+from cometmq.pipeline.rows import RowForm
+from cometmq.pipeline.sending import Sender, Sending, Sent
+from cometmq.pipeline.stored import Stored
+from cometmq.pipeline.targets import Targets
+from cometmq.pipeline.wire import Settings
+from cometmq.testing import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+COORDINATES = ("source_topic", "source_broker", "source_queue_id", "source_offset")
+REMEMBERED = 100
+SETTINGS = Settings(timeout=5.0)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A broker that remembers little."""
+    with Cluster(idempotent_messages_max=REMEMBERED) as found:
+        yield found
+    for peer in wire._kept.values():  # pyright: ignore[reportPrivateUsage]  # Else they leak.
+        peer.close()
+    wire._kept.clear()  # pyright: ignore[reportPrivateUsage]  # As above.
+
+
+def send(
+    cluster: Cluster,
+    topic: str,
+    offsets: Iterable[int],
+    *,
+    sink: str = "sink",
+    shards: int = 0,
+    chosen: set[int] | None = None,
+) -> Sent:
+    """Send messages of one queue as a task does, those of `chosen` shards at least."""
+    rows = [(each, each % shards if shards else 0) for each in offsets]
+    rows = [(offset, shard) for offset, shard in rows if chosen is None or shard in chosen]
+    arrays = {
+        "body": pa.array([b"%d" % offset for offset, _ in rows]),
+        "source_topic": pa.array(["S"] * len(rows)),
+        "source_broker": pa.array(["b"] * len(rows)),
+        "source_queue_id": pa.array([0] * len(rows), pa.int32()),
+        "source_offset": pa.array([offset for offset, _ in rows], pa.int64()),
+    }
+    if shards:
+        arrays["sharding_key"] = pa.array([f"key-{shard}" for _, shard in rows])
+    form = RowForm(tuple(arrays), topic, "", COORDINATES, "")
+    batch = pa.record_batch(list(arrays.values()), names=list(arrays))
+    sender = Sender(Targets(Asked([cluster.nameserver], SETTINGS)), Sending(SETTINGS))
+    try:
+        sender.send(Forming(form, sink).messages(batch))
+        return sender.finish()
+    finally:
+        sender.close()
+
+
+def forget(cluster: Cluster) -> None:
+    """Make the broker forget who sent, as it does in 15 minutes."""
+    for offset in (0, STRETCH):
+        send(cluster, "others", range(offset, offset + REMEMBERED), sink=token_hex())
+
+
+def counts(cluster: Cluster, topic: str) -> Counter[int]:
+    """How often each body is there."""
+    return Counter(int(each.body) for each in cluster.sent(topic))
+
+
+def test_a_broker_that_forgot_and_is_not_asked_stores_a_message_twice(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the other tests would prove nothing."""
+
+    def nothing(*_: object) -> set[str]:
+        return set()
+
+    monkeypatch.setattr(Stored, "find", nothing)
+    for _ in range(2):
+        send(cluster, "unasked", range(5))
+        forget(cluster)
+    assert counts(cluster, "unasked") == Counter([*range(5), *range(5)])
+
+
+def test_what_was_sent_is_not_sent_again(cluster: Cluster) -> None:
+    send(cluster, "all", range(300))
+    forget(cluster)
+    again = send(cluster, "all", range(310))
+    assert (again.rows, again.again) == (310, 300)
+    assert counts(cluster, "all") == Counter(range(310))
+
+
+def test_rows_that_another_filter_chose_are_not_sent_again(cluster: Cluster) -> None:
+    send(cluster, "odd", range(1, 500, 2))
+    forget(cluster)
+    assert send(cluster, "odd", range(500)).again == 250
+    assert counts(cluster, "odd") == Counter(range(500))
+
+
+def test_the_later_part_of_a_stretch_is_not_sent_again(cluster: Cluster) -> None:
+    send(cluster, "later", range(200, 264))
+    forget(cluster)
+    assert send(cluster, "later", range(300)).again == 64
+    assert counts(cluster, "later") == Counter(range(300))
+
+
+def test_of_several_queues_the_last_may_have_been_first(cluster: Cluster) -> None:
+    """Their batches do not fill, and are not stored, in the order of the rows."""
+    cluster.admin.create_topic("sharded", queues=4)
+    queues = [spread_of(b"key-%d" % shard) % 4 for shard in range(8)]
+    chosen = {shard for shard in range(8) if queues[shard] != queues[0]}
+    send(cluster, "sharded", range(80), shards=8, chosen=chosen)
+    forget(cluster)
+    assert send(cluster, "sharded", range(80), shards=8).again == 10 * len(chosen) > 0
+    assert counts(cluster, "sharded") == Counter(range(80))
+
+
+def test_what_is_new_is_asked_for_a_few_times(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    find = Stored.find
+
+    def counted(self: Stored, address: str, topic: str, ids: Sequence[str]) -> set[str]:
+        asked.extend(ids)
+        return find(self, address, topic, ids)
+
+    monkeypatch.setattr(Stored, "find", counted)
+    send(cluster, "new", range(STRETCH - 10, STRETCH + 3190))
+    assert len(asked) == 101
