@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cometmq.client import SyncClient
+from cometmq.client import ClientConfig, SyncClient
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -144,13 +144,13 @@ class Child:
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
-    def kill_worker(self) -> bool:
+    def kill_worker(self, chance: random.Random) -> bool:
         """End one Python worker, if there is one."""
         assert self._process is not None
         workers = [pid for pid in _session(self._process.pid) if "pyspark/daemon" in _command(pid)]
         if not workers:
             return False
-        os.kill(random.choice(workers), signal.SIGKILL)  # The first is the daemon itself.
+        os.kill(chance.choice(workers), signal.SIGKILL)  # The first is the daemon itself.
         return True
 
 
@@ -181,7 +181,7 @@ def rounds(count: int, seed: int) -> None:
         broker = Broker(folder)
         broker.start()
         try:
-            with SyncClient(broker.nameserver) as client:
+            with client_of(broker) as client:
                 client.admin.create_topic("source", queues=3)
                 client.admin.create_topic("copy-source", queues=3)
             children = [Child(job, broker.nameserver, folder) for job in ("archive", "mirror")]
@@ -196,9 +196,14 @@ def rounds(count: int, seed: int) -> None:
             broker.kill()
 
 
+def client_of(broker: Broker) -> SyncClient:
+    """Return a client that waits however busy the machine is: a repeated send would count twice."""
+    return SyncClient(broker.nameserver, ClientConfig(timeout=DEADLINE_SECONDS))
+
+
 def send(broker: Broker, first: int) -> None:
     """Send so many messages more."""
-    with SyncClient(broker.nameserver) as client:
+    with client_of(broker) as client:
         for start in range(first, first + MESSAGES, 100):
             client.send_batch("source", [b"%d" % (start + index) for index in range(100)])
 
@@ -216,7 +221,7 @@ def kill_one(child: Child, broker: Broker, chance: random.Random, what: str, num
         broker.kill()
         broker.start()
     elif what == "worker":
-        child.kill_worker()
+        child.kill_worker(chance)
     else:
         child.kill()
     say(f"round {number + 1}: {what} of {child.job}, {child.begun()} batches begun")
