@@ -7,7 +7,7 @@ import itertools
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pytest
 from tests.client.running import Servers, play
@@ -270,3 +270,32 @@ def test_who_does_not_know_yet_what_became_of_a_transaction_is_asked_again(tmp_p
         assert asked == ["o-17"] * 5
 
     play(tmp_path, scenario, transaction_timeout_ms=50, transaction_check_interval_ms=50)
+
+
+def test_an_answer_about_a_transaction_that_is_none_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def scenario(servers: Servers) -> None:
+        answers = iter([None, True])
+
+        def nonsense(_: ReceivedMessage) -> object:
+            return next(answers, "commit")
+
+        async def no_plain_one(message: ReceivedMessage) -> Literal["commit"]:
+            raise AssertionError(message)
+
+        with SyncClient(servers.nameserver) as mq:
+            with pytest.raises(UsageError, match="async function"):
+                mq.on_transaction_check(cast("Any", no_plain_one))
+            mq.on_transaction_check(cast("Any", nonsense))
+            mq.admin.create_topic("orders", queues=1)
+            mq.transaction("orders", b"paid").__enter__()  # And nothing is decided.
+            (queue,) = mq.queues("orders")
+            assert [each.body for each in mq.pull(queue, 0, wait=20).messages] == [b"paid"]
+
+    play(tmp_path, scenario, transaction_timeout_ms=50, transaction_check_interval_ms=50)
+    told = [record.message for record in caplog.records if "transaction" in record.message]
+    assert [text.partition(" on <")[0] for text in told] == [
+        "on_transaction_check returned None",
+        "on_transaction_check returned True",
+    ]

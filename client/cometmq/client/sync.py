@@ -14,6 +14,7 @@ import os
 import threading
 import weakref
 from functools import partial, wraps
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 import anyio
@@ -21,7 +22,7 @@ import anyio
 from cometmq.client._background import Background
 from cometmq.client.admin import Admin
 from cometmq.client.client import Client
-from cometmq.client.errors import ClosedError
+from cometmq.client.errors import ClosedError, UsageError
 from cometmq.client.sync_consumer import SyncConsumer
 from cometmq.client.sync_kinds import SyncDeadLetters, SyncTransactionAdmin
 from cometmq.client.sync_verbs import SyncReader, SyncTransaction
@@ -225,6 +226,8 @@ class SyncClient:
         It is called on a thread of its own. Set it before the first transaction; a child after a
         fork has it, too.
         """
+        if iscoroutinefunction(check):
+            raise UsageError(f"check={check!r}: an async function; here it is a plain one, `def`")
         self._check = check
         background = self.background()
         background.call_soon(partial(_answer_with, background.client, check))

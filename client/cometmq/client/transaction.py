@@ -72,6 +72,7 @@ class Transaction:
         self._timeout = timeout
         self._receipt: Receipt | None = None
         self._is_decided = False
+        self._tried: Decision | None = None  # It may have reached the broker, answer or none.
 
     @property
     def id(self) -> str:
@@ -108,7 +109,7 @@ class Transaction:
         if self._is_decided:
             return
         if error is None:
-            await self.commit()
+            await self._decide(self._tried or "commit")
             return
         with anyio.move_on_after(self._timeout, shield=True):
             try:
@@ -138,6 +139,12 @@ class Transaction:
         receipt = self._sent()
         if self._is_decided:
             raise UsageError("the transaction is committed or rolled back already")
+        if self._tried not in (None, decision):  # What goes with it is done, or undone.
+            raise UsageError(
+                f"the {self._tried} got no answer, and may be done: {self._tried} again, or leave"
+                " it to `Client.on_transaction_check`"
+            )
+        self._tried = decision
         header = EndTransaction(
             self._parts().identity.producer_group,
             receipt.offset,
@@ -242,6 +249,14 @@ class TransactionVerbs(ReadVerbs):
                 _log.exception("on_transaction_check failed on %r; it is asked again", message)
                 return
             if decision == "unknown":
+                return
+            if decision not in _ENDS:
+                _log.error(
+                    "on_transaction_check returned %r on %r: it returns 'commit', 'rollback' or"
+                    " 'unknown'; it is asked again",
+                    decision,
+                    message,
+                )
                 return
             peer.tell(
                 Command.request(
