@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ from cometmq.proto import Connection
 from cometmq.proto.bodies import BrokerData, QueueData, TopicRouteData
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import Command
+from cometmq.proto.commands import SendMessageResponse
 from cometmq.proto.connection import NEED_DATA
 
 if TYPE_CHECKING:
@@ -216,6 +218,61 @@ def test_a_busy_broker_is_asked_again_and_at_last_is_told_of() -> None:
                 await mq.send("orders", b"x")
         assert busy.value.can_retry
         assert scripted.asked.count(RequestCode.SEND_MESSAGE_V2) == 3
+
+    with scripted.serve():
+        on_loop("asyncio", scenario)
+
+
+def test_all_parts_of_a_batch_have_one_deadline() -> None:
+    def answer(request: Command) -> Command | bytes:
+        if scripted.asked.count(RequestCode.SEND_BATCH_MESSAGE) > 1:
+            return b""
+        is_over.wait(0.7)  # A slow broker, which is on a thread of its own.
+        fields = SendMessageResponse(f"{0:032X}", 0, queue_offset=0)
+        return request.answer(ResponseCode.SUCCESS, fields)
+
+    is_over = threading.Event()
+    scripted = Scripted(answer)
+
+    async def scenario() -> None:
+        config = replace(EAGER, body_size_max=100, send_attempts=1)
+        async with Client(scripted.address, config) as mq:
+            began = time.monotonic()
+            with pytest.raises(DeadlineError):
+                await mq.send_batch("orders", [b"x" * 20] * 30, timeout=0.9)
+            assert 0.8 <= time.monotonic() - began < 1.5
+        is_over.set()
+
+    with scripted.serve():
+        on_loop("asyncio", scenario)
+
+
+def test_the_time_to_connect_is_part_of_the_time_of_a_send() -> None:
+    """A broker that is slow to greet, and answers no send: its time is over once, not twice."""
+
+    def answer(request: Command) -> Command | bytes:
+        if request.code == RequestCode.SEND_MESSAGE_V2:
+            return b""
+        raise AssertionError(request)
+
+    class SlowToGreet(Scripted):
+        def _usual(self, request: Command) -> Command | None:
+            if request.code == RequestCode.HEART_BEAT:
+                is_over.wait(0.6)
+            return super()._usual(request)
+
+    is_over = threading.Event()
+    scripted = SlowToGreet(answer)
+
+    async def scenario() -> None:
+        # Under another name than the broker's, whose connection is one of its own then.
+        nameserver = scripted.address.replace("127.0.0.1", "localhost")
+        async with Client(nameserver, replace(EAGER, send_attempts=1)) as mq:
+            began = time.monotonic()
+            with pytest.raises(DeadlineError):
+                await mq.send("orders", b"x", timeout=1)
+            assert 0.9 <= time.monotonic() - began < 1.4
+        is_over.set()
 
     with scripted.serve():
         on_loop("asyncio", scenario)

@@ -180,6 +180,23 @@ def test_a_one_way_send_arrives(loop: str, tmp_path: Path) -> None:
     play_on(loop, tmp_path, scenario)
 
 
+def test_who_sends_one_way_only_learns_the_route_of_the_topic_that_it_made(tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        config = ClientConfig(template_queue_count=1, route_interval=0.05)
+        nameserver = servers.nameserver
+        async with Client(nameserver, config) as mq, Client(nameserver, config) as other:
+            await mq.send_oneway("orders", b"makes it")
+            await other.send("orders", b"makes it, if that has not come yet")
+            await other.admin.create_topic("orders", queues=3)
+            queues = await other.queues("orders")
+            with anyio.fail_after(30):
+                while not all([await other.end_offset(queue) for queue in queues]):
+                    await mq.send_oneway("orders", b"x")
+            assert len(queues) == 3
+
+    play_on("asyncio", tmp_path, scenario)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

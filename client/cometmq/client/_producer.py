@@ -232,13 +232,31 @@ class Producer:
         self, topic: str, parcel: Parcel, *, queue: Queue | None, sharding_key: str | None
     ) -> None:
         """Send once, and wait for no answer."""
+        watches = parcel.watches or ()
+        try:
+            await self._tell(topic, parcel, queue, sharding_key)
+        except BaseException as error:
+            for watch in watches:
+                watch.ended(error)
+            raise
+        for watch in watches:
+            watch.ended(None)
+
+    async def _tell(
+        self, topic: str, parcel: Parcel, queue: Queue | None, sharding_key: str | None
+    ) -> None:
         route = await self._routes.get_to_send(topic, timeout=self._config.timeout)
         target = self._target(topic, route, queue, sharding_key, (), elapsed_ms())
-        address = self._address(route, target)
-        link = await self._connections.to(address)
+        try:
+            address = self._address(route, target)
+            link = await self._connections.to(address)
+        except ClientError:
+            self._selection.note_failure(target.broker, elapsed_ms())
+            self._routes.doubt(topic)
+            raise
         link.tell(self._request(target, parcel, address))
-        for watch in parcel.watches or ():
-            watch.ended(None)
+        if route.is_guess:
+            self._routes.doubt(topic)
 
     async def send_reply(self, asked: Queue, topic: str, parcel: Parcel) -> None:
         """Send a reply to the broker that has the request, to which its sender is connected."""
@@ -290,6 +308,7 @@ class Producer:
                 link = await self._connections.to(address)
             if link is None:
                 raise UnreachableError(f"{address}: no connection within {timeout:.3g} s")
+            timeout = min(timeout, (deadline_ms - elapsed_ms()) / 1000)  # Some of it is over.
         request = self._request(target, parcel, address)
         response = await self._connections.ask(address, link, request, timeout)
         now = elapsed_ms()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from cometmq.client._connections import elapsed_ms
 from cometmq.client._core.checking import check_time
 from cometmq.client._core.names import check_topic_to_send
 from cometmq.client._core.outgoing import (
@@ -20,7 +21,7 @@ from cometmq.client._core.outgoing import (
 )
 from cometmq.client._life import Life
 from cometmq.client._producer import receipt_of, receipts_of
-from cometmq.client.errors import UsageError
+from cometmq.client.errors import DeadlineError, UsageError
 from cometmq.proto.batch import BatchItem
 
 if TYPE_CHECKING:
@@ -152,15 +153,21 @@ class SendVerbs(Life):
         topic = self._named(check_topic_to_send(topic))
         if queue is not None:
             check_queue_of(topic, queue)
-        timeout = self._seconds(timeout)
+        remaining = self._seconds(timeout)
         if sharding_key is not None:
             check_sharding_key(sharding_key)
         ids, items = self._batch_items(messages)
+        parts = split(items, self.config.body_size_max)
+        deadline_ms = elapsed_ms() + remaining * 1000
         receipts: list[Receipt] = []
-        for part in split(items, self.config.body_size_max):
+        for part in parts:
+            if receipts and (remaining := (deadline_ms - elapsed_ms()) / 1000) <= 0:
+                raise DeadlineError(
+                    f"{len(receipts)} of {len(ids)} messages are stored, the time is over"
+                )
             parcel = self._parts.producer.pack_batch(topic, part)
             target, answer, code = await self._parts.producer.send(
-                topic, parcel, queue=queue, sharding_key=sharding_key, timeout=timeout
+                topic, parcel, queue=queue, sharding_key=sharding_key, timeout=remaining
             )
             queue = target if sharding_key is None else queue
             part_ids = ids[len(receipts) : len(receipts) + len(part)]
