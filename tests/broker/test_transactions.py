@@ -62,12 +62,15 @@ class Shop(Clocked):
     """A broker, and what producers of transactions do with it."""
 
     key_count = 0
+    is_java = False
+    """Whether the producers write a half message's mark in front of its unique id."""
 
     def half_request(self, body: bytes, more: str = "", **fields: int) -> Command:
         self.key_count += 1
         # Where clients put it: half messages that differ in nothing else take the quick way.
-        properties = f"UNIQ_KEY\x01K{self.key_count}\x02"
-        properties += f"TRAN_MSG\x01true\x02PGROUP\x01{SHOP}\x02TAGS\x01red\x02{more}"
+        pairs = [f"UNIQ_KEY\x01K{self.key_count}\x02", "TRAN_MSG\x01true\x02"]
+        properties = "".join(reversed(pairs) if self.is_java else pairs)
+        properties += f"PGROUP\x01{SHOP}\x02TAGS\x01red\x02{more}"
         values = {"sys_flag": 4, "born_timestamp": self.now_ms, **fields}
         return send_request(TOPIC, body, properties=properties, **values)
 
@@ -152,9 +155,11 @@ def test_a_message_comes_with_its_commit_and_not_before(shop: Shop) -> None:
     assert shop.open_count == 0
 
 
+@pytest.mark.parametrize("is_java", [False, True])
 def test_the_quick_way_stores_what_the_careful_one_does(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, is_java: bool
 ) -> None:
+    shop.is_java = is_java
     taken: list[bool] = []
 
     def noting(*args: Any) -> Any:

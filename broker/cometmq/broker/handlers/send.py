@@ -15,7 +15,7 @@ from cometmq.broker.errors import RequestError
 from cometmq.broker.handlers.retry_sends import dead_letters
 from cometmq.broker.handlers.send_half import send_half, send_half_alike
 from cometmq.broker.handlers.send_origin import identified, origin_of
-from cometmq.broker.handlers.sent_properties import ONCE, SPECIAL
+from cometmq.broker.handlers.sent_properties import HALF_MARK, ONCE, SPECIAL
 from cometmq.broker.idempotence import MARKS
 from cometmq.broker.refusals import FAQ, send_refusal
 from cometmq.broker.topic_names import (
@@ -87,6 +87,9 @@ def send_message_v2(request: Command, session: Session) -> Command | Later:
     topic = state.topics.find(header.topic)
     raw = (header.properties or "").encode()
     pair, _, rest = raw.partition(b"\x02")
+    if pair == HALF_MARK:  # As in `id_first`.
+        pair, _, rest = rest.partition(b"\x02")
+        rest = b"%b\x02%b" % (HALF_MARK, rest)
     name, _, unique_id = pair.partition(b"\x01")
     tail = state.sent_properties.tails.get(rest)
     once = None if tail is not None else state.sent_properties.once.get(rest)

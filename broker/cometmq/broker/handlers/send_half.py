@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.handlers.send_origin import identified, origin_of
-from cometmq.broker.handlers.sent_properties import UNIQUE_ID
+from cometmq.broker.handlers.sent_properties import UNIQUE_ID, id_first
 from cometmq.broker.refusals import send_refusal
 from cometmq.broker.transaction_records import (
     COPY_ROOM,
@@ -64,6 +64,7 @@ def send_half(
     state = session.state
     raw, unique_id, _, _ = sent
     _check_half(raw, topic, state)
+    raw = id_first(raw)
     group, immune_ms = group_of(raw), immunity_ms(raw)
     if once is None and unique_id is not None and is_unmarked(raw):
         state.sent_properties.note_half(raw, group, immune_ms)

@@ -12,6 +12,8 @@ from cometmq.broker.idempotence import ASKED
 from cometmq.proto.properties import property_finder, remove_property, set_property
 
 UNIQUE_ID: Final = b"UNIQ_KEY\x01"
+HALF_MARK: Final = b"TRAN_MSG\x01true"
+"""A half message's property, which Java's producers write in front of the unique id."""
 REMEMBERED_MAX: Final = 1024
 REMEMBERED_SIZE_MAX: Final = 256
 
@@ -39,6 +41,19 @@ class Half(NamedTuple):
     """What is stored behind the unique id, in front of the transaction's."""
     group: str
     immune_ms: int
+
+
+def id_first(properties: bytes) -> bytes:
+    """Return a half message's properties, complete, with the unique id in front of the mark.
+
+    So they come from all but Java's producers, and those of other messages from those, too. The
+    order says nothing: Apache's broker writes them in the one that its map has.
+    """
+    mark, _, behind = properties.partition(b"\x02")
+    if mark != HALF_MARK or not behind.startswith(UNIQUE_ID):
+        return properties
+    pair, _, rest = behind.partition(b"\x02")
+    return b"%b\x02%b\x02%b" % (pair, mark, rest)
 
 
 class SentProperties:

@@ -74,7 +74,9 @@ def end_transaction(request: Command, session: Session) -> Command | Later:
         return request.answer(ResponseCode.SUCCESS)
     if end_kept(header, outcome, session.state):
         acknowledgements = session.state.acknowledgements
-        if request.flag & ONEWAY_FLAG or request.codec is not JSON:
+        if request.flag & ONEWAY_FLAG:  # As Java's producers end all but those they are asked about.
+            acknowledgements.add(session.peer, request, None, waits=True)
+        elif request.codec is not JSON:
             answer = request.answer(ResponseCode.SUCCESS)
             acknowledgements.add(session.peer, request, answer, waits=True)
         else:
