@@ -264,6 +264,28 @@ def test_a_handler_is_run_for_many_messages_at_a_time(loop: str, tmp_path: Path)
     play_on(loop, tmp_path, scenario)
 
 
+@on_every_loop
+def test_a_handler_that_is_not_async_is_told_of_and_has_its_message_once(
+    loop: str, tmp_path: Path
+) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            queue = (await mq.send("orders", b"x")).queue
+            consumer = mq.consume("orders", group="billing", start="first")
+            seen: list[bytes] = []
+
+            def bill(message: Message) -> None:
+                seen.append(message.body)
+
+            with pytest.raises(UsageError, match="async def"):
+                await consumer.run(cast("Any", bill), concurrency=4)
+            assert await consumer.drain()
+            assert seen == [b"x"]
+            assert await mq.committed(queue, "billing") == 1
+
+    play_on(loop, tmp_path, scenario)
+
+
 def test_little_is_fetched_ahead_if_that_is_wanted(tmp_path: Path) -> None:
     async def scenario(servers: Servers) -> None:
         async with Client(servers.nameserver) as mq:

@@ -11,7 +11,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from tests.client.running import Servers, on_every_loop, play_on
+from tests.client.running import Servers, on_every_loop, on_loop, play, play_on
 
 from cometmq.client import (
     Client,
@@ -24,6 +24,8 @@ from cometmq.client import (
     Sending,
     SendWatch,
     Sent,
+    SyncClient,
+    UnreachableError,
 )
 from cometmq.client.hooks import Settled
 from cometmq.client.otel import OpenTelemetry
@@ -152,6 +154,47 @@ def test_spans_of_sends_and_consumptions_are_one_trace(loop: str, tmp_path: Path
     assert attributes(processed)["messaging.rocketmq.settled"] == "retry"
     assert processed.status.description == "no such order"
     assert sent.status.is_ok
+
+
+def test_without_async_a_messages_span_is_the_current_one_of_its_block(tmp_path: Path) -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+
+    def scenario(servers: Servers) -> None:
+        config = ClientConfig(hooks=[OpenTelemetry(provider)])
+        tracer = provider.get_tracer("app")
+        with SyncClient(servers.nameserver, config) as mq:
+            with tracer.start_as_current_span("order"):
+                mq.send_batch("orders", [b"x"])
+                mq.send("orders", b"x")
+            consumer = mq.consume("orders", group="billing", start="first")
+            for name in ("charge", "fail"):
+                with next(consumer), tracer.start_as_current_span(name):
+                    assert name == "charge"
+            assert not trace.get_current_span().get_span_context().is_valid
+
+    play(tmp_path, scenario)
+    spans = exporter.get_finished_spans()
+    by_id = {span_id(span): span for span in spans}
+    named = {span.name: span for span in spans}
+    assert parent_of(named["send orders"]) == span_id(named["order"])
+    for name in ("charge", "fail"):
+        parent = parent_of(named[name])
+        assert parent is not None
+        assert by_id[parent].name == "process orders"
+
+
+@on_every_loop
+def test_a_hook_hears_of_a_one_way_send_that_went_nowhere(loop: str) -> None:
+    async def scenario() -> None:
+        hook = Noting()
+        async with Client("127.0.0.1:1", ClientConfig(hooks=[hook], timeout=0.1)) as mq:
+            with pytest.raises(UnreachableError):
+                await mq.send_oneway("orders", b"x")
+        assert hook.heard == [("orders", "normal", 1, ()), "UnreachableError"]
+
+    on_loop(loop, scenario)
 
 
 def parent_of(span: ReadableSpan) -> int | None:

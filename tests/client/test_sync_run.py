@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 from tests.client.running import Servers, play
@@ -92,5 +92,24 @@ def test_a_number_of_threads_that_is_none_is_refused(threads: int, tmp_path: Pat
             consumer = mq.consume("orders", group="billing")
             with pytest.raises(UsageError, match=f"threads={threads!r}"):
                 consumer.run(print, threads=threads)
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("on_error", ["retry", "raise"])
+@pytest.mark.parametrize("is_hidden", [False, True])
+def test_an_async_handler_is_refused_and_consumes_nothing(
+    is_hidden: bool, on_error: Literal["retry", "raise"], tmp_path: Path
+) -> None:
+    async def bill(message: SyncMessage) -> None:
+        raise AssertionError(message)
+
+    def scenario(servers: Servers) -> None:
+        with SyncClient(servers.nameserver) as mq:
+            queue = mq.send("orders", b"x").queue
+            consumer = mq.consume("orders", group="billing", start="first", on_error=on_error)
+            with pytest.raises(UsageError, match="async function"):
+                consumer.run((lambda message: bill(message)) if is_hidden else bill)
+            assert not mq.committed(queue, "billing") or mq.queues("%RETRY%billing")
 
     play(tmp_path, scenario)

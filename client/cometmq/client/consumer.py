@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Self
 
 import anyio
@@ -10,7 +11,7 @@ import anyio
 from cometmq.client._core.checking import check_whole
 from cometmq.client._core.options import GIVE_UP_LEVEL
 from cometmq.client._core.outgoing import LEVEL_MAX
-from cometmq.client.errors import SettledError
+from cometmq.client.errors import SettledError, UsageError
 from cometmq.client.messages import ReceivedMessage
 
 if TYPE_CHECKING:
@@ -63,8 +64,7 @@ class Message(ReceivedMessage):
 
     async def __aenter__(self) -> Self:
         self._check_in_hand()
-        for watch in self.watches:
-            watch.entered()
+        self.tell_entered()
         return self
 
     async def __aexit__(
@@ -73,8 +73,21 @@ class Message(ReceivedMessage):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
+        self.tell_left()
+        return await self.end_block(error)
+
+    def tell_entered(self) -> None:
+        """Tell hooks that its block begins, in the task or thread of the block."""
+        for watch in self.watches:
+            watch.entered()
+
+    def tell_left(self) -> None:
+        """Tell hooks that its block ends."""
         for watch in self.watches:
             watch.left()
+
+    async def end_block(self, error: BaseException | None) -> bool:
+        """Settle it as the end of its block does; whether an exception is dealt with by that."""
         if not self._is_in_hand:
             return False
         if error is None:
@@ -253,15 +266,28 @@ class Consumer:
         check_whole("concurrency", concurrency, 1)
         delivery = self._consumption.delivery
         delivery.concurrency = max(delivery.concurrency, concurrency)
+        is_async = True
 
         async def work() -> None:
+            nonlocal is_async
             async for message in self:
                 async with message:
-                    await handler(message)
+                    handling: object = handler(message)
+                    if isawaitable(handling):
+                        await handling
+                        continue
+                    is_async = False  # It has done its work: to fail now would have it done again.
+                if not is_async:
+                    tasks.cancel_scope.cancel()
 
         async with anyio.create_task_group() as tasks:
             for _ in range(concurrency):
                 tasks.start_soon(work)
+        if not is_async:
+            raise UsageError(
+                f"the handler {handler!r} is no async function: write `async def`, or take"
+                " SyncClient, whose `run` calls plain ones on threads"
+            )
 
     async def drain(self, *, timeout: float | None = 30.0) -> bool:
         """End in peace: fetch no more, let what is in hand be finished, commit, and leave.

@@ -10,7 +10,9 @@ A hook is told when a send or a consumption begins, and gives an object that is 
     mq = Client("127.0.0.1:9876", ClientConfig(hooks=[Counting()]))
 
 They are called on the client's loop, between what it does itself: they must be quick, and must not
-raise. `cometmq.client.otel` has one for OpenTelemetry; `ClientConfig.trace` is another.
+raise. Only `entered` and `left` come from where the message's block is: of a `SyncClient`, from a
+thread of its caller's. `cometmq.client.otel` has one for OpenTelemetry; `ClientConfig.trace` is
+another.
 """
 
 from __future__ import annotations
@@ -101,7 +103,7 @@ class ConsumeWatch:
         """
 
     def left(self) -> None:
-        """Learn that it ends, in the same task.
+        """Learn that it ends, in the same task or thread.
 
         ::
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
+from inspect import iscoroutine, iscoroutinefunction
 from typing import TYPE_CHECKING, Self
 
 from cometmq.client._core.checking import check_whole
-from cometmq.client.errors import ClientError, SettledError
+from cometmq.client.errors import ClientError, SettledError, UsageError
 from cometmq.client.messages import ReceivedMessage
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class SyncMessage(ReceivedMessage):
 
     def __enter__(self) -> Self:
         self._check_unsettled()
+        self._message.tell_entered()
         return self
 
     def __exit__(
@@ -48,13 +50,14 @@ class SyncMessage(ReceivedMessage):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
+        self._message.tell_left()
         if self._is_settled:
             return False
         if error is None:
             self.ack()
             return False
         self._settle()
-        return self._background.run(self._message.__aexit__(kind, error, traceback))
+        return self._background.run(self._message.end_block(error))
 
     @property
     def attempt(self) -> int:
@@ -107,6 +110,13 @@ class SyncMessage(ReceivedMessage):
     def _check_unsettled(self) -> None:
         if self._is_settled:
             raise SettledError(f"{self!r} is acknowledged or given back already")
+
+
+def _async_handler(handler: object) -> UsageError:
+    return UsageError(
+        f"the handler {handler!r} is an async function, which nothing would run here: write `def`,"
+        " or take Client, whose `run` awaits it"
+    )
 
 
 class SyncConsumer:
@@ -174,11 +184,20 @@ class SyncConsumer:
         ``on_error="raise"``, what a handler raises.
         """
         check_whole("threads", threads, 1)
+        if iscoroutinefunction(handler):
+            raise _async_handler(handler)
 
         def work() -> None:
             for message in self:
+                misuse: UsageError | None = None
                 with message:
-                    handler(message)
+                    handled = handler(message)
+                    if iscoroutine(handled):  # As of a lambda. Nothing was done by it.
+                        handled.close()
+                        misuse = _async_handler(handler)
+                        raise misuse
+                if misuse is not None:
+                    raise misuse
 
         with ThreadPoolExecutor(threads, thread_name_prefix="cometmq-handler") as pool:
             try:
