@@ -12,16 +12,17 @@ pytest.importorskip("pyarrow", reason="the extra cometmq[spark] is not installed
 
 import pyarrow as pa
 
-from cometmq.pipeline import wire
+from cometmq.pipeline import sending, wire
 from cometmq.pipeline.cluster import Cluster as Asked
+from cometmq.pipeline.errors import ConnectionLostError
 from cometmq.pipeline.identities import spread_of
 from cometmq.pipeline.messages import Forming
 from cometmq.pipeline.planning import STRETCH
 from cometmq.pipeline.rows import RowForm
-from cometmq.pipeline.sending import Sender, Sending, Sent
+from cometmq.pipeline.sending import Request, Sender, Sending, Sent
 from cometmq.pipeline.stored import Stored
 from cometmq.pipeline.targets import Targets
-from cometmq.pipeline.wire import Settings
+from cometmq.pipeline.wire import Answer, Settings, Wire
 from cometmq.testing import Cluster
 
 if TYPE_CHECKING:
@@ -145,3 +146,38 @@ def test_what_is_new_is_asked_for_a_few_times(
     monkeypatch.setattr(Stored, "find", counted)
     send(cluster, "new", range(STRETCH - 10, STRETCH + 3190))
     assert len(asked) == 101
+
+
+def test_what_a_broker_cannot_tell_by_its_memory_it_tells_by_its_index(cluster: Cluster) -> None:
+    """As of a stretch whose later part is in the tail of the log that a start has read."""
+    send(cluster, "untold", range(200, 350))
+    again = send(cluster, "untold", range(350))
+    assert again.again == 150
+    assert counts(cluster, "untold") == Counter(range(350))
+
+
+def test_what_it_told_is_asked_again_when_the_connection_breaks(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what was stored before the answer got lost would be stored twice."""
+    send(cluster, "lost", range(200, 350))
+    plain: list[Request] = []
+    make, receive = sending._frame, Wire.receive  # pyright: ignore[reportPrivateUsage]  # The seam to a broker.
+
+    def noted(peer: Wire, request: Request, number: int) -> bytes:
+        if request.instead_of is not None:
+            plain.append(request)
+        return make(peer, request, number)
+
+    def lost(self: Wire) -> Answer:
+        answer = receive(self)
+        if len(plain) == 1:
+            plain.append(plain[0])
+            raise ConnectionLostError("it broke behind the answer")
+        return answer
+
+    monkeypatch.setattr(sending, "_frame", noted)
+    monkeypatch.setattr(Wire, "receive", lost)
+    assert send(cluster, "lost", range(350)).again == 350
+    assert len(plain) == 2
+    assert counts(cluster, "lost") == Counter(range(350))

@@ -109,6 +109,19 @@ class Messages:
         return items
 
 
+def items_by_id(raw: bytes) -> dict[str, bytes]:
+    """Return the messages of a batch that `items` made, by their ids."""
+    found: dict[str, bytes] = {}
+    at = 0
+    while at < len(raw):
+        head = np.frombuffer(raw, _HEAD, 1, at)
+        end = at + int(head["size"][0])
+        first = at + _HEAD.itemsize + int(head["body_size"][0]) + 2 + len(_UNIQUE_KEY)
+        found[raw[first : raw.index(2, first)].decode()] = raw[at:end]
+        at = end
+    return found
+
+
 def too_many_properties(size: int) -> SinkError:
     """Say that a message has more than it can have."""
     return SinkError(f"properties of {size} bytes: a message can have {PROPERTIES_SIZE_MAX}")

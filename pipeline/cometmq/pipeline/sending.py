@@ -21,7 +21,7 @@ import numpy as np
 from cometmq.pipeline import wire
 from cometmq.pipeline.errors import ConnectionLostError, OptionError, RefusedError
 from cometmq.pipeline.identities import FreshIds
-from cometmq.pipeline.messages import PROPERTIES_SIZE_MAX, too_many_properties
+from cometmq.pipeline.messages import PROPERTIES_SIZE_MAX, items_by_id, too_many_properties
 from cometmq.pipeline.records.slices import parts_of
 from cometmq.pipeline.stored import Stored
 
@@ -44,6 +44,8 @@ GET_MAX_OFFSET: Final = 30
 _STORED: Final = frozenset({0, 10, 11, 12})
 """Answers after which a message is stored, if not as durably as was asked for."""
 _BUSY: Final = frozenset({2, 14, 215})
+_UNTOLD: Final = 604
+"""Of a message that is to be stored once, and is older than what the broker remembers."""
 _GROUP: Final = "cometmq-spark"
 _WRITE_SIZE: Final = 1 << 16
 _IN_FLIGHT_BATCHES: Final = 4
@@ -59,6 +61,8 @@ class Request(NamedTuple):
     properties: str
     flag: int
     body: bytes
+    instead_of: Request | None = None
+    """The batch of which this is what was not stored, as its broker said just now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,16 +317,40 @@ class Lane:
             if request.code == SEND_BATCH_ONCE:
                 said = answer.fields
                 self.repeated += int(said["count"]) - int(said["storedCount"])
+            elif request.instead_of is not None:
+                whole = items_by_id(request.instead_of.body)
+                self.repeated += len(whole) - len(items_by_id(request.body))
             return
         self._refused(request, answer)
 
     def _refused(self, request: Request, answer: Answer) -> None:
+        if answer.code == _UNTOLD and request.code == SEND_BATCH_ONCE:
+            self._send_untold(request)
+            return
         if answer.code not in _BUSY:
             raise RefusedError(self._address, answer.code, answer.remark)
         peer = self._connected()
         if answer.opaque >= self._first_since_pause:  # Else the pause was for this one, too.
             self._pause(RefusedError(self._address, answer.code, answer.remark))
             self._first_since_pause = peer.number()
+        self._again(peer, request)
+
+    def _send_untold(self, request: Request) -> None:
+        """Send what is not stored of a batch, where only the broker's index can tell.
+
+        A start reads no more than the tail of the log into its memory. Of a stretch whose messages
+        did not come in order, by a sharding key or a shuffle, it may know the later ones alone.
+        """
+        items = items_by_id(request.body)
+        there = Stored(self._how.settings).find(self._address, request.topic, list(items))
+        rest = b"".join(item for each, item in items.items() if each not in there)
+        if rest:
+            again = request._replace(code=SEND_BATCH_MESSAGE, body=rest, instead_of=request)
+            self._again(self._connected(), again)
+        else:
+            self.repeated += len(items)
+
+    def _again(self, peer: Wire, request: Request) -> None:
         number = peer.number()
         self._under_way[number] = request
         self._unwritten.append(_frame(peer, request, number))
@@ -345,7 +373,9 @@ class Lane:
             if self._wire is not None:
                 self._wire.close()
                 self._wire = None
-            requests, self._under_way = list(self._under_way.values()), {}
+            # What was not stored when it was asked for may be by now.
+            requests = [each.instead_of or each for each in self._under_way.values()]
+            self._under_way = {}
             self._unwritten, self._unwritten_size = [], 0
             try:
                 peer = self._connected()
@@ -354,9 +384,7 @@ class Lane:
                 error = again
                 continue
             for request in requests:
-                number = peer.number()
-                self._under_way[number] = request
-                self._unwritten.append(_frame(peer, request, number))
+                self._again(peer, request)
             return
 
     def _pause(self, error: Exception) -> None:
