@@ -12,6 +12,7 @@ from tests.crash.subject import Subject
 from tests.store.records import refuse
 
 from cometmq.store.checkpoint import load_checkpoint
+from cometmq.store.checkpointing import BORDERS
 from cometmq.store.config import StoreConfig
 from cometmq.store.write_behind import WRITES_A_TICK
 
@@ -119,6 +120,27 @@ def said_by(script: str, folder: Path) -> list[str]:
     """What a script says in a process of its own, where nothing has loaded numpy yet."""
     command = [sys.executable, "-c", LOADING + script, str(folder)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+
+
+def test_a_start_verifies_little_more_than_it_should_behind_a_clean_stop() -> None:
+    disk = SimulatedFileSystem()
+    config = replace(CONFIG, verify_size=8192)
+    subject = Subject(disk, config, NOW_MS)
+    borders: set[int] = set()
+    for number in range(100):
+        subject.put("T", 0, b"body" * number, {}, NOW_MS)
+        subject.commit()
+        borders.add(subject.end_offset)
+        subject.sync()
+        subject.upkeep(NOW_MS)
+    assert subject.close(NOW_MS)
+    claims = load_checkpoint(disk, "/store/checkpoint").claims
+    assert claims is not None
+    assert claims.recover_from == max(borders)
+    assert claims.verify_from in borders
+    verified = claims.recover_from - claims.verify_from
+    assert 8192 <= verified < 8192 + 8192 // BORDERS + 1000
+    assert len(Subject(disk, config, NOW_MS).read_all("T", 0)) == 100
 
 
 def test_no_tick_loads_numpy_for_the_first_record(tmp_path: Path) -> None:

@@ -52,6 +52,8 @@ WHOLE_AFTER_BYTES: Final = 8
 much if the journal is damaged, and Apache's, which knows of none, does."""
 WHOLE_AFTER_TIME: Final = 10
 """Times `checkpoint_interval_ms`: how long entries are in a journal only."""
+BORDERS: Final = 4
+"""Of records, noted within the size that a start verifies, for it to begin at one of them."""
 SETTLED_A_TICK: Final = 4
 """Queues that are cut after an unclean start, some 130 µs each."""
 
@@ -136,7 +138,7 @@ class Checkpointer:
         self._is_preparing = False
         self._opened_ms: int | None = None
         self._indexed_ms = -INDEXED_AFTER_MS
-        self._checkpoints = deque([claims.verify_from])
+        self._borders = deque([claims.verify_from])  # of records, ever further on
         self.write_error: OSError | None = None
         """Why the checkpoint cannot be written now; tried again with the next one."""
 
@@ -148,6 +150,9 @@ class Checkpointer:
     def tick(self, now_ms: int) -> bool:
         """Do a slice of what waits, at most some 500 µs; returns whether more is waiting."""
         more = self._write_behind(now_ms)
+        published = self._appender.published_offset
+        if published - self._borders[-1] >= self._config.verify_size // BORDERS:
+            self._borders.append(published)
         if self._is_syncing:
             return more
         if self._mark is None and self._is_due(now_ms):
@@ -313,9 +318,8 @@ class Checkpointer:
         return sync
 
     def _verify_from(self, complete_to: int) -> int:
-        """Return where the next start begins to verify: at some checkpoint, far enough back."""
-        known = self._checkpoints
-        known.append(self._claims.complete_to)
+        """Return where the next start begins to verify: at some record, far enough back."""
+        known = self._borders
         while len(known) > 1 and known[1] <= complete_to - self._config.verify_size:
             known.popleft()
         return known[0]

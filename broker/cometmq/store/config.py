@@ -73,7 +73,7 @@ class StoreConfig:
     """Log between two checkpoints: bounds what an unclean start must read."""
     checkpoint_interval_ms: int = 60_000
     """Time between two checkpoints, when anything was written."""
-    verify_size: int = 64 * MIB
+    verify_size: int = 32 * MIB
     """Log, in front of the last checkpoint, that a start verifies: 0.1 s well spent, because
     damage is found while there still is a replica."""
     unsynced_size_max: int = 256 * MIB
