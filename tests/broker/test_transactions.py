@@ -9,6 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from msgspec import structs
 from tests.broker.clocked import FOLDER, TOPIC, Clocked
 from tests.broker.running import config_of, pull_request, send_request
 from tests.crash.disk import Killed, Moment, Operation, Partial, SimulatedFileSystem
@@ -33,6 +34,9 @@ from cometmq.proto.commands import (
     SendMessageResponse,
 )
 from cometmq.proto.commands.transaction import TransactionEnd
+from cometmq.proto.header_json import JSON
+from cometmq.proto.header_msgpack import MESSAGEPACK
+from cometmq.proto.header_rocketmq import ROCKETMQ
 from cometmq.proto.message import read_message
 from cometmq.proto.message_id import decode_offset_id
 from cometmq.proto.message_list import MessageList
@@ -43,8 +47,10 @@ from cometmq.store.config import Flush
 if TYPE_CHECKING:
     from tests.broker.wired import WiredPeer
 
+    from cometmq.proto.command import HeaderCodec
     from cometmq.proto.message import StoredMessage
 
+CODECS: list[HeaderCodec] = [JSON, MESSAGEPACK, ROCKETMQ]
 COMMIT, ROLLBACK = TransactionEnd.COMMIT, TransactionEnd.ROLLBACK
 TIMEOUT, INTERVAL = 6_000, 30_000
 SHOP = "shop"
@@ -64,6 +70,8 @@ class Shop(Clocked):
     key_count = 0
     is_java = False
     """Whether the producers write a half message's mark in front of its unique id."""
+    codec: HeaderCodec = JSON
+    """Of the producers' half messages and ends."""
 
     def half_request(self, body: bytes, more: str = "", **fields: int) -> Command:
         self.key_count += 1
@@ -72,7 +80,8 @@ class Shop(Clocked):
         properties = "".join(reversed(pairs) if self.is_java else pairs)
         properties += f"PGROUP\x01{SHOP}\x02TAGS\x01red\x02{more}"
         values = {"sys_flag": 4, "born_timestamp": self.now_ms, **fields}
-        return send_request(TOPIC, body, properties=properties, **values)
+        request = send_request(TOPIC, body, properties=properties, **values)
+        return structs.replace(request, codec=self.codec)
 
     def half(self, body: bytes, more: str = "", **fields: int) -> Half:
         answer = self.ask(self.half_request(body, more, **fields))
@@ -93,7 +102,7 @@ class Shop(Clocked):
             half.key,
             from_transaction_check=is_answer,
         )
-        return Command.request(RequestCode.END_TRANSACTION, header)
+        return Command.request(RequestCode.END_TRANSACTION, header, codec=self.codec)
 
     def end(self, half: Half, how: int, *, group: str = SHOP, is_answer: bool = False) -> int:
         return self.ask(self.end_request(half, how, group=group, is_answer=is_answer)).code
@@ -156,10 +165,11 @@ def test_a_message_comes_with_its_commit_and_not_before(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("is_java", [False, True])
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
 def test_the_quick_way_stores_what_the_careful_one_does(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch, is_java: bool
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, is_java: bool, codec: HeaderCodec
 ) -> None:
-    shop.is_java = is_java
+    shop.is_java, shop.codec = is_java, codec
     taken: list[bool] = []
 
     def noting(*args: Any) -> Any:

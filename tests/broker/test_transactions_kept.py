@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.broker.clocked import FOLDER
 from tests.broker.running import config_of, send_request
-from tests.broker.test_transactions import COMMIT, INTERVAL, ROLLBACK, SHOP, TIMEOUT, Half, Shop
+from tests.broker.test_transactions import (
+    CODECS,
+    COMMIT,
+    INTERVAL,
+    ROLLBACK,
+    SHOP,
+    TIMEOUT,
+    Half,
+    Shop,
+)
 from tests.broker.test_transactions_at_the_edge import full_disk
 from tests.crash.disk import SimulatedFileSystem
 
@@ -24,6 +33,7 @@ from cometmq.proto.properties import decode_properties
 from cometmq.store.config import Flush
 
 if TYPE_CHECKING:
+    from cometmq.proto.command import HeaderCodec
     from cometmq.proto.message import StoredMessage
 
 
@@ -141,7 +151,11 @@ def test_a_half_message_that_names_a_place_of_its_own_goes_where_it_was_sent(sho
         assert not {"REAL_TOPIC", "REAL_QID"} & decode_properties(message.properties_raw).keys()
 
 
-def test_an_end_that_the_disk_refuses_can_come_again(shop: Shop, ends: Ends) -> None:
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+def test_an_end_that_the_disk_refuses_can_come_again(
+    shop: Shop, ends: Ends, codec: HeaderCodec
+) -> None:
+    shop.codec = codec
     paid, failed = shop.half(b"paid"), shop.half(b"failed")
     refused = shop.wired.broker.state.traffic.refused
     with full_disk(shop):

@@ -6,19 +6,20 @@ import pytest
 from hypothesis import given, strategies as st
 from msgspec.structs import astuple
 
-from cometmq.proto.answer_form import JsonAnswerForm, messagepack_answers
+from cometmq.proto.answer_form import JsonAnswerForm, messagepack_answers, rocketmq_answers
 from cometmq.proto.command import Command
 from cometmq.proto.commands import SendMessageResponse
 from cometmq.proto.connection import Connection
 from cometmq.proto.header_json import JSON
 from cometmq.proto.header_msgpack import MESSAGEPACK
+from cometmq.proto.header_rocketmq import ROCKETMQ
 
-FORM = JsonAnswerForm(
-    Command.request(310).answer(
-        0, SendMessageResponse("<offset>", 1357, 2468, "<id>", region_id="100 % sure")
-    ),
-    [("<offset>", b"%016X"), ("1357", b"%d"), ("2468", b"%d"), ("<id>", b"%s")],
+SPECIMEN = Command.request(310).answer(
+    0, SendMessageResponse("<offset>", 1357, 2468, "<id>", region_id="100 % sure")
 )
+HOLES = [("<offset>", b"%016X"), ("1357", b"%d"), ("2468", b"%d"), ("<id>", b"%s")]
+FORM = JsonAnswerForm(SPECIMEN, HOLES)
+ROCKETMQ_FRAME = rocketmq_answers(SPECIMEN, HOLES)
 NUMBERS = st.integers(-(2**31), 2**31 - 1)
 
 
@@ -32,12 +33,25 @@ NUMBERS = st.integers(-(2**31), 2**31 - 1)
 def test_a_form_gives_the_bytes_that_the_codec_gives(
     physical_offset: int, queue_id: int, queue_offset: int, unique_id: str, opaque: int
 ) -> None:
-    request = Command.request(310, opaque=opaque, codec=JSON)
     response = SendMessageResponse(
         f"{physical_offset:016X}", queue_id, queue_offset, unique_id, region_id="100 % sure"
     )
-    frame = FORM.frame(physical_offset, queue_id, queue_offset, unique_id.encode(), opaque)
-    assert frame == b"".join(Connection().send(request.answer(0, response)))
+    for codec, frame in ((JSON, FORM.frame), (ROCKETMQ, ROCKETMQ_FRAME)):
+        request = Command.request(310, opaque=opaque, codec=codec)
+        made = frame(physical_offset, queue_id, queue_offset, unique_id.encode(), opaque)
+        assert made == b"".join(Connection().send(request.answer(0, response)))
+
+
+@given(NUMBERS)
+def test_an_answer_without_fields_has_the_bytes_that_the_codec_gives(opaque: int) -> None:
+    done = Command.request(37).answer(0)
+    for codec, made in (
+        (JSON, JsonAnswerForm(done, []).frame(opaque)),
+        (MESSAGEPACK, messagepack_answers(done)(opaque, None)),
+        (ROCKETMQ, rocketmq_answers(done, [])(opaque)),
+    ):
+        request = Command.request(37, opaque=opaque, codec=codec)
+        assert made == b"".join(Connection().send(request.answer(0)))
 
 
 @given(
@@ -65,5 +79,6 @@ def test_a_frame_with_a_body_begins_as_the_codec_begins_it() -> None:
 
 def test_a_mark_that_stands_twice_makes_no_form() -> None:
     twice = Command.request(310).answer(0, SendMessageResponse("<m>", 1, 2, "<m>"))
-    with pytest.raises(AssertionError, match="more than once"):
-        JsonAnswerForm(twice, [("<m>", b"%s")])
+    for make in (JsonAnswerForm, rocketmq_answers):
+        with pytest.raises(AssertionError, match="more than once"):
+            make(twice, [("<m>", b"%s")])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from struct import pack
 from typing import Any
 
 import msgpack
@@ -16,7 +17,8 @@ from cometmq.proto.errors import FieldError, RemoteProtocolError
 from cometmq.proto.header import Header, from_texts
 from cometmq.proto.header_json import JSON
 from cometmq.proto.header_msgpack import MESSAGEPACK
-from cometmq.proto.header_typed import RequestReader, TypedJsonFields
+from cometmq.proto.header_rocketmq import ROCKETMQ
+from cometmq.proto.header_typed import RequestReader, TypedFields
 
 CLASSES: dict[int, type[Header]] = {
     RequestCode.SEND_MESSAGE_V2: SendMessageV2,
@@ -72,7 +74,7 @@ def test_most_captured_requests_are_read_in_one_pass() -> None:
     typed = 0
     for vector in JSON_VECTORS:
         raw = vector.frame[8 : 8 + int.from_bytes(vector.frame[5:8], "big")]
-        typed += isinstance(decode_json(raw, None, FIELDS_MAX).fields, TypedJsonFields)
+        typed += isinstance(decode_json(raw, None, FIELDS_MAX).fields, TypedFields)
     assert typed > 20
 
 
@@ -116,10 +118,80 @@ def test_a_wrong_header_is_refused_the_same_in_one_pass(raw: bytes) -> None:
 def test_another_class_than_the_codes_can_be_read() -> None:
     raw = b'{"code":30,"extFields":{"topic":"T","queueId":"1","clientID":"c"},"language":"GO"}'
     command = decode_json(raw, None, 64)
-    assert isinstance(command.fields, TypedJsonFields)
+    assert isinstance(command.fields, TypedFields)
     assert command.read(GetMaxOffset) == GetMaxOffset("T", 1)
     assert command.read(UnregisterClient) == UnregisterClient("c")
     assert JSON.encode(command).count(b'"clientID":"c"') == 1
+
+
+def rocketmq_header(
+    code: int, fields: list[tuple[str, str]], *, opaque: int = 7, remark: bytes = b""
+) -> bytes:
+    """A header as Java writes it, whatever the names are."""
+    pairs = b"".join(
+        pack(">h", len(name)) + name.encode() + pack(">i", len(text.encode())) + text.encode()
+        for name, text in fields
+    )
+    return (
+        pack(">hBhiii", code, 0, 501, opaque, 0, len(remark))
+        + remark
+        + pack(">i", len(pairs))
+        + pairs
+    )
+
+
+SOUND = [("a", "g"), ("b", "t"), ("c", "d"), *((name, "1") for name in "defgh"), ("i", "p=" * 70)]
+TEXTS = st.sampled_from(["1", "2", "10", "", " 1", "007", "true", "True", "x", "null", "é", "1_0"])
+
+
+@settings(deadline=None, max_examples=400)
+@given(
+    st.lists(
+        st.lists(st.tuples(st.sampled_from("abdghijkmn"), TEXTS), max_size=3),
+        min_size=2,
+        max_size=6,
+    ),
+    st.integers(-(2**31), 2**31 - 1),
+    st.sampled_from([FIELDS_MAX, 10]),
+)
+def test_any_rocketmq_header_reads_the_same_in_one_pass(
+    changes: list[list[tuple[str, str]]], opaque: int, fields_max: int
+) -> None:
+    """Each is read after others of the same length, whose layouts are known."""
+    for change in changes:
+        changed = dict(change)
+        fields = [(name, changed.pop(name, text)) for name, text in SOUND] + list(changed.items())
+        for some in (fields, fields[::-1], [*fields, *change]):
+            raw = rocketmq_header(310, some, opaque=opaque)
+            for _ in range(2):
+                both_ways(raw, fields_max, ROCKETMQ)
+
+
+@given(st.data())
+def test_a_damaged_rocketmq_header_reads_the_same_in_one_pass(data: st.DataObject) -> None:
+    raw = bytearray(rocketmq_header(310, SOUND))
+    both_ways(bytes(raw), codec=ROCKETMQ)
+    for _ in range(data.draw(st.integers(1, 3))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    end = data.draw(st.sampled_from([len(raw), len(raw), len(raw) - 1, 16, 20]))
+    both_ways(bytes(raw[:end]) + data.draw(st.sampled_from([b"", b"", b"xx"])), codec=ROCKETMQ)
+
+
+def test_the_second_rocketmq_request_of_a_length_is_read_in_one_pass() -> None:
+    decode = RequestReader(CLASSES).decoders[ROCKETMQ.serialize_type]
+    typed: list[bool] = []
+    for fields in (SOUND, SOUND, [("a", "h"), *SOUND[1:]], SOUND[::-1], SOUND, SOUND, SOUND[:1]):
+        raw = rocketmq_header(310, fields)
+        command = decode(raw, b"body", FIELDS_MAX)
+        typed.append(isinstance(command.fields, TypedFields))
+        assert outcome(command) == outcome(ROCKETMQ.decode(raw, b"body", FIELDS_MAX))
+    assert typed == [False, True, True, False, False, True, False]
+    for raw in (rocketmq_header(310, SOUND, remark=b"r"), rocketmq_header(11, SOUND)):
+        for _ in range(2):
+            assert not isinstance(decode(raw, None, FIELDS_MAX).fields, TypedFields)
+    command = decode(rocketmq_header(310, SOUND), None, FIELDS_MAX)
+    assert command.read(SendMessageV2).producer_group == "g"
+    assert ROCKETMQ.decode(ROCKETMQ.encode(command), None, 64).ext_fields == dict(SOUND)
 
 
 ITEMS = SCALARS | st.sampled_from([2**31, -(2**63), 2**64 - 1, b"bin", [1], {"a": 1}, 0.0])
@@ -169,7 +241,7 @@ def test_a_connection_reads_its_requests_in_one_pass() -> None:
     server.receive_data(b"".join(client.send(Command.request(30, sent))))
     request = server.next_event()
     assert isinstance(request, Command)
-    assert isinstance(request.fields, TypedJsonFields)
+    assert isinstance(request.fields, TypedFields)
     assert request.read(GetMaxOffset) == sent
     client.receive_data(b"".join(server.send(request.answer(0, sent))))
     assert client.next_event() is not None

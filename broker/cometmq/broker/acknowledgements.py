@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from cometmq.broker.refusals import put_refusal
 from cometmq.proto.capture import decode_frame
 from cometmq.proto.codes import RequestCode, ResponseCode
-from cometmq.proto.header_msgpack import MESSAGEPACK
+from cometmq.proto.command import ReceivedFields
 from cometmq.store.config import Flush
 from cometmq.store.errors import PutRefusedError, SyncFailedError
 
@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 # Who asked, what, and the answer if it goes well, None where nobody waits for one.
 Sent: TypeAlias = "tuple[Peer, Command, Command | None]"
 
-# The frames of answers to single messages (310), in JSON or MessagePack, and to ends of
-# transactions (37), in JSON, by who asked.
+# The frames of answers to single messages (310) and to ends of transactions (37), by who asked.
 Frames: TypeAlias = "dict[Peer, list[bytes]]"
 
 TELLING_PATIENCE_MS: Final = 1_000
@@ -293,8 +292,9 @@ class Acknowledgements:
 
 def _code_of(said: Command) -> int:
     """Return the code of the request that is answered: of the two, one has fields in its answer."""
-    is_typed = said.codec is MESSAGEPACK  # Its fields have no names.
-    return _SEND_CODE if is_typed or said.ext_fields else _END_CODE
+    fields = said.fields
+    nameless = fields.nameless if isinstance(fields, ReceivedFields) else ()
+    return _SEND_CODE if nameless or said.ext_fields else _END_CODE
 
 
 def _decoded(frames: Frames) -> Iterator[tuple[Peer, Command]]:

@@ -3,7 +3,8 @@
 A broker gives the same answer a hundred thousand times a second, with other numbers in it. To
 encode it takes 1.4 µs, to fill in the holes of bytes made once 0.6.
 The bytes are made by the codec itself from a specimen, so they are what it would have written.
-In MessagePack, where a value's size depends on it, the encoder is given all values at once.
+In MessagePack, where a value's size depends on it, the encoder is given all values at once. In
+ROCKETMQ the size stands in front of each value, and is a hole of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from msgspec.structs import replace
 
 from cometmq.proto.header_json import JSON
 from cometmq.proto.header_msgpack import MESSAGEPACK
+from cometmq.proto.header_rocketmq import ROCKETMQ
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,6 +28,13 @@ _HEAD: Final = struct.Struct(">II")  # See `frame`; the type byte of JSON is 0.
 assert JSON.serialize_type == 0
 _pack_head: Final = _HEAD.pack
 _MESSAGEPACK_TYPE: Final = MESSAGEPACK.serialize_type << 24
+
+_ROCKETMQ_HEAD: Final = struct.Struct(">IIhBhiiii")  # Frame and header, without a remark.
+_ROCKETMQ_TYPE: Final = ROCKETMQ.serialize_type << 24
+_ROCKETMQ_START: Final = _ROCKETMQ_HEAD.size - _HEAD.size
+_SIZE: Final = struct.Struct(">i")
+_pack_rocketmq_head: Final = _ROCKETMQ_HEAD.pack
+_pack_size: Final = _SIZE.pack
 
 _OPAQUE: Final = -1987654321
 """Stands nowhere else in a specimen."""
@@ -68,19 +77,64 @@ class JsonAnswerForm:
         return _pack_head(4 + size + body_size, size) + header
 
 
-def messagepack_answers(specimen: Command) -> Callable[[int, tuple[object, ...]], bytes]:
+def messagepack_answers(specimen: Command) -> Callable[[int, tuple[object, ...] | None], bytes]:
     """Make what writes answers in MessagePack that differ from this one in number and fields.
 
     It takes the number of the request and the values of the fields, all of them and typed, in the
-    order of their class, and gives the whole frame; the answer has no body.
+    order of their class, or None where it has none, and gives the whole frame; the answer has no
+    body.
     """
     encode = msgpack.Encoder().encode
     code, flag, remark = specimen.code, specimen.flag, specimen.remark
     language, version, extras = specimen.language, specimen.version, specimen.extras or None
 
-    def frame(opaque: int, values: tuple[object, ...]) -> bytes:
+    def frame(opaque: int, values: tuple[object, ...] | None) -> bytes:
         header = encode((code, flag, opaque, language, version, remark, values, extras))
         size = len(header)
         return _pack_head(4 + size, _MESSAGEPACK_TYPE | size) + header
+
+    return frame
+
+
+def rocketmq_answers(specimen: Command, holes: Sequence[tuple[str, bytes]]) -> Callable[..., bytes]:
+    """Make what writes answers in ROCKETMQ that differ from this one in number and some values.
+
+    `holes` and what is made are as those of `JsonAnswerForm` and its `frame`.
+    """
+    assert not specimen.remark, "there is no hole for the size of a remark"
+    encoded = ROCKETMQ.encode(specimen)[_ROCKETMQ_START:]
+    done: list[bytes] = []
+    for mark, _ in holes:
+        sized = _pack_size(len(mark)) + mark.encode()
+        assert encoded.count(sized) == 1, f"{mark!r} stands more than once, or in another order"
+        before, _, encoded = encoded.partition(sized)
+        done += (before.replace(b"%", b"%%"), b"%b%b")
+    form = b"".join((*done, encoded.replace(b"%", b"%%")))
+    texts_form = b"\0".join(how for _, how in holes)
+    code, flag = specimen.code, specimen.flag
+    language, version = specimen.language, specimen.version
+
+    def frame(*values: int | bytes) -> bytes:
+        fields = form
+        if holes:
+            sized: list[bytes] = []
+            for text in (texts_form % values[:-1]).split(b"\0"):
+                sized += (_pack_size(len(text)), text)
+            fields = form % tuple(sized)
+        size = len(fields)
+        return (
+            _pack_rocketmq_head(
+                size + 4 + _ROCKETMQ_START,
+                _ROCKETMQ_TYPE | size + _ROCKETMQ_START,
+                code,
+                language,
+                version,
+                values[-1],
+                flag,
+                0,
+                size,
+            )
+            + fields
+        )
 
     return frame

@@ -70,11 +70,15 @@ class HeaderPlan(Generic[S]):
     def read_texts(self, texts: Mapping[str, str]) -> S:
         """Read a header from a map of strings."""
         try:
-            header = msgspec.convert(texts, self.cls, strict=False)
-            if self.has_true(header):
-                msgspec.convert(texts, self.words_struct)
+            return self.convert_texts(texts)
         except REFUSALS:
             return self.cls(*read_texts(self.fields, texts))
+
+    def convert_texts(self, texts: Mapping[str, str]) -> S:
+        """Read a header from a map of strings that has nothing unusual: else one of `REFUSALS`."""
+        header = msgspec.convert(texts, self.cls, strict=False)
+        if self.has_true(header):
+            msgspec.convert(texts, self.words_struct)
         return header
 
     def read_array(self, items: Sequence[Any] | None) -> S:

@@ -119,6 +119,27 @@ def _pairs(raw: bytes, at: int, size: int, fields_max: int) -> dict[str, str]:
     return fields
 
 
+def places_of_pairs(raw: bytes) -> list[tuple[str, int, int]] | None:
+    """Tell where each value stands in a header that `decode` has read: its name, start and end.
+
+    None where there is more than pairs behind the numbers: a remark, or bytes left over.
+    """
+    (remark_size,) = _SIZE.unpack_from(raw, _FIXED.size - _SIZE.size)
+    at = _FIXED.size + _SIZE.size
+    (size,) = _SIZE.unpack_from(raw, _FIXED.size)
+    if remark_size or at + size != len(raw):
+        return None
+    found: list[tuple[str, int, int]] = []
+    while at < len(raw):
+        (size,) = _KEY_SIZE.unpack_from(raw, at)
+        name, at = _text(raw, at + _KEY_SIZE.size, size, "key")
+        (size,) = _SIZE.unpack_from(raw, at)
+        start = at + _SIZE.size
+        at = start + size
+        found.append((name, start, at))
+    return found
+
+
 def _text(raw: bytes, at: int, size: int, what: str) -> tuple[str, int]:
     end = at + size
     if size < 0 or end > len(raw):

@@ -31,9 +31,7 @@ from cometmq.proto.batch import split_batch, without_property
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.commands.send import SendMessage, SendMessageV2
 from cometmq.proto.errors import MessageError
-from cometmq.proto.header_json import JSON
-from cometmq.proto.header_msgpack import MESSAGEPACK
-from cometmq.proto.header_typed import TypedJsonFields
+from cometmq.proto.header_typed import TypedFields
 from cometmq.proto.properties import (
     join_properties,
     property_finder,
@@ -72,13 +70,13 @@ def send_message(request: Command, session: Session) -> Command | Later:
 def send_message_v2(request: Command, session: Session) -> Command | Later:
     """310, and 320: a message, or a batch of them, whose fields have one letter each.
 
-    Nearly all that a broker gets are single messages to topics that it knows, in JSON or of our own
-    clients in MessagePack, with properties that were seen before but for the unique id. This is
-    the way for those, in one function because each call is a tenth of a microsecond; whatever is
-    different in anything, or wrong, goes through `_send`, which does the same with every check.
+    Nearly all that a broker gets are single messages to topics that it knows, with properties that
+    were seen before but for the unique id. This is the way for those, in one function because each
+    call is a tenth of a microsecond; whatever is different in anything, or wrong, goes through
+    `_send`, which does the same with every check.
     """
     fields = request.fields
-    header = fields.header if type(fields) is TypedJsonFields else None
+    header = fields.header if type(fields) is TypedFields else None
     if type(header) is not SendMessageV2:  # Else `read` would only give it.
         header = request.read(SendMessageV2)
     state = session.state
@@ -103,7 +101,6 @@ def send_message_v2(request: Command, session: Session) -> Command | Later:
         or request.code != _V2_CODE
         or header.batch
         or request.flag  # One-way.
-        or ((codec := request.codec) is not JSON and codec is not MESSAGEPACK)
         or type(body) is not bytes
     ):
         return _send(request, header, session)
@@ -137,8 +134,7 @@ def send_message_v2(request: Command, session: Session) -> Command | Later:
     flow = topic.flow
     flow.messages += 1
     flow.size += size
-    answers = state.send_answers
-    make = answers.frame if codec is JSON else answers.messagepack_frame
+    make = state.send_answers.frames[request.codec]
     frame = make(physical_offset, queue_id, queue_offset, unique_id, request.opaque)
     acknowledgements.frames[session.peer].append(frame)
     return LATER

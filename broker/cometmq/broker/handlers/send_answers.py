@@ -1,24 +1,27 @@
 """What a sender is told of a message that is stored: where it went.
 
-Nearly all sends are answered with the same fields, in JSON, or in MessagePack as CometMQ's own
-client speaks it, so that answer is a form that is filled in: `frame` and `messagepack_frame`. What
-has no place in it (a batch, another codec, an odd id) is encoded as usual.
+Nearly all sends are answered with the same fields, so that answer is a form that is filled in, one
+for each codec: `frames`. What has no place in it (a batch, an odd id) is encoded as usual.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cometmq.proto.answer_form import JsonAnswerForm, messagepack_answers
+from cometmq.proto.answer_form import JsonAnswerForm, messagepack_answers, rocketmq_answers
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.command import ONEWAY_FLAG, Command
 from cometmq.proto.commands.send import SendMessageResponse
+from cometmq.proto.header_json import JSON
+from cometmq.proto.header_msgpack import MESSAGEPACK
+from cometmq.proto.header_rocketmq import ROCKETMQ
 from cometmq.proto.message_id import encode_offset_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from cometmq.broker.config import BrokerConfig
+    from cometmq.proto.command import HeaderCodec
 
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 _OFFSET, _QUEUE, _QUEUE_OFFSET, _UNIQUE_ID = "<offset>", 135797531, 246808642086, "<id>"
@@ -40,27 +43,33 @@ class SendAnswers:
             region_id=config.region_id,
             trace_on=config.trace_on,
         )
-        form = JsonAnswerForm(
-            Command.request(0).answer(_SUCCESS, specimen),
-            [
-                (_OFFSET, b"%016X"),
-                (str(_QUEUE), b"%d"),
-                (str(_QUEUE_OFFSET), b"%d"),
-                (_UNIQUE_ID, b"%s"),
-            ],
-        )
-        self.frame = form.frame
-        """Make the whole frame of an answer in JSON, of a physical offset, a queue id, a queue
+        host = store_host.hex().upper()
+        holes = [(str(_QUEUE), b"%d"), (str(_QUEUE_OFFSET), b"%d"), (_UNIQUE_ID, b"%s")]
+        stored, done = (Command.request(0).answer(_SUCCESS, said) for said in (specimen, None))
+        self.frames: dict[HeaderCodec | None, Callable[[int, int, int, bytes, int], bytes]] = {
+            JSON: JsonAnswerForm(stored, [(_OFFSET, b"%016X"), *holes]).frame,
+            MESSAGEPACK: self._messagepack_frame,
+            ROCKETMQ: rocketmq_answers(
+                stored, [(host + _OFFSET, host.encode() + b"%016X"), *holes]
+            ),
+        }
+        """Make, by codec, the whole frame of an answer, of a physical offset, a queue id, a queue
         offset, a unique id of letters and digits, and the number of the request."""
 
-        self._messagepack = messagepack_answers(Command.request(0).answer(_SUCCESS))
-        self._host_text = store_host.hex().upper()
+        self._messagepack = messagepack_answers(done)
+        self._host_text = host
         self._last_values = (None, None, config.region_id, config.trace_on)
 
-        self.done = JsonAnswerForm(Command.request(0).answer(_SUCCESS), []).frame
-        """Make the frame of an answer that says only that all is well, of the request's number."""
+        write_done = self._messagepack
+        self.done: dict[HeaderCodec | None, Callable[[int], bytes]] = {
+            JSON: JsonAnswerForm(done, []).frame,
+            MESSAGEPACK: lambda opaque: write_done(opaque, None),
+            ROCKETMQ: rocketmq_answers(done, []),
+        }
+        """Make, by codec, the frame of an answer that says only that all is well, of the number of
+        the request."""
 
-    def messagepack_frame(
+    def _messagepack_frame(
         self,
         physical_offset: int,
         queue_id: int,

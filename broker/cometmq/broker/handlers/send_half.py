@@ -19,7 +19,6 @@ from cometmq.broker.transaction_records import (
 from cometmq.broker.transaction_table import Kept, Open
 from cometmq.net import LATER
 from cometmq.proto.codes import ResponseCode
-from cometmq.proto.header_json import JSON
 from cometmq.proto.properties import PROPERTIES_SIZE_MAX, property_finder
 from cometmq.proto.record import RECORD_CRC_SIZE
 from cometmq.proto.sysflag import TRANSACTION_MASK
@@ -149,10 +148,9 @@ def send_half_alike(
                 kept=kept,
             )
         )
-    answers = state.send_answers
-    frame = answers.frame if request.codec is JSON else answers.messagepack_frame
+    make = state.send_answers.frames[request.codec]
     acknowledgements.frames[session.peer].append(
-        frame(physical_offset, queue_id, queue_offset, unique_id, request.opaque)
+        make(physical_offset, queue_id, queue_offset, unique_id, request.opaque)
     )
     return LATER
 

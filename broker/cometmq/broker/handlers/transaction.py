@@ -27,8 +27,7 @@ from cometmq.proto.commands.transaction import (
     TransactionEnd,
 )
 from cometmq.proto.errors import MessageError
-from cometmq.proto.header_json import JSON
-from cometmq.proto.header_typed import TypedJsonFields
+from cometmq.proto.header_typed import TypedFields
 from cometmq.proto.message import read_message
 from cometmq.proto.message_id import decode_offset_id
 from cometmq.proto.sysflag import SysFlag, TransactionType, with_transaction_type
@@ -66,7 +65,7 @@ _WORDS: Final = {
 def end_transaction(request: Command, session: Session) -> Command | Later:
     """37: a producer says what becomes of a half message."""
     fields = request.fields
-    header = fields.header if type(fields) is TypedJsonFields else None
+    header = fields.header if type(fields) is TypedFields else None
     if type(header) is not EndTransaction:  # Else `read` would only give it.
         header = request.read(EndTransaction)
     outcome = _OUTCOMES.get(header.commit_or_rollback)
@@ -74,13 +73,12 @@ def end_transaction(request: Command, session: Session) -> Command | Later:
         return request.answer(ResponseCode.SUCCESS)
     if end_kept(header, outcome, session.state):
         acknowledgements = session.state.acknowledgements
-        if request.flag & ONEWAY_FLAG:  # As Java's producers end all but those they are asked about.
+        if (
+            request.flag & ONEWAY_FLAG
+        ):  # As Java's producers end all but those they are asked about.
             acknowledgements.add(session.peer, request, None, waits=True)
-        elif request.codec is not JSON:
-            answer = request.answer(ResponseCode.SUCCESS)
-            acknowledgements.add(session.peer, request, answer, waits=True)
         else:
-            done = session.state.send_answers.done(request.opaque)
+            done = session.state.send_answers.done[request.codec](request.opaque)
             acknowledgements.frames[session.peer].append(done)
         return LATER
 
