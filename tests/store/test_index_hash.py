@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,9 @@ from cometmq.store.index_alike import alike_keys
 from cometmq.store.index_format import positive_hash
 from cometmq.store.index_hash import JOINED_SIZE_MAX, record_hashes
 from cometmq.store.index_keys import index_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 names = st.sampled_from([b"UNIQ_KEY", b"KEYS", b"TAGS", b"WAIT", b"MY_UNIQ_KEY", b"XKEYS", b""])
 values = st.sampled_from(
@@ -147,6 +151,30 @@ def test_one_record_that_differs_in_more_than_its_values_is_not_taken_for_alike(
 
 def test_records_of_several_sizes_keep_their_order() -> None:
     check([(b"t%d" % (n % 3), b"KEYS\x01k%d a\x02UNIQ_KEY\x01u%d" % (n, n)) for n in range(300)])
+
+
+def test_records_of_frequent_and_rare_sizes_keep_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As those of transactions: the half messages, the messages, and of each turn an op message."""
+    many: list[tuple[bytes, bytes]] = []
+    for turn in range(1, 24):
+        unique = [b"UNIQ_KEY\x01%04d" % (turn * 100 + n) for n in range(turn % 9 + 1)]
+        many += [(b"half", pair + b"\x02REAL_TOPIC\x01t\x02") for pair in unique]
+        many += [(b"t", pair + b"\x02TAGS\x01a\x02") for pair in unique]
+        many.append((b"op", b"TAGS\x01d\x02BY\x01the producer\x02ENDS\x01" + b"c" * turn + b"\x02"))
+    looked: list[int] = []
+
+    def noting(properties: Sequence[bytes], powers: Any) -> Any:
+        looked.append(len(properties))
+        return alike_keys(properties, powers)
+
+    monkeypatch.setattr("cometmq.store.index_hash.alike_keys", noting)
+    check(many)
+    assert looked == [110, 110], "what is alike is hashed as such, whatever stands between"
+    looked.clear()
+    check(many[:60])
+    assert not looked, "few are hashed together"
 
 
 @pytest.mark.parametrize("count", [32, 33, 47, 48, 65])

@@ -37,6 +37,9 @@ JOINED_SIZE_MAX: Final = 1 << 17
 _ALIKE_MIN: Final = 32
 """Fewer records of one size are not worth a look at whether they are alike."""
 
+_GROUP_MIN: Final = 64
+"""With fewer records for each group it costs less to hash all together."""
+
 PREFIXES_MAX: Final = 32_768
 """Topics whose hashes are remembered: a broker may have 10,000, and each costs 1.5 µs."""
 
@@ -95,23 +98,29 @@ def record_hashes(topics: Sequence[bytes], properties: Sequence[bytes]) -> tuple
         first = record_hashes(topics[:half], properties[:half])
         second = record_hashes(topics[half:], properties[half:])
         return np.concatenate((first[0], second[0])), np.concatenate((first[1], second[1] + half))
-    if not sizes or count < _ALIKE_MIN * len(sizes):
+    if count < _ALIKE_MIN:
         return _Joined(topics, properties).hashes()
     if len(sizes) == 1:
         return _hashes_of_alike(topics, properties) or _Joined(topics, properties).hashes()
-    return _hashes_by_size(topics, properties, sizes)
+    return _hashes_by_size(topics, properties)
 
 
-def _hashes_by_size(
-    topics: Sequence[bytes], properties: Sequence[bytes], sizes: set[int]
-) -> tuple[Hashes, Places]:
-    """Hash records whose properties have one of a few sizes: those of one may be alike."""
-    parts: list[tuple[Hashes, Places]] = []
+def _hashes_by_size(topics: Sequence[bytes], properties: Sequence[bytes]) -> tuple[Hashes, Places]:
+    """Hash records whose properties have several sizes: many of one may be alike."""
     size_of = np.fromiter(map(len, properties), np.int64, len(properties))
-    for size in sizes:
-        numbers = np.flatnonzero(size_of == size)
+    counts = np.bincount(size_of)
+    frequent = np.flatnonzero(counts >= _ALIKE_MIN)
+    if len(properties) < _GROUP_MIN * (1 + len(frequent)):
+        return _Joined(topics, properties).hashes()
+    groups = [(np.flatnonzero(size_of == size), True) for size in frequent]
+    # The rest together: of transactions, say, the op message of each turn has a size of its own.
+    groups.append((np.flatnonzero(counts[size_of] < _ALIKE_MIN), False))
+    parts: list[tuple[Hashes, Places]] = []
+    for numbers, is_one_size in groups:
         chosen: list[int] = numbers.tolist()
-        hashes, rows = record_hashes([topics[n] for n in chosen], [properties[n] for n in chosen])
+        some = [topics[n] for n in chosen], [properties[n] for n in chosen]
+        found = _hashes_of_alike(*some) if is_one_size else None
+        hashes, rows = found or _Joined(*some).hashes()
         parts.append((hashes, numbers[rows]))
     hashes, rows = (np.concatenate(part) for part in zip(*parts, strict=True))
     order = np.argsort(rows, kind="stable")
