@@ -2,7 +2,8 @@
 
 `cometmq up` with async flush runs beside a session of `local[2]`. A rate is that of the best of the
 rounds; beside it stands what it took of processor time, of all processes together but the broker's,
-and of the broker's: that holds on a busy machine too.
+and of the broker's: that holds on a busy machine too. Before each round memory is touched
+(`bench/memory.py`), so that it is not the host of a virtual machine that is measured.
 
 With `--kafka FOLDER` the same session then writes and reads topics of a Kafka by Spark's own
 source, as a yardstick; `bench/kafka.py` says what that needs, and gets it into the folder.
@@ -20,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from bench import memory
 from bench.kafka import spark_jars, start_kafka
 from bench.servers import start_cometmq
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 ROWS: Final = 400_000
 ROUNDS: Final = 3
 FLOOR_BATCHES: Final = 30
+WRITTEN_MIB: Final = 2048
+"""More than broker and Spark write in a round."""
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -47,13 +51,20 @@ class Bench:
     """One broker, one session, and what both have used of the processors."""
 
     def __init__(
-        self, spark: SparkSession, nameserver: str, broker_pid: int, rows: int, only: str = ""
+        self,
+        spark: SparkSession,
+        nameserver: str,
+        broker_pid: int,
+        rows: int,
+        only: str = "",
+        rounds: int = ROUNDS,
     ) -> None:
         """`only`: what must be in the names of the cases that are run."""
         self.spark = spark
         self.nameserver = nameserver
         self.rows = rows
         self.only = only
+        self.rounds = rounds
         self._broker_pid = broker_pid
 
     def used(self) -> tuple[float, float]:
@@ -66,7 +77,8 @@ class Bench:
         if self.only not in name:
             return
         best = Taken()
-        for number in range(ROUNDS):
+        for number in range(self.rounds):
+            memory.had(WRITTEN_MIB)
             before, began = self.used(), time.monotonic()
             once(number)
             seconds, after = time.monotonic() - began, self.used()
@@ -226,6 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run everything, and print a table."""
     parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__)
     parser.add_argument("--rows", type=int, default=ROWS)
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="the JVM is warm after six")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--only", default="", help="cases that have this in their names")
     parser.add_argument("--kafka", type=Path, metavar="FOLDER", help="Kafka, too; its jars")
@@ -240,11 +253,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print("| case | rows/s | Spark, µs of CPU a row | broker, µs of CPU a row |")
             print("|---|---|---|---|")
             nameserver = f"127.0.0.1:{broker.nameserver_port}"
-            run(Bench(spark, nameserver, broker.pid, given.rows, given.only), Path(folder))
+            asked = (given.rows, given.only, given.rounds)
+            run(Bench(spark, nameserver, broker.pid, *asked), Path(folder))
             if given.kafka:
                 kafka = start_kafka(given.kafka.absolute(), Path(folder) / "kafka")
                 try:
-                    bench = Bench(spark, nameserver, kafka.pid, given.rows, given.only)
+                    bench = Bench(spark, nameserver, kafka.pid, *asked)
                     run_kafka(bench, kafka.port, Path(folder) / "of-kafka")
                 finally:
                     kafka.stop()
