@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import BinaryType, StructField, StructType
 from tests.pipeline.tables import Tables, numbers
 
-from cometmq.pipeline.cluster import Queue
+from cometmq.pipeline.cluster import Bounds, Queue
 from cometmq.pipeline.errors import ConnectionLostError, DataLossError
 from cometmq.pipeline.offsets import read_stream_offset
 from cometmq.pipeline.options import read_options
@@ -299,6 +299,76 @@ def test_a_topic_that_is_deleted_ends_the_stream_with_its_name(tables: Tables) -
     tables.cluster.admin.delete_topic("deleted")
     with pytest.raises(DataLossError, match="topic deleted does not exist any more"):
         stream.latestOffset(end, ALL)
+
+
+def first_at(stream: TopicStreamReader, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what is in front of an offset have expired, of each queue."""
+    status = stream._cluster._status  # pyright: ignore[reportPrivateUsage]  # The seam to a broker.
+
+    def expired(*args: str) -> dict[Queue, Bounds]:
+        return {queue: Bounds(first, each.end) for queue, each in status(*args).items()}
+
+    monkeypatch.setattr(stream._cluster, "_status", expired)  # pyright: ignore[reportPrivateUsage]  # As above.
+
+
+def test_messages_that_expired_before_they_were_read_are_told(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tables.fill("aged", 9, queues=1)
+    read = {"queues": {"aged": {"broker-a": {"0": 2}}}}
+    strict = reader(tables, "aged")
+    first_at(strict, 5, monkeypatch)
+    with pytest.raises(DataLossError, match="queue aged/broker-a/0: 2 to 5 have expired"):
+        strict.latestOffset(read, ALL)
+    going_on = reader(tables, "aged", failOnDataLoss=False)
+    first_at(going_on, 5, monkeypatch)
+    end = through_json(going_on.latestOffset(read, ALL))
+    assert "data loss: queue aged/broker-a/0: 2 to 5 have expired" in caplog.text
+    assert bodies(reader(tables, "aged"), read, end) == numbers(5, 9)  # Also when it is replayed.
+
+
+def test_a_deleted_topic_that_comes_back_is_read_from_its_beginning(tables: Tables) -> None:
+    tables.fill("back", 6, queues=1)
+    stream = reader(tables, "back", startingOffsets="earliest", failOnDataLoss=False)
+    end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
+    tables.cluster.admin.delete_topic("back")
+    assert stream.latestOffset(end, ALL) == end
+    tables.fill("back", 2, queues=1)
+    assert bodies(stream, end, stream.latestOffset(end, ALL)) == numbers(0, 2)
+
+
+def test_a_queue_that_is_not_read_for_a_while_goes_on_where_it_was(tables: Tables) -> None:
+    """A topic that has fewer queues keeps what is in the others."""
+    tables.fill("shrunk", 6, queues=3)
+    stream = reader(tables, "shrunk", startingOffsets="earliest", maxOffsetsPerTrigger=3)
+    start = stream.initialOffset()
+    end = through_json(stream.latestOffset(start, stream.getDefaultReadLimit()))
+    read = bodies(stream, start, end)
+    tables.cluster.admin.create_topic("shrunk", queues=1)
+    fewer = through_json(stream.latestOffset(end, ALL))
+    read += bodies(stream, end, fewer)
+    assert len(read) == 4
+    tables.cluster.admin.create_topic("shrunk", queues=3)
+    read += bodies(stream, fewer, stream.latestOffset(fewer, ALL))
+    assert sorted(read) == numbers(0, 6)
+
+
+def test_a_stream_can_begin_behind_all_that_there_is(tables: Tables) -> None:
+    tables.fill("future", 3)
+    stream = reader(tables, "future", startingTimestamp="2999-01-01")
+    start = stream.initialOffset()
+    assert stream.latestOffset(start, ALL) == start
+    tables.fill("future", 2, first=3)
+    assert bodies(stream, start, stream.latestOffset(start, ALL)) == numbers(3, 5)
+
+
+def test_a_pattern_may_match_nothing_at_first(tables: Tables) -> None:
+    given = {"nameserver": tables.cluster.nameserver, "topicpattern": "later-.*"}
+    stream = TopicStreamReader(read_options(given), BODY)
+    start = stream.initialOffset()
+    assert stream.latestOffset(start, ALL) == start
+    tables.fill("later-a", 3)
+    assert bodies(stream, start, stream.latestOffset(start, ALL)) == numbers(0, 3)
 
 
 def test_a_stream_tells_its_lag(tables: Tables, tmp_path: Path) -> None:
