@@ -109,12 +109,19 @@ def test_properties_that_others_set_are_left_out_and_what_has_no_column_is_kept(
         ({"body": b"x", "tag": "a\x02b"}, "column tag"),
         ({"body": b"x", "key": "a\x01b"}, "column key"),
         ({"body": b"x", "to_topic": None}, "to_topic: null"),
-        ({"body": b"x", "to_topic": ""}, "to_topic: null"),
+        ({"body": b"x", "to_topic": ""}, "to_topic: null or empty"),
+        ({"body": b"x", "properties": [("", "b")]}, "properties: a property without a name"),
+        ({"body": b"x", "delay_level": -1}, "delay_level: -1"),
     ],
 )
 def test_a_row_that_cannot_be_a_message_is_refused(row: dict[str, Any], said: str) -> None:
     with pytest.raises(SinkError, match=said):
         messages([row, row], topic="" if "to_topic" in row else "T")
+
+
+def test_a_row_without_a_value_of_its_key_is_refused() -> None:
+    with pytest.raises(SinkError, match="column id: null, where dedupKey needs a value"):
+        messages([{"body": b"x", "id": 1}, {"body": b"x", "id": None}], dedup_key="id")
 
 
 def test_more_properties_than_a_message_can_have_are_refused() -> None:

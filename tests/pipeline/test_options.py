@@ -43,6 +43,8 @@ def test_sizes_have_units() -> None:
         ({**NAMESERVER, "topic": "T", "failOnDataLoss": "maybe"}, "failOnDataLoss: 'maybe'"),
         ({**NAMESERVER, "topic": "T", "maxOffsetsPerTrigger": "1m"}, "maxOffsetsPerTrigger: '1m'"),
         ({**NAMESERVER, "topic": "T", "tags": "a", "filter": "b"}, "filter: give one"),
+        ({**NAMESERVER, "topic": "T", "timeoutMs": "0"}, "timeoutMs: 0 is no time"),
+        ({**NAMESERVER, "topic": "T", "minPartitions": "-1"}, "minPartitions: '-1'"),
         ({**NAMESERVER, "topic": "T", "startingTimestamp": "soon"}, "startingTimestamp: 'soon'"),
         (
             {**NAMESERVER, "topic": "T", "startingTimestamp": "1", "startingOffsets": "latest"},
@@ -62,6 +64,8 @@ def test_what_is_wrong_is_named(given: dict[str, str], said: str) -> None:
         ({}, ("*", "TAG")),
         ({"filter": "paid"}, ("paid", "TAG")),
         ({"filter": "paid || refused"}, ("paid || refused", "TAG")),
+        ({"filter": "paid || "}, ("paid ||", "TAG")),
+        ({"filter": "a='x||y'"}, ("a='x||y'", "SQL92")),
         ({"filter": "amount > 100"}, ("amount > 100", "SQL92")),
         ({"filter": "country IS NOT NULL"}, ("country IS NOT NULL", "SQL92")),
         ({"tags": "a b"}, ("a b", "TAG")),

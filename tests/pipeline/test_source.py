@@ -78,6 +78,7 @@ def test_a_batch_can_begin_and_end_at_times(tables: Tables) -> None:
     later = [n for n, time in times.items() if time >= times[2]]
     assert tables.bodies("times", startingTimestamp=times[2]) == [str(n) for n in sorted(later)]
     assert tables.bodies("times", endingTimestamp=times[0]) == []
+    assert tables.bodies("times", startingTimestamp="2999-01-01") == []
 
 
 def test_a_batch_can_go_on_where_a_group_is(tables: Tables) -> None:
@@ -134,6 +135,7 @@ def test_a_format_can_be_used_from_sql(tables: Tables) -> None:
         ({"topic": "no-such-topic"}, "no-such-topic: no such topic"),
         ({"topic": "ranges", "startingOffsets": '{"ranges": {"0": -7}}'}, "is no offset"),
         ({"topic": "ranges", "startingOffsets": '{"ranges": {"0": 999}}'}, "failOnDataLoss=false"),
+        ({"topic": "ranges", "startingOffsets": "group:biling"}, "group 'biling' has been nowhere"),
         ({"topic": "ranges", "nonsense": "1"}, "nonsense: there is no such option"),
         ({"topic": "ranges", "filter": "a >"}, "refused"),
         ({"topic": "ranges", "nameserver": "127.0.0.1:1", "retries": "0"}, "no name server"),

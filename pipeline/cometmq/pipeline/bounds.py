@@ -109,8 +109,12 @@ def _edge(
         return {queue: bounds.end for queue, bounds in found.queues.items()}
     if text.startswith(GROUP_PREFIX):
         group = text.removeprefix(GROUP_PREFIX)
-        committed = cluster.committed(group, found.queues, found.addresses)
-        given: Mapping[Queue, int] = committed
+        given: Mapping[Queue, int] = cluster.committed(group, found.queues, found.addresses)
+        if found.queues and not given:
+            raise OptionError(
+                f"{option}: group {group!r} has been nowhere in {', '.join(sorted(found.topics))};"
+                " `cometmq group list` shows those that there are; earliest and latest need none"
+            )
     else:
         given = read_given_positions(option, text, found.queues)
     # A queue of which nothing is said: all of it.

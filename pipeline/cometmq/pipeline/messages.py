@@ -190,14 +190,17 @@ class Forming:
 def _topics(name: str, column: pa.Array) -> pa.DictionaryArray:
     encoded = column.dictionary_encode()
     if column.null_count or "" in encoded.dictionary.to_pylist():
-        raise SinkError(f"column {name}: null, where a topic must be")
+        raise SinkError(f"column {name}: null or empty, where a topic must be")
     return encoded
 
 
 def _delayed(columns: dict[str, pa.Array], count: int) -> Truths:
     delayed = np.zeros(count, np.bool_)
     if "delay_level" in columns:
-        delayed |= pc.fill_null(columns["delay_level"], 0).to_numpy() != 0
+        levels = pc.fill_null(columns["delay_level"], 0).to_numpy()
+        if (least := int(levels.min(initial=0))) < 0:
+            raise SinkError(f"column delay_level: {least}; write a level from 1 on, or 0 for none")
+        delayed |= levels != 0
     if "deliver_time" in columns:
         delayed |= columns["deliver_time"].is_valid().to_numpy(zero_copy_only=False)
     return delayed
@@ -273,6 +276,8 @@ def _of_maps(maps: pa.MapArray, left_out: Set[str]) -> pa.Array:
     if values.null_count:
         at: int = pc.index(values.is_null(), True).as_py()
         raise SinkError(f"column properties: {names[at].as_py()!r}: null, where a text must be")
+    if pc.any(pc.equal(names, "")).as_py():
+        raise SinkError("column properties: a property without a name")
     for each in (names, values):
         if (bad := _with_separator(each)) is not None:
             at = int(pc.index(each, bad).as_py())

@@ -37,7 +37,8 @@ _ALIASES: Final = {
 _PASSED_OVER: Final = frozenset({"path", "checkpointlocation", "queryname", "truncate", "numrows"})
 """Spark's own, which it passes on."""
 
-_TAGS = re.compile(r"\*|\s*[^\s|]+\s*(\|\|\s*[^\s|]+\s*)*")
+_TAGS = re.compile(r"\S+|[^=<>()']*\|\|[^=<>()']*")
+"""A word, or words with `||` between them, which SQL92 does not have."""
 _SQL_SIGNS = re.compile(r"[=<>()']")
 
 Options = TypeVar("Options", "ReadOptions", "WriteOptions")
@@ -135,7 +136,7 @@ class ReadOptions(_Reaching):
         text = self.tags or self.filter or "*"
         if not self.tags and (_SQL_SIGNS.search(text) or not _TAGS.fullmatch(text)):
             return text, "SQL92"
-        return text.strip(), "TAG"
+        return text, "TAG"
 
     @property
     def is_filtered(self) -> bool:
@@ -219,6 +220,8 @@ def _parse(kind: type[Options], options: Mapping[str, str]) -> Options:
     if not found.nameserver:
         raise OptionError("nameserver: is required; write HOST:PORT, such as 127.0.0.1:9876")
     read_nameservers(found.nameserver)
+    if not found.timeout_ms:
+        raise OptionError("timeoutMs: 0 is no time to answer; write 1 or more")
     return found
 
 
