@@ -13,7 +13,7 @@ import pytest
 import trio
 from tests.client.running import Servers, on_every_loop, play_on
 
-from cometmq.client import Client, DeadlineError
+from cometmq.client import Client, ClientConfig, ClosedError, DeadlineError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -192,5 +192,89 @@ def test_a_readers_pull_has_moved_nowhere(loop: str, tmp_path: Path) -> None:
                 return is_cancelled
 
             assert await at_each_await(one) > 2
+
+    play_on(loop, tmp_path, scenario)
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_close_that_a_task_is_cancelled_in_leaves_nothing(loop: str, tmp_path: Path) -> None:
+    """By `Task.cancel`, which no shield holds off: a second Ctrl-C, or a timeout of asyncio's."""
+
+    async def scenario(servers: Servers) -> None:
+        tasks = task_count()
+        for turns in range(1, AWAITS_MAX):
+            mq = Client(servers.nameserver)
+            await mq.__aenter__()
+            queue = (await mq.send("orders", b"x")).queue
+            (await anext(mq.consume("orders", group=f"g-{turns}", start="first"))).ack()
+            closing = asyncio.create_task(mq.close())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if is_closed := closing.done():
+                await closing
+                async with Client(servers.nameserver) as other:
+                    assert await other.committed(queue, f"g-{turns}") is not None
+            closing.cancel()
+            await asyncio.wait([closing])
+            with anyio.fail_after(10):
+                while task_count() != tasks:  # noqa: ASYNC110  # Untold.
+                    await anyio.sleep(0.001)
+            with pytest.raises(ClosedError):
+                await mq.send("orders", b"x")
+            if is_closed:
+                break
+            del closing, mq
+            gc.collect()  # A socket that was left open would be a ResourceWarning.
+        else:
+            raise AssertionError("it never closes")
+
+    play_on(loop, tmp_path, scenario)
+
+
+def test_a_group_is_free_again_after_a_drain_that_a_task_is_cancelled_in(tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            await mq.send("orders", b"x")
+            for turns in range(1, AWAITS_MAX):
+                consumer = mq.consume("orders", group="billing", start="first")
+                await anext(consumer)
+                draining = asyncio.create_task(consumer.drain(timeout=0.001))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                if draining.done():
+                    break
+                draining.cancel()
+                await asyncio.wait([draining])
+            else:
+                raise AssertionError("it never ends")
+
+    play_on("asyncio", tmp_path, scenario)
+
+
+@on_every_loop
+def test_a_consumer_that_cannot_commit_leaves_its_group_nevertheless(
+    loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else heartbeats would keep it a member, with queues that nobody reads."""
+
+    async def hang(*_: object) -> None:
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr("cometmq.client._offset_store.GroupOffsets.commit", hang)
+    monkeypatch.setattr("cometmq.client._consumption.LEAVE_SECONDS", 0.1)
+
+    async def scenario(servers: Servers) -> None:
+        await anyio.to_thread.run_sync(lambda: servers.add("two", tmp_path / "2", broker_name="b"))
+        eager = ClientConfig(heartbeat_interval=0.01)
+        async with Client(servers.nameserver, eager) as mq, Client(servers.nameserver) as other:
+            await mq.admin.create_topic("orders")
+            await mq.send("orders", b"x")
+            consumer = mq.consume("orders", group="billing", start="first")
+            (await anext(consumer)).ack()
+            assert len(await other.admin.group_members("billing")) == 1
+            await consumer.drain()
+            with anyio.fail_after(10):
+                while await other.admin.group_members("billing"):
+                    await anyio.sleep(0.01)
 
     play_on(loop, tmp_path, scenario)

@@ -139,10 +139,12 @@ class Consumption:
         """Commit what is settled, and leave at once."""
         was, self.state = self.state, State.ENDED
         self.delivery.end()
-        if was is State.RUNNING or self._starting is not None:
-            with anyio.move_on_after(LEAVE_SECONDS, shield=True):
-                await self.member.leave()
-        self._ended(self)
+        try:
+            if was is State.RUNNING or self._starting is not None:
+                with anyio.move_on_after(LEAVE_SECONDS, shield=True):
+                    await self.member.leave()
+        finally:
+            self._ended(self)
 
     def abandon(self) -> None:
         """Stop when nobody holds the consumer any more; on the loop's thread."""

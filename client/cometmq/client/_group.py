@@ -137,13 +137,15 @@ class GroupMember:
         """Commit what is settled, and leave the group, so that others take the queues at once."""
         self.stop_fetching()
         owned, self._owned = self._owned, {}
-        for fetching in owned.values():
-            await self._offsets.commit(fetching.process_queue)
-            fetching.process_queue.is_dropped = True
-        await self._offsets.save()
-        if self.locks is not None:
-            await self.locks.release(owned)
-        await self._parts.membership.leave(self._options.group, self._parts.connections)
+        try:
+            for fetching in owned.values():
+                await self._offsets.commit(fetching.process_queue)
+                fetching.process_queue.is_dropped = True
+            await self._offsets.save()
+            if self.locks is not None:
+                await self.locks.release(owned)
+        finally:  # Also when there is no time for these: heartbeats would keep it a member.
+            await self._parts.membership.leave(self._options.group, self._parts.connections)
 
     @property
     def process_queues(self) -> list[ProcessQueue]:

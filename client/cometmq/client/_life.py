@@ -133,12 +133,15 @@ class Life:
         """
         runtime, self._runtime = self._runtime, None
         self._is_closed = True
-        if runtime is not None:
+        if runtime is None:
+            return
+        try:
             for consumption in tuple(self._consumptions.values()):
                 await consumption.stop()
             if self._trace is not None:
                 with anyio.move_on_after(TRACE_SECONDS, shield=True):
                     await self._trace.flush(self._parts.producer)
+        finally:  # Also when it is cancelled, which asyncio does in spite of any shield.
             self._parts.connections.close("the client is closed")
             await runtime.close()
 

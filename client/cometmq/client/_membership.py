@@ -113,12 +113,18 @@ class Membership:
         }
         header = UnregisterClient(self._identity.client_id, consumer_group=group)
         request = Command.request(RequestCode.UNREGISTER_CLIENT, header)
-        for address, link in connections:
-            if address in self.broker_version:
+        to_tell = [(a, link) for a, link in connections if a in self.broker_version]
+        try:
+            while to_tell:
+                address, link = to_tell.pop()
                 try:
                     await connections.ask(address, link, request, self._config.timeout)
                 except ClientError as error:
                     _log.info("leaving group %s: %s", group, error)
+        finally:
+            for _, link in to_tell:  # There is no time to wait for their answers.
+                if link.closed_because is None:
+                    link.tell(request)
 
     def _heartbeat(self) -> bytes:
         return HeartbeatData(
