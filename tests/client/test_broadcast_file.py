@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.client.consuming import take
@@ -56,3 +58,32 @@ def test_a_consumer_goes_on_where_a_file_of_javas_says(
 
     play_on("asyncio", tmp_path, scenario)
     assert (folder / "offsets.json").read_text() == OURS, "what is of other brokers stays"
+
+
+def test_an_end_in_the_middle_of_writing_leaves_the_file_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "offsets" / f"{local_address()}@DEFAULT" / "screens"
+    folder.mkdir(parents=True)
+    (folder / "offsets.json").write_text(JAVAS)
+    seen: list[bytes] = []
+
+    def end(descriptor: int) -> None:
+        """Be where a power cut may come: all is written, and nothing on the disk yet."""
+        assert os.fstat(descriptor).st_size == len(OURS)
+        seen.append((folder / "offsets.json").read_bytes())
+        raise OSError("no power")
+
+    monkeypatch.setattr("cometmq.client._offset_store.os", SimpleNamespace(fsync=end))
+
+    async def scenario(servers: Servers) -> None:
+        config = ClientConfig(broadcast_folder=str(tmp_path / "offsets"))
+        async with Client(servers.nameserver, config) as mq:
+            await mq.admin.create_topic("prices", queues=1)
+            await mq.send_batch("prices", [b"one", b"two", b"three"])
+            async with mq.consume("prices", group="screens", broadcast=True) as consumer:
+                assert await take(consumer, 1) == [b"three"]
+
+    play_on("asyncio", tmp_path, scenario)
+    assert seen == [JAVAS.encode()]
+    assert (folder / "offsets.json").read_text() == JAVAS

@@ -274,7 +274,7 @@ def test_a_consumer_that_cannot_commit_leaves_its_group_nevertheless(
             assert len(await other.admin.group_members("billing")) == 1
             await consumer.drain()
             with anyio.fail_after(10):
-                while await other.admin.group_members("billing"):
+                while await other.admin.group_members("billing"):  # noqa: ASYNC110  # Untold.
                     await anyio.sleep(0.01)
 
     play_on(loop, tmp_path, scenario)

@@ -23,6 +23,7 @@ from cometmq.client import (
     NetworkError,
     OutcomeUnknownError,
     ProtocolViolationError,
+    RefusedError,
 )
 from cometmq.proto import Connection
 from cometmq.proto.bodies import BrokerData, QueueData, TopicRouteData
@@ -290,6 +291,26 @@ def test_a_connection_that_ends_is_an_attempt_each(idempotent: bool) -> None:
                 await mq.send("orders", b"x", timeout=1.5)
         count = scripted.asked.count(RequestCode.SEND_MESSAGE_V2)
         assert count > 3 if idempotent else count == 3
+
+    with scripted.serve():
+        on_loop("asyncio", scenario)
+
+
+def test_a_refusal_after_an_attempt_without_an_answer_leaves_it_unknown() -> None:
+    """The first attempt may have stored it, so nobody may take the refusal at its word."""
+
+    def answer(request: Command) -> Command | None:
+        if scripted.asked.count(RequestCode.SEND_MESSAGE_V2) == 1:
+            return None
+        return request.answer(ResponseCode.MESSAGE_ILLEGAL, remark="too late")
+
+    scripted = Scripted(answer)
+
+    async def scenario() -> None:
+        async with Client(scripted.address, EAGER) as mq:
+            with pytest.raises(OutcomeUnknownError, match="may be stored") as unknown:
+                await mq.send("orders", b"x")
+        assert isinstance(unknown.value.__cause__, RefusedError)
 
     with scripted.serve():
         on_loop("asyncio", scenario)
