@@ -16,11 +16,12 @@ from cometmq.pipeline.cluster import Bounds, Cluster, TopicBounds
 from cometmq.pipeline.columns import ALL_COLUMNS, PROPERTIES
 from cometmq.pipeline.errors import ConnectionLostError, OptionError
 from cometmq.pipeline.fetching import Pulling, chunks
+from cometmq.pipeline.lanes import Sending
 from cometmq.pipeline.messages import Forming
 from cometmq.pipeline.planning import Range
 from cometmq.pipeline.records import record_batches
 from cometmq.pipeline.rows import RowForm
-from cometmq.pipeline.sending import Sender, Sending
+from cometmq.pipeline.sending import Sender
 from cometmq.pipeline.targets import Targets
 from cometmq.pipeline.wire import Settings
 

@@ -12,14 +12,15 @@ pytest.importorskip("pyarrow", reason="the extra cometmq[spark] is not installed
 
 import pyarrow as pa
 
-from cometmq.pipeline import sending, wire
+from cometmq.pipeline import lanes, wire
 from cometmq.pipeline.cluster import Cluster as Asked
 from cometmq.pipeline.errors import ConnectionLostError
 from cometmq.pipeline.identities import spread_of
+from cometmq.pipeline.lanes import Request, Sending
 from cometmq.pipeline.messages import Forming
 from cometmq.pipeline.planning import STRETCH
 from cometmq.pipeline.rows import RowForm
-from cometmq.pipeline.sending import Request, Sender, Sending, Sent
+from cometmq.pipeline.sending import Sender, Sent
 from cometmq.pipeline.stored import Stored
 from cometmq.pipeline.targets import Targets
 from cometmq.pipeline.wire import Answer, Settings, Wire
@@ -162,7 +163,7 @@ def test_what_it_told_is_asked_again_when_the_connection_breaks(
     """Else what was stored before the answer got lost would be stored twice."""
     send(cluster, "lost", range(200, 350))
     plain: list[Request] = []
-    make, receive = sending._frame, Wire.receive  # pyright: ignore[reportPrivateUsage]  # The seam to a broker.
+    make, receive = lanes._frame, Wire.receive  # pyright: ignore[reportPrivateUsage]  # The seam to a broker.
 
     def noted(peer: Wire, request: Request, number: int) -> bytes:
         if request.instead_of is not None:
@@ -176,7 +177,7 @@ def test_what_it_told_is_asked_again_when_the_connection_breaks(
             raise ConnectionLostError("it broke behind the answer")
         return answer
 
-    monkeypatch.setattr(sending, "_frame", noted)
+    monkeypatch.setattr(lanes, "_frame", noted)
     monkeypatch.setattr(Wire, "receive", lost)
     assert send(cluster, "lost", range(350)).again == 350
     assert len(plain) == 2

@@ -26,9 +26,10 @@ from pyspark.sql.datasource import (
 )
 
 from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.lanes import Sending
 from cometmq.pipeline.messages import Forming
 from cometmq.pipeline.rows import RowForm, row_form
-from cometmq.pipeline.sending import Sender, Sending
+from cometmq.pipeline.sending import Sender
 from cometmq.pipeline.targets import Targets
 
 if TYPE_CHECKING:

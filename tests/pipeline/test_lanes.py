@@ -10,7 +10,7 @@ from threading import Thread
 import pytest
 
 from cometmq.pipeline.errors import RefusedError
-from cometmq.pipeline.sending import SEND_MESSAGE_V2, Lane, Request, Sending
+from cometmq.pipeline.lanes import SEND_MESSAGE_V2, Lane, Request, Sending
 from cometmq.pipeline.wire import Settings, connect
 from cometmq.proto.command import Command
 from cometmq.proto.connection import Connection
@@ -54,7 +54,7 @@ class Broker:
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     taken: list[float] = []
-    monkeypatch.setattr("cometmq.pipeline.sending.time.sleep", taken.append)
+    monkeypatch.setattr("cometmq.pipeline.lanes.time.sleep", taken.append)
     return taken
 
 

@@ -1,0 +1,235 @@
+"""What is under way to one broker: requests that are sent again when the connection breaks.
+
+A connection that breaks is made anew, and what was not answered is sent again: a message that must
+be stored once is, and any other may be stored twice. When a broker stays away the task fails, and
+Spark tries it again, or the whole query is started again later.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cometmq.pipeline import wire
+from cometmq.pipeline.errors import ConnectionLostError, RefusedError
+from cometmq.pipeline.messages import items_by_id
+from cometmq.pipeline.stored import Stored
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cometmq.pipeline.wire import Answer, Settings, Wire
+
+log = logging.getLogger(__name__)
+
+SEND_MESSAGE_V2: Final = 310
+SEND_BATCH_MESSAGE: Final = 320
+SEND_BATCH_ONCE: Final = 31005
+_BATCHES: Final = frozenset({SEND_BATCH_MESSAGE, SEND_BATCH_ONCE})
+GET_MAX_OFFSET: Final = 30
+_STORED: Final = frozenset({0, 10, 11, 12})
+"""Answers after which a message is stored, if not as durably as was asked for."""
+_BUSY: Final = frozenset({2, 14, 215})
+_UNTOLD: Final = 604
+"""Of a message that is to be stored once, and is older than what the broker remembers."""
+_GROUP: Final = "cometmq-spark"
+_WRITE_SIZE: Final = 1 << 16
+_IN_FLIGHT_BATCHES: Final = 4
+_IN_FLIGHT_SINGLE: Final = 512
+
+
+class Request(NamedTuple):
+    """One send, as it can be repeated."""
+
+    code: int
+    topic: str
+    queue_id: int
+    properties: str
+    flag: int
+    body: bytes
+    instead_of: Request | None = None
+    """The batch of which this is what was not stored, as its broker said just now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """How rows are sent."""
+
+    settings: Settings
+    delivery: str = "auto"
+    batch_bytes: int = 1 << 20
+    max_in_flight: int = 0
+    retries: int = 5
+    retry_interval_ms: int = 200
+
+
+class Lane:
+    """What is under way to one broker."""
+
+    def __init__(self, address: str, how: Sending) -> None:
+        self._address = address
+        self._how = how
+        self._wire: Wire | None = None
+        self._under_way: dict[int, Request] = {}
+        self._unwritten: list[bytes] = []
+        self._unwritten_size = 0
+        self._failures = 0
+        self._first_since_pause = 0
+        """The number of the first request that was sent behind the last pause for a busy broker."""
+        self.repeated = 0
+        """Messages that the broker left out, because they were sent before."""
+
+    @property
+    def speaks_cometmq(self) -> bool:
+        """Whether the broker has CometMQ's extensions; it is asked something, to see."""
+        peer = self._connected()
+        if not peer.is_known:
+            peer.ask(GET_MAX_OFFSET, {"topic": "TBW102", "queueId": "0"})
+        return peer.speaks_cometmq
+
+    def submit(self, request: Request) -> None:
+        """Send a request, once there is room for it."""
+        is_batch = request.code in _BATCHES
+        room = self._how.max_in_flight or (_IN_FLIGHT_BATCHES if is_batch else _IN_FLIGHT_SINGLE)
+        if len(self._under_way) >= room:
+            self._wait(until=room - 1 if is_batch else room // 2)
+        peer = self._connected()
+        number = peer.number()
+        self._under_way[number] = request
+        frame = _frame(peer, request, number)
+        self._unwritten.append(frame)
+        self._unwritten_size += len(frame)
+        if self._unwritten_size >= _WRITE_SIZE:
+            self._attempt(self._write)
+
+    def finish(self) -> None:
+        """Wait until everything is answered."""
+        self._wait(until=0)
+
+    def close(self) -> None:
+        """Give the connection back; one with answers to come is ended."""
+        if self._wire is not None:
+            if self._under_way:
+                self._wire.close()
+            else:
+                wire.keep(self._wire, self._how.settings)
+            self._wire = None
+
+    def _wait(self, until: int) -> None:
+        while len(self._under_way) > until:
+            self._attempt(self._receive)
+
+    def _receive(self) -> None:
+        self._write()
+        peer = self._connected()
+        answer = peer.receive()
+        request = self._under_way.pop(answer.opaque, None)
+        if request is None:
+            return
+        if answer.code in _STORED:
+            self._failures = 0
+            if request.code == SEND_BATCH_ONCE:
+                said = answer.fields
+                self.repeated += int(said["count"]) - int(said["storedCount"])
+            elif request.instead_of is not None:
+                whole = items_by_id(request.instead_of.body)
+                self.repeated += len(whole) - len(items_by_id(request.body))
+            return
+        self._refused(request, answer)
+
+    def _refused(self, request: Request, answer: Answer) -> None:
+        if answer.code == _UNTOLD and request.code == SEND_BATCH_ONCE:
+            self._send_untold(request)
+            return
+        if answer.code not in _BUSY:
+            raise RefusedError(self._address, answer.code, answer.remark)
+        peer = self._connected()
+        if answer.opaque >= self._first_since_pause:  # Else the pause was for this one, too.
+            self._pause(RefusedError(self._address, answer.code, answer.remark))
+            self._first_since_pause = peer.number()
+        self._again(peer, request)
+
+    def _send_untold(self, request: Request) -> None:
+        """Send what is not stored of a batch, where only the broker's index can tell.
+
+        A start reads no more than the tail of the log into its memory. Of a stretch whose messages
+        did not come in order, by a sharding key or a shuffle, it may know the later ones alone.
+        """
+        items = items_by_id(request.body)
+        there = Stored(self._how.settings).find(self._address, request.topic, list(items))
+        rest = b"".join(item for each, item in items.items() if each not in there)
+        if rest:
+            again = request._replace(code=SEND_BATCH_MESSAGE, body=rest, instead_of=request)
+            self._again(self._connected(), again)
+        else:
+            self.repeated += len(items)
+
+    def _again(self, peer: Wire, request: Request) -> None:
+        number = peer.number()
+        self._under_way[number] = request
+        self._unwritten.append(_frame(peer, request, number))
+
+    def _write(self) -> None:
+        if self._unwritten:
+            frames, self._unwritten, self._unwritten_size = self._unwritten, [], 0
+            self._connected().write(b"".join(frames))
+
+    def _attempt(self, do: Callable[[], None]) -> None:
+        """Do it; when the connection breaks, send all that was not answered over another one."""
+        try:
+            do()
+        except ConnectionLostError as error:
+            self._anew(error)
+
+    def _anew(self, error: ConnectionLostError) -> None:
+        while True:
+            self._pause(error)
+            if self._wire is not None:
+                self._wire.close()
+                self._wire = None
+            # What was not stored when it was asked for may be by now.
+            requests = [each.instead_of or each for each in self._under_way.values()]
+            self._under_way = {}
+            self._unwritten, self._unwritten_size = [], 0
+            try:
+                peer = self._connected()
+            except ConnectionLostError as again:
+                self._under_way = dict(enumerate(requests))
+                error = again
+                continue
+            for request in requests:
+                self._again(peer, request)
+            return
+
+    def _pause(self, error: Exception) -> None:
+        self._failures += 1
+        if self._failures > self._how.retries:
+            raise error
+        log.warning("sending to %s: %s; trying again", self._address, error)
+        time.sleep(min(self._how.retry_interval_ms << self._failures - 1, 10_000) / 1000)
+
+    def _connected(self) -> Wire:
+        if self._wire is None:
+            self._wire = wire.connect(self._address, self._how.settings)
+            self._first_since_pause = 0  # Numbers begin anew.
+        return self._wire
+
+
+def _frame(peer: Wire, request: Request, number: int) -> bytes:
+    fields: Mapping[str, str] = {
+        "a": _GROUP,
+        "b": request.topic,
+        "c": "TBW102",
+        "d": "4",
+        "e": str(request.queue_id),
+        "f": "0",
+        "g": str(int(time.time() * 1000)),
+        "h": str(request.flag),
+        "i": request.properties,
+        "j": "0",
+        "k": "false",
+        "m": "true" if request.code in _BATCHES else "false",
+    }
+    return peer.frame(request.code, fields, request.body, number)
