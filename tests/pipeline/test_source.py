@@ -45,6 +45,13 @@ def test_a_topic_is_read_as_it_was_sent(tables: Tables) -> None:
     assert (row["message_id"], row["queue_offset"]) == (sent.id, sent.offset)
 
 
+def test_arrow_does_not_check_each_value_again(spark: SparkSession) -> None:
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    assert not jvm.org.apache.arrow.memory.BoundsChecking.BOUNDS_CHECKING_ENABLED
+    assert not jvm.org.apache.arrow.vector.NullCheckingForGet.NULL_CHECKING_ENABLED
+
+
 def test_only_the_columns_of_a_users_schema_are_made(tables: Tables) -> None:
     tables.fill("few-columns", 3)
     frame = tables.read("few-columns", schema="queue_offset BIGINT, topic STRING")

@@ -18,6 +18,11 @@ _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateSt
 
 _EXECUTOR_PATH: Final = "spark.executorEnv.PYTHONPATH"
 
+_ARROW_UNCHECKED: Final = (
+    "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+)
+"""Arrow's own switches: no look at borders and nulls again for every value that Spark takes."""
+
 DEFAULTS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -29,6 +34,10 @@ DEFAULTS: Final = {
     "spark.python.unix.domain.socket.enabled": "true",
     # Needed by transformWithState, and state is not bound to the heap.
     "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
+    # Spark asks whether a value is null before it takes it, and what comes from a worker was made
+    # by Arrow there. In front of a user's own `extraJavaOptions`, which stay.
+    "spark.driver.defaultJavaOptions": _ARROW_UNCHECKED,
+    "spark.executor.defaultJavaOptions": _ARROW_UNCHECKED,
 }
 """What is set unless told otherwise; the number of shuffle partitions and the master, too."""
 
