@@ -3,6 +3,10 @@
 Each connection sends a half message, waits for its answer, sends its commit, waits for that answer,
 and begins anew. The generator is `pairs.c`, the same for both; async flush, bodies of 1 KiB.
 Apache's broker is started as in `bench.broker`, and warmed up.
+
+With `--apache-program` the load is Apache's own benchmark program, `TransactionProducer`, with as
+many threads on one connection, ROCKETMQ headers, and no questions. Each run starts both anew, and
+the rate is what it shows of its last ten seconds.
 """
 
 from __future__ import annotations
@@ -18,8 +22,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tests.interop.apache_java import class_path, required
+
 from bench import memory
 from bench.broker import circumstances, write
+from bench.java_client import RELEASE
 from bench.servers import Server, start_apache, start_cometmq
 from cometmq.proto.codes import RequestCode
 from cometmq.proto.command import Command
@@ -48,6 +55,11 @@ _OFFSET_DIGITS: Final = 16
 _QUEUE_OFFSET: Final = b'"queueOffset":"'
 _WRITTEN_MIB: Final = 2048
 """More than a run writes."""
+PROGRAM: Final = "org.apache.rocketmq.example.benchmark.TransactionProducer"
+PROGRAM_REPORTS: Final = 3
+_PROGRAM_RATE: Final = re.compile(
+    r"Send TPS: *(\d+) .*AVG RT\(ms\): *([\d.]+) .*Send Failed: (\d+)"
+)
 _SHOWN: Final = re.compile(r"pairs=(\d+) refused=(\d+) p50=([\d.]+) p99=([\d.]+)")
 
 
@@ -149,6 +161,45 @@ def measure(server: Server, options: argparse.Namespace, generator: Generator) -
     return Done(pairs / options.seconds, p50_us, p99_us, cpu_us, refused)
 
 
+def run_program(options: argparse.Namespace, folder: Path) -> None:
+    """Load both in turn with Apache's own program."""
+    folder.mkdir()
+    classes = class_path(RELEASE, folder, Path(__file__).with_name("apache_program.xml"))
+    for number in range(options.pairs):
+        for start in (start_cometmq, start_apache)[: 1 if options.alone else 2]:
+            home = folder / f"{start.__name__}{number}"
+            server, _ = start(home, "async")
+            try:
+                shown = load_with_program(
+                    server, options.connections, classes, home.with_suffix(".home")
+                )
+            finally:
+                server.stop()
+                shutil.rmtree(home, ignore_errors=True)
+            print(f"{server.name:<8} {shown}", flush=True)
+
+
+def load_with_program(server: Server, threads: int, classes: str, home: Path) -> str:
+    """Load a server once; returns the rate, the mean time, and the server's CPU."""
+    options = (
+        f"-n 127.0.0.1:{server.nameserver_port} -t {TOPIC} -w {threads} -s {len(BODY)} -ri 1000"
+    )
+    java = [required("java"), f"-Duser.home={home}", "-cp", classes, PROGRAM, *options.split()]
+    reports: list[tuple[float, float, re.Match[str]]] = []
+    with subprocess.Popen(java, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        for line in program.stdout:
+            if report := _PROGRAM_RATE.search(line):
+                reports.append((time.monotonic(), server.cpu_us(), report))
+            if len(reports) > PROGRAM_REPORTS:
+                break
+        program.terminate()
+    rate = statistics.mean(int(report[1]) for _, _, report in reports[1:])
+    (begun, before, _), (ended, after, last) = reports[0], reports[-1]
+    cpu_us = (after - before) / (rate * (ended - begun))
+    return f"{rate:,.0f} a second, {last[2]} ms, {cpu_us:.1f} us of CPU each, {last[3]} failed"
+
+
 def table(found: dict[str, list[Done]]) -> str:
     """Write the table of docs/performance.md."""
     lines = ["| broker | pairs/s, p50, p99, CPU a pair |", "|---|---|"]
@@ -199,8 +250,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--connections", type=int, default=CONNECTIONS, help="pairs in flight")
     parser.add_argument("--alone", action="store_true", help="without Apache (no Java needed)")
     parser.add_argument("--write", action="store_true", help="put the table into the page")
+    parser.add_argument(
+        "--apache-program", action="store_true", help="load with Apache's TransactionProducer"
+    )
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="cometmq-bench-", dir=".") as folder:
+        if options.apache_program:
+            run_program(options, Path(folder).absolute() / "program")
+            return
         found = run(options, Path(folder).absolute())
     command = " ".join(sys.argv[1:] if arguments is None else arguments)
     text = f"{circumstances(f'python -m bench.transactions {command}'.strip())}\n\n{table(found)}"

@@ -70,10 +70,9 @@ def send_message(request: Command, session: Session) -> Command | Later:
 def send_message_v2(request: Command, session: Session) -> Command | Later:
     """310, and 320: a message, or a batch of them, whose fields have one letter each.
 
-    Nearly all that a broker gets are single messages to topics that it knows, with properties that
-    were seen before but for the unique id. This is the way for those, in one function because each
-    call is a tenth of a microsecond; whatever is different in anything, or wrong, goes through
-    `_send`, which does the same with every check.
+    The way of nearly all: single messages to topics that are known, with properties that were seen
+    before but for the unique id; in one function because each call is a tenth of a microsecond.
+    Whatever is different in anything, or wrong, goes through `_send`, with every check.
     """
     fields = request.fields
     header = fields.header if type(fields) is TypedFields else None

@@ -75,7 +75,7 @@ def end_transaction(request: Command, session: Session) -> Command | Later:
         acknowledgements = session.state.acknowledgements
         if (
             request.flag & ONEWAY_FLAG
-        ):  # As Java's producers end all but those they are asked about.
+        ):  # Java's producers wait for none but those they are asked of.
             acknowledgements.add(session.peer, request, None, waits=True)
         else:
             done = session.state.send_answers.done[request.codec](request.opaque)
