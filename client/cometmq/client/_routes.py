@@ -142,8 +142,13 @@ class Routes:
             loading.set()
 
     async def _load(self, topic: str, timeout: float, guesses: bool) -> None:
-        """Load a route. An old one does when there is none at the moment: brokers come back."""
+        """Load a route. An old one does when there is none at the moment: brokers come back.
+
+        Then half of the time is left for what the route is wanted for.
+        """
         old = self._entries.get(topic)
+        if old is not None:
+            timeout /= 2
         try:
             self._keep(read_route(topic, await self.fetch(topic, timeout)))
         except NotFoundError as missing:
