@@ -73,9 +73,7 @@ def end_transaction(request: Command, session: Session) -> Command | Later:
         return request.answer(ResponseCode.SUCCESS)
     if end_kept(header, outcome, session.state):
         acknowledgements = session.state.acknowledgements
-        if (
-            request.flag & ONEWAY_FLAG
-        ):  # Java's producers wait for none but those they are asked of.
+        if request.flag & ONEWAY_FLAG:  # Java's producers wait for few of these.
             acknowledgements.add(session.peer, request, None, waits=True)
         else:
             done = session.state.send_answers.done[request.codec](request.opaque)
