@@ -103,6 +103,14 @@ def test_another_takes_over_as_soon_as_the_holders_connection_ends(wired: Wired)
     assert lock(wired, two, "c2", 0) == {0}
 
 
+def test_an_end_frees_what_was_locked_over_that_connection_alone(wired: Wired) -> None:
+    one, two, three = (join(wired, f"c{number}") for number in (1, 2, 3))
+    lock(wired, one, "c1", 0)
+    lock(wired, two, "alone", 1)  # Of a client that is no member yet: nobody speaks for it.
+    one.gone("reset")
+    assert lock(wired, three, "c3", 0, 1) == {0}
+
+
 def test_a_holder_with_another_connection_keeps_its_locks(wired: Wired) -> None:
     one, again, two = join(wired, "c1"), join(wired, "c1"), join(wired, "c2")
     lock(wired, one, "c1", 0)

@@ -18,9 +18,10 @@ from cometmq.net import LATER, Peers, guest, listen_on, loop as loop_driver
 from cometmq.net.guest import on_loop
 from cometmq.net.listener import address_of
 from cometmq.proto.bodies import KVTable, RegisterBrokerBody, TopicConfig, TopicRouteData
+from cometmq.proto.checksum import crc31
 from cometmq.proto.codes import RequestCode
 from cometmq.proto.commands import GetMaxOffset, SendMessageResponse
-from cometmq.proto.commands.broker import UnregisterBroker
+from cometmq.proto.commands.broker import RegisterBroker, UnregisterBroker
 from cometmq.proto.commands.route import GetRouteInfoByTopic
 from cometmq.proto.host import Host
 
@@ -39,6 +40,8 @@ class Registrar:
 
     def __init__(self) -> None:
         self.told: list[dict[str, TopicConfig]] = []
+        self.sums: list[tuple[int, int]] = []
+        """The checksums that came with it, and those that it has."""
         self.left: list[str] = []
         """The brokers that took leave."""
         self.is_silent = False
@@ -72,6 +75,7 @@ class Registrar:
             self.left.append(request.read(UnregisterBroker).broker_name)
         if request.code == RequestCode.REGISTER_BROKER:
             body = RegisterBrokerBody.decode(request.body)
+            self.sums.append((request.read(RegisterBroker).body_crc32, crc31(request.body)))
             self.told.append(dict(body.topic_config_serialize_wrapper.topic_config_table))
             self._heard.set()
             if self.ordered is not None:
@@ -120,6 +124,8 @@ def test_a_change_tells_of_the_changed_topic_only(tmp_path: Path) -> None:
         assert "DefaultCluster" in await registrar.heard(1)
         await client.send("fresh", b"x")
         assert set(await registrar.heard(2)) == {"fresh"}
+        assert registrar.sums
+        assert all(came == right for came, right in registrar.sums)
 
     play(tmp_path, scenario)
 

@@ -20,6 +20,7 @@ from cometmq.proto.commands.send import ConsumerSendMsgBack
 from cometmq.proto.message import StoredMessage
 from cometmq.proto.message_id import decode_offset_id, encode_offset_id
 from cometmq.proto.message_list import MessageList
+from cometmq.proto.sysflag import SysFlag
 from cometmq.store.config import Flush
 from cometmq.store.turn import Origin
 
@@ -75,6 +76,20 @@ def test_a_message_comes_back_with_a_delay(
         "REAL_QID": "0", "CLUSTER": "", "MSG_REGION": "", "TRACE_ON": "",
     }  # fmt: skip
     assert wired.broker.state.topics.find("%RETRY%g") is not None
+
+
+def test_a_committed_message_comes_back_as_one_of_no_transaction(
+    wired: Wired, peer: WiredPeer
+) -> None:
+    host = b"\x7f\0\0\x01\0\0\x2a\x9f"
+    send(wired, peer)
+    committed = int(SysFlag.TRANSACTION_COMMITTED)
+    put = wired.broker.state.store.put("T", 0, b"paid", b"", Origin(1, 1, host, committed))
+    send(wired, peer)  # Which waits for the disk, for both.
+    sent = encode_offset_id(wired.broker.state.store_host, put.physical_offset)
+    assert back(wired, peer, sent, delay_level=1).code == 0
+    (message,) = stored(wired, peer, SCHEDULE, 0)
+    assert (message.body, message.sys_flag) == (b"paid", 0)
 
 
 def test_the_delay_grows_each_time(wired: Wired, peer: WiredPeer) -> None:

@@ -109,6 +109,19 @@ async def test_what_the_others_share_never_falls(wired: Wired) -> None:
         assert survey.other_put.messages - before == (name != busiest)
 
 
+async def test_a_topic_that_is_made_again_counts_from_nothing(wired: Wired) -> None:
+    send(wired, "busy", 9)
+    send(wired, "T", 5)
+    survey = Survey(wired.broker.state, 1)
+    await survey.take()
+    assert survey.other_put.messages == 5
+    wired.broker.state.topics.discard("T", wired.now_ms)
+    await survey.take()
+    send(wired, "T", 2)
+    await survey.take()
+    assert survey.other_put.messages == 7
+
+
 async def test_a_topic_that_is_deleted_is_gone(wired: Wired) -> None:
     send(wired, "T", 3)
     survey = Survey(wired.broker.state, 100)

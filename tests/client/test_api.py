@@ -34,6 +34,7 @@ METHODS = {
     and (name, verb)
     not in {("Message", "fail"), ("Message", "taken"), ("SyncClient", "background")}
     and verb not in {"copy_from", "unwrapped", "forget_the_parents"}
+    and verb not in {"tell_entered", "tell_left", "end_block"}
 }
 
 
