@@ -75,7 +75,8 @@ class Registrar:
             self.left.append(request.read(UnregisterBroker).broker_name)
         if request.code == RequestCode.REGISTER_BROKER:
             body = RegisterBrokerBody.decode(request.body)
-            self.sums.append((request.read(RegisterBroker).body_crc32, crc31(request.body)))
+            sum_made = crc31(bytes(request.body or b""))
+            self.sums.append((request.read(RegisterBroker).body_crc32, sum_made))
             self.told.append(dict(body.topic_config_serialize_wrapper.topic_config_table))
             self._heard.set()
             if self.ordered is not None:
