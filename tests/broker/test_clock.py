@@ -40,3 +40,15 @@ async def test_without_a_jump_a_sleep_takes_its_time() -> None:
     begin = clock.elapsed_ms()
     await clock.sleep(0.02)
     assert clock.elapsed_ms() - begin >= 20
+
+
+async def test_a_function_that_follows_is_called_behind_each_jump() -> None:
+    clock = Clock()
+    seen: list[int] = []
+    let_go = clock.follow(lambda: seen.append(clock.elapsed_ms() - clock.alive_ms()))
+    clock.jump(HOUR_MS)
+    clock.jump(HOUR_MS)
+    let_go()
+    clock.jump(HOUR_MS)
+    assert len(seen) == 2
+    assert HOUR_MS <= seen[0] <= HOUR_MS + 1000 <= 2 * HOUR_MS <= seen[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from pathlib import Path
@@ -20,7 +21,9 @@ from tests.broker.running import (
 )
 
 from cometmq.broker import daemon as broker_daemon
-from cometmq.net import guest
+from cometmq.broker.clock import Clock
+from cometmq.broker.daemon import Bell
+from cometmq.net import guest, listen_on
 from cometmq.proto.batch import BatchItem, encode_batch
 from cometmq.proto.bodies import TopicRouteData
 from cometmq.proto.codes import RequestCode, ResponseCode
@@ -32,7 +35,9 @@ from cometmq.proto.commands import (
     SendMessageResponse,
 )
 from cometmq.proto.commands.route import GetRouteInfoByTopic
+from cometmq.proto.host import Host
 from cometmq.store.config import Flush
+from cometmq.store.turn import Origin
 
 FLUSHES = pytest.mark.parametrize("flush", list(Flush), ids=lambda flush: flush.value)
 
@@ -50,6 +55,32 @@ def test_what_is_sent_is_pulled(tmp_path: Path, flush: Flush) -> None:
         assert message.properties["TAGS"] == "a"
 
     run(config_of(tmp_path, flush=flush), scenario)
+
+
+def test_the_store_is_looked_after_less_often_while_nothing_is_put(tmp_path: Path) -> None:
+    async def main(_: trio.Event) -> None:
+        clock, loop = Clock(), asyncio.get_running_loop()
+        sockets = listen_on([Host("127.0.0.1", 0)])
+        daemon = broker_daemon.Daemon(config_of(tmp_path), sockets, loop, Bell(), clock)
+        store = daemon.broker.store
+        seconds: list[float] = []
+        for wait_ms in (0, broker_daemon.STORE_QUIET_AFTER_MS):
+            clock.jump(wait_ms)
+            while (pause := daemon.keep_store()) == broker_daemon.STORE_BUSY_TICK_SECONDS:
+                pass
+            seconds.append(pause)
+        store.put("T", 0, b"x", b"", Origin(clock.now_ms(), 0, bytes(8)))
+        store.commit()
+        while (pause := daemon.keep_store()) == broker_daemon.STORE_BUSY_TICK_SECONDS:
+            pass
+        seconds.append(pause)
+        daemon.close()
+        for each in sockets:
+            each.close()
+        usual, quiet = broker_daemon.STORE_TICK_SECONDS, broker_daemon.STORE_QUIET_TICK_SECONDS
+        assert seconds == [usual, quiet, usual]
+
+    guest.run(main)
 
 
 @FLUSHES

@@ -66,6 +66,17 @@ def test_a_level_that_was_made_shorter_holds_for_what_is_sent_from_then_on() -> 
     assert broker.bodies() == [b"new", b"old"], "one came twice"
 
 
+def test_a_level_that_was_made_shorter_while_nothing_waited_holds_at_once() -> None:
+    broker = Clocked(SimulatedFileSystem(), configured((HOUR,)))
+    send(broker, b"old")
+    broker.pass_time(HOUR)
+    assert change(broker, "1s") is ResponseCode.SUCCESS
+    broker.pass_time(0)
+    send(broker, b"new")
+    broker.pass_time(SECOND)
+    assert broker.bodies() == [b"old", b"new"]
+
+
 def test_a_level_that_was_made_longer_leaves_what_waits_as_it_was() -> None:
     broker = Clocked(SimulatedFileSystem(), configured((SECOND,)))
     send(broker, b"old")

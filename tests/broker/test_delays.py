@@ -13,7 +13,8 @@ from tests.broker.clocked import FOLDER, TOPIC, Clocked
 from tests.broker.running import config_of, pull_request, send_request
 from tests.crash.disk import Moment, Operation, SimulatedFileSystem
 
-from cometmq.broker.delays import SLICE, delay_level, set_aside
+from cometmq.broker.delay_runs import DelayRuns
+from cometmq.broker.delays import LOOK_EVERY_MS, SLICE, delay_level, set_aside
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.message_list import MessageList
 from cometmq.proto.properties import decode_properties, encode_properties
@@ -23,6 +24,7 @@ from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
     from cometmq.proto.command import Command
+    from cometmq.store.consume_queue import ConsumeQueue
 
 SECOND, FIVE_SECONDS = 1_000, 5_000  # Levels 1 and 2.
 
@@ -45,6 +47,65 @@ def test_a_message_comes_when_it_is_due_and_not_before() -> None:
     assert broker.bodies() == [b"later"]
     broker.pass_time(3_600_000)
     assert broker.bodies() == [b"later"], "it came twice"
+
+
+def test_a_step_says_how_long_nothing_is_due() -> None:
+    broker = Clocked(SimulatedFileSystem())
+    step = broker.wired.broker.delays.step
+    assert step(broker.now_ms).wait_ms == LOOK_EVERY_MS, "nothing waits"
+    send(broker, b"later", 1)
+    broker.pass_time(SECOND - 40)
+    assert step(broker.now_ms).wait_ms == 40
+    broker.pass_time(39)
+    assert step(broker.now_ms).wait_ms == 1
+    broker.pass_time(1)
+    assert broker.bodies() == [b"later"]
+    assert step(broker.now_ms).wait_ms == LOOK_EVERY_MS
+
+
+def test_levels_at_which_nothing_waits_are_not_looked_at_before_anything_can_be_due(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An idle broker would look a hundred times a second for what cannot be there."""
+    broker = Clocked(SimulatedFileSystem())
+    send(broker, b"first", 1)
+    broker.pass_time(SECOND)
+    queue_of, looks = DelayRuns.queue, 0
+
+    def counted(runs: DelayRuns, queue_id: int) -> ConsumeQueue | None:
+        nonlocal looks
+        looks += queue_id == 0
+        return queue_of(runs, queue_id)
+
+    monkeypatch.setattr(DelayRuns, "queue", counted)
+    for _ in range(10):
+        broker.pass_time(SECOND // 10)
+    assert looks == 1
+
+
+@pytest.mark.parametrize("set_back_ms", [1, SECOND - 1, SECOND, 10 * SECOND])
+def test_a_clock_that_was_set_back_puts_a_message_off_by_no_more_than_that(
+    set_back_ms: int,
+) -> None:
+    broker = Clocked(SimulatedFileSystem())
+    broker.pass_time(0)
+    broker.pass_time(-set_back_ms)
+    send(broker, b"later", 1)
+    broker.pass_time(SECOND - 1)
+    assert broker.bodies() == []
+    broker.pass_time(1 + set_back_ms)
+    assert broker.bodies() == [b"later"]
+
+
+def test_what_the_disk_has_not_confirmed_yet_is_due_by_when_it_was_stored() -> None:
+    broker = Clocked(SimulatedFileSystem(), config_of(FOLDER, flush=Flush.SYNC))
+    broker.wired.give(broker.peer, broker.wired.frame(broker.peer, delayed(b"later", 1)))
+    broker.now_ms += SECOND // 2
+    assert broker.wired.broker.delays.step(broker.now_ms).done == 0
+    broker.wired.sync()
+    broker.wired.answers(broker.peer)
+    broker.pass_time(SECOND // 2)
+    assert broker.bodies() == [b"later"]
 
 
 def test_what_comes_is_what_was_sent() -> None:

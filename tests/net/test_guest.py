@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -16,6 +17,9 @@ from cometmq.net import Peers, connect, listen_on, serve
 from cometmq.net.guest import on_loop, repeat_on_loop, run
 from cometmq.proto.command import Command
 from cometmq.proto.host import Host
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 both_loops = pytest.mark.parametrize("use_uvloop", [True, False])
 
@@ -66,6 +70,40 @@ def test_a_function_is_repeated_on_the_loop_until_it_is_cancelled(use_uvloop: bo
         return calls - ended_after
 
     assert run(main, use_uvloop=use_uvloop) == 0
+
+
+@both_loops
+def test_a_repeated_function_is_called_at_once_when_what_it_follows_says_so(
+    use_uvloop: bool,
+) -> None:
+    followers: list[Callable[[], None]] = []
+
+    def follow(call_at_once: Callable[[], None]) -> Callable[[], None]:
+        followers.append(call_at_once)
+        return lambda: followers.remove(call_at_once)
+
+    async def main(stop: trio.Event) -> int:
+        called = [trio.Event(), trio.Event(), trio.Event()]
+        calls = 0
+
+        def call() -> float:
+            nonlocal calls
+            called[calls].set()
+            calls += 1
+            return 3600.0
+
+        with trio.fail_after(5):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(repeat_on_loop, call, follow)
+                for each in called[:2]:
+                    await each.wait()
+                    followers[0]()
+                await called[2].wait()
+                nursery.cancel_scope.cancel()
+        return calls
+
+    assert run(main, use_uvloop=use_uvloop) == 3
+    assert not followers, "it is still called when nobody repeats it any more"
 
 
 @both_loops

@@ -65,6 +65,16 @@ def test_a_delayed_message_is_delivered_by_a_jump_and_not_before(cluster: Cluste
     assert cluster.sent("orders", count=1, timeout=2)[0].body == b"later"
 
 
+def test_a_jump_is_followed_at_once_however_rarely_a_broker_looks_at_its_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("cometmq.broker.daemon.DELAY_TICK_SECONDS", 3600.0)
+    with Cluster() as cluster:
+        cluster.send("orders", b"later", delay=3600)
+        cluster.clock.jump(3600)
+        assert cluster.sent("orders", count=1, timeout=20)[0].body == b"later"
+
+
 def test_the_clock_says_the_brokers_time_and_messages_bear_it(cluster: Cluster) -> None:
     cluster.clock.jump(86_400)
     ahead = cluster.clock.now() - datetime.now(UTC)

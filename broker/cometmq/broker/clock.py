@@ -9,8 +9,12 @@ are kept in real time, too.
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def now_ms() -> int:
@@ -32,6 +36,7 @@ class Clock:
     def __init__(self) -> None:
         self._ahead_ms = 0
         self._jumped = trio.Event()
+        self._followers: list[Callable[[], None]] = []
 
     def now_ms(self) -> int:
         """The wall clock: what records and tables say."""
@@ -51,6 +56,13 @@ class Clock:
         self._ahead_ms += ms
         jumped, self._jumped = self._jumped, trio.Event()
         jumped.set()
+        for each in list(self._followers):
+            each()
+
+    def follow(self, jumped: Callable[[], None]) -> Callable[[], None]:
+        """Have a function called behind each jump; returns what ends that."""
+        self._followers.append(jumped)
+        return lambda: self._followers.remove(jumped)
 
     async def sleep(self, seconds: float) -> None:
         """Wait until this clock has gone on for so long."""

@@ -41,6 +41,9 @@ STORE_TICK_SECONDS: Final = 0.02
 STORE_BUSY_TICK_SECONDS: Final = 0.002
 """Between two slices of the store's upkeep, some 200 µs each, while more waits. Not at once: what a
 few turns left behind is done in one go for less."""
+STORE_QUIET_TICK_SECONDS: Final = 0.05
+STORE_QUIET_AFTER_MS: Final = 1_000
+"""When nothing was put for so long, the store is looked after less often."""
 TICK_SECONDS: Final = 0.1
 SLOW_TICK_SECONDS: Final = 1.0
 SAVE_RETRY_SECONDS: Final = 1.0
@@ -99,12 +102,12 @@ async def serve(
     try:
         server = await on_loop(loop_driver.serve(daemon.peers, sockets))
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(repeat_on_loop, daemon.keep_store)
-            nursery.start_soon(repeat_on_loop, daemon.tick)
+            nursery.start_soon(repeat_on_loop, daemon.keep_store, daemon.clock.follow)
+            nursery.start_soon(repeat_on_loop, daemon.tick, daemon.clock.follow)
             nursery.start_soon(daemon.save_tables, unsaved)
             nursery.start_soon(daemon.save_offsets, unsaved)
-            nursery.start_soon(repeat_on_loop, daemon.delays.run)
-            nursery.start_soon(repeat_on_loop, daemon.transactions.run)
+            nursery.start_soon(repeat_on_loop, daemon.delays.run, daemon.clock.follow)
+            nursery.start_soon(repeat_on_loop, daemon.transactions.run, daemon.clock.follow)
             nursery.start_soon(daemon.keep_clients)
             await daemon.start_registering(nursery)
             if exposition is not None:
@@ -152,7 +155,7 @@ class Daemon:
     ) -> None:
         port = address_of(sockets[0]).port
         self.address = Host(config.advertise_address, port)
-        self._clock = clock
+        self.clock = clock
         self._name_servers: list[NameServer] = []  # The broker's own topics come before them.
         self.broker = Broker(
             config,
@@ -188,6 +191,8 @@ class Daemon:
         self.broker.told(self.registration.told_version)
         self._saving = trio.Lock()
         self._is_closed = False
+        self._put_to = -1  # The end of the log, and when it was first there.
+        self._put_ms = 0
         self.delays = self._stepping(
             "delayed messages", self.broker.delays.step, DELAY_TICK_SECONDS
         )
@@ -202,7 +207,7 @@ class Daemon:
         idle_seconds: float,
     ) -> Stepping:
         def step_now(fetched: Fetched | None) -> Step:
-            done = step(self._clock.now_ms(), fetched)
+            done = step(self.clock.now_ms(), fetched)
             self.peers.turn.end()
             return done
 
@@ -215,26 +220,32 @@ class Daemon:
 
     def keep_store(self) -> float:
         """Keep the store: sync, write behind, index, take checkpoints; how long it can wait."""
-        more = self.broker.store.tick(self._clock.now_ms())
+        more = self.broker.store.tick(self.clock.now_ms())
         if self.broker.store.failure is not None:
             self.broker.synced()
             raise StoreFailedError(
                 f"the disk failed a sync, so this stops: {self.broker.store.failure}"
             )
-        return STORE_BUSY_TICK_SECONDS if more else STORE_TICK_SECONDS
+        if more:
+            return STORE_BUSY_TICK_SECONDS
+        end, elapsed_ms = self.broker.store.end_offset, self.clock.elapsed_ms()
+        if end != self._put_to:
+            self._put_to, self._put_ms = end, elapsed_ms
+        is_quiet = elapsed_ms - self._put_ms >= STORE_QUIET_AFTER_MS
+        return STORE_QUIET_TICK_SECONDS if is_quiet else STORE_TICK_SECONDS
 
     def tick(self) -> float:
         """Look for what has waited long enough; how long until the next look."""
-        self.broker.tick(self._clock.elapsed_ms())
+        self.broker.tick(self.clock.elapsed_ms())
         return TICK_SECONDS
 
     async def keep_clients(self) -> None:
         """Look for peers and clients that are overdue."""
         while True:
-            await self._clock.sleep(SLOW_TICK_SECONDS)
-            self.peers.tick(self._clock.alive_ms())
-            self.registration.peers.tick(self._clock.alive_ms())
-            self.broker.expire_clients(self._clock.elapsed_ms())
+            await self.clock.sleep(SLOW_TICK_SECONDS)
+            self.peers.tick(self.clock.alive_ms())
+            self.registration.peers.tick(self.clock.alive_ms())
+            self.broker.expire_clients(self.clock.elapsed_ms())
 
     async def save_tables(self, unsaved: Bell) -> None:
         """Save as soon as something has changed that should not wait."""
@@ -246,7 +257,7 @@ class Daemon:
     async def save_offsets(self, unsaved: Bell) -> None:
         """Save consumer offsets now and then."""
         while True:
-            await self._clock.sleep(self.broker.state.config.save_interval_ms / 1000)
+            await self.clock.sleep(self.broker.state.config.save_interval_ms / 1000)
             self.broker.flush_offsets()
             unsaved.ring()
 
@@ -310,5 +321,5 @@ class Daemon:
         self._is_closed = True
         for peers in (self.peers, self.registration.peers):
             peers.close("the broker stops")
-        if not self.broker.close(self._clock.now_ms()):
+        if not self.broker.close(self.clock.now_ms()):
             log.error("the store is not shut down cleanly: the next start reads its tail back")

@@ -43,7 +43,7 @@ class Run:
     end: int | None = None
     """Where the next run begins; None for the last."""
     due_ms: int = 0
-    """When the next message is due, as far as it was looked at."""
+    """Before when no message is due, as far as it was looked at: one that comes waits, too."""
 
 
 @dataclass(slots=True)
@@ -100,8 +100,10 @@ class DelayRuns:
                 self._append(queue_id, 0, now.delays_ms, 0)
             elif runs[-1].next_offset < end and _is_shorter(queue_id, before, now):
                 self._append(queue_id, end, now.delays_ms, end)
-            else:
+            elif runs[-1].next_offset < end:
                 runs[-1].delay_ms = max(runs[-1].delay_ms, delay_ms)
+            else:
+                runs[-1].delay_ms = delay_ms
 
     def queue(self, queue_id: int) -> ConsumeQueue | None:
         """Return the queue of a level, if it ever had a message."""

@@ -59,6 +59,8 @@ log = logging.getLogger(__name__)
 
 SLICE: Final = 64
 """Messages of a level that one step delivers: some 500 µs of the loop's time."""
+LOOK_EVERY_MS: Final = 100
+"""How long nobody looks at the clock at most: it may be set."""
 SAVE_EVERY_SIZE: Final = 64 << 20
 """Bytes of the log after which the offsets are saved though nothing was delivered, so that
 a start never has much to read."""
@@ -216,6 +218,8 @@ class Delays:
             if not now_ms < run.due_ms <= now_ms + run.delay_ms:
                 self._collect(run, now_ms, fetched, done, due)
         if not due:
+            next_ms = min((run.due_ms for run in self._runs.all), default=now_ms + LOOK_EVERY_MS)
+            done.wait_ms = max(0, min(next_ms - now_ms, LOOK_EVERY_MS))
             return done
         # Whatever else is put in this turn is answered for by others.
         self._end_turn()
@@ -249,10 +253,13 @@ class Delays:
         """Find the messages of a run that are due."""
         queue = self._runs.queue(run.queue_id)
         if queue is None:
+            run.due_ms = now_ms + run.delay_ms
             return
         end = queue.max_offset if run.end is None else min(run.end, queue.max_offset)
         offset = run.next_offset = min(max(run.next_offset, queue.min_offset), end)
         if offset >= end:
+            if queue.next_offset == queue.max_offset:  # Nothing is on its way to the disk either.
+                run.due_ms = now_ms + run.delay_ms
             return
         times = self._due_times(run, queue, min(end - offset, SLICE), now_ms, fetched, done)
         if not times:

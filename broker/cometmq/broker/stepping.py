@@ -32,6 +32,8 @@ class Step:
     """What has to be fetched before the next step can go on."""
     refused: bool = False
     """Whether the disk refused it: it is tried again."""
+    wait_ms: int = 0
+    """For how long there will be nothing to do, as far as is known."""
 
 
 class Stepping:
@@ -45,7 +47,10 @@ class Stepping:
         *,
         idle_seconds: float,
     ) -> None:
-        """`what` says in the log what cannot be read; `idle_seconds` pass behind an idle step."""
+        """`what` says in the log what cannot be read.
+
+        Behind an idle step pass `idle_seconds`, or what it says that is more.
+        """
         self._idle_seconds = idle_seconds
         self._what = what
         self._step = step
@@ -65,7 +70,7 @@ class Stepping:
             return self._idle_seconds
         if step.refused:
             return RETRY_SECONDS
-        return 0.0 if step.done else self._idle_seconds
+        return 0.0 if step.done else max(step.wait_ms / 1000, self._idle_seconds)
 
     def _take(self, fetched: Fetched) -> None:
         self._is_fetching, self._fetched = False, fetched

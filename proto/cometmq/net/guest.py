@@ -76,33 +76,44 @@ async def on_loop(coroutine: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-async def repeat_on_loop(function: Callable[[], float]) -> NoReturn:
+async def repeat_on_loop(
+    function: Callable[[], float],
+    follow: Callable[[Callable[[], None]], Callable[[], None]] | None = None,
+) -> NoReturn:
     """Call a function on the loop again and again; it says after how many seconds next.
 
     Until cancelled, or until it raises, which is raised here. For what comes many times a second:
     trio, as a guest, sleeps in a thread of its own, which at each timer must wake up and take the
     interpreter from the loop; a timer of the loop costs a microsecond.
+
+    `follow` is given what makes the next call come at once, and returns what lets go of that again.
     """
     loop = asyncio.get_running_loop()
     ended = trio.Event()
     errors: list[Exception] = []
-    timer: asyncio.TimerHandle | None = None
+    next_call: asyncio.Handle
 
     def call() -> None:
-        nonlocal timer
+        nonlocal next_call
         try:
-            timer = loop.call_later(function(), call)
+            next_call = loop.call_later(function(), call)
         except Exception as error:
             errors.append(error)
             ended.set()
 
-    first = loop.call_soon(call)
+    def call_at_once() -> None:
+        nonlocal next_call
+        next_call.cancel()
+        next_call = loop.call_soon(call)
+
+    next_call = loop.call_soon(call)
+    let_go = None if follow is None else follow(call_at_once)
     try:
         await ended.wait()
     finally:
-        first.cancel()
-        if timer is not None:
-            timer.cancel()
+        next_call.cancel()
+        if let_go is not None:
+            let_go()
     raise errors[0]
 
 
