@@ -12,8 +12,10 @@ import pytest
 from tests.client.running import Servers, on_every_loop, on_loop, play_on
 from tests.client.test_faults import EAGER, Scripted, silent_server
 
-from cometmq.client import Client, OutcomeUnknownError
-from cometmq.proto.codes import Language, RequestCode
+from cometmq.client import Client, NotFoundError, OutcomeUnknownError, Queue, RefusedError
+from cometmq.proto.bodies import TopicRouteData
+from cometmq.proto.codes import Language, RequestCode, ResponseCode
+from cometmq.proto.commands import SendMessageResponse, SendMessageV2
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,6 +57,118 @@ def test_a_silent_name_server_takes_its_share_of_the_time_only(
 
     with scripted.serve():
         on_loop(loop, scenario)
+
+
+@on_every_loop
+def test_a_topic_that_has_fewer_queues_now_is_sent_to_in_those(loop: str, tmp_path: Path) -> None:
+    """However lately the route was learned: what a send names is a queue of the old one."""
+
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver, EAGER) as operator:
+            for rounds in range(3):
+                await operator.admin.create_topic("orders", queues=8)
+                async with Client(servers.nameserver, EAGER) as mq:
+                    gone = (await mq.queues("orders"))[7]
+                    await operator.admin.create_topic("orders", queues=2)
+                    if rounds == 0:
+                        receipts = [await mq.send("orders", b"x", sharding_key="g")]  # 103 % 8 = 7
+                    elif rounds == 1:
+                        receipts = [await mq.send("orders", b"x") for _ in range(8)]
+                    else:
+                        receipts = []
+                        with pytest.raises(NotFoundError, match=rf"no queue {gone}.*queueId\[7\]"):
+                            await mq.send("orders", b"x", queue=gone)
+                    assert {each.queue.id for each in receipts} <= {0, 1}
+                    assert len(await mq.queues("orders")) == 2
+                    # It is no fault of the broker's, which is not avoided for it.
+                    assert not mq._open_parts().producer._selection._avoided_until_ms  # pyright: ignore[reportPrivateUsage]  # Shown nowhere.
+
+    play_on(loop, tmp_path, scenario)
+
+
+class Shrunk(Scripted):
+    """A broker whose topic has one queue left; the name server learns of it a look later.
+
+    `code` is how it refuses others, and `lost` sends have no answer before.
+    """
+
+    def __init__(self, code: int, lost: int = 0, looks: int = 2) -> None:
+        super().__init__(self._answer_send)
+        self._code = code
+        self._lost = lost
+        self._looks = looks
+
+    def _usual(self, request: Command) -> Command | None:
+        usual = super()._usual(request)
+        if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and usual is not None:
+            looks = self.asked.count(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+            route = TopicRouteData.decode(usual.body)
+            count = 8 if looks <= self._looks else 1
+            rows = [msgspec.structs.replace(each, write_queue_nums=count, read_queue_nums=count)
+                    for each in route.queue_datas]  # fmt: skip
+            body = msgspec.structs.replace(route, queue_datas=tuple(rows)).encode()
+            return msgspec.structs.replace(usual, body=body)
+        return usual
+
+    def _answer_send(self, request: Command) -> Command | None:
+        if self.asked.count(RequestCode.SEND_MESSAGE_V2) <= self._lost:
+            return None
+        queue_id = request.read(SendMessageV2).queue_id
+        if queue_id:
+            return request.answer(self._code, remark=f"queueId[{queue_id}] is illegal")
+        fields = SendMessageResponse(f"{0:032X}", 0, queue_offset=0)
+        return request.answer(ResponseCode.SUCCESS, fields)
+
+
+@pytest.mark.parametrize(
+    ("code", "looks"),
+    [
+        (ResponseCode.INVALID_PARAMETER, 2),
+        (ResponseCode.INVALID_PARAMETER, 3),
+        (ResponseCode.SYSTEM_ERROR, 1),  # As Apache's older brokers, of which all is refused so.
+    ],
+)
+def test_a_lost_queue_is_known_though_the_name_server_learns_it_later(
+    code: int, looks: int
+) -> None:
+    scripted = Shrunk(code, looks=looks)
+
+    async def scenario() -> None:
+        async with Client(scripted.address, EAGER) as mq:
+            receipt = await mq.send("orders", b"x", sharding_key="g")
+        assert receipt.queue.id == 0
+        assert scripted.asked.count(RequestCode.SEND_MESSAGE_V2) == 2
+        assert scripted.asked.count(RequestCode.GET_ROUTEINFO_BY_TOPIC) == looks + 1
+
+    with scripted.serve():
+        on_loop("asyncio", scenario)
+
+
+def test_a_refusal_that_is_not_of_the_queue_is_told_as_it_is() -> None:
+    scripted = Shrunk(ResponseCode.INVALID_PARAMETER, looks=99)
+
+    async def scenario() -> None:
+        async with Client(scripted.address, EAGER) as mq:
+            with pytest.raises(RefusedError, match="refuses with INVALID_PARAMETER") as refused:
+                await mq.send("orders", b"x", sharding_key="g")
+        assert type(refused.value) is RefusedError
+        assert scripted.asked.count(RequestCode.SEND_MESSAGE_V2) == 1
+
+    with scripted.serve():
+        on_loop("asyncio", scenario)
+
+
+def test_a_queue_that_is_lost_after_an_attempt_without_an_answer_leaves_it_unknown() -> None:
+    scripted = Shrunk(ResponseCode.INVALID_PARAMETER, lost=1)
+
+    async def scenario() -> None:
+        async with Client(scripted.address, EAGER) as mq:
+            with pytest.raises(OutcomeUnknownError, match="may be stored") as unknown:
+                await mq.send("orders", b"x", queue=Queue("orders", "b", 7))
+        assert isinstance(unknown.value.__cause__, NotFoundError)
+
+    with scripted.serve():
+        on_loop("asyncio", scenario)
 
 
 def test_a_broker_that_is_not_cometmqs_is_not_trusted_to_store_it_once() -> None:

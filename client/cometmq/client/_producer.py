@@ -19,20 +19,21 @@ from cometmq.client._core.outgoing import (
     timing_properties,
 )
 from cometmq.client._core.queues import Queue
-from cometmq.client._core.retry import Retrying
+from cometmq.client._core.retry import LOST_QUEUE_WAITS, Retrying
 from cometmq.client._core.selection import Selection, queue_of_key
 from cometmq.client._watching import sending_of, watched
 from cometmq.client.errors import (
     ClientError,
     ForbiddenError,
+    NotFoundError,
     OutcomeUnknownError,
     ProtocolViolationError,
+    RefusedError,
     UnreachableError,
     UsageError,
     refusal,
 )
 from cometmq.client.hooks import Sending
-from cometmq.client.messages import Receipt
 from cometmq.proto import property_names as names
 from cometmq.proto.batch import encode_items
 from cometmq.proto.codes import RequestCode, ResponseCode
@@ -180,7 +181,8 @@ class Producer:
         """Send until a broker has stored it, or the attempts or the time are used up.
 
         To a chosen queue, or that of a sharding key, it is tried again as well: there is no other
-        place where it would be right.
+        place where it would be right. Where the topic has lost the queue since its route was
+        learned, that is learned anew: a chosen one is a `NotFoundError` then.
         """
         if parcel.watches:
             watches, parcel.watches = parcel.watches, None
@@ -205,8 +207,9 @@ class Producer:
             except ClientError as error:
                 if retrying is None:
                     retrying = Retrying(self._config.send_attempts)
-                self._selection.note_failure(target.broker, elapsed_ms())
-                self._routes.doubt(topic)
+                lost = await self._note_failure(target, error, deadline_ms)
+                if lost and queue is not None:
+                    error = _lost_queue(target, error)
                 address = route.master_of(target.broker) or ""
                 if isinstance(error, OutcomeUnknownError) and self._is_stored_once(parcel, address):
                     once = target
@@ -216,6 +219,7 @@ class Producer:
                     error,
                     target.broker,
                     others=bool(brokers - retrying.failed - {target.broker}),
+                    is_queue_lost=lost and queue is None and once is None,
                     reconnect=self._connections.delay_of(address),
                     is_stored_once=once is not None,
                 )
@@ -224,9 +228,37 @@ class Producer:
                         raise OutcomeUnknownError(
                             f"an attempt without an answer, then: {error}; it may be stored"
                         ) from error
-                    raise
+                    raise error
                 await anyio.sleep(delay)
                 began_ms = elapsed_ms()
+
+    async def _note_failure(self, target: Queue, error: ClientError, deadline_ms: int) -> bool:
+        """Note that an attempt failed; whether for want of the queue, and of nothing else."""
+        if await self._is_lost(target, error, deadline_ms):
+            return True
+        self._selection.note_failure(target.broker, elapsed_ms())
+        self._routes.doubt(target.topic)
+        return False
+
+    async def _is_lost(self, target: Queue, error: ClientError, deadline_ms: int) -> bool:
+        """Whether a broker refuses a queue that its topic has no more: its route is learned anew.
+
+        Name servers learn it a moment after the broker has begun to refuse.
+        """
+        if not isinstance(error, RefusedError) or error.code not in LOST_QUEUE_WAITS:
+            return False
+        for seconds in LOST_QUEUE_WAITS[error.code]:
+            remaining = (deadline_ms - elapsed_ms()) / 1000 - seconds
+            if remaining <= 0:
+                return False
+            await anyio.sleep(seconds)
+            try:
+                route = await self._routes.get_anew(target.topic, timeout=remaining)
+            except ClientError:
+                return False  # What the broker said tells more.
+            if target not in route.to_send:
+                return True
+        return False
 
     async def send_oneway(
         self, topic: str, parcel: Parcel, *, queue: Queue | None, sharding_key: str | None
@@ -361,27 +393,8 @@ class Producer:
             )
 
 
-def receipt_of(message_id: str, queue: Queue, answer: SendMessageResponse, code: int) -> Receipt:
-    """Make the receipt of one message."""
-    if answer.queue_id != queue.id:
-        queue = Queue(queue.topic, queue.broker, answer.queue_id)
-    return Receipt(
-        message_id, queue, answer.queue_offset, answer.msg_id, code, answer.recall_handle
-    )
-
-
-def receipts_of(
-    ids: Sequence[str], queue: Queue, answer: SendMessageResponse, code: int
-) -> list[Receipt]:
-    """Make the receipts of a batch, whose messages lie one behind the other.
-
-    In a topic of batch queues the whole batch has one place in the log, so one offset id.
-    """
-    queue = Queue(queue.topic, queue.broker, answer.queue_id)
-    places = answer.msg_id.split(",")
-    if len(places) != len(ids):
-        places = places[:1] * len(ids)
-    return [
-        Receipt(message_id, queue, answer.queue_offset + index, place, code)
-        for index, (message_id, place) in enumerate(zip(ids, places, strict=True))
-    ]
+def _lost_queue(queue: Queue, error: ClientError) -> NotFoundError:
+    """Say that a chosen queue is none of its topic's."""
+    assert isinstance(error, RefusedError)
+    said = f"no queue {queue}; `queues({queue.topic!r})` tells which there are: {error.remark}"
+    return NotFoundError(error.code, said, error.address)

@@ -115,6 +115,13 @@ class Routes:
         await self._load_once(topic, timeout, guesses=True)
         return (self._entries.get(topic) or self._guesses[topic]).route
 
+    async def get_anew(self, topic: str, *, timeout: float) -> Route:
+        """Return a topic's route to send by as it is now, however lately it was learned."""
+        for table in (self._entries, self._guesses):
+            if (entry := table.get(topic)) is not None:
+                entry.is_stale = True
+        return await self.get_to_send(topic, timeout=timeout)
+
     async def refresh(self, *, timeout: float) -> None:
         """Look for changes of all routes that are kept."""
         for topic in self.topics():

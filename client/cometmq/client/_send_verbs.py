@@ -20,7 +20,7 @@ from cometmq.client._core.outgoing import (
     split,
 )
 from cometmq.client._life import Life
-from cometmq.client._producer import receipt_of, receipts_of
+from cometmq.client._receipts import receipt_of, receipts_of
 from cometmq.client.errors import DeadlineError, UsageError
 from cometmq.proto.batch import BatchItem
 

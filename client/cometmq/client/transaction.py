@@ -16,8 +16,8 @@ from cometmq.client._connections import elapsed_ms
 from cometmq.client._core.names import check_topic_to_send
 from cometmq.client._core.outgoing import AT_ONCE, NewMessage, check_body
 from cometmq.client._core.queues import Queue
-from cometmq.client._producer import receipt_of
 from cometmq.client._read_verbs import ReadVerbs
+from cometmq.client._receipts import receipt_of
 from cometmq.client.errors import ClosedError, UnreachableError, UsageError, refusal
 from cometmq.proto import property_names as names
 from cometmq.proto.codes import RequestCode, ResponseCode

@@ -56,3 +56,12 @@ def test_a_refusal_is_tried_where_it_may_be_taken(code: int, elsewhere: bool, he
 
 def test_a_wrong_call_is_not_tried_again() -> None:
     assert after(Retrying(3), UsageError(""), others=True) is None
+
+
+def test_a_queue_that_is_lost_is_an_attempt_and_no_failure_of_its_broker() -> None:
+    retrying, error = Retrying(3), refusal(ResponseCode.INVALID_PARAMETER, "no", "somewhere")
+    delays = [
+        retrying.after(error, "a", others=False, reconnect=0, is_queue_lost=True) for _ in range(3)
+    ]
+    assert delays == [0, 0, None]
+    assert not retrying.failed

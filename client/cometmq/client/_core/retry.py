@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cometmq.client.errors import (
     BusyError,
@@ -14,6 +14,9 @@ from cometmq.client.errors import (
     UnreachableError,
 )
 from cometmq.proto.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 ELSEWHERE: Final = frozenset(
     int(code)
@@ -30,6 +33,13 @@ ELSEWHERE: Final = frozenset(
     )
 )
 """Refusals after which another broker may take the message: Apache's list."""
+
+LOST_QUEUE_WAITS: Final[Mapping[int, Sequence[float]]] = {
+    ResponseCode.INVALID_PARAMETER: (0, 0.05, 0.2),
+    ResponseCode.SYSTEM_ERROR: (0,),
+}
+"""How brokers, new ones and older ones, refuse among other things a queue that a topic lacks, and
+after which waits, in seconds, the topic's route is asked for: what else it can be decides it."""
 
 _WAIT_SECONDS: Final = 0.05
 _WAIT_SECONDS_MAX: Final = 1.0
@@ -56,16 +66,21 @@ class Retrying:
         *,
         others: bool,
         reconnect: float,
+        is_queue_lost: bool = False,
         is_stored_once: bool = False,
     ) -> float | None:
         """Tell how many seconds to wait before the next attempt; None is not to make one.
 
         `others` tells whether there are brokers that have not failed, `reconnect` for how long
-        this one's address is left alone. A message that `is_stored_once` may be sent as often as
-        there is time.
+        this one's address is left alone, `is_queue_lost` whether the topic has the queue no more,
+        so that the next attempt goes to one that it has. A message that `is_stored_once` may be
+        sent as often as there is time.
         """
         if isinstance(error, OutcomeUnknownError):
             self.may_be_done = True
+        if is_queue_lost:
+            self._left -= 1
+            return 0 if self._left > 0 else None
         if isinstance(error, RefusedError) and error.code not in ELSEWHERE:
             return None
         if not isinstance(error, NetworkError | RefusedError):
