@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -98,6 +99,18 @@ def test_a_dry_run_counts_and_writes_nothing(tables: Tables, tmp_path: Path) -> 
     report = archive(tables.spark, settings, Run(dry_run=True))
     assert report.details["would_read"] == 7
     assert not (tmp_path / "a").exists()
+    behind = archive(tables.spark, replace(settings, start="latest"), Run(dry_run=True))
+    assert behind.details["would_read"] == 0
+
+
+def test_a_dry_run_counts_from_where_the_archive_is(tables: Tables, tmp_path: Path) -> None:
+    tables.fill("dry-behind", 7)
+    run(tables, "dry-behind", tmp_path)
+    tables.fill("dry-behind", 2, first=7)
+    settings = ArchiveSettings(
+        nameserver=tables.cluster.nameserver, topic="dry-behind", to=str(tmp_path)
+    )
+    assert archive(tables.spark, settings, Run(dry_run=True)).details["would_read"] == 2
 
 
 def test_a_job_that_shall_stop_ends_after_its_batch(tables: Tables, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -36,6 +36,10 @@ def toy(spark: Any, settings: ToySettings, run: Run) -> Report:
         raise OptionError("nameserver: is wrong; write another")
     if settings.nameserver == "away":
         raise PipelineError("it is away")
+    if settings.nameserver == "without-java":
+        raise JavaError("there is no Java here")
+    if settings.nameserver == "crash":
+        raise ZeroDivisionError
     run.tell(step=1)
     found = Outcome.FINDINGS if settings.count > 3 else Outcome.DONE
     return Report("toy", found, rows=settings.count, dry_run=run.dry_run)
@@ -64,6 +68,8 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> CliRunner:
         (None, 2),
         (["--nameserver", "here", "--conf", "nonsense"], 2),
         (["--nameserver", "away"], 3),
+        (["--nameserver", "without-java"], 3),
+        (["--nameserver", "crash"], 3),  # And not 1, which says that it ran to its end.
     ],
 )
 def test_the_exit_status_says_how_a_job_ended(
@@ -89,7 +95,73 @@ def test_a_report_of_a_failure_says_why(runner: CliRunner, tmp_path: Path) -> No
     arguments = ["-n", "away", "--to", "there", "--report", str(path)]
     done = runner.invoke(command.job_command(TOY), arguments)
     assert json.loads(path.read_text())["error"] == "it is away"
-    assert "Started again it goes on" in done.output
+    assert done.stderr.endswith("toy: it is away\nStarted again it goes on where it was.\n")
+    assert "it is away" not in done.stdout
+
+
+def test_what_nobody_thought_of_is_told_with_its_place(runner: CliRunner, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    arguments = ["-n", "crash", "--to", "there", "--report", str(path)]
+    done = runner.invoke(command.job_command(TOY), arguments)
+    said = json.loads(path.read_text())
+    assert (said["outcome"], said["error"]) == ("failed", "ZeroDivisionError")
+    assert "in toy\n    raise ZeroDivisionError" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("job", "arguments", "said"),
+    [
+        (replace(TOY, goes_on=False), ["-n", "away"], "Started again it begins anew."),
+        (TOY, ["-n", "without-java"], "toy: there is no Java here"),  # Starting again mends none.
+        (TOY, ["-n", "wrong"], "toy: nameserver: is wrong; write another"),
+        (TOY, ["-n", "away", "--dry-run"], "toy: it is away"),
+    ],
+)
+def test_a_failure_says_what_starting_again_does(
+    runner: CliRunner, job: Job, arguments: list[str], said: str
+) -> None:
+    done = runner.invoke(command.job_command(job), ["--to", "there", *arguments])
+    assert done.stderr.splitlines()[-1].endswith(said)
+
+
+MISTAKES = {
+    "archive --to a": "topic: say which topics to read",
+    "archive --to a --topic t --partition-by year": "partition-by: 'year'",
+    "archive --to a --topic t --body json": "body: 'json'",
+    "archive --to a --topic t --compression best": "compression: 'best'",
+    "archive --to a --topic t --trigger often": "trigger: 'often'",
+    "archive --to a --topic t --max-rows -1": "maxOffsetsPerTrigger: '-1'",
+    "archive --to a --topic t -n here": "nameserver: 'here' is no HOST:PORT",
+    "archive --to a --topic t --conf x": "--conf x: write NAME=VALUE",
+    "replay --from-dir a --to-topic t --mark x": "mark: 'x'",
+    "replay --from-dir a --to-topic t --since then": "since: 'then' is no time",
+    "replay --from-dir a --to-topic t --rate -1": "rate: must not be negative",
+    "transform --topic t --sql @no-such-file --checkpoint c": "sql: no-such-file: No such file",
+    "transform --topic t --sql s --checkpoint c --dead-letter d": "dead-letter: without a schema",
+    "aggregate --topic t --to-topic u --checkpoint c --mode each": "mode: 'each'",
+    "aggregate --topic t --to-topic u --checkpoint c --aggregations sum": "aggregations: 'sum'",
+    "mirror --topic t --to-nameserver 127.0.0.1:9876 --checkpoint c": "to-nameserver: is the",
+    "mirror --topic t --to-nameserver h:1 --checkpoint c --delivery twice": "delivery: 'twice'",
+    "dlq --consumer-group g --cluster-by colour": "cluster-by: 'colour'",
+    "dlq --consumer-group g --until then": "until: 'then' is no time",
+    "audit --store s --check taste": "check: 'taste'",
+    "latency": "topic, store: say one of them",
+    "latency --topic t --since then": "since: 'then' is no time",
+    "reconcile --left here --right store:d": "left: 'here' is none of",
+    "reconcile --left store:c --right store:d --level deep": "level: 'deep'",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_told_before_spark_is_started(
+    monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    """Starting it takes half a minute on a busy machine."""
+    monkeypatch.setattr(command, "_in_session", pytest.fail)
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    done = CliRunner().invoke(program, ["pipeline", *line.split()])
+    assert done.exit_code == 2, done.output
+    assert MISTAKES[line] in done.stderr
 
 
 @pytest.mark.parametrize("name", sorted(JOBS))
@@ -154,7 +226,9 @@ def java_home(home: Path, version: str) -> Path:
             "topic: no",
         ),
         ("boom\ncometmq.pipeline.errors.RefusedError: it refused", PipelineError, "it refused"),
-        ("[SPARK] something\nelse", PipelineError, "[SPARK] something"),
+        ("[SPARK] it\nfailed\n\tat org.apache", PipelineError, "[SPARK] it\nfailed"),
+        ("An error occurred while calling o1.do.\n: disk full\n\tat x", PipelineError, "disk full"),
+        ("", PipelineError, "Spark failed"),
     ],
 )
 def test_of_what_spark_says_ours_counts(text: str, kind: type[PipelineError], said: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import traceback
 from dataclasses import MISSING, fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cometmq.pipeline.doctor import doctor
-from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.errors import JavaError, OptionError, PipelineError
 from cometmq.pipeline.jobs import JOBS
 from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, ours, stopped_by_signals
 from cometmq.pipeline.shipping import write_wheel
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
     from dataclasses import Field
 
 _TYPES: Final = {"str": str, "int": int, "float": float}
-_NEEDED: Final = ("pyspark", "pyarrow", "numpy")
+_REPEATING: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+"""Loggers of PySpark that say as JSON what the error says that is raised."""
 
 
 class _Jobs(click.Group):
@@ -102,12 +105,8 @@ def run_job(
         settings = job.settings(**given)
         with stopped_by_signals(run):
             done = _in_session(job, settings, run, master, _pairs(conf))
-    except OptionError as error:
-        click.echo(f"cometmq pipeline {job.name}: {error}", err=True)
-        done = Report(job.name, Outcome.USAGE, details={"error": str(error)})
-    except PipelineError as error:
-        click.echo(f"cometmq pipeline {job.name}: {error}\nStarted again it goes on.", err=True)
-        done = Report(job.name, Outcome.FAILED, details={"error": str(error)})
+    except Exception as error:
+        done = _failed(job, error, dry_run=dry_run)
     if report:
         done.write(report)
     if progress != "none":
@@ -115,15 +114,35 @@ def run_job(
     return int(done.outcome)
 
 
+def _failed(job: Job, error: Exception, *, dry_run: bool) -> Report:
+    """Tell why a job failed, and what becomes of it when it is started again."""
+    if not isinstance(error, PipelineError):
+        traceback.print_exc()  # Nobody thought of it: whoever mends it must see where it was.
+    text = str(error) or type(error).__name__
+    outcome = Outcome.USAGE if isinstance(error, OptionError) else Outcome.FAILED
+    began = outcome is Outcome.FAILED and not isinstance(error, JavaError) and not dry_run
+    after = "goes on where it was" if job.goes_on else "begins anew"
+    click.echo(
+        f"cometmq pipeline {job.name}: {text}" + f"\nStarted again it {after}." * began, err=True
+    )
+    return Report(job.name, outcome, dry_run=dry_run, details={"error": text})
+
+
 def _in_session(job: Job, settings: Any, run: Run, master: str, conf: Mapping[str, str]) -> Report:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
     from pyspark.errors import PySparkException
+    from pyspark.logger import PySparkLogger
 
     from cometmq.pipeline.spark_session import session
 
+    # What Spark calls an error and ends the job is told at its end; any other it has got over.
+    os.environ.setdefault("COMETMQ_SPARK_LOG", "FATAL")
+    for name in _REPEATING:
+        PySparkLogger.getLogger(name).disabled = True
     spark = session(**{"master": master, "app_name": f"cometmq {job.name}", **conf})
     try:
         return job.function(spark, settings, run)
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         raise ours(error) from error
     finally:
         spark.stop()
@@ -206,5 +225,6 @@ _PROGRESS: Final = {"plain": _plain, "json": _json, "none": _none}
 
 def _shown(report: Report) -> str:
     said = report.document()
+    said.pop("error", None)  # It stands on stderr.
     lines = [f"{name}: {value}" for name, value in said.items() if value not in ([], {}, False)]
     return "\n".join(lines)

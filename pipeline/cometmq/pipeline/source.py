@@ -82,9 +82,7 @@ class CometMQSource(DataSource):
         from cometmq.pipeline.sink import StreamWriter
 
         if overwrite:
-            raise OptionError(
-                "outputMode: complete would send every row again; use append or update"
-            )
+            raise OptionError("outputMode: complete would send every row again; use append")
         return StreamWriter(write_options(self.options), schema)
 
 

@@ -16,8 +16,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError
-from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
-from cometmq.pipeline.jobs.streams import Folder, StreamSettings, read_stream, triggered
+from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
+from cometmq.pipeline.jobs.streams import (
+    Folder,
+    StreamSettings,
+    query_id,
+    read_stream,
+    run_batches,
+    would_read,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,6 +53,13 @@ class AggregateSettings(StreamSettings):
     max_rows: int = setting("Messages of a batch, at most.", 500_000)
     checkpoint: str = setting("Where it keeps how far it is, and what it reckoned.", metavar="DIR")
 
+    def __post_init__(self) -> None:
+        StreamSettings.__post_init__(self)
+        if self.mode not in ("append", "update"):
+            raise OptionError(f"mode: {self.mode!r} is neither append nor update")
+        for each in self.aggregations.split(","):
+            _read_aggregation(each)
+
 
 def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None = None) -> Report:
     """Reckon over what there is, or on and on, as `trigger` says."""
@@ -55,23 +69,21 @@ def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None 
         frame = _results(read_stream(spark, settings), settings)
         _check_plan(Folder(spark, settings.checkpoint), settings, dry_run=run.dry_run)
         if run.dry_run:
+            report.details["would_read"] = would_read(spark, settings, settings.checkpoint)
             return report
-        writer = (
-            frame.writeStream.format("cometmq")
-            .outputMode(settings.mode)
-            .options(
+        checkpoint = Folder(spark, settings.checkpoint)
+
+        def send(results: DataFrame, _batch_id: int) -> None:
+            # Not by the sink of streams: Spark lets none in Python update.
+            results.write.format("cometmq").mode("append").options(
                 nameserver=settings.nameserver,
                 topic=settings.to_topic,
                 dedupKey="source_key",
-                checkpointLocation=settings.checkpoint,
-            )
-        )
-        query: StreamingQuery = triggered(writer.queryName("aggregate"), settings.trigger).start()
-        try:
-            run.watch(query, report)
-            report.details["late_rows"] = _late(query)
-        finally:
-            query.stop()
+                sinkId=f"aggregate {query_id(checkpoint)}",
+            ).save()
+
+        query = run_batches(frame, send, settings.checkpoint, settings, run, report, settings.mode)
+        report.details["late_rows"] = _late(query)
     return report
 
 
@@ -79,8 +91,6 @@ def _results(stream: DataFrame, settings: AggregateSettings) -> DataFrame:
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions
 
-    if settings.mode not in ("append", "update"):
-        raise OptionError(f"mode: {settings.mode!r} is neither append nor update")
     columns = [_aggregation(each) for each in settings.aggregations.split(",")]
     try:
         if settings.schema:
@@ -96,7 +106,7 @@ def _results(stream: DataFrame, settings: AggregateSettings) -> DataFrame:
             groups.append(functions.expr(settings.key).alias("key"))
         found = timed_rows.groupBy(*groups).agg(*columns)
     except AnalysisException as error:
-        raise OptionError(f"settings: {str(error).splitlines()[0]}") from None
+        raise OptionError(f"settings: {first_line(error)}") from None
     results: DataFrame = found.select(*_message(found, has_key=bool(settings.key)))
     return results
 
@@ -119,19 +129,23 @@ def _message(found: DataFrame, *, has_key: bool) -> list[Any]:
 def _aggregation(text: str) -> Any:
     from pyspark.sql import functions
 
-    match = _AGGREGATION.fullmatch(text.strip())
-    if match is None or (match[1] != "count" and not match[2]):
-        raise OptionError(
-            f"aggregations: {text.strip()!r} is none of count, sum(x), avg(x), min(x), max(x)"
-            " and p95(x)"
-        )
-    name, argument = match[1], match[2] or "*"
+    name, argument = _read_aggregation(text)
     if name.startswith("p"):
         call = f"percentile_approx({argument}, {int(name[1:]) / 100})"
     else:
         call = f"{name}({argument})"
     alias = name if argument == "*" else f"{name}_{re.sub(r'[^0-9A-Za-z]+', '_', argument)}"
     return functions.expr(call).alias(alias)
+
+
+def _read_aggregation(text: str) -> tuple[str, str]:
+    match = _AGGREGATION.fullmatch(text.strip())
+    if match is None or (match[1] != "count" and not match[2]):
+        raise OptionError(
+            f"aggregations: {text.strip()!r} is none of count, sum(x), avg(x), min(x), max(x)"
+            " and p95(x)"
+        )
+    return match[1], match[2] or "*"
 
 
 def _check_plan(checkpoint: Folder, settings: AggregateSettings, *, dry_run: bool) -> None:

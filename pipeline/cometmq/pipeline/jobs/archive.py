@@ -25,9 +25,12 @@ from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
 from cometmq.pipeline.jobs.streams import (
     CopySettings,
     Folder,
+    StreamSettings,
     query_id,
     read_stream,
     run_batches,
+    source_end,
+    would_read,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ _PARTS: Final = {
     "hour": "date_format(store_time, 'HH')",
 }
 """By what the files of a batch can be told apart, and how a row says it."""
+_COMPRESSIONS: Final = ("zstd", "snappy", "gzip", "none")
 _CHECKSUM: Final = "bit_xor(xxhash64(topic, broker, queue_id, queue_offset, body))"
 """The same in whichever order the rows are."""
 
@@ -53,10 +57,27 @@ class ArchiveSettings(CopySettings):
     to: str = setting("The folder of the archive; any that Spark can write to.", metavar="DIR")
     partition_by: str = setting("Of topic, date, hour: the folders of a batch.", "topic,date")
     body: str = setting("raw (binary) or text.", "raw")
-    compression: str = setting("Of Parquet: zstd, snappy, gzip, none.", "zstd")
+    compression: str = setting(f"Of Parquet: {', '.join(_COMPRESSIONS)}.", "zstd")
     max_rows: int = setting("Messages of a batch, at most.", 1_000_000)
     checkpoint: str = setting("Where it keeps how far it is; in the archive, unless said.", "")
     adopt: bool = setting("Go on in a folder that another checkpoint began.", False)
+
+    def __post_init__(self) -> None:
+        StreamSettings.__post_init__(self)
+        for each in self.parts:
+            if each not in _PARTS:
+                raise OptionError(f"partition-by: {each!r} is none of {', '.join(_PARTS)}")
+        if self.body not in ("raw", "text"):
+            raise OptionError(f"body: {self.body!r} is neither raw nor text")
+        if self.compression not in _COMPRESSIONS:
+            raise OptionError(
+                f"compression: {self.compression!r} is none of {', '.join(_COMPRESSIONS)}"
+            )
+
+    @property
+    def parts(self) -> list[str]:
+        """What the folders of a batch are by."""
+        return [each.strip() for each in self.partition_by.split(",") if each.strip()]
 
 
 def archive(spark: SparkSession, settings: ArchiveSettings, run: Run | None = None) -> Report:
@@ -66,7 +87,7 @@ def archive(spark: SparkSession, settings: ArchiveSettings, run: Run | None = No
     report = Report("archive", dry_run=run.dry_run)
     with timed(report):
         if run.dry_run:
-            report.details["would_read"] = archiving.backlog()
+            report.details["would_read"] = would_read(spark, settings, archiving.checkpoint)
             return report
         archiving.prepare()
         frame = read_stream(spark, settings)
@@ -85,22 +106,7 @@ class _Archiving:
         self.folder = Folder(spark, settings.to)
         self.checkpoint = settings.checkpoint or self.folder.of(_CHECKPOINT)
         self.size = 0
-        self.parts = [each.strip() for each in settings.partition_by.split(",") if each.strip()]
-        if unknown := [each for each in self.parts if each not in _PARTS]:
-            raise OptionError(f"partition-by: {unknown[0]!r} is none of {', '.join(_PARTS)}")
-        if settings.body not in ("raw", "text"):
-            raise OptionError(f"body: {settings.body!r} is neither raw nor text")
-
-    def backlog(self) -> int:
-        """Return how many messages there are to be read, from the start that is set."""
-        frame = self.spark.read.format("cometmq").options(
-            nameserver=self.settings.nameserver,
-            topic=self.settings.topic,
-            topicPattern=self.settings.topic_pattern,
-            columns="queue_id",
-        )
-        count: int = frame.load().count()
-        return count
+        self.parts = settings.parts
 
     def prepare(self) -> None:
         """Refuse a folder that somebody else writes, and remove what a crash left."""
@@ -145,8 +151,6 @@ class _Archiving:
 
     def _write_manifest(self, name: str, batch_id: int, seen: dict[str, Any]) -> None:
         checkpoint = Folder(self.spark, self.checkpoint)
-        # The third line is the position of the one source; Spark wrote it before the batch began.
-        ends = json.loads(checkpoint.read("offsets", str(batch_id)).splitlines()[2])
         self.size += seen["bytes"] or 0
         document = {
             "batch": batch_id,
@@ -155,7 +159,7 @@ class _Archiving:
             "bytes": seen["bytes"] or 0,
             "checksum": f"{(seen['checksum'] or 0) & (1 << 64) - 1:016x}",
             "partition_by": self.parts,
-            "ends": ends["queues"],
+            "ends": source_end(checkpoint, batch_id)["queues"],
         }
         self.folder.write(json.dumps(document, indent=2) + "\n", _MANIFESTS, f"{name}.json")
 

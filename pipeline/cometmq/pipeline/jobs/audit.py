@@ -84,15 +84,16 @@ class AuditSettings:
     shown: int = setting("Findings in the report, at most.", 100)
     split_bytes: int = setting("Bytes of the log that one task reads.", 64 << 20)
 
+    def __post_init__(self) -> None:
+        if unknown := [name for name in self.checks if name not in CHECKS]:
+            raise OptionError(f"check: {unknown[0]!r} is none of {', '.join(CHECKS)}")
+        if not self.checks:
+            raise OptionError(f"check: name some of {', '.join(CHECKS)}")
+
     @property
     def checks(self) -> tuple[str, ...]:
         """The checks by their names."""
-        names = tuple(each.strip() for each in self.check.split(",") if each.strip())
-        if unknown := [name for name in names if name not in CHECKS]:
-            raise OptionError(f"check: {unknown[0]!r} is none of {', '.join(CHECKS)}")
-        if not names:
-            raise OptionError(f"check: name some of {', '.join(CHECKS)}")
-        return names
+        return tuple(each.strip() for each in self.check.split(",") if each.strip())
 
 
 def audit(spark: SparkSession, settings: AuditSettings, run: Run | None = None) -> Report:
@@ -270,4 +271,6 @@ def _by_file(every: DataFrame) -> list[Row]:
     return found
 
 
-JOB: Final = Job("audit", AuditSettings, audit, "Judge a store by its files, without its broker.")
+JOB: Final = Job(
+    "audit", AuditSettings, audit, "Judge a store by its files, without its broker.", goes_on=False
+)

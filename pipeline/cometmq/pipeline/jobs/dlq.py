@@ -17,8 +17,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.client import DeadLetterFilter, Redriven, SyncClient
+from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.errors import OptionError, PipelineError
-from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
+from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
 from cometmq.pipeline.jobs.tables import rows_as_dicts, stored_between, topic_table
 
 if TYPE_CHECKING:
@@ -63,6 +64,20 @@ class DlqSettings:
     to: str = setting("Where to: origin, the topic that they came from, or a topic.", ORIGIN)
     rate: int = setting("Messages a second, at most; 0 is as fast as it goes.", 0)
     receipts: str = setting("Write what was sent again, a line of JSON each.", "", metavar="FILE")
+
+    def __post_init__(self) -> None:
+        read_nameservers(self.nameserver)
+        for each in self.names or [""]:
+            if each not in _BY:
+                raise OptionError(f"cluster-by: {each!r} is none of {', '.join(_BY)}")
+        if self.rate < 0 or self.sample < 0:
+            raise OptionError("rate, sample: must not be negative")
+        stored_between(self)  # Looks at the times.
+
+    @property
+    def names(self) -> list[str]:
+        """By what they are put together."""
+        return [each.strip() for each in self.cluster_by.split(",") if each.strip()]
 
 
 def dlq(spark: SparkSession, settings: DlqSettings, run: Run | None = None) -> Report:
@@ -164,13 +179,7 @@ class _Letters:
         self.spark = spark
         self.settings = settings
         self.topic = PREFIX + settings.consumer_group
-        names = [each.strip() for each in settings.cluster_by.split(",") if each.strip()]
-        for each in names or [""]:
-            if each not in _BY:
-                raise OptionError(f"cluster-by: {each!r} is none of {', '.join(_BY)}")
-        if settings.rate < 0 or settings.sample < 0:
-            raise OptionError("rate, sample: must not be negative")
-        self.names = names
+        self.names = settings.names
 
     def table(self) -> DataFrame:
         """Return them with the topic that each was sent to at first."""
@@ -204,7 +213,7 @@ class _Letters:
         try:
             frame = self.table().where(self.settings.redrive)
         except (AnalysisException, ParseException) as error:
-            raise OptionError(f"redrive: {str(error).splitlines()[0]}") from None
+            raise OptionError(f"redrive: {first_line(error)}") from None
         rows = rows_as_dicts(
             frame.selectExpr(
                 "message_id", "broker", "queue_id", "queue_offset", f"{target} AS to_topic"

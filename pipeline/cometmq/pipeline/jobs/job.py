@@ -15,6 +15,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field
 from enum import IntEnum
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 _LOOK_SECONDS: Final = 0.2
+_WHERE: Final = ("\tat ", "===")
+"""What lines begin with that say where in the JVM, or in which query, an error was."""
 
 
 class Outcome(IntEnum):
@@ -144,14 +147,24 @@ class Run:
 
 
 def ours(error: Exception) -> PipelineError:
-    """Return what matters of an error of Spark: the last one of ours in it, or its first line."""
-    text = str(error)
+    """Return what matters of an error of Spark: the last one of ours in it, or what it begins with.
+
+    Where in the JVM it was matters to nobody here.
+    """
+    # What comes from the JVM as it is has a line in front that tells which object was called.
+    text = str(error).partition("\n: ")[2] or str(error)
     for line in reversed(text.splitlines()):
         name, colon, rest = line.strip().partition(": ")
         if colon and name.startswith("cometmq.pipeline.errors."):
             is_option = name.endswith(OptionError.__name__)
             return OptionError(rest) if is_option else PipelineError(rest)
-    return PipelineError(text.splitlines()[0] if text else "Spark failed")
+    said = takewhile(lambda line: not line.startswith(_WHERE), text.splitlines())
+    return PipelineError("\n".join(said).strip() or "Spark failed")
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error of Spark says first; what it says of a syntax begins with no line."""
+    return str(error).strip().partition("\n")[0]
 
 
 def _note_progress(query: StreamingQuery, report: Report, seen: int, run: Run) -> int:
@@ -202,6 +215,8 @@ class Job:
     function: JobFunction
     summary: str
     """What `--help` says of it."""
+    goes_on: bool = True
+    """Whether one that failed and is started again goes on where it was; else it begins anew."""
 
 
 def setting(meaning: str, default: Any = MISSING, *, metavar: str = "") -> Any:

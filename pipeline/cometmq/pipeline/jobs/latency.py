@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline import bounds
+from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
 from cometmq.pipeline.jobs.tables import rows_as_dicts, store_table, stored_between, topic_table
@@ -52,6 +53,14 @@ class LatencySettings:
     shown: int = setting("Rows of each table in the report, the slowest.", 50)
     to: str = setting("Write the whole tables there, as Parquet.", "", metavar="DIR")
 
+    def __post_init__(self) -> None:
+        read_nameservers(self.nameserver)
+        if bool(self.topic) == bool(self.store) and not self.trace_topic:
+            raise OptionError("topic, store: say one of them, or a trace-topic")
+        if self.groups and not self.topic:
+            raise OptionError("groups: their lag is that of a topic: say it")
+        stored_between(self)  # Looks at the times.
+
 
 def latency(spark: SparkSession, settings: LatencySettings, run: Run | None = None) -> Report:
     """Report how long messages took."""
@@ -78,10 +87,6 @@ class _Measuring:
     def __init__(self, spark: SparkSession, settings: LatencySettings) -> None:
         self.spark = spark
         self.settings = settings
-        if bool(settings.topic) == bool(settings.store) and not settings.trace_topic:
-            raise OptionError("topic, store: say one of them, or a trace-topic")
-        if settings.groups and not settings.topic:
-            raise OptionError("groups: their lag is that of a topic: say it")
 
     def tables(self, dry_run: bool) -> dict[str, DataFrame]:
         """Return the tables of a report; of a dry run how much there is to be read."""
@@ -229,4 +234,6 @@ def _summed(frame: DataFrame, by: tuple[str, ...], *more: str) -> DataFrame:
     return ordered
 
 
-JOB: Final = Job("latency", LatencySettings, latency, "How long messages took, and who waits.")
+JOB: Final = Job(
+    "latency", LatencySettings, latency, "How long messages took, and who waits.", goes_on=False
+)

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
-from cometmq.pipeline.jobs.streams import CopySettings, read_stream, triggered
+from cometmq.pipeline.jobs.streams import (
+    CopySettings,
+    StreamSettings,
+    read_stream,
+    triggered,
+    would_read,
+)
+from cometmq.pipeline.options import write_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +36,14 @@ class MirrorSettings(CopySettings):
     delivery: str = setting("auto, idempotent or at-least-once.", "auto")
     checkpoint: str = setting("Where it keeps how far it is.", metavar="DIR")
 
+    def __post_init__(self) -> None:
+        StreamSettings.__post_init__(self)
+        write_options({"nameserver": self.to_nameserver, "delivery": self.delivery})
+        if self.nameserver == self.to_nameserver and not self.prefix:
+            raise OptionError(
+                "to-nameserver: is the cluster that is read; say a prefix, or another"
+            )
+
 
 def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None) -> Report:
     """Copy what there is, or on and on, as `trigger` says."""
@@ -36,14 +51,12 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
 
     run = run or Run()
     report = Report("mirror", dry_run=run.dry_run)
-    if settings.nameserver == settings.to_nameserver and not settings.prefix:
-        raise OptionError("to-nameserver: is the cluster that is read; say a prefix, or another")
     with timed(report):
         frame = read_stream(spark, settings).withColumn(
             "to_topic", functions.concat(functions.lit(settings.prefix), "topic")
         )
         if run.dry_run:
-            report.details["would_mirror"] = settings.topic or settings.topic_pattern
+            report.details["would_read"] = would_read(spark, settings, settings.checkpoint)
             return report
         writer = frame.writeStream.format("cometmq").options(
             nameserver=settings.to_nameserver,

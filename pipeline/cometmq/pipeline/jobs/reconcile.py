@@ -61,6 +61,21 @@ class ReconcileSettings:
     shown: int = setting("Differences in the report, at most.", 20)
     findings: str = setting("Write all differences there, as Parquet.", "", metavar="DIR")
 
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("level", self.level, tuple(_LEVELS)),
+            ("by", self.by, ("place", "content")),
+        ):
+            if value not in known:
+                raise OptionError(f"{name}: {value!r} is none of {', '.join(known)}")
+        if self.by == "content" and (self.level == "count" or self.common):
+            raise OptionError("by: content has no places: say level checksum or full, not common")
+        if self.block < 1:
+            raise OptionError("block: must be 1 at least")
+        for name in ("left", "right"):
+            _Place.read(name, getattr(self, name))
+        stored_between(self)  # Looks at the times.
+
 
 class _Place(NamedTuple):
     """Where one side is."""
@@ -112,16 +127,6 @@ class _Reconciling:
     """Two places that are compared."""
 
     def __init__(self, spark: SparkSession, settings: ReconcileSettings, report: Report) -> None:
-        for name, value, known in (
-            ("level", settings.level, tuple(_LEVELS)),
-            ("by", settings.by, ("place", "content")),
-        ):
-            if value not in known:
-                raise OptionError(f"{name}: {value!r} is none of {', '.join(known)}")
-        if settings.by == "content" and (settings.level == "count" or settings.common):
-            raise OptionError("by: content has no places: say level checksum or full, not common")
-        if settings.block < 1:
-            raise OptionError("block: must be 1 at least")
         self.settings = settings
         self.report = report
         places = {name: _Place.read(name, getattr(settings, name)) for name in ("left", "right")}
@@ -265,4 +270,6 @@ def _found(side: str, *, by_place: bool) -> list[Column]:
     ]
 
 
-JOB: Final = Job("reconcile", ReconcileSettings, reconcile, "Whether two places hold the same.")
+JOB: Final = Job(
+    "reconcile", ReconcileSettings, reconcile, "Whether two places hold the same.", goes_on=False
+)

@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive import manifests
 from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
@@ -45,6 +46,14 @@ class ReplaySettings:
     mark: str = setting("NAME=VALUE: a property of each message.", "")
     name: str = setting("Names this replay: it goes on where one of this name ended.", "")
     force: bool = setting("Replay into a topic that the archive was made from.", False)
+
+    def __post_init__(self) -> None:
+        read_nameservers(self.nameserver)
+        if self.mark and "=" not in self.mark:
+            raise OptionError(f"mark: {self.mark!r}: write NAME=VALUE")
+        if self.rate < 0:
+            raise OptionError("rate: must not be negative")
+        _condition(self)  # Looks at the times.
 
 
 def replay(spark: SparkSession, settings: ReplaySettings, run: Run | None = None) -> Report:
@@ -83,8 +92,6 @@ class _Replaying:
         self.name = settings.name or f"to-{settings.to_topic}"
         if not manifests(self.folder):
             raise OptionError(f"from-dir: {settings.from_dir} is no archive, or has nothing in it")
-        if settings.mark and "=" not in settings.mark:
-            raise OptionError(f"mark: {settings.mark!r}: write NAME=VALUE")
         self.condition = _condition(settings)
 
     def done(self) -> list[str]:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
+from cometmq.pipeline import bounds
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.job import setting
+from cometmq.pipeline.options import EARLIEST, read_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +45,11 @@ class StreamSettings:
     group: str = setting("A consumer group that shows the progress.", "")
     trigger: str = setting("once, or how often: '1 second'.", "once")
 
+    def __post_init__(self) -> None:
+        read_options(_source_options(self))
+        if self.trigger != ONCE and not self.trigger.partition(" ")[0].isdigit():
+            raise OptionError(f"trigger: {self.trigger!r} is neither once nor such as '30 seconds'")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopySettings(StreamSettings):
@@ -54,21 +61,40 @@ class CopySettings(StreamSettings):
 
 def read_stream(spark: SparkSession, settings: StreamSettings, **more: Any) -> DataFrame:
     """Return the topics of the settings as a stream."""
-    given = {
-        option: getattr(settings, name)
-        for name, option in _OPTIONS.items()
-        if getattr(settings, name, "") not in ("", 0, None)
-    }
+    given = _source_options(settings)
     frame: DataFrame = spark.readStream.format("cometmq").options(**given, **more).load()
     return frame
+
+
+def _source_options(settings: StreamSettings) -> dict[str, str]:
+    values = {name: getattr(settings, name, "") for name in _OPTIONS}
+    return {_OPTIONS[name]: str(value) for name, value in values.items() if value not in ("", 0)}
+
+
+def would_read(spark: SparkSession, settings: StreamSettings, checkpoint: str) -> int:
+    """Return how many messages a run would read now, before the filter leaves any out."""
+    given = _source_options(settings)
+    if reached := _reached(Folder(spark, checkpoint)):
+        given["startingOffsets"] = reached
+    options = read_options(given)
+    cluster = options.cluster()
+    found = bounds.survey(cluster, options, whole=True)
+    bounds.require_topics(found, options)
+    starts = bounds.starts(cluster, options, found, EARLIEST)
+    return sum(each.end - starts[queue] for queue, each in found.queues.items())
+
+
+def _reached(checkpoint: Folder) -> str:
+    """Return up to where a stream is done, as JSON; nothing before its first batch is."""
+    if not (done := [int(name) for name in checkpoint.names("commits") if name.isdigit()]):
+        return ""
+    return json.dumps(source_end(checkpoint, max(done))["queues"])
 
 
 def triggered(writer: Any, trigger: str) -> Any:
     """Say how often: `once` reads what there is, and ends; `30 seconds` goes on until stopped."""
     if trigger == ONCE:
         return writer.trigger(availableNow=True)
-    if not trigger.partition(" ")[0].isdigit():
-        raise OptionError(f"trigger: {trigger!r} is neither once nor such as '30 seconds'")
     return writer.trigger(processingTime=trigger)
 
 
@@ -79,14 +105,17 @@ def run_batches(
     settings: StreamSettings,
     run: Run,
     report: Report,
-) -> None:
+    mode: str = "append",
+) -> StreamingQuery:
     """Call `each` with every batch of a stream, until it ends or the job shall stop."""
-    writer = frame.writeStream.foreachBatch(each).option("checkpointLocation", checkpoint)
+    writer = frame.writeStream.foreachBatch(each).outputMode(mode)
+    writer = writer.option("checkpointLocation", checkpoint)
     query: StreamingQuery = triggered(writer.queryName(report.job), settings.trigger).start()
     try:
         run.watch(query, report)
     finally:
         query.stop()
+    return query
 
 
 class Folder:
@@ -157,3 +186,10 @@ def query_id(checkpoint: Folder) -> str | None:
         return None
     found: str = json.loads(checkpoint.read("metadata"))["id"]
     return found
+
+
+def source_end(checkpoint: Folder, batch_id: int) -> dict[str, Any]:
+    """Return where a batch ends, which Spark writes before the batch begins."""
+    # The third line is the position of the one source.
+    said: dict[str, Any] = json.loads(checkpoint.read("offsets", str(batch_id)).splitlines()[2])
+    return said

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError
-from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
+from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
 from cometmq.pipeline.jobs.streams import (
     Folder,
     StreamSettings,
     query_id,
     read_stream,
     run_batches,
+    would_read,
 )
 
 if TYPE_CHECKING:
@@ -44,6 +45,21 @@ class TransformSettings(StreamSettings):
     max_rows: int = setting("Messages of a batch, at most.", 100_000)
     checkpoint: str = setting("Where it keeps how far it is.", metavar="DIR")
 
+    def __post_init__(self) -> None:
+        StreamSettings.__post_init__(self)
+        if self.dead_letter and not self.schema:
+            raise OptionError("dead-letter: without a schema every body fits; say the schema, too")
+        self.read_sql()
+
+    def read_sql(self) -> str:
+        """Return the SQL, from its file if it is in one."""
+        if not self.sql.startswith("@"):
+            return self.sql
+        try:
+            return Path(self.sql[1:]).read_text()
+        except OSError as error:
+            raise OptionError(f"sql: {self.sql[1:]}: {error.strerror}") from None
+
 
 def transform(spark: SparkSession, settings: TransformSettings, run: Run | None = None) -> Report:
     """Transform what there is, or on and on, as `trigger` says."""
@@ -53,10 +69,11 @@ def transform(spark: SparkSession, settings: TransformSettings, run: Run | None 
     with timed(report):
         stream = read_stream(spark, settings)
         report.details["columns"] = transforming.check(stream)
-        if not run.dry_run:
-            each = transforming.batch
-            run_batches(stream, each, settings.checkpoint, settings, run, report)
-            report.details["dead_letters"] = transforming.dead_letters
+        if run.dry_run:
+            report.details["would_read"] = would_read(spark, settings, settings.checkpoint)
+            return report
+        run_batches(stream, transforming.batch, settings.checkpoint, settings, run, report)
+        report.details["dead_letters"] = transforming.dead_letters
     return report
 
 
@@ -67,14 +84,7 @@ class _Transforming:
         self.spark = spark
         self.settings = settings
         self.dead_letters = 0
-        self.sql = settings.sql
-        if settings.sql.startswith("@"):
-            try:
-                self.sql = Path(settings.sql[1:]).read_text()
-            except OSError as error:
-                raise OptionError(f"sql: {settings.sql[1:]}: {error.strerror}") from None
-        if settings.dead_letter and not settings.schema:
-            raise OptionError("dead-letter: without a schema every body fits; say the schema, too")
+        self.sql = settings.read_sql()
 
     def check(self, stream: DataFrame) -> list[str]:
         """Look whether the SQL can be; return its columns."""
@@ -83,7 +93,7 @@ class _Transforming:
         try:
             columns = self._selected(self._parsed(stream)).columns
         except AnalysisException as error:
-            raise OptionError(f"sql: {str(error).splitlines()[0]}") from None
+            raise OptionError(f"sql: {first_line(error)}") from None
         if missing := [name for name in _COORDINATES if name not in columns]:
             raise OptionError(
                 f"sql: the rows have lost {', '.join(missing)}, by which a row that is sent again"
