@@ -23,8 +23,11 @@ from cometmq.client import (
     NetworkError,
     OutcomeUnknownError,
     ProtocolViolationError,
+    Queue,
+    Receipt,
     RefusedError,
 )
+from cometmq.client.errors import refusal, with_stored
 from cometmq.proto import Connection
 from cometmq.proto.bodies import BrokerData, QueueData, TopicRouteData
 from cometmq.proto.codes import RequestCode, ResponseCode
@@ -35,8 +38,6 @@ from cometmq.proto.connection import NEED_DATA
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from pathlib import Path
-
-    from cometmq.client import Queue
 
 EAGER = ClientConfig(reconnect_delay=0.01, reconnect_delay_max=0.05, redelivery_delay=0.05)
 
@@ -239,13 +240,52 @@ def test_all_parts_of_a_batch_have_one_deadline() -> None:
         config = replace(EAGER, body_size_max=100, send_attempts=1)
         async with Client(scripted.address, config) as mq:
             began = time.monotonic()
-            with pytest.raises(DeadlineError):
+            with pytest.raises(
+                DeadlineError, match=r"\(messages of the batch stored before: 1\)"
+            ) as late:
                 await mq.send_batch("orders", [b"x" * 20] * 30, timeout=0.9)
             assert 0.8 <= time.monotonic() - began < 1.5
+            assert len(late.value.stored) == 1
         is_over.set()
 
     with scripted.serve():
         on_loop("asyncio", scenario)
+
+
+@pytest.mark.parametrize("parts", [0, 1, 3])
+def test_a_batch_that_fails_half_way_says_what_is_stored(parts: int) -> None:
+    def answer(request: Command) -> Command:
+        if (before := scripted.asked.count(RequestCode.SEND_BATCH_MESSAGE) - 1) == parts:
+            return request.answer(ResponseCode.MESSAGE_ILLEGAL, remark="enough")
+        fields = SendMessageResponse(f"{before:032X}", 0, queue_offset=before * 2)
+        return request.answer(ResponseCode.SUCCESS, fields)
+
+    scripted = Scripted(answer)
+
+    async def scenario() -> None:
+        async with Client(scripted.address, replace(EAGER, body_size_max=250)) as mq:
+            with pytest.raises(RefusedError, match="enough") as refused:
+                await mq.send_batch("orders", [b"x" * 20] * 20)
+        error = refused.value
+        assert (error.code, error.address) == (ResponseCode.MESSAGE_ILLEGAL, scripted.address)
+        assert [receipt.offset for receipt in error.stored] == list(range(2 * parts))
+        assert len({receipt.id for receipt in error.stored}) == 2 * parts
+        said = f" (messages of the batch stored before: {2 * parts})"
+        assert str(error).endswith(said if parts else "enough")
+
+    with scripted.serve():
+        on_loop("asyncio", scenario)
+
+
+def test_what_a_batch_had_stored_is_in_no_error_of_others() -> None:
+    """An address that does not answer has one error for all who want to connect to it."""
+    receipt = Receipt("id", Queue("orders", "b", 0), 0, "at", 0, "")
+    for error in (DeadlineError("late"), refusal(ResponseCode.SYSTEM_ERROR, "no", "b:1")):
+        marked = with_stored(error, [receipt])
+        assert type(marked) is type(error)
+        assert {**vars(marked), "stored": ()} == {**vars(error), "stored": ()}
+        assert (marked.stored, error.stored) == ((receipt,), ())
+        assert str(marked) == f"{error} (messages of the batch stored before: 1)"
 
 
 def test_the_time_to_connect_is_part_of_the_time_of_a_send() -> None:

@@ -21,7 +21,7 @@ from cometmq.client._core.outgoing import (
 )
 from cometmq.client._life import Life
 from cometmq.client._receipts import receipt_of, receipts_of
-from cometmq.client.errors import DeadlineError, UsageError
+from cometmq.client.errors import ClientError, DeadlineError, UsageError, with_stored
 from cometmq.proto.batch import BatchItem
 
 if TYPE_CHECKING:
@@ -147,7 +147,8 @@ class SendVerbs(Life):
             await mq.send_batch("orders", [b"one", NewMessage(body=b"two", tag="paid")])
 
         They go to one queue, in their order, in as few requests as `body_size_max` allows. When a
-        request fails, those before it are stored. There are no delays in batches.
+        request fails, those before it are stored, and the error has their receipts (`stored`).
+        There are no delays in batches.
         """
         self._check_here()
         topic = self._named(check_topic_to_send(topic))
@@ -161,14 +162,19 @@ class SendVerbs(Life):
         deadline_ms = elapsed_ms() + remaining * 1000
         receipts: list[Receipt] = []
         for part in parts:
-            if receipts and (remaining := (deadline_ms - elapsed_ms()) / 1000) <= 0:
-                raise DeadlineError(
-                    f"{len(receipts)} of {len(ids)} messages are stored, the time is over"
+            if receipts:
+                remaining = (deadline_ms - elapsed_ms()) / 1000
+            try:
+                if remaining <= 0:
+                    raise DeadlineError(f"topic {topic!r}: the time for the batch is over")
+                parcel = self._parts.producer.pack_batch(topic, part)
+                target, answer, code = await self._parts.producer.send(
+                    topic, parcel, queue=queue, sharding_key=sharding_key, timeout=remaining
                 )
-            parcel = self._parts.producer.pack_batch(topic, part)
-            target, answer, code = await self._parts.producer.send(
-                topic, parcel, queue=queue, sharding_key=sharding_key, timeout=remaining
-            )
+            except ClientError as error:
+                if receipts:
+                    raise with_stored(error, receipts) from error
+                raise
             queue = target if sharding_key is None else queue
             part_ids = ids[len(receipts) : len(receipts) + len(part)]
             receipts += receipts_of(part_ids, target, answer, code)

@@ -28,13 +28,16 @@ Every error has `whose` and `can_retry`::
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from cometmq.proto.codes import ResponseCode, response_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from cometmq.client.messages import Receipt
+
+E = TypeVar("E", bound="ClientError")
 Whose = Literal["ours", "theirs", "network"]
 
 
@@ -43,10 +46,23 @@ class ClientError(Exception):
 
     `whose` tells who can mend it: "ours" is the calling program, "theirs" the server, "network"
     neither. `can_retry` tells whether the same call may succeed later without a change.
+
+    `stored` has the receipts of what `send_batch` had stored when it failed: the first messages of
+    the batch, if it was sent in several requests, and nothing otherwise::
+
+        except ClientError as error:
+            rest = messages[len(error.stored) :]
     """
 
     whose: Whose = "ours"
     can_retry: bool = False
+    stored: Sequence[Receipt] = ()
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        if not self.stored:
+            return text
+        return f"{text} (messages of the batch stored before: {len(self.stored)})"
 
 
 class UsageError(ClientError, ValueError):
@@ -136,6 +152,15 @@ _KINDS: Final[Mapping[int, type[RefusedError]]] = {
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: NotFoundError,
     ResponseCode.CONSUMER_NOT_ONLINE: NotFoundError,
 }
+
+
+def with_stored(error: E, stored: Sequence[Receipt]) -> E:
+    """Copy an error, of which others may have the same one, and say in it what is stored."""
+    copied = type(error).__new__(type(error))
+    copied.args = error.args
+    vars(copied).update(vars(error))
+    copied.stored = tuple(stored)
+    return copied
 
 
 def refusal(code: int, remark: str | None, address: object) -> RefusedError:
