@@ -129,7 +129,7 @@ def _failed(job: Job, error: Exception, *, dry_run: bool) -> Report:
 
 
 def _in_session(job: Job, settings: Any, run: Run, master: str, conf: Mapping[str, str]) -> Report:
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.logger import PySparkLogger
 

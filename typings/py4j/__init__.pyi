@@ -1,0 +1,1 @@
+"""What this project uses of Py4J: see pyspark's stubs."""

@@ -1,0 +1,5 @@
+from logging import Logger
+
+class PySparkLogger(Logger):
+    @staticmethod
+    def getLogger(name: str | None = None) -> PySparkLogger: ...
