@@ -28,6 +28,7 @@ Every error has `whose` and `can_retry`::
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from cometmq.proto.codes import ResponseCode, response_name
@@ -57,6 +58,10 @@ class ClientError(Exception):
     whose: Whose = "ours"
     can_retry: bool = False
     stored: Sequence[Receipt] = ()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Copied and pickled as it is, however its class is made: it may come from a process."""
+        return _made_again, (type(self), self.args, vars(self))
 
     def __str__(self) -> str:
         text = super().__str__()
@@ -156,11 +161,16 @@ _KINDS: Final[Mapping[int, type[RefusedError]]] = {
 
 def with_stored(error: E, stored: Sequence[Receipt]) -> E:
     """Copy an error, of which others may have the same one, and say in it what is stored."""
-    copied = type(error).__new__(type(error))
-    copied.args = error.args
-    vars(copied).update(vars(error))
+    copied = copy(error)
     copied.stored = tuple(stored)
     return copied
+
+
+def _made_again(kind: type[E], args: tuple[object, ...], members: Mapping[str, object]) -> E:
+    error = kind.__new__(kind)
+    error.args = args
+    vars(error).update(members)
+    return error
 
 
 def refusal(code: int, remark: str | None, address: object) -> RefusedError:
