@@ -17,6 +17,7 @@ from cometmq.pipeline.columns import ALL_COLUMNS, PROPERTIES
 from cometmq.pipeline.errors import ConnectionLostError, OptionError
 from cometmq.pipeline.fetching import Pulling, chunks
 from cometmq.pipeline.lanes import Sending
+from cometmq.pipeline.measuring import guessed, measured
 from cometmq.pipeline.messages import Forming
 from cometmq.pipeline.planning import Range
 from cometmq.pipeline.records import record_batches
@@ -121,6 +122,12 @@ def test_offsets_and_groups(cluster: Cluster) -> None:
     assert cluster.offsets_at([queue], found.addresses, 0) == {queue: 0}
     cluster.commit("spark-group", {queue: there.end}, found.addresses)
     assert cluster.committed("spark-group", [queue], found.addresses) == {queue: there.end}
+
+
+def test_bytes_are_guessed_where_the_broker_does_not_tell(cluster: Cluster) -> None:
+    write(cluster, "spark-guessed", rows(10))
+    found = indexed(cluster, "spark-guessed", 10)
+    assert measured(cluster, found.queues, found.addresses, 1 << 20) == guessed(found.queues)
 
 
 def test_nothing_is_promised_that_apache_cannot_keep(cluster: Cluster) -> None:

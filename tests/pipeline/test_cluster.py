@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cometmq.pipeline import wire
+from cometmq.pipeline import fetching, wire
 from cometmq.pipeline.cluster import (
     Bounds,
     Cluster as Asked,
@@ -24,6 +24,7 @@ from cometmq.pipeline.errors import (
     RefusedError,
 )
 from cometmq.pipeline.fetching import Pulling, chunks
+from cometmq.pipeline.measuring import ROW_SIZE, Piece, measured
 from cometmq.pipeline.planning import Range
 from cometmq.pipeline.targets import Targets
 from cometmq.pipeline.wire import Settings
@@ -156,7 +157,7 @@ def test_a_range_is_pulled_whole_and_in_order(
     count: int,
 ) -> None:
     if not is_bulk:
-        monkeypatch.setattr("cometmq.pipeline.fetching._without_bulk", {rocketmq_session.broker})
+        monkeypatch.setattr("cometmq.pipeline.fetching.without_bulk", {rocketmq_session.broker})
     topic = f"pulled-{count}-{is_bulk}"
     sent = fill(rocketmq_session, topic, count)
     assert [m.body for m in pulled(asked, topic, 0, count)] == sent
@@ -166,7 +167,7 @@ def test_a_range_is_pulled_whole_and_in_order(
 def test_large_messages_which_come_few_at_a_time_are_pulled_whole(
     rocketmq_session: Cluster, asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cometmq.pipeline.fetching._without_bulk", {rocketmq_session.broker})
+    monkeypatch.setattr("cometmq.pipeline.fetching.without_bulk", {rocketmq_session.broker})
     rocketmq_session.admin.create_topic("large", queues=1)
     for index in range(40):
         rocketmq_session.send("large", bytes([index]) * 30_000)
@@ -174,6 +175,53 @@ def test_large_messages_which_come_few_at_a_time_are_pulled_whole(
     assert [(m.queue_offset, m.plain_body(size_max=30_000)[0]) for m in found] == [
         (n, n) for n in range(40)
     ]
+
+
+def test_a_broker_tells_how_many_bytes_there_are(
+    rocketmq_session: Cluster, asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rocketmq_session.admin.create_topic("measured", queues=2)
+    bodies = [b"x" * 50_000] * 20 + [b"x"] * 60
+    rocketmq_session.client.send_batch("measured", bodies)
+    found = asked.bounds("measured")
+    assert found is not None
+    pieces = measured(asked, found.queues, found.addresses, 1_600_000)
+    assert sum(each.size for each in pieces) == sum(
+        each.size for each in rocketmq_session.sent("measured", count=80)
+    )
+    (queue,) = {each.queue for each in pieces}  # The other one is empty.
+    ends = [each.end for each in pieces]
+    assert [each.first for each in pieces] == [0, *ends[:-1]]
+    assert ends[-1] == found.queues[queue].end
+    assert max(each.size for each in pieces) <= 200_000  # An eighth of a task.
+    monkeypatch.setattr("cometmq.pipeline.measuring._LOOKED_AT_MAX", 7)
+    in_steps = measured(asked, found.queues, found.addresses, 1_600_000)
+    assert sum(each.size for each in in_steps) == sum(each.size for each in pieces)
+    assert max(each.end - each.first for each in in_steps) == 7
+
+
+def test_of_a_broker_that_does_not_tell_bytes_they_are_guessed(
+    rocketmq_session: Cluster, asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cometmq.pipeline.fetching.without_bulk", set[str]())
+    monkeypatch.setattr("cometmq.pipeline.measuring.GET_RANGE_SIZE", 31999)  # As Apache's.
+    fill(rocketmq_session, "not-measured", 5)
+    found = asked.bounds("not-measured")
+    assert found is not None
+    guess = [Piece(Queue("not-measured", "broker-a", 0), 0, 5, 5 * ROW_SIZE)]
+    assert measured(asked, found.queues, found.addresses, 1 << 20) == guess
+    assert fetching.without_bulk == {rocketmq_session.broker}
+    # Neither does one that is away: whoever reads will find it there, or tell.
+    assert measured(asked, found.queues, {"broker-a": "127.0.0.1:1"}, 1 << 20) == guess
+
+
+def test_what_is_not_there_any_more_is_planned_for_and_told_when_it_is_read(
+    rocketmq_session: Cluster, asked: Asked
+) -> None:
+    fill(rocketmq_session, "measured-short", 3)
+    queue, addresses = Queue("measured-short", "broker-a", 0), {"broker-a": rocketmq_session.broker}
+    pieces = measured(asked, {queue: Bounds(0, 5)}, addresses, 1 << 20)
+    assert [(each.first, each.end) for each in pieces] == [(0, 3), (3, 5)]
 
 
 def test_a_range_that_is_not_there_is_data_loss(rocketmq_session: Cluster, asked: Asked) -> None:
@@ -214,10 +262,10 @@ def test_nameservers_are_read_and_refused() -> None:
 
 
 def test_the_numbers_are_those_of_the_protocol() -> None:
-    from cometmq.pipeline import cluster, fetching, targets
+    from cometmq.pipeline import cluster, fetching, measuring, targets
 
     codes = {each.name: int(each) for each in (*RequestCode, *ResponseCode)}
-    for module in (cluster, fetching, targets):
+    for module in (cluster, fetching, measuring, targets):
         said = {k: v for k, v in vars(module).items() if k in codes}
         assert said == {name: codes[name] for name in said}
     assert wire._VERSION == CURRENT_VERSION  # pyright: ignore[reportPrivateUsage]  # To compare.

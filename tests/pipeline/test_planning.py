@@ -7,14 +7,26 @@ from itertools import pairwise
 from hypothesis import given, strategies as st
 
 from cometmq.pipeline.cluster import Bounds, Queue
+from cometmq.pipeline.measuring import Piece, guessed
 from cometmq.pipeline.options import ReadOptions
 from cometmq.pipeline.planning import STRETCH, WORTH_A_TASK, Range, plan
 
 ADDRESSES = {"a": "127.0.0.1:1"}
 
 
-def wanted(*sizes: int) -> dict[Queue, Bounds]:
-    return {Queue("T", "a", i): Bounds(100, 100 + size) for i, size in enumerate(sizes)}
+def wanted(*rows: int) -> list[Piece]:
+    """Queues of so many messages, of whose bytes nobody tells."""
+    return guessed({Queue("T", "a", i): Bounds(100, 100 + each) for i, each in enumerate(rows)})
+
+
+def pieces(*rows_and_sizes: tuple[int, int]) -> list[Piece]:
+    """One queue, in pieces of so many messages of so many bytes each."""
+    found: list[Piece] = []
+    first = 0
+    for rows, size in rows_and_sizes:
+        found.append(Piece(Queue("T", "a", 0), first, first + rows, rows * size))
+        first += rows
+    return found
 
 
 def options(**given: int) -> ReadOptions:
@@ -26,7 +38,7 @@ def rows(task: list[Range]) -> int:
 
 
 def test_nothing_is_no_task() -> None:
-    assert plan({}, ADDRESSES, options()) == []
+    assert plan([], ADDRESSES, options()) == []
 
 
 def test_few_messages_of_many_queues_are_one_task() -> None:
@@ -64,19 +76,31 @@ def test_more_tasks_can_be_asked_for() -> None:
     st.lists(st.integers(0, 4 * WORTH_A_TASK), max_size=9),
     st.integers(0, 9),
     st.sampled_from([0, 1000, 20_000]),
+    st.lists(st.integers(0, 1 << 20), min_size=9, max_size=9),
+    st.sampled_from([1 << 20, 64 << 20]),
 )
-def test_everything_is_read_exactly_once(sizes: list[int], minimum: int, most: int) -> None:
-    asked = wanted(*sizes)
-    given_options = options(min_partitions=minimum, max_records_per_partition=most)
+def test_everything_is_read_exactly_once(
+    counts: list[int], minimum: int, most: int, sizes: list[int], size_max: int
+) -> None:
+    asked = [
+        each._replace(size=(each.end - each.first) * sizes[each.queue.id])
+        for each in wanted(*counts)
+    ]
+    given_options = options(
+        min_partitions=minimum, max_records_per_partition=most, target_bytes_per_task=size_max
+    )
     tasks = plan(asked, ADDRESSES, given_options)
     found: dict[Queue, list[tuple[int, int]]] = {}
     for each in sorted(piece for task in tasks for piece in task):
         found.setdefault(each.queue, []).append((each.first, each.end))
-    for queue, pieces in found.items():
-        assert pieces[0][0] == asked[queue].first
-        assert pieces[-1][1] == asked[queue].end
-        assert all(end == first for (_, end), (first, _) in pairwise(pieces))
-    assert found.keys() == {queue for queue, each in asked.items() if each.end > each.first}
+    for queue, first, end, _ in asked:
+        read = found.pop(queue)
+        assert (read[0][0], read[-1][1]) == (first, end)
+        assert all(end == first for (_, end), (first, _) in pairwise(read))
+    assert not found
+    for task in tasks:
+        size = sum(sizes[each.queue.id] * (each.end - each.first) for each in task)
+        assert size <= size_max or rows(task) == 1
     if most:
         assert all(rows(task) <= most for task in tasks)
 
@@ -84,3 +108,33 @@ def test_everything_is_read_exactly_once(sizes: list[int], minimum: int, most: i
 def test_no_task_is_left_over_when_the_others_are_done() -> None:
     tasks = plan(wanted(500_000), ADDRESSES, options(target_bytes_per_task=200 << 20))
     assert len(tasks) == 4
+
+
+def test_large_messages_are_cut_by_their_bytes() -> None:
+    tasks = plan(pieces((5_000, 1_000_000)), ADDRESSES, options(target_bytes_per_task=256 << 20))
+    assert len(tasks) == 20
+    assert max(map(rows, tasks)) <= 268
+
+
+def test_few_large_messages_are_a_task_for_each_core() -> None:
+    tasks = plan(pieces((20, 1_000_000)), ADDRESSES, options())
+    assert [rows(task) for task in tasks] == [10, 10]
+
+
+def test_many_tiny_messages_are_not_many_tasks() -> None:
+    tiny = pieces(*[(50_000, 100)] * 40)
+    assert len(plan(tiny, ADDRESSES, options(target_bytes_per_task=256 << 20))) == 2
+
+
+def test_where_the_large_ones_are_tasks_have_fewer() -> None:
+    mixed = pieces((60_000, 100), (500, 1_000_000), (60_000, 100))
+    tasks = plan(mixed, ADDRESSES, options(target_bytes_per_task=100 << 20))
+    large = [rows(task) for task in tasks if rows(task) < 1_000]
+    assert len(large) == 4
+    assert max(large) <= 104
+    assert sum(map(rows, tasks)) == 120_500
+
+
+def test_pieces_of_one_queue_that_are_next_to_each_other_are_one_range() -> None:
+    (task,) = plan(pieces((10, 9), (10, 10)), ADDRESSES, options())
+    assert task == [Range(Queue("T", "a", 0), ADDRESSES["a"], 0, 20)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +16,9 @@ from tests.pipeline.tables import Tables, numbers
 from cometmq.pipeline.columns import COLUMNS
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
 
     from cometmq.testing import Cluster
 
@@ -43,6 +46,30 @@ def test_a_topic_is_read_as_it_was_sent(tables: Tables) -> None:
     assert row["properties"]["amount"] == "150"
     sent = tables.cluster.sent("read-all", count=1)[0]
     assert (row["message_id"], row["queue_offset"]) == (sent.id, sent.offset)
+
+
+def test_large_messages_are_more_tasks_and_read_whole(tables: Tables, tmp_path: Path) -> None:
+    """They are counted by their bytes, in streams as well."""
+    tables.cluster.admin.create_topic("huge", queues=2)
+    queues = sorted(tables.cluster.client.queues("huge"), key=lambda each: each.id)
+    for index in range(24):  # Nothing that could be compressed.
+        tables.cluster.send("huge", os.urandom(1_000_000), queue=queues[index % 2])
+    options = {"columns": "queue_id, queue_offset, body", "targetBytesPerTask": "5m"}
+    frame = tables.read("huge", **options)
+    assert frame.rdd.getNumPartitions() == 6
+    rows = frame.selectExpr("queue_id", "queue_offset", "length(body)").collect()
+    assert sorted(rows) == [
+        (number, offset, 1_000_000) for number in range(2) for offset in range(12)
+    ]
+    stream = tables.stream("huge", startingOffsets="earliest", **options)
+    seen: list[int] = []
+
+    def see(batch: DataFrame, _batch_id: int) -> None:
+        seen.append(batch.rdd.getNumPartitions())
+
+    writer = stream.writeStream.foreachBatch(see).option("checkpointLocation", str(tmp_path))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    assert seen == [6]
 
 
 def test_arrow_does_not_check_each_value_again(spark: SparkSession) -> None:

@@ -171,7 +171,7 @@ class Cluster:
         self, group: str, offsets: Mapping[Queue, int], addresses: Mapping[str, str]
     ) -> None:
         """Set where a consumer group goes on."""
-        for broker, queues in _by_broker(offsets).items():
+        for broker, queues in by_broker(offsets).items():
             fields = [
                 {
                     "consumerGroup": group,
@@ -205,7 +205,7 @@ class Cluster:
         fields: Callable[[Queue], dict[str, str]],
     ) -> dict[Queue, int]:
         found: dict[Queue, int] = {}
-        for broker, of_broker in _by_broker(queues).items():
+        for broker, of_broker in by_broker(queues).items():
             address = addresses[broker]
             answers = self.ask_all(address, code, [fields(queue) for queue in of_broker])
             for queue, answer in zip(of_broker, answers, strict=True):
@@ -322,7 +322,8 @@ def _read_route(said: Mapping[str, Any]) -> Route:
     )
 
 
-def _by_broker(queues: Iterable[Queue]) -> dict[str, list[Queue]]:
+def by_broker(queues: Iterable[Queue]) -> dict[str, list[Queue]]:
+    """Return queues by the names of their brokers."""
     found: dict[str, list[Queue]] = {}
     for queue in queues:
         found.setdefault(queue.broker, []).append(queue)

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 PULL_MESSAGE: Final = 11
 BULK_PULL_MESSAGE: Final = 31002
-_NOT_SUPPORTED: Final = 3
+NOT_SUPPORTED: Final = 3
 _NOT_FOUND: Final = 19
 _RETRY_IMMEDIATELY: Final = 20
 _OFFSET_MOVED: Final = 21
@@ -55,7 +55,7 @@ _AHEAD: Final = 3
 _LOOK_SECONDS: Final = 0.1
 _QUEUE_OFFSET: Final = Struct(">20xq")
 
-_without_bulk: Final[set[str]] = set()
+without_bulk: Final[set[str]] = set()
 """Brokers that do not know the request for bulk reads."""
 
 
@@ -214,7 +214,7 @@ class _Puller:
 
     @property
     def _is_bulk(self) -> bool:
-        return self.range.address not in _without_bulk
+        return self.range.address not in without_bulk
 
     def _ask(self, peer: Wire) -> None:
         first, end = self._left.popleft()
@@ -255,8 +255,8 @@ class _Puller:
         }
 
     def _take(self, answer: Answer, first: int, end: int) -> Iterator[Chunk]:
-        if answer.code == _NOT_SUPPORTED and self._is_bulk:
-            _without_bulk.add(self.range.address)
+        if answer.code == NOT_SUPPORTED and self._is_bulk:
+            without_bulk.add(self.range.address)
             self._left.appendleft((first, end))
             return
         if answer.code not in (wire.SUCCESS, _NOT_FOUND, _RETRY_IMMEDIATELY, _OFFSET_MOVED):

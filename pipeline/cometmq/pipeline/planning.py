@@ -1,7 +1,7 @@
 """Ranges of queues made tasks: long ones split, short ones put together.
 
 Each task costs Spark 35 to 65 ms however little it reads, so one for each queue is wrong for small
-batches, and one for all is wrong for large ones.
+batches, and one for all is wrong for large ones. `measuring` says how many bytes there are.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from cometmq.pipeline.cluster import Bounds, Queue
+    from cometmq.pipeline.cluster import Queue
+    from cometmq.pipeline.measuring import Piece
     from cometmq.pipeline.options import ReadOptions
 
 STRETCH = 4_096
@@ -19,8 +20,8 @@ STRETCH = 4_096
 has seen a stretch by its first message, so no two tasks should have parts of one."""
 WORTH_A_TASK = 8_192
 """Messages for which another task pays: they take about as long as starting it."""
-ROW_SIZE = 1_024
-"""Bytes of a message, while nobody has told."""
+SIZE_WORTH_A_TASK = 8 << 20
+"""Or bytes, where messages are large."""
 
 
 class Range(NamedTuple):
@@ -32,46 +33,99 @@ class Range(NamedTuple):
     end: int
 
 
+class _Share(NamedTuple):
+    """A piece, and how much of a task it fills, in parts of which a task has `_Limit.room`."""
+
+    piece: Piece
+    weight: int
+
+    @property
+    def rows(self) -> int:
+        return self.piece.end - self.piece.first
+
+
 def plan(
-    wanted: Mapping[Queue, Bounds],
-    addresses: Mapping[str, str],
-    options: ReadOptions,
-    row_size: int = ROW_SIZE,
+    pieces: Sequence[Piece], addresses: Mapping[str, str], options: ReadOptions
 ) -> list[list[Range]]:
-    """Return the tasks, each some ranges. All of a queue's ranges together are what was wanted."""
-    sizes = {queue: bounds.end - bounds.first for queue, bounds in wanted.items()}
-    total = sum(sizes.values())
-    if not total:
+    """Return the tasks, each some ranges. All of a queue's ranges together are what was wanted.
+
+    No task has more than `max_records_per_partition` messages, nor, as far as messages of a piece
+    are alike, more than `target_bytes_per_task` bytes, but for one message that has more itself.
+    """
+    rows = sum(each.end - each.first for each in pieces)
+    if not rows:
         return []
-    rows_max = max(options.target_bytes_per_task // max(row_size, 1), 1)
-    if options.max_records_per_partition:
-        rows_max = min(rows_max, options.max_records_per_partition)
-    count = -(-total // rows_max)
+    size = sum(each.size for each in pieces)
+    shares, room = _shares(pieces, options)
+    total = sum(each.weight for each in shares)
+    heaviest = max(-(-each.weight // each.rows) for each in shares)
+    # Where messages are large, a cut between two leaves some room.
+    left = 0 if options.max_records_per_partition or 2 * heaviest > room else heaviest
+    count = -(-total // (room - left))
     if count > options.parallelism > 0:  # No task shall be left over when the others are done.
         count += -count % options.parallelism
-    worth = -(-total // WORTH_A_TASK)
-    count = max(count, min(options.parallelism, worth), min(options.min_partitions, total))
-    is_aligned = not options.max_records_per_partition and total // count >= 2 * STRETCH
-    return _cut(wanted, addresses, count, STRETCH if is_aligned else 1)
+    worth = max(-(-rows // WORTH_A_TASK), -(-size // SIZE_WORTH_A_TASK))
+    count = max(count, min(options.parallelism, worth), options.min_partitions)
+    count = min(count, rows)
+    is_aligned = (
+        not options.max_records_per_partition
+        and rows // count >= 2 * STRETCH
+        and heaviest * 2 * STRETCH <= room
+    )
+    return _cut(shares, addresses, count, room, STRETCH if is_aligned else 1)
+
+
+def _shares(pieces: Sequence[Piece], options: ReadOptions) -> tuple[list[_Share], int]:
+    """Return what pieces weigh, by bytes or by messages, whichever is more; and a task's room."""
+    size_max = max(options.target_bytes_per_task, 1)
+    rows_max = options.max_records_per_partition
+    shares: list[_Share] = []
+    for piece in pieces:
+        rows = piece.end - piece.first
+        weight = max(piece.size * max(rows_max, 1), rows * size_max if rows_max else rows)
+        shares.append(_Share(piece, weight))
+    return shares, size_max * max(rows_max, 1)
 
 
 def _cut(
-    wanted: Mapping[Queue, Bounds], addresses: Mapping[str, str], count: int, step: int
+    shares: Sequence[_Share], addresses: Mapping[str, str], count: int, room: int, step: int
 ) -> list[list[Range]]:
-    """Lay the queues end to end, and cut that into `count` pieces, at multiples of `step`."""
-    total = sum(end - first for first, end in wanted.values())
-    tasks: list[list[Range]] = [[] for _ in range(count)]
-    task = passed = 0
-    for queue in sorted(wanted):
-        first, end = wanted[queue]
-        at = first
+    """Lay the pieces end to end, and cut that into `count` tasks, where multiples of `step` are.
+
+    A task that has no room left ends earlier, so there may be some more.
+    """
+    total = sum(each.weight for each in shares)
+    tasks: list[list[Range]] = [[]]
+    passed = filled = 0
+    cuts = 1
+    for share in shares:
+        queue, at, end, _ = share.piece
         while at < end:
-            share_end = first + (task + 1) * total // count - passed
-            until = end if share_end >= end else max(share_end - share_end % step, at)
+            behind = cuts * total // count - passed
+            wanted = share.piece.first + behind * share.rows // share.weight + step // 2
+            fitting = at + (room - filled) * share.rows // share.weight
+            until = min(wanted, fitting, end)
+            if until < end:
+                until -= until % step
+            if until <= at and not filled and fitting <= wanted:
+                until = at + 1  # One message that is larger than a task shall be.
             if until > at:
-                tasks[task].append(Range(queue, addresses[queue.broker], at, until))
-            at = until
-            if share_end <= end and task < count - 1:
-                task += 1
-        passed += end - first
-    return [each for each in tasks if each]
+                tasks[-1].append(Range(queue, addresses[queue.broker], at, until))
+                filled += -(-(until - at) * share.weight // share.rows)
+                at = until
+            if at < end:
+                cuts += wanted <= fitting
+                tasks.append([])
+                filled = 0
+        passed += share.weight
+    return [_joined(each) for each in tasks if each]
+
+
+def _joined(task: Sequence[Range]) -> list[Range]:
+    """Put together what pieces of one queue are next to each other."""
+    found: list[Range] = []
+    for each in task:
+        if found and found[-1].queue == each.queue and found[-1].end == each.first:
+            each = found.pop()._replace(end=each.end)
+        found.append(each)
+    return found

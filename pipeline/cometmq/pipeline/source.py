@@ -22,6 +22,7 @@ from cometmq.pipeline.columns import chosen_columns, columns_of, ddl
 from cometmq.pipeline.conditions import about, column_of, holds, range_of
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.fetching import Pulling, chunks
+from cometmq.pipeline.measuring import measured
 from cometmq.pipeline.options import EARLIEST, ReadOptions, read_options, write_options
 from cometmq.pipeline.planning import Range, plan
 from cometmq.pipeline.records import record_batches
@@ -140,7 +141,8 @@ class TopicReader(DataSourceReader):
         wanted = {queue: Bounds(starts[queue], ends[queue]) for queue in found.queues}
         wanted = {queue: each for queue, each in wanted.items() if each.first < each.end}
         wanted = narrowed(wanted, self.conditions)
-        tasks = plan(wanted, found.addresses, options)
+        pieces = measured(cluster, wanted, found.addresses, options.target_bytes_per_task)
+        tasks = plan(pieces, found.addresses, options)
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -31,6 +31,7 @@ from cometmq.pipeline import bounds
 from cometmq.pipeline.cluster import Queue, retried
 from cometmq.pipeline.columns import columns_of
 from cometmq.pipeline.errors import ConnectionLostError, DataLossError
+from cometmq.pipeline.measuring import measured
 from cometmq.pipeline.offsets import (
     StreamOffset,
     ranges,
@@ -119,7 +120,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"broker {', '.join(sorted(absent))}: no name server knows it, and a batch is to be"
                 " read from it; start it, and the query again"
             )
-        tasks = plan(wanted, self._addresses, self.options)
+        size_max = self.options.target_bytes_per_task
+        pieces = measured(self._cluster, wanted, self._addresses, size_max)
+        tasks = plan(pieces, self._addresses, self.options)
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
