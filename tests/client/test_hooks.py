@@ -18,9 +18,9 @@ from cometmq.client import (
     ClientConfig,
     ConsumeWatch,
     Hook,
+    NotFoundError,
     Queue,
     ReceivedMessage,
-    RefusedError,
     Sending,
     SendWatch,
     Sent,
@@ -81,7 +81,7 @@ def test_a_hook_hears_of_every_send_and_may_add_to_its_message(loop: str, tmp_pa
             await mq.send("orders", b"x", sharding_key="c")
             await mq.send_batch("orders", [b"x", b"y"])
             await mq.send_oneway("orders", b"x")
-            with pytest.raises(RefusedError):
+            with pytest.raises(NotFoundError):
                 await mq.send("orders", b"x", queue=Queue("orders", receipt.queue.broker, 99))
         assert hook.heard == [
             ("orders", "normal", 1, ("o-17",)), "Sent",
@@ -89,7 +89,7 @@ def test_a_hook_hears_of_every_send_and_may_add_to_its_message(loop: str, tmp_pa
             ("orders", "ordered", 1, ()), "Sent",
             ("orders", "batch", 2, ()), "Sent",
             ("orders", "normal", 1, ()), "NoneType",
-            ("orders", "normal", 1, ()), "RefusedError",
+            ("orders", "normal", 1, ()), "NotFoundError",
         ]  # fmt: skip
 
     play_on(loop, tmp_path, scenario)
