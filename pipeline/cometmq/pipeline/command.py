@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from dataclasses import Field
 
+    from cometmq.pipeline.doctor import Finding
+
 _TYPES: Final = {"str": str, "int": int, "float": float}
 _REPEATING: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 """Loggers of PySpark that say as JSON what the error says that is raised."""
@@ -58,12 +60,13 @@ def pipeline() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 def doctor_command(fix_java: bool, as_json: bool) -> None:
     """Look whether Spark can run here: Java, versions, ten rows written and read again."""
-    found = doctor(fix_java=fix_java)
+    found: list[Finding] = []
+    for each in doctor(lambda text: click.echo(f"...   {text}", err=True), fix_java=fix_java):
+        found.append(each)
+        if not as_json:
+            click.echo(f"{'ok  ' if each.is_well else 'FAIL'}  {each.what}: {each.text}")
     if as_json:
         click.echo(json.dumps([each._asdict() for each in found], indent=2))
-    else:
-        for each in found:
-            click.echo(f"{'ok  ' if each.is_well else 'FAIL'}  {each.what}: {each.text}")
     if not all(each.is_well for each in found):
         raise SystemExit(1)
 

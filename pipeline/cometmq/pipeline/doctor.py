@@ -7,9 +7,10 @@ import re
 import subprocess
 import sys
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.pipeline.errors import JavaError, PipelineError
@@ -29,7 +30,9 @@ _VERSIONS: Final = {
 }
 """What must be installed: from which version on, and in front of which."""
 
-_ROUND_TRIP_SECONDS: Final = 180
+_ROUND_TRIP_SECONDS: Final = 180.0
+_LAST_WORDS: Final = 2000
+"""Characters of what a program said that has failed."""
 
 _ROUND_TRIP: Final = """
 import sys
@@ -47,14 +50,24 @@ class Finding(NamedTuple):
     text: str
 
 
-def doctor(*, fix_java: bool = False) -> list[Finding]:
-    """Look at everything that Spark needs; what needs the rest is left out when that is missing."""
-    found = [Finding("python", sys.version_info >= (3, 11), platform.python_version())]
-    found += [_package(name, *bounds) for name, bounds in _VERSIONS.items()]
-    found.append(_java(fix_java))
-    if all(each.is_well for each in found):
-        found.append(_attempt("round trip", _round_trip))
-    return found
+def doctor(say: Callable[[str], None], *, fix_java: bool = False) -> Generator[Finding]:
+    """Look at everything that Spark needs; what needs the rest is left out when that is missing.
+
+    `say` is told of what takes long when it begins.
+    """
+    looks: list[Callable[[], Finding]] = [
+        lambda: Finding("python", sys.version_info >= (3, 11), platform.python_version()),
+        *(partial(_package, name, *bounds) for name, bounds in _VERSIONS.items()),
+        lambda: _attempt("java", lambda: _java(say, fix=fix_java)),
+    ]
+    is_well = True
+    for look in looks:
+        found = look()
+        is_well &= found.is_well
+        yield found
+    if is_well:
+        say("ten rows are written to a topic and read again; Spark needs some 20 s for it")
+        yield _attempt("round trip", _round_trip)
 
 
 def _attempt(what: str, do: Callable[[], str]) -> Finding:
@@ -64,17 +77,14 @@ def _attempt(what: str, do: Callable[[], str]) -> Finding:
         return Finding(what, False, str(error))
 
 
-def _java(fix: bool) -> Finding:
-    def look() -> str:
-        try:
-            found = find_java()
-        except JavaError:
-            if not fix:
-                raise
-            found = fixed_java()
-        return f"{found.version} ({found.program})"
-
-    return _attempt("java", look)
+def _java(say: Callable[[str], None], *, fix: bool) -> str:
+    try:
+        found = find_java()
+    except JavaError:
+        if not fix:
+            raise
+        found = fixed_java(say)
+    return f"{found.version} ({found.program})"
 
 
 def _package(name: str, lowest: str, beyond: str) -> Finding:
@@ -99,16 +109,30 @@ def _round_trip() -> str:
     if find_spec("trio") is None:
         return "left out: there is no broker here; pip install 'cometmq[broker]'"
     with TemporaryDirectory() as folder, _broker(folder) as nameserver:
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", _ROUND_TRIP, nameserver],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_ROUND_TRIP_SECONDS,
-        )
-    if "rows 10" not in done.stdout:
-        raise PipelineError((done.stdout + done.stderr).strip()[-2000:] or "nothing was said")
+        said = _said([sys.executable, "-W", "ignore", "-c", _ROUND_TRIP, nameserver])
+    if "rows 10" not in said:
+        raise PipelineError(said[-_LAST_WORDS:] or "nothing was said")
     return "10 rows written to a topic, and read again"
+
+
+def _said(command: list[str]) -> str:
+    """Run Spark, and return what it said; a `PipelineError` when it does not end."""
+    with TemporaryFile("w+") as said:  # A pipe would be held open by Spark's Java.
+        try:
+            subprocess.run(
+                command, stdout=said, stderr=said, check=False, timeout=_ROUND_TRIP_SECONDS
+            )
+            is_ended = True
+        except subprocess.TimeoutExpired:
+            is_ended = False
+        said.seek(0)
+        text = said.read().strip()
+    if not is_ended:
+        raise PipelineError(
+            f"Spark did not write and read ten rows within {_ROUND_TRIP_SECONDS:g} s: the machine"
+            f" is very busy, or Java cannot work here. It said: {text[-_LAST_WORDS:] or 'nothing'}"
+        )
+    return text
 
 
 @contextmanager
@@ -122,7 +146,9 @@ def _broker(folder: str) -> Generator[str]:
         try:
             ready = re.search(r"nameserver=(\S+)", daemon.stdout.readline())
             if ready is None:
-                raise PipelineError(f"cometmq up does not start: {daemon.stderr.read()[-2000:]}")
+                raise PipelineError(
+                    f"cometmq up does not start: {daemon.stderr.read()[-_LAST_WORDS:]}"
+                )
             yield ready[1]
         finally:
             daemon.terminate()

