@@ -148,9 +148,9 @@ def test_several_topics_and_patterns_are_read_together(tables: Tables) -> None:
 
 def test_a_huge_body_and_a_small_one_are_read(tables: Tables) -> None:
     huge = bytes(range(256)) * 8_000
-    tables.cluster.send("huge", huge)
-    tables.cluster.send("huge", b"-")
-    bodies = [bytes(row["body"]) for row in tables.read("huge").select("body").collect()]
+    tables.cluster.send("huge-and-small", huge)
+    tables.cluster.send("huge-and-small", b"-")
+    bodies = [bytes(row["body"]) for row in tables.read("huge-and-small").select("body").collect()]
     assert sorted(bodies, key=len) == [b"-", huge]
 
 
