@@ -180,7 +180,8 @@ def test_no_query_has_to_build_more_than_a_few_thousand_records_first() -> None:
     index.prepare()
     for first in range(0, 9000, 3000):
         index.add_many(
-            [(n, b"t", b"UNIQ_KEY\x01id%d\x02" % n, NOW_MS) for n in range(first, first + 3000)]
+            [(n, b"t", b"UNIQ_KEY\x01id%d\x02" % n, NOW_MS) for n in range(first, first + 3000)],
+            3000,
         )
         assert index.waiting <= WAITING_MAX
     assert index.settled_offset == 9000 - WAITING_MAX
@@ -194,7 +195,7 @@ def test_beyond_what_may_wait_many_records_are_built_at_once_however_few_come() 
     index.prepare()
     waiting: list[int] = []
     for number in range(2 * WAITING_MAX):
-        index.add_many([(number, b"t", b"UNIQ_KEY\x01id%d\x02" % number, NOW_MS)])
+        index.add_many([(number, b"t", b"UNIQ_KEY\x01id%d\x02" % number, NOW_MS)], 1)
         waiting.append(index.waiting)
     assert max(waiting) == WAITING_MAX
     builds = sum(after < before for before, after in pairwise(waiting))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import chain
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,11 @@ from cometmq.proto.java import string_hash
 from cometmq.store import index_hash
 from cometmq.store.index_alike import alike_keys
 from cometmq.store.index_format import positive_hash
-from cometmq.store.index_hash import JOINED_SIZE_MAX, record_hashes
-from cometmq.store.index_keys import index_keys
+from cometmq.store.index_hash import JOINED_SIZE_MAX, hash_noted, record_hashes
+from cometmq.store.index_keys import NotedBatch, index_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from cometmq.store.index_keys import Noted
 
 names = st.sampled_from([b"UNIQ_KEY", b"KEYS", b"TAGS", b"WAIT", b"MY_UNIQ_KEY", b"XKEYS", b""])
 values = st.sampled_from(
@@ -145,7 +146,7 @@ def test_one_record_that_differs_in_more_than_its_values_is_not_taken_for_alike(
     many = [b"UNIQ_KEY\x01id%02d\x02KEYS\x01a b\x02TAGS\x01tags\x02" % n for n in range(COUNT)]
     many[7] = odd
     powers = np.cumprod(np.array([1] + [31] * 99, np.uint32), dtype=np.uint32)
-    assert (alike_keys(many, powers) is not None) is is_alike
+    assert (alike_keys(b"".join(many), len(odd), powers) is not None) is is_alike
     check([(b"t", raw) for raw in many])
 
 
@@ -165,9 +166,9 @@ def test_records_of_frequent_and_rare_sizes_keep_their_order(
         many.append((b"op", b"TAGS\x01d\x02BY\x01the producer\x02ENDS\x01" + b"c" * turn + b"\x02"))
     looked: list[int] = []
 
-    def noting(properties: Sequence[bytes], powers: Any) -> Any:
-        looked.append(len(properties))
-        return alike_keys(properties, powers)
+    def noting(joined: bytes, size: int, powers: Any) -> Any:
+        looked.append(len(joined) // size)
+        return alike_keys(joined, size, powers)
 
     monkeypatch.setattr("cometmq.store.index_hash.alike_keys", noting)
     check(many)
@@ -181,5 +182,46 @@ def test_records_of_frequent_and_rare_sizes_keep_their_order(
 def test_a_record_that_alone_differs_from_all_others_gets_its_own_hash(count: int) -> None:
     for number in range(count):
         raw = [b"UNIQ_KEY\x01%04d\x02TAGS\x01a\x02" % (each == number) for each in range(count)]
-        assert alike_keys(raw, np.ones(100, np.uint32)) is not None
+        assert alike_keys(b"".join(raw), len(raw[0]), np.ones(100, np.uint32)) is not None
         check([(b"T", each) for each in raw])
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> list[NotedBatch]:
+    """Batches one behind the other, of messages that are mostly alike."""
+    found: list[NotedBatch] = []
+    number = draw(st.integers(0, 1 << 31))
+    for _ in range(draw(st.integers(1, 6))):
+        count, size = draw(st.integers(1, 40)), draw(st.integers(100, 200))
+        ends = st.sampled_from(
+            [b"TAGS\x01a\x02", b"TAGS\x01b\x02", b"TAGS\x01ab\x02", b"a\x01b\x02"]
+        )
+        end = draw(ends)
+        raw = b"".join(b"UNIQ_KEY\x01%09X\x02%b" % (number + n, end) for n in range(count))
+        found.append(NotedBatch(number, draw(topics), raw, draw(st.integers(0, 9)), size, count))
+        number += count * size
+    return found
+
+
+@settings(max_examples=200)
+@given(batches(), st.integers(-1, 6))
+def test_the_keys_of_batches_are_those_of_their_records(
+    many: list[NotedBatch], single: int
+) -> None:
+    records = list(chain.from_iterable(batch.records() for batch in many))
+    noted: list[Noted] = list(many)
+    if 0 <= single <= len(many):
+        one = (0, b"t", b"UNIQ_KEY\x01one\x02", 5)
+        place = sum(batch.record_count for batch in many[:single])
+        noted.insert(single, one)
+        records.insert(place, one)
+    found, expected = hash_noted(noted), hash_noted(records)
+    assert found is not None
+    assert expected is not None
+    assert found.hashes.tolist() == expected.hashes.tolist()
+    assert found.offsets.tolist() == expected.offsets.tolist()
+    assert found.times.tolist() == expected.times.tolist()
+
+
+def test_batches_without_a_key_have_none() -> None:
+    assert hash_noted([NotedBatch(0, b"t", b"a\x01b\x02" * 3, 5, 100, 3)]) is None

@@ -74,10 +74,19 @@ class Appender(QuickPuts):
         *,
         is_batch_topic: Callable[[str], bool],
         journal: EntryJournal,
-        on_published: Callable[[list[Noted]], None],
+        on_published: Callable[[list[Noted], int], None],
+        has_numpy: Callable[[], bool],
     ) -> None:
         """`journal` and `on_published` are told what can be read, see `Committer`."""
-        super().__init__(log, syncer, queues, config, journal=journal, on_published=on_published)
+        super().__init__(
+            log,
+            syncer,
+            queues,
+            config,
+            journal=journal,
+            on_published=on_published,
+            has_numpy=has_numpy,
+        )
         self._is_batch_topic = is_batch_topic
         self._levels = levels
         self._is_plain = not config.record_crc and len(config.store_host) == PACKED_IPV4_SIZE
@@ -196,7 +205,10 @@ class Appender(QuickPuts):
             return None
         shared = self._shared(origin)
         queue = self._queues.simple.get(topic, queue_id)
-        return self._put_raw_alike(known, queue, raw, more, origin.now_ms, shared)
+        now_ms = origin.now_ms
+        return self._put_even(known, queue, raw, more, now_ms, shared) or self._put_raw_alike(
+            known, queue, raw, more, now_ms, shared
+        )
 
     def put_batch(
         self,

@@ -42,11 +42,11 @@ class Committer:
         config: StoreConfig,
         *,
         journal: EntryJournal,
-        on_published: Callable[[list[Noted]], None],
+        on_published: Callable[[list[Noted], int], None],
     ) -> None:
         """`journal` gets the entries of each turn once they can be read, while it is written.
 
-        `on_published` gets its records, for the index.
+        `on_published` gets its records, for the index, and how many they are.
         """
         self.published_offset = log.end_offset
         """The end of what can be read."""
@@ -60,7 +60,7 @@ class Committer:
         self._on_published = on_published
         self._journal = journal
         self._is_sync = config.flush is Flush.SYNC
-        self._unsynced: deque[tuple[int, Runs, list[Noted]]] = deque()
+        self._unsynced: deque[tuple[int, Runs, list[Noted], int]] = deque()
         self._turn = Turn(log.end_offset, log.segments.size, record_crc=config.record_crc)
         self._record_size_max = log.segments.size - BLANK_SIZE
         self._on_readable: Callable[[Runs], None] = lambda _: None
@@ -125,15 +125,15 @@ class Committer:
             turn.take_back()
             self.advance()
             raise
-        end, runs = turn.end, turn.runs
+        end, runs, count = turn.end, turn.runs, len(records) + turn.in_batches
         for queue, _, _ in runs:
             queue.run = None
         turn.go_on()
         if self._is_sync:
-            self._unsynced.append((end, runs, records))
+            self._unsynced.append((end, runs, records, count))
             self._syncer.request(end)
         else:
-            self._publish(end, runs, records)
+            self._publish(end, runs, records, count)
         if end > self._renewed_at:
             self._set_limit()
         if end >= self._notice_at:
@@ -161,20 +161,20 @@ class Committer:
         self._set_limit()
         return synced
 
-    def _publish(self, end: int, runs: Runs, records: list[Noted]) -> None:
+    def _publish(self, end: int, runs: Runs, records: list[Noted], count: int) -> None:
         if self._journal.waiting is not None:
             self._journal.waiting.append(runs)
         for queue, _, entries in runs:
             queue.extend(entries[0] if len(entries) == 1 else b"".join(entries), len(entries))
         self.published_offset = end
-        self.published_count += len(records)
+        self.published_count += count
         self.published_timestamp = records[-1][3]
-        self._on_published(records)
+        self._on_published(records, count)
         self._on_readable(runs)
 
     def _drop_waiting(self, topic: str) -> None:
         """Let what waits for the disk get no entries in the queues of a topic."""
-        for _, runs, _ in self._unsynced:
+        for _, runs, _, _ in self._unsynced:
             runs[:] = [run for run in runs if run[0].topic != topic]
 
     def refuse(self, refusal: PutRefusedError | None) -> None:

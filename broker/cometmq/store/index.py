@@ -31,6 +31,7 @@ from cometmq.store.index_format import (
     walk_chain,
 )
 from cometmq.store.index_keys import all_sound, query_key
+from cometmq.store.index_waiting import WaitingRecords
 from cometmq.store.open_files import OpenFiles
 from cometmq.store.unsynced import Unsynced
 
@@ -71,13 +72,14 @@ class Index:
         self._count_sound: CountSound = all_sound
         self._searched_files = 2 if read_only and not clean else 0  # See `index_search`.
         self._open_files = OpenFiles(OPEN_FILES_MAX)
-        self._noted: list[Noted] = []
+        self._waiting = WaitingRecords()
         self._hashed: Hashed | None = None  # Hashes of records that are noted no more.
         self._unsynced_files: set[str] = set()
         self._unsynced_directories: set[str] = set()
         self.write_error: OSError | None = None
         """Why keys cannot be written now; None again as soon as some could be."""
-        self._is_loaded = False
+        self.is_loaded = False
+        """Whether numpy is, which takes 100 ms."""
         self._building = Lock()
         self._files = load_files(filesystem, self._root, self._shape, clean=clean)
         self._resume_offset = self._files[-1].header.end_offset + 1 if self._files else 0
@@ -86,26 +88,25 @@ class Index:
 
     def add(self, topic: bytes, properties: bytes, physical_offset: int, store_time: int) -> None:
         """Note a record, in the order of the log, for the next `build`."""
-        self._noted.append((physical_offset, topic, properties, store_time))
+        self._waiting.add([(physical_offset, topic, properties, store_time)], 1)
 
-    def add_many(self, records: Sequence[Noted]) -> None:
-        """Note records, as `add` does with one; builds some if too many wait for the next query."""
-        self._noted += records
-        if len(self._noted) > WAITING_MAX and self._is_loaded:
+    def add_many(self, records: Sequence[Noted], count: int) -> None:
+        """Note so many records; builds some if too many wait for the next query."""
+        self._waiting.add(records, count)
+        if self._waiting.count > WAITING_MAX and self.is_loaded:
             # Many at once: thirty take 150 µs, a thousand 500.
-            more = len(self._noted) - WAITING_MAX
-            self.build(max(more, WAITING_MAX // 4), records[-1][3])
+            self.build(max(self.waiting - WAITING_MAX, WAITING_MAX // 4), records[-1][3])
 
     @property
     def waiting(self) -> int:
         """How many records were added and not built."""
-        return len(self._noted)
+        return self._waiting.count
 
     @property
     def needs_preparation(self) -> bool:
         """Whether the next `build` would take long, unless `prepare` is called in a thread."""
         is_closed = bool(self._files) and self._files[-1].open is None
-        return not self._is_loaded or (is_closed and self.waiting > 0)
+        return not self.is_loaded or (is_closed and self.waiting > 0)
 
     def prepare(self) -> None:
         """Load numpy, 100 ms, and if records wait the newest file's slots, 20 MB. For any thread.
@@ -118,10 +119,10 @@ class Index:
         with self._building, suppress(OSError):
             if self._files and self.waiting:
                 self._opened(self._files[-1])
-        self._is_loaded = True
+        self.is_loaded = True
 
     def build(self, records_max: int, now_ms: int) -> bool:
-        """Index at most so many of the records that wait; whether all are done.
+        """Index so many of the records that wait, batches whole; whether all are done.
 
         When the disk refuses it, `write_error` says why, and the keys stay in memory.
         """
@@ -135,11 +136,11 @@ class Index:
                 self.write_error = error
                 return False
             self.write_error = None
-            return sealed and not self._noted
+            return sealed and not self._waiting.count
 
     def finish(self, now_ms: int) -> bool:
         """Write everything, the newest file's slots too: for a clean stop. Whether it worked."""
-        while not self.build(len(self._noted), now_ms):
+        while not self.build(self._waiting.count, now_ms):
             if self.write_error is not None:
                 return False
         try:
@@ -155,13 +156,11 @@ class Index:
 
     def _hash(self, records_max: int) -> None:
         """Hash the keys of records that wait."""
-        noted = self._noted[:records_max]
-        del self._noted[:records_max]
-        if noted:
+        if noted := self._waiting.take(records_max):
             from cometmq.store.index_hash import hash_noted
 
             self._hashed = hash_noted(noted)
-            self._is_loaded = True
+            self.is_loaded = True
 
     def _put(self, now_ms: int) -> None:
         """Put what is hashed into the newest file, and those that follow when it is full."""
@@ -280,7 +279,8 @@ class Index:
         bounds = [known.header.end_offset for known in self._files[-2:-1] if known.open]
         if self._hashed is not None:
             bounds.append(int(self._hashed.offsets[0]))
-        bounds += [noted[0] for noted in self._noted[:1]]
+        if (waiting := self._waiting.first_offset) is not None:
+            bounds.append(waiting)
         return min(bounds, default=None)
 
     def sealed_below(self, physical_offset: int) -> tuple[int, int | None]:

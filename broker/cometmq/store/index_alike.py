@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy.typing as npt
 
     Powers = npt.NDArray[np.uint32]
@@ -90,12 +88,15 @@ def _varying(matrix: npt.NDArray[np.uint8]) -> npt.NDArray[np.intp]:
     )
 
 
-def alike_keys(properties: Sequence[bytes], powers: Powers) -> list[AlikeKey] | None:
-    """Return the keys of records whose properties have one size; None when they are not alike."""
-    first = properties[0]
+def alike_keys(joined: bytes, size: int, powers: Powers) -> list[AlikeKey] | None:
+    """Return the keys of records, whose properties follow one another and all have one size.
+
+    None when they are not alike.
+    """
+    first = joined[:size]
     if not first or not first.isascii():
         return None if first else []
-    matrix = np.frombuffer(b"".join(properties), np.uint8).reshape(-1, len(first))
+    matrix = np.frombuffer(joined, np.uint8).reshape(-1, size)
     columns = _varying(matrix)
     cells = matrix[:, columns]
     pairs = _Pairs(first)

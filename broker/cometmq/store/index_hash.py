@@ -12,20 +12,22 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import numpy as np
 
 from cometmq.proto.java import string_hash
 from cometmq.store.index_alike import alike_keys
 from cometmq.store.index_format import positive_hash
+from cometmq.store.index_keys import NotedBatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from cometmq.store.index_keys import Noted
+    from cometmq.store.index_alike import AlikeKey
+    from cometmq.store.index_keys import Noted, NotedRecord
 
     Hashes = npt.NDArray[np.int32]
     Places = npt.NDArray[np.int64]
@@ -76,6 +78,36 @@ class _Values(NamedTuple):
 
 def hash_noted(noted: Sequence[Noted]) -> Hashed | None:
     """Return the keys of records, hashed; None when they have none."""
+    kinds = set(map(type, noted))
+    if kinds == {NotedBatch}:
+        found = _hash_batches(cast("Sequence[NotedBatch]", noted))
+        if found is not None:
+            return found
+    if NotedBatch in kinds:
+        each = (one.records() if isinstance(one, NotedBatch) else (one,) for one in noted)
+        noted = list(chain.from_iterable(each))
+    return _hash_records(cast("Sequence[NotedRecord]", noted))
+
+
+def _hash_batches(batches: Sequence[NotedBatch]) -> Hashed | None:
+    """Hash batches whose messages are all alike; None when they are not, or have no keys."""
+    firsts, topics, properties, times, sizes, counts = zip(*batches, strict=True)
+    size = len(properties[0]) // counts[0]
+    if any(len(each) != size * count for each, count in zip(properties, counts, strict=True)):
+        return None
+    keys = alike_keys(b"".join(properties), size, _powers()[0])
+    if not keys:
+        return None
+    counted = np.array(counts)
+    rows = np.repeat(np.arange(len(counts)), counted)
+    numbers = np.arange(len(rows)) - (np.cumsum(counted) - counted)[rows]
+    offsets = np.array(firsts)[rows] + np.array(sizes)[rows] * numbers
+    hashes = _hashes_of_keys(topics, len(rows), keys, counted)
+    each = len(keys)
+    return Hashed(hashes, np.repeat(offsets, each), np.repeat(np.array(times)[rows], each))
+
+
+def _hash_records(noted: Sequence[NotedRecord]) -> Hashed | None:
     # One list, and every fourth of it: `zip` makes an iterator for each record.
     flat: list[Any] = list(chain.from_iterable(noted))
     times = flat[3::4]
@@ -130,15 +162,28 @@ def _hashes_by_size(topics: Sequence[bytes], properties: Sequence[bytes]) -> tup
 def _hashes_of_alike(
     topics: Sequence[bytes], properties: Sequence[bytes]
 ) -> tuple[Hashes, Places] | None:
-    powers, _ = _powers()
-    keys = alike_keys(properties, powers)
+    keys = alike_keys(b"".join(properties), len(properties[0]), _powers()[0])
     if keys is None:
         return None
-    sums = np.empty((len(properties), len(keys)), np.uint32)
+    count = len(properties)
+    return _hashes_of_keys(topics, count, keys), np.repeat(np.arange(count), len(keys))
+
+
+def _hashes_of_keys(
+    topics: Sequence[bytes], count: int, keys: Sequence[AlikeKey], counts: Places | None = None
+) -> Hashes:
+    """Hash the keys of so many records that are alike, record by record.
+
+    Each has a topic of its own or, where there are `counts`, so many after another have the same.
+    """
+    powers, _ = _powers()
+    sums = np.empty((count, len(keys)), np.uint32)
     for column, key in enumerate(keys):
         prefixes = _prefix_hashes(topics, are_tags=key.is_tags)
+        if counts is not None and len(prefixes) > 1:
+            prefixes = np.repeat(prefixes, counts)
         sums[:, column] = key.sums + prefixes * powers[key.size]
-    return _positive(sums.ravel()), np.repeat(np.arange(len(properties)), len(keys))
+    return _positive(sums.ravel())
 
 
 def _prefix_hashes(topics: Sequence[bytes], *, are_tags: bool) -> Powers:

@@ -7,7 +7,7 @@ last `topic#T#tags` for all its tags as one, which Apache does since 5.5.0. For 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from cometmq.proto.properties import property_finder
 
@@ -20,7 +20,37 @@ _find_tags: Final = property_finder(b"TAGS")
 
 
 # A plain tuple, for one is made with each message: physical offset, topic, properties, store time.
-Noted: TypeAlias = "tuple[int, bytes, bytes, int]"
+NotedRecord: TypeAlias = "tuple[int, bytes, bytes, int]"
+
+
+class NotedBatch(NamedTuple):
+    """Records of one size, one behind the other, whose properties have one size, too."""
+
+    physical_offset: int
+    """Of the first."""
+    topic: bytes
+    properties: bytes
+    """Of all, one behind the other."""
+    store_time: int
+    record_size: int
+    record_count: int
+
+    def records(self) -> list[NotedRecord]:
+        """Return each for itself."""
+        size = len(self.properties) // self.record_count
+        return [
+            (
+                self.physical_offset + number * self.record_size,
+                self.topic,
+                self.properties[number * size : (number + 1) * size],
+                self.store_time,
+            )
+            for number in range(self.record_count)
+        ]
+
+
+Noted: TypeAlias = "NotedRecord | NotedBatch"
+"""What the index has to know; of both kinds the first four fields are of the first record."""
 
 
 CountSound: TypeAlias = "Callable[[int, Sequence[int]], int]"

@@ -340,7 +340,8 @@ class Opening:
             self._levels,
             is_batch_topic=self._is_batch_topic,
             journal=self._journal,
-            on_published=(lambda _: None) if index is None else index.add_many,
+            on_published=(lambda _, __: None) if index is None else index.add_many,
+            has_numpy=lambda: index is not None and index.is_loaded,
         )
         checkpointer = Checkpointer(
             appender, syncer, queues, index, file, self._journal, claims, longs, config, jobs

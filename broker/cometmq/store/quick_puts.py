@@ -20,6 +20,7 @@ from cometmq.store.committing import Committer
 from cometmq.store.consume_queue import ENTRY
 from cometmq.store.dispatch import UNIQUE_ID, TagsCodes
 from cometmq.store.errors import MessageIllegalError
+from cometmq.store.index_keys import NotedBatch
 from cometmq.store.turn import AppendedBatch
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from cometmq.store.consume_queue import ConsumeQueue
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.entry_journal import EntryJournal
+    from cometmq.store.even_batches import EvenRecords
     from cometmq.store.index_keys import Noted
     from cometmq.store.sync import Syncer
 
@@ -60,9 +62,13 @@ class QuickPuts(Committer):
         config: StoreConfig,
         *,
         journal: EntryJournal,
-        on_published: Callable[[list[Noted]], None],
+        on_published: Callable[[list[Noted], int], None],
+        has_numpy: Callable[[], bool],
     ) -> None:
+        """`has_numpy` says whether that is loaded; nothing here waits for it."""
         super().__init__(log, syncer, config, journal=journal, on_published=on_published)
+        self._has_numpy = has_numpy
+        self._even_records: Callable[..., EvenRecords | None] | None = None
         self._queues = queues
         self._store_host = config.store_host
         self._body_size_max = config.message_size_max
@@ -189,6 +195,44 @@ class QuickPuts(Committer):
             raise MessageIllegalError(f"record: a number does not fit its field: {error}") from None
         turn.pieces += pieces
         return self._added(queue, entries, records, offsets, physical_offset)
+
+    def _put_even(
+        self, known: Topic, queue: ConsumeQueue, raw: bytes, more: bytes, now_ms: int, shared: bytes
+    ) -> AppendedBatch | None:
+        """Add the messages of a batch's body as one matrix, if it can be; else None."""
+        if self._even_records is None:
+            if not self._has_numpy():
+                return None
+            from cometmq.store.even_batches import even_records
+
+            self._even_records = even_records
+        turn = self._turn
+        start, first = turn.end, queue.next_offset
+        try:
+            even = self._even_records(
+                raw,
+                known.part,
+                more,
+                self._known_codes,
+                queue.queue_id,
+                first,
+                start,
+                shared,
+                self._quick_limit,
+            )
+        except struct.error:  # A number does not fit its field.
+            return None
+        if even is None:
+            return None
+        count, size, records, entries, properties = even
+        turn.pieces.append(records)
+        turn.records.append(NotedBatch(start, known.raw, properties, now_ms, size, count))
+        turn.in_batches += count - 1
+        turn.end = end = start + count * size
+        run = turn.begin_run(queue) if queue.run is None else queue.run
+        run += entries
+        queue.next_offset = first + count
+        return AppendedBatch(list(range(start, end, size)), first, end - start)
 
     def _put_raw_alike(
         self, known: Topic, queue: ConsumeQueue, raw: bytes, more: bytes, now_ms: int, shared: bytes

@@ -145,5 +145,6 @@ class Replay:
         )
         noted = list(zip(*columns, strict=True))
         for begin in range(0, len(noted), _BUILD):
-            index.add_many(noted[begin : begin + _BUILD])
+            some = noted[begin : begin + _BUILD]
+            index.add_many(some, len(some))
             index.build(_BUILD, self._now_ms)

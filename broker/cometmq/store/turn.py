@@ -84,6 +84,7 @@ class Turn:
         "_segment_end",
         "_segment_size",
         "end",
+        "in_batches",
         "pieces",
         "records",
         "room_end",
@@ -113,6 +114,8 @@ class Turn:
         """The records of the segment that is being filled, in parts."""
         self.records: list[Noted] = []
         """What the index has to know."""
+        self.in_batches = 0
+        """How many records more than `records` has elements there are."""
         self.runs = []
         if self._filled:
             self._filled = []

@@ -49,6 +49,7 @@ TOPIC_SIZE_V1_MAX: Final = 127
 TOPIC_SIZE_V2_MAX: Final = 32767
 
 # Where a store finds, and replaces, what it numbers records by.
+BODY_CRC_AT: Final = 8
 QUEUE_OFFSET_AT: Final = 20
 PHYSICAL_OFFSET_AT: Final = 28
 STORE_TIMESTAMP_AT: Final = 56
