@@ -15,6 +15,7 @@ from tests.pipeline.tables import Tables, numbers
 from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive, read_archive
 from cometmq.pipeline.jobs.job import Run
+from cometmq.pipeline.jobs.streams import Folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -143,6 +144,56 @@ def test_settings_that_cannot_be_are_named(
     assert said in str(caught.value)
 
 
-def test_a_stream_that_fails_says_why_in_a_line(tables: Tables, tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match="nowhere: no such topic"):
-        run(tables, "nowhere", tmp_path)
+@pytest.mark.parametrize(
+    ("topic", "more", "said"),
+    [
+        ("nowhere", {}, "nowhere: no such topic"),
+        ("settings", {"start": "group:biling"}, "group 'biling' has been nowhere"),
+        ("settings", {"start": '{"settings": {"0": -7}}'}, "is no offset"),
+    ],
+)
+def test_what_cannot_be_read_leaves_nothing_behind(
+    tables: Tables, tmp_path: Path, topic: str, more: dict[str, str], said: str
+) -> None:
+    tables.fill("settings", 0)
+    with pytest.raises(OptionError) as caught:
+        run(tables, topic, tmp_path, **more)
+    assert said in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_topic_that_was_deleted_since_is_told_as_loss_or_passed_over(
+    tables: Tables, tmp_path: Path
+) -> None:
+    """And not as one that was mistyped."""
+    tables.fill("deleted-since", 4)
+    run(tables, "deleted-since", tmp_path)
+    tables.cluster.admin.delete_topic("deleted-since")
+    with pytest.raises(PipelineError, match="deleted-since does not exist any more"):
+        run(tables, "deleted-since", tmp_path)
+    assert run(tables, "deleted-since", tmp_path, fail_on_data_loss=False).rows == 0
+
+
+def test_a_report_of_a_failure_says_what_was_done(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables.fill("failing", 30)
+    rename = Folder.rename
+
+    def failing(folder: Folder, old: str, new: str) -> None:
+        if new.endswith("2"):
+            raise OSError("the disk is full")
+        rename(folder, old, new)
+
+    monkeypatch.setattr(Folder, "rename", failing)
+    settings = ArchiveSettings(
+        nameserver=tables.cluster.nameserver, topic="failing", to=str(tmp_path), max_rows=10
+    )
+    failed = Run()
+    with pytest.raises(PipelineError, match="the disk is full"):
+        archive(tables.spark, settings, failed)
+    report = failed.report
+    assert report is not None
+    assert (report.rows, report.batches) == (20, [0, 1])
+    assert report.size > 0
+    assert report.offsets["failing"]["broker-a"] == {"0": [0, 10], "1": [0, 10]}

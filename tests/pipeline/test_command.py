@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, ours, setting
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from cometmq.testing import Cluster
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToySettings:
@@ -34,6 +37,10 @@ def toy(spark: Any, settings: ToySettings, run: Run) -> Report:
     """End as the settings say."""
     if settings.nameserver == "wrong":
         raise OptionError("nameserver: is wrong; write another")
+    if settings.nameserver == "half":
+        report = run.report_of("toy")
+        report.rows, report.batches = 7, [0, 1]
+        raise PipelineError("it went away")
     if settings.nameserver == "away":
         raise PipelineError("it is away")
     if settings.nameserver == "without-java":
@@ -99,6 +106,16 @@ def test_a_report_of_a_failure_says_why(runner: CliRunner, tmp_path: Path) -> No
     assert "it is away" not in done.stdout
 
 
+def test_a_report_of_a_failure_says_what_was_done_before(runner: CliRunner, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    arguments = ["-n", "half", "--to", "there", "--report", str(path)]
+    done = runner.invoke(command.job_command(TOY), arguments)
+    said = json.loads(path.read_text())
+    assert (said["outcome"], said["rows"], said["batches"]) == ("failed", 7, [0, 1])
+    assert said["error"] == "it went away"
+    assert "rows: 7" in done.stdout
+
+
 def test_what_nobody_thought_of_is_told_with_its_place(runner: CliRunner, tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     arguments = ["-n", "crash", "--to", "there", "--report", str(path)]
@@ -162,6 +179,49 @@ def test_a_mistake_is_told_before_spark_is_started(
     done = CliRunner().invoke(program, ["pipeline", *line.split()])
     assert done.exit_code == 2, done.output
     assert MISTAKES[line] in done.stderr
+
+
+NOWHERE = (
+    "archive --to {to} --topic nowhere",
+    "archive --to {to} --topic there --start group:nobody",
+    "mirror --topic nowhere --prefix x --to-nameserver {nameserver} --checkpoint {to}",
+    "transform --topic nowhere --sql SELECT --to-topic x --checkpoint {to}",
+    "aggregate --topic there,nowhere --to-topic x --checkpoint {to}",
+    "dlq --consumer-group nobody",
+    "latency --topic nowhere",
+    "latency --trace-topic nowhere",
+    "reconcile --left topic:there@{nameserver} --right topic:nowhere@{nameserver}",
+)
+
+
+@pytest.mark.parametrize("line", NOWHERE)
+def test_topics_are_looked_for_before_spark_is_started(
+    monkeypatch: pytest.MonkeyPatch, rocketmq_session: Cluster, tmp_path: Path, line: str
+) -> None:
+    rocketmq_session.admin.create_topic("there", queues=1)
+    monkeypatch.setattr(command, "_in_session", pytest.fail)
+    monkeypatch.setenv("NAMESRV_ADDR", rocketmq_session.nameserver)
+    given = line.format(to=tmp_path / "to", nameserver=rocketmq_session.nameserver)
+    done = CliRunner().invoke(program, ["pipeline", *given.split()])
+    assert done.exit_code == 2, done.output
+    assert re.search("no such topic|has been nowhere", done.stderr)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stream_that_has_begun_is_left_to_say_what_is_gone(
+    monkeypatch: pytest.MonkeyPatch, rocketmq_session: Cluster, tmp_path: Path
+) -> None:
+    """Its topic may have been deleted since, which `--no-fail-on-data-loss` passes over."""
+    (tmp_path / "_checkpoint" / "offsets").mkdir(parents=True)
+    (tmp_path / "_checkpoint" / "offsets" / "0").touch()
+
+    def without_spark(*_: object) -> Report:
+        return Report("archive")
+
+    monkeypatch.setattr(command, "_in_session", without_spark)
+    arguments = ["-n", rocketmq_session.nameserver, "--topic", "nowhere", "--to", str(tmp_path)]
+    done = CliRunner().invoke(program, ["pipeline", "archive", *arguments])
+    assert done.exit_code == 0, done.output
 
 
 @pytest.mark.parametrize("name", sorted(JOBS))

@@ -106,10 +106,13 @@ def run_job(
     run = Run(dry_run=dry_run, progress=tell)
     try:
         settings = job.settings(**given)
+        pairs = _pairs(conf)
+        if job.look is not None:
+            job.look(settings)
         with stopped_by_signals(run):
-            done = _in_session(job, settings, run, master, _pairs(conf))
+            done = _in_session(job, settings, run, master, pairs)
     except Exception as error:
-        done = _failed(job, error, dry_run=dry_run)
+        done = _failed(job, error, run)
     if report:
         done.write(report)
     if progress != "none":
@@ -117,18 +120,24 @@ def run_job(
     return int(done.outcome)
 
 
-def _failed(job: Job, error: Exception, *, dry_run: bool) -> Report:
-    """Tell why a job failed, and what becomes of it when it is started again."""
+def _failed(job: Job, error: Exception, run: Run) -> Report:
+    """Tell why a job failed, and what becomes of it when it is started again.
+
+    What it did before stands in its report.
+    """
     if not isinstance(error, PipelineError):
         traceback.print_exc()  # Nobody thought of it: whoever mends it must see where it was.
     text = str(error) or type(error).__name__
     outcome = Outcome.USAGE if isinstance(error, OptionError) else Outcome.FAILED
-    began = outcome is Outcome.FAILED and not isinstance(error, JavaError) and not dry_run
+    began = outcome is Outcome.FAILED and not isinstance(error, JavaError) and not run.dry_run
     after = "goes on where it was" if job.goes_on else "begins anew"
     click.echo(
         f"cometmq pipeline {job.name}: {text}" + f"\nStarted again it {after}." * began, err=True
     )
-    return Report(job.name, outcome, dry_run=dry_run, details={"error": text})
+    done = run.report or run.report_of(job.name)
+    done.outcome = outcome
+    done.details["error"] = text
+    return done
 
 
 def _in_session(job: Job, settings: Any, run: Run, master: str, conf: Mapping[str, str]) -> Report:

@@ -20,6 +20,7 @@ from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, tim
 from cometmq.pipeline.jobs.streams import (
     Folder,
     StreamSettings,
+    look_for_topics,
     query_id,
     read_stream,
     run_batches,
@@ -64,7 +65,7 @@ class AggregateSettings(StreamSettings):
 def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None = None) -> Report:
     """Reckon over what there is, or on and on, as `trigger` says."""
     run = run or Run()
-    report = Report("aggregate", dry_run=run.dry_run)
+    report = run.report_of("aggregate")
     with timed(report):
         frame = _results(read_stream(spark, settings), settings)
         _check_plan(Folder(spark, settings.checkpoint), settings, dry_run=run.dry_run)
@@ -171,4 +172,10 @@ def _late(query: StreamingQuery) -> int:
     )
 
 
-JOB: Final = Job("aggregate", AggregateSettings, aggregate, "Windows over a topic, into another.")
+JOB: Final = Job(
+    "aggregate",
+    AggregateSettings,
+    aggregate,
+    "Windows over a topic, into another.",
+    look=look_for_topics,
+)

@@ -26,6 +26,7 @@ from cometmq.pipeline.jobs.streams import (
     CopySettings,
     Folder,
     StreamSettings,
+    look_for_topics,
     query_id,
     read_stream,
     run_batches,
@@ -75,6 +76,11 @@ class ArchiveSettings(CopySettings):
             )
 
     @property
+    def checkpoint_folder(self) -> str:
+        """Where it keeps how far it is."""
+        return self.checkpoint or f"{self.to.rstrip('/')}/{_CHECKPOINT}"
+
+    @property
     def parts(self) -> list[str]:
         """What the folders of a batch are by."""
         return [each.strip() for each in self.partition_by.split(",") if each.strip()]
@@ -83,29 +89,28 @@ class ArchiveSettings(CopySettings):
 def archive(spark: SparkSession, settings: ArchiveSettings, run: Run | None = None) -> Report:
     """Archive topics: what there is, or on and on, as `trigger` says."""
     run = run or Run()
-    archiving = _Archiving(spark, settings)
-    report = Report("archive", dry_run=run.dry_run)
+    report = run.report_of("archive")
+    archiving = _Archiving(spark, settings, report)
     with timed(report):
         if run.dry_run:
             report.details["would_read"] = would_read(spark, settings, archiving.checkpoint)
             return report
         archiving.prepare()
+        report.details["files_in"] = settings.to
         frame = read_stream(spark, settings)
         run_batches(frame, archiving.batch, archiving.checkpoint, settings, run, report)
-        report.size = archiving.size
-        report.details["files_in"] = settings.to
     return report
 
 
 class _Archiving:
     """One archive that is being written."""
 
-    def __init__(self, spark: SparkSession, settings: ArchiveSettings) -> None:
+    def __init__(self, spark: SparkSession, settings: ArchiveSettings, report: Report) -> None:
         self.spark = spark
         self.settings = settings
+        self.report = report
         self.folder = Folder(spark, settings.to)
-        self.checkpoint = settings.checkpoint or self.folder.of(_CHECKPOINT)
-        self.size = 0
+        self.checkpoint = settings.checkpoint_folder
         self.parts = settings.parts
 
     def prepare(self) -> None:
@@ -151,7 +156,7 @@ class _Archiving:
 
     def _write_manifest(self, name: str, batch_id: int, seen: dict[str, Any]) -> None:
         checkpoint = Folder(self.spark, self.checkpoint)
-        self.size += seen["bytes"] or 0
+        self.report.size += seen["bytes"] or 0
         document = {
             "batch": batch_id,
             "query_id": query_id(checkpoint),
@@ -179,4 +184,10 @@ def manifests(folder: Folder) -> list[str]:
     return [name for name in folder.names(_MANIFESTS) if name.endswith(".json")]
 
 
-JOB: Final = Job("archive", ArchiveSettings, archive, "Topics to Parquet, each message once.")
+JOB: Final = Job(
+    "archive",
+    ArchiveSettings,
+    archive,
+    "Topics to Parquet, each message once.",
+    look=look_for_topics,
+)

@@ -99,7 +99,7 @@ class AuditSettings:
 def audit(spark: SparkSession, settings: AuditSettings, run: Run | None = None) -> Report:
     """Judge a store; the report's outcome is FINDINGS when something is wrong."""
     run = run or Run()
-    report = Report("audit", dry_run=run.dry_run)
+    report = run.report_of("audit")
     with timed(report):
         checks = settings.checks
         log = look(settings.store)

@@ -20,7 +20,12 @@ from cometmq.client import DeadLetterFilter, Redriven, SyncClient
 from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
-from cometmq.pipeline.jobs.tables import rows_as_dicts, stored_between, topic_table
+from cometmq.pipeline.jobs.tables import (
+    require_topics,
+    rows_as_dicts,
+    stored_between,
+    topic_table,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,7 +88,7 @@ class DlqSettings:
 def dlq(spark: SparkSession, settings: DlqSettings, run: Run | None = None) -> Report:
     """Report on dead letters, and send some again."""
     run = run or Run()
-    report = Report("dlq", dry_run=run.dry_run)
+    report = run.report_of("dlq")
     letters = _Letters(spark, settings)
     with timed(report):
         clusters = letters.clusters()
@@ -99,6 +104,10 @@ def dlq(spark: SparkSession, settings: DlqSettings, run: Run | None = None) -> R
                 else:
                     _copy(letters, chosen, settings, run, report)
     return report
+
+
+def _look(settings: DlqSettings) -> None:
+    require_topics(settings.nameserver, PREFIX + settings.consumer_group)
 
 
 class _StoppedError(Exception):
@@ -132,10 +141,13 @@ def _redrive(chosen: list[dict[str, Any]], settings: DlqSettings, run: Run, repo
                 )
     except _StoppedError:
         pass
+    finally:
+        report.details["redriven"] = redriven.sent
+        report.details["earlier"] = redriven.earlier
+        report.details["failed"] = [
+            {"message_id": one, "reason": why} for one, why in redriven.failed
+        ]
     report.stopped = run.is_stopping and redriven.count < len(chosen)
-    report.details["redriven"] = redriven.sent
-    report.details["earlier"] = redriven.earlier
-    report.details["failed"] = [{"message_id": one, "reason": why} for one, why in redriven.failed]
     if redriven.failed:
         one, why = redriven.failed[0]
         raise PipelineError(f"{one}, and {len(redriven.failed)} in all, not redriven: {why}")
@@ -156,7 +168,7 @@ def _copy(
 ) -> None:
     """Send the chosen ones to another topic, as many at a time as the rate allows."""
     step = settings.rate * _PACE_SECONDS or _RATE_WITHOUT
-    redriven = 0
+    report.details["redriven"] = 0
     for first in range(0, len(chosen), step):
         if run.is_stopping:
             report.stopped = True
@@ -165,11 +177,10 @@ def _copy(
         few = chosen[first : first + step]
         letters.send(few)
         _write_receipts(settings, few)
-        redriven += len(few)
-        run.tell(redriven=redriven, of=len(chosen))
+        report.details["redriven"] += len(few)
+        run.tell(redriven=report.details["redriven"], of=len(chosen))
         if settings.rate and first + step < len(chosen):
             run.pause(max(len(few) / settings.rate - (monotonic() - began), 0))
-    report.details["redriven"] = redriven
 
 
 class _Letters:
@@ -259,4 +270,6 @@ class _Letters:
         ).save()
 
 
-JOB: Final = Job("dlq", DlqSettings, dlq, "Dead letters by what they share; some sent again.")
+JOB: Final = Job(
+    "dlq", DlqSettings, dlq, "Dead letters by what they share; some sent again.", look=_look
+)

@@ -95,8 +95,15 @@ class Run:
     ) -> None:
         self.dry_run = dry_run
         """Whether to say what would be done, and to change nothing."""
+        self.report: Report | None = None
+        """What the job has done so far; `None` before it begins."""
         self._progress = progress
         self._stop = threading.Event()
+
+    def report_of(self, job: str) -> Report:
+        """Begin the report of a job; who runs it has it also when the job fails."""
+        self.report = Report(job, dry_run=self.dry_run)
+        return self.report
 
     @property
     def is_stopping(self) -> bool:
@@ -125,8 +132,10 @@ class Run:
         seen = -1
         stopping_at: int | None = None
         while True:
-            is_over = self._ended(query)
-            seen = _note_progress(query, report, seen, self)
+            try:
+                is_over = self._ended(query)
+            finally:
+                seen = _note_progress(query, report, seen, self)
             if is_over:
                 return
             if self.is_stopping:
@@ -217,6 +226,8 @@ class Job:
     """What `--help` says of it."""
     goes_on: bool = True
     """Whether one that failed and is started again goes on where it was; else it begins anew."""
+    look: Callable[[Any], None] | None = None
+    """Looks whether what the settings name is there, before Spark is started for it."""
 
 
 def setting(meaning: str, default: Any = MISSING, *, metavar: str = "") -> Any:

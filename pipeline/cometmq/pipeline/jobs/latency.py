@@ -18,7 +18,13 @@ from cometmq.pipeline import bounds
 from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
-from cometmq.pipeline.jobs.tables import rows_as_dicts, store_table, stored_between, topic_table
+from cometmq.pipeline.jobs.tables import (
+    require_topics,
+    rows_as_dicts,
+    store_table,
+    stored_between,
+    topic_table,
+)
 from cometmq.pipeline.options import read_options
 
 if TYPE_CHECKING:
@@ -65,7 +71,7 @@ class LatencySettings:
 def latency(spark: SparkSession, settings: LatencySettings, run: Run | None = None) -> Report:
     """Report how long messages took."""
     run = run or Run()
-    report = Report("latency", dry_run=run.dry_run)
+    report = run.report_of("latency")
     measuring = _Measuring(spark, settings)
     with timed(report):
         for name, frame in measuring.tables(run.dry_run).items():
@@ -79,6 +85,11 @@ def latency(spark: SparkSession, settings: LatencySettings, run: Run | None = No
             run.tell(table=name, rows=frame.count())
             frame.unpersist()
     return report
+
+
+def _look(settings: LatencySettings) -> None:
+    if topics := ",".join(filter(None, (settings.topic, settings.trace_topic))):
+        require_topics(settings.nameserver, topics)
 
 
 class _Measuring:
@@ -235,5 +246,10 @@ def _summed(frame: DataFrame, by: tuple[str, ...], *more: str) -> DataFrame:
 
 
 JOB: Final = Job(
-    "latency", LatencySettings, latency, "How long messages took, and who waits.", goes_on=False
+    "latency",
+    LatencySettings,
+    latency,
+    "How long messages took, and who waits.",
+    goes_on=False,
+    look=_look,
 )

@@ -15,6 +15,7 @@ from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
 from cometmq.pipeline.jobs.streams import (
     CopySettings,
     StreamSettings,
+    look_for_topics,
     read_stream,
     triggered,
     would_read,
@@ -34,7 +35,6 @@ class MirrorSettings(CopySettings):
     prefix: str = setting("Put in front of the topics' names there.", "")
     max_rows: int = setting("Messages of a batch, at most.", 100_000)
     delivery: str = setting("auto, idempotent or at-least-once.", "auto")
-    checkpoint: str = setting("Where it keeps how far it is.", metavar="DIR")
 
     def __post_init__(self) -> None:
         StreamSettings.__post_init__(self)
@@ -50,7 +50,7 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
     from pyspark.sql import functions
 
     run = run or Run()
-    report = Report("mirror", dry_run=run.dry_run)
+    report = run.report_of("mirror")
     with timed(report):
         frame = read_stream(spark, settings).withColumn(
             "to_topic", functions.concat(functions.lit(settings.prefix), "topic")
@@ -71,4 +71,10 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
     return report
 
 
-JOB: Final = Job("mirror", MirrorSettings, mirror, "Topics of one cluster kept in another.")
+JOB: Final = Job(
+    "mirror",
+    MirrorSettings,
+    mirror,
+    "Topics of one cluster kept in another.",
+    look=look_for_topics,
+)

@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive import read_archive
 from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, setting, timed
-from cometmq.pipeline.jobs.tables import rows_as_dicts, store_table, stored_between, topic_table
+from cometmq.pipeline.jobs.tables import (
+    require_topics,
+    rows_as_dicts,
+    store_table,
+    stored_between,
+    topic_table,
+)
 from cometmq.pipeline.rows import KEPT_RESERVED, RESERVED
 
 if TYPE_CHECKING:
@@ -110,7 +116,7 @@ class _Place(NamedTuple):
 def reconcile(spark: SparkSession, settings: ReconcileSettings, run: Run | None = None) -> Report:
     """Compare two places; the report's outcome is FINDINGS when they differ."""
     run = run or Run()
-    report = Report("reconcile", dry_run=run.dry_run)
+    report = run.report_of("reconcile")
     reconciling = _Reconciling(spark, settings, report)
     with timed(report):
         if run.dry_run:
@@ -121,6 +127,13 @@ def reconcile(spark: SparkSession, settings: ReconcileSettings, run: Run | None 
         if differing:
             reconciling.drill_down(run)
     return report
+
+
+def _look(settings: ReconcileSettings) -> None:
+    for name in ("left", "right"):
+        place = _Place.read(name, getattr(settings, name))
+        if place.kind == "topic":
+            require_topics(place.path, place.topic)
 
 
 class _Reconciling:
@@ -271,5 +284,10 @@ def _found(side: str, *, by_place: bool) -> list[Column]:
 
 
 JOB: Final = Job(
-    "reconcile", ReconcileSettings, reconcile, "Whether two places hold the same.", goes_on=False
+    "reconcile",
+    ReconcileSettings,
+    reconcile,
+    "Whether two places hold the same.",
+    goes_on=False,
+    look=_look,
 )

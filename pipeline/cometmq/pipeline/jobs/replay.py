@@ -59,7 +59,7 @@ class ReplaySettings:
 def replay(spark: SparkSession, settings: ReplaySettings, run: Run | None = None) -> Report:
     """Write what an archive holds to a topic, but what an earlier run of this name wrote."""
     run = run or Run()
-    report = Report("replay", dry_run=run.dry_run)
+    report = run.report_of("replay")
     replaying = _Replaying(spark, settings)
     with timed(report):
         done = replaying.done()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline import bounds
@@ -13,12 +13,14 @@ from cometmq.pipeline.jobs.job import setting
 from cometmq.pipeline.options import EARLIEST, read_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from cometmq.pipeline.cluster import Queue
     from cometmq.pipeline.jobs.job import Report, Run
+    from cometmq.pipeline.options import ReadOptions
 
 ONCE: Final = "once"
 _OPTIONS: Final = {
@@ -44,6 +46,12 @@ class StreamSettings:
     filter: str = setting("Tags or SQL92: only what passes.", "")
     group: str = setting("A consumer group that shows the progress.", "")
     trigger: str = setting("once, or how often: '1 second'.", "once")
+    checkpoint: str = setting("Where it keeps how far it is.", metavar="DIR")
+
+    @property
+    def checkpoint_folder(self) -> str:
+        """Where it keeps how far it is."""
+        return self.checkpoint
 
     def __post_init__(self) -> None:
         read_options(_source_options(self))
@@ -59,16 +67,48 @@ class CopySettings(StreamSettings):
     fail_on_data_loss: bool = setting("Fail when messages expired before they were read.", True)
 
 
-def read_stream(spark: SparkSession, settings: StreamSettings, **more: Any) -> DataFrame:
-    """Return the topics of the settings as a stream."""
-    given = _source_options(settings)
-    frame: DataFrame = spark.readStream.format("cometmq").options(**given, **more).load()
+def read_stream(spark: SparkSession, settings: StreamSettings) -> DataFrame:
+    """Return the topics of the settings as a stream.
+
+    What is wrong with them is said before Spark begins a checkpoint, which it leaves behind.
+    """
+    if not _has_begun(Folder(spark, settings.checkpoint_folder).names("offsets")):
+        _survey(read_options(_source_options(settings)))
+    reader = spark.readStream.format("cometmq").options(**_source_options(settings))
+    frame: DataFrame = reader.load()
     return frame
+
+
+def look_for_topics(settings: StreamSettings) -> None:
+    """Say what is wrong with topics and offsets before Spark is started, which takes a while.
+
+    Of a stream that has begun, or may have, what is gone meanwhile is the source's to say.
+    """
+    checkpoint = settings.checkpoint_folder
+    if "://" not in checkpoint and not _has_begun(_listed(Path(checkpoint, "offsets"))):
+        _survey(read_options(_source_options(settings)))
+
+
+def _has_begun(offsets: Iterable[str]) -> bool:
+    """Whether a stream has a batch, by the names in the folder where Spark notes where they end."""
+    return any(name.isdigit() for name in offsets)
+
+
+def _listed(folder: Path) -> list[str]:
+    return [each.name for each in folder.iterdir()] if folder.is_dir() else []
+
+
+def _survey(options: ReadOptions) -> tuple[bounds.Survey, dict[Queue, int]]:
+    """Return what there is, and where reading begins."""
+    cluster = options.cluster()
+    found = bounds.survey(cluster, options, whole=True)
+    bounds.require_topics(found, options)
+    return found, bounds.starts(cluster, options, found, EARLIEST)
 
 
 def _source_options(settings: StreamSettings) -> dict[str, str]:
     values = {name: getattr(settings, name, "") for name in _OPTIONS}
-    return {_OPTIONS[name]: str(value) for name, value in values.items() if value not in ("", 0)}
+    return {_OPTIONS[name]: str(value) for name, value in values.items() if value != ""}
 
 
 def would_read(spark: SparkSession, settings: StreamSettings, checkpoint: str) -> int:
@@ -76,11 +116,7 @@ def would_read(spark: SparkSession, settings: StreamSettings, checkpoint: str) -
     given = _source_options(settings)
     if reached := _reached(Folder(spark, checkpoint)):
         given["startingOffsets"] = reached
-    options = read_options(given)
-    cluster = options.cluster()
-    found = bounds.survey(cluster, options, whole=True)
-    bounds.require_topics(found, options)
-    starts = bounds.starts(cluster, options, found, EARLIEST)
+    found, starts = _survey(read_options(given))
     return sum(each.end - starts[queue] for queue, each in found.queues.items())
 
 

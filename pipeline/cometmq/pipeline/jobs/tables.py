@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from cometmq.pipeline.options import read_time_ms
+from cometmq.pipeline import bounds
+from cometmq.pipeline.options import read_options, read_time_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +20,12 @@ def topic_table(
     reader = spark.read.format("cometmq").options(nameserver=nameserver, topic=topic)
     frame: DataFrame = reader.options(columns=columns, **more).load()
     return frame
+
+
+def require_topics(nameserver: str, topic: str) -> None:
+    """Refuse topics that do not exist; for `Job.look`."""
+    options = read_options({"nameserver": nameserver, "topic": topic})
+    bounds.require_topics(bounds.survey(options.cluster(), options, whole=True), options)
 
 
 def store_table(spark: SparkSession, path: str, columns: str, topic: str = "") -> DataFrame:

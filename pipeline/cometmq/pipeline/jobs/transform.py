@@ -20,6 +20,7 @@ from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, tim
 from cometmq.pipeline.jobs.streams import (
     Folder,
     StreamSettings,
+    look_for_topics,
     query_id,
     read_stream,
     run_batches,
@@ -43,7 +44,6 @@ class TransformSettings(StreamSettings):
     schema: str = setting("Of JSON bodies, in Spark's DDL: 'id BIGINT, amount DOUBLE'.", "")
     dead_letter: str = setting("The topic for bodies that are not such JSON.", "")
     max_rows: int = setting("Messages of a batch, at most.", 100_000)
-    checkpoint: str = setting("Where it keeps how far it is.", metavar="DIR")
 
     def __post_init__(self) -> None:
         StreamSettings.__post_init__(self)
@@ -64,26 +64,26 @@ class TransformSettings(StreamSettings):
 def transform(spark: SparkSession, settings: TransformSettings, run: Run | None = None) -> Report:
     """Transform what there is, or on and on, as `trigger` says."""
     run = run or Run()
-    report = Report("transform", dry_run=run.dry_run)
-    transforming = _Transforming(spark, settings)
+    report = run.report_of("transform")
+    transforming = _Transforming(spark, settings, report)
     with timed(report):
         stream = read_stream(spark, settings)
         report.details["columns"] = transforming.check(stream)
         if run.dry_run:
             report.details["would_read"] = would_read(spark, settings, settings.checkpoint)
             return report
+        report.details["dead_letters"] = 0
         run_batches(stream, transforming.batch, settings.checkpoint, settings, run, report)
-        report.details["dead_letters"] = transforming.dead_letters
     return report
 
 
 class _Transforming:
     """One transformation that runs."""
 
-    def __init__(self, spark: SparkSession, settings: TransformSettings) -> None:
+    def __init__(self, spark: SparkSession, settings: TransformSettings, report: Report) -> None:
         self.spark = spark
         self.settings = settings
-        self.dead_letters = 0
+        self.report = report
         self.sql = settings.read_sql()
 
     def check(self, stream: DataFrame) -> list[str]:
@@ -112,13 +112,14 @@ class _Transforming:
         parsed = parsed.persist()
         try:
             self._write(self._selected(parsed.where("value IS NOT NULL")))
-            misfits = parsed.where("value IS NULL")
-            count = misfits.count()
-            if count:
-                self.dead_letters += count
-                self._write_dead_letters(misfits)
+            self._put_aside(parsed.where("value IS NULL"))
         finally:
             parsed.unpersist()
+
+    def _put_aside(self, misfits: DataFrame) -> None:
+        if count := misfits.count():
+            self._write_dead_letters(misfits)
+            self.report.details["dead_letters"] += count
 
     def _parsed(self, frame: DataFrame) -> DataFrame:
         from pyspark.sql import functions
@@ -159,4 +160,10 @@ class _Transforming:
         self._write(rows, self.settings.dead_letter)
 
 
-JOB: Final = Job("transform", TransformSettings, transform, "Topic to topic with SQL.")
+JOB: Final = Job(
+    "transform",
+    TransformSettings,
+    transform,
+    "Topic to topic with SQL.",
+    look=look_for_topics,
+)
