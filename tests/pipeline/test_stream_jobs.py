@@ -123,6 +123,25 @@ def test_sql_routes_rows_and_misfits_go_aside(tables: Tables, tmp_path: Path) ->
     assert "is no JSON of" in misfits[0].user_properties["DEAD_LETTER_REASON"]
 
 
+@pytest.mark.parametrize("place", ["messages", "numbered"])
+def test_trap_12_messages_that_sql_looks_at_twice_are_read_and_counted_once(
+    tables: Tables, tmp_path: Path, place: str
+) -> None:
+    topic = f"twice-{place}"
+    tables.fill(topic, 10)
+    half = f"SELECT {KEPT}, body FROM {place} WHERE cast(cast(body AS string) AS int)"
+    numbered = "WITH numbered AS (SELECT * FROM messages)" if place == "numbered" else ""
+    settings = transforming(
+        tables,
+        tmp_path,
+        topic=topic,
+        to_topic=f"{topic}-out",
+        sql=f"{numbered} {half} < 5 UNION ALL {half} >= 5",
+    )
+    assert transform(tables.spark, settings).rows == 10
+    assert tables.bodies(f"{topic}-out") == numbers(0, 10)
+
+
 def test_a_transformation_that_is_repeated_stores_its_rows_once(
     tables: Tables, tmp_path: Path
 ) -> None:
@@ -164,7 +183,8 @@ def test_sql_that_cannot_be_is_refused(
 
 
 def test_windows_are_reckoned_and_sent_once(tables: Tables, tmp_path: Path) -> None:
-    tables.cluster.send("amounts", b"no JSON")  # Trap 17: in ANSI mode a bad cast would raise.
+    for misfit in (b"no JSON", b"\xff\xfe", b'{"amount": "many"}'):
+        tables.cluster.send("amounts", misfit)  # Trap 17: in ANSI mode what does not fit raises.
     times = {"12:00:10": 5, "12:00:50": 7, "12:01:10": 100, "12:30:00": 1}
     for time, amount in times.items():
         body = json.dumps({"at_text": f"2026-11-21T{time}Z", "who": "a", "amount": amount})

@@ -11,6 +11,7 @@ that is sent again is known. SQL that puts messages together has none of them, a
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -85,6 +86,8 @@ class _Transforming:
         self.settings = settings
         self.report = report
         self.sql = settings.read_sql()
+        self.looks_once = not settings.dead_letter and _names_once(self.sql)
+        """Whether a batch need not be kept: else it would be read, and counted, several times."""
 
     def check(self, stream: DataFrame) -> list[str]:
         """Look whether the SQL can be; return its columns."""
@@ -106,13 +109,16 @@ class _Transforming:
     def batch(self, frame: DataFrame, _batch_id: int) -> None:
         """Transform one batch."""
         parsed = self._parsed(frame)
-        if not self.settings.dead_letter:
+        if self.looks_once:
             self._write(self._selected(parsed))
             return
         parsed = parsed.persist()
         try:
-            self._write(self._selected(parsed.where("value IS NOT NULL")))
-            self._put_aside(parsed.where("value IS NULL"))
+            if self.settings.dead_letter:
+                self._write(self._selected(parsed.where("value IS NOT NULL")))
+                self._put_aside(parsed.where("value IS NULL"))
+            else:
+                self._write(self._selected(parsed))
         finally:
             parsed.unpersist()
 
@@ -158,6 +164,13 @@ class _Transforming:
         )
         rows = misfits.select(*_COORDINATES, "body", "key", "tag", marked.alias("properties"))
         self._write(rows, self.settings.dead_letter)
+
+
+def _names_once(sql: str) -> bool:
+    """Whether SQL looks at the messages once for certain; what a WITH names may be used often."""
+    return len(re.findall(rf"\b{_VIEW}\b", sql, re.IGNORECASE)) == 1 and not re.search(
+        r"\bwith\b", sql, re.IGNORECASE
+    )
 
 
 JOB: Final = Job(
