@@ -195,5 +195,5 @@ def test_a_report_of_a_failure_says_what_was_done(
     report = failed.report
     assert report is not None
     assert (report.rows, report.batches) == (20, [0, 1])
-    assert report.size > 0
+    assert report.size == 10 + 20  # Digits of the numbers up to 9, and up to 19.
     assert report.offsets["failing"]["broker-a"] == {"0": [0, 10], "1": [0, 10]}

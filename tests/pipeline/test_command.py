@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -40,6 +41,8 @@ def toy(spark: Any, settings: ToySettings, run: Run) -> Report:
     if settings.nameserver == "half":
         report = run.report_of("toy")
         report.rows, report.batches = 7, [0, 1]
+        report.details["redriven"] = 0
+        report.details["last"] = [{"at": datetime(2026, 11, 21, 12), "key": None}]
         raise PipelineError("it went away")
     if settings.nameserver == "away":
         raise PipelineError("it is away")
@@ -114,6 +117,9 @@ def test_a_report_of_a_failure_says_what_was_done_before(runner: CliRunner, tmp_
     assert (said["outcome"], said["rows"], said["batches"]) == ("failed", 7, [0, 1])
     assert said["error"] == "it went away"
     assert "rows: 7" in done.stdout
+    assert "redriven: 0\n" in done.stdout
+    assert not re.search("^(bytes|stopped|offsets):", done.stdout, re.MULTILINE)
+    assert 'last: [{"at": "2026-11-21 12:00:00", "key": null}]' in done.stdout
 
 
 def test_what_nobody_thought_of_is_told_with_its_place(runner: CliRunner, tmp_path: Path) -> None:
@@ -204,7 +210,7 @@ def test_topics_are_looked_for_before_spark_is_started(
     given = line.format(to=tmp_path / "to", nameserver=rocketmq_session.nameserver)
     done = CliRunner().invoke(program, ["pipeline", *given.split()])
     assert done.exit_code == 2, done.output
-    assert re.search("no such topic|has been nowhere", done.stderr)
+    assert re.search("no such topic|has been nowhere|nobody has given up no", done.stderr)
     assert list(tmp_path.iterdir()) == []
 
 

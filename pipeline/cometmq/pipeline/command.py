@@ -238,5 +238,13 @@ _PROGRESS: Final = {"plain": _plain, "json": _json, "none": _none}
 def _shown(report: Report) -> str:
     said = report.document()
     said.pop("error", None)  # It stands on stderr.
-    lines = [f"{name}: {value}" for name, value in said.items() if value not in ([], {}, False)]
+    lines = [
+        f"{name}: {_as_text(value)}"
+        for name, value in said.items()
+        if value is not None and value is not False and value not in ([], {})
+    ]
     return "\n".join(lines)
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -156,7 +156,7 @@ class _Archiving:
 
     def _write_manifest(self, name: str, batch_id: int, seen: dict[str, Any]) -> None:
         checkpoint = Folder(self.spark, self.checkpoint)
-        self.report.size += seen["bytes"] or 0
+        self.report.size = (self.report.size or 0) + (seen["bytes"] or 0)
         document = {
             "batch": batch_id,
             "query_id": query_id(checkpoint),

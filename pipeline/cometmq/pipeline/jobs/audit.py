@@ -233,7 +233,7 @@ class _Audit:
         for row in _by_file(every):
             if row["kind"] == "part":
                 report.rows += row["records"]
-                report.size += row["bytes"]
+                report.size = (report.size or 0) + row["bytes"]
             else:
                 kinds[row["kind"]] = kinds.get(row["kind"], 0) + row["rows"]
                 damaged.add(row["file"])

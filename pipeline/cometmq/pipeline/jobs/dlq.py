@@ -107,7 +107,13 @@ def dlq(spark: SparkSession, settings: DlqSettings, run: Run | None = None) -> R
 
 
 def _look(settings: DlqSettings) -> None:
-    require_topics(settings.nameserver, PREFIX + settings.consumer_group)
+    try:
+        require_topics(settings.nameserver, PREFIX + settings.consumer_group)
+    except OptionError:
+        raise OptionError(
+            f"consumer-group: {settings.consumer_group} has given up no message on"
+            f" {settings.nameserver}; `cometmq dlq list` shows which groups have"
+        ) from None
 
 
 class _StoppedError(Exception):

@@ -51,8 +51,8 @@ class Report:
     job: str
     outcome: Outcome = Outcome.DONE
     rows: int = 0
-    size: int = 0
-    """Bytes of bodies."""
+    size: int | None = None
+    """Bytes of bodies; `None` of a job that does not count them."""
     seconds: float = 0.0
     batches: list[int] = field(default_factory=list[int])
     """The numbers of a stream's batches."""
