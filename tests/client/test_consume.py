@@ -12,6 +12,7 @@ from tests.client.consuming import take, take_in_order
 from tests.client.running import Servers, on_every_loop, play_on
 
 from cometmq.client import (
+    ByNearbyRoom,
     Client,
     ClientConfig,
     Message,
@@ -117,6 +118,29 @@ def test_a_topic_that_is_not_there_is_warned_of_once(
     play_on("asyncio", tmp_path, scenario)
     (warning,) = [each for each in caplog.records if each.levelname == "WARNING"]
     assert "topic 'ordesr'" in warning.message
+
+
+def test_a_room_that_was_not_to_be_had_is_warned_of_and_asked_for_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    is_known = False
+
+    def room(_: object) -> str:
+        if not is_known:
+            raise LookupError("no such rack")
+        return "vienna"
+
+    async def scenario(servers: Servers) -> None:
+        nonlocal is_known
+        strategy = ByNearbyRoom(room, room)
+        async with Client(servers.nameserver) as mq:
+            await mq.send("orders", b"x")
+            async with mq.consume("orders", group="near", strategy=strategy) as consumer:
+                await until(lambda: "no such rack" in caplog.text)
+                is_known = True
+                assert await take(consumer, 1) == [b"x"]
+
+    play_on("asyncio", tmp_path, scenario)
 
 
 @on_every_loop

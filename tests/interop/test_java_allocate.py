@@ -10,12 +10,12 @@ from tests.interop.apache_java import ask, class_path
 from tests.interop.test_clients import JAVA
 
 from cometmq.client._core.queues import Queue
-from cometmq.client._core.rebalance import ByConfig, ByMachineRoom, share
+from cometmq.client._core.rebalance import ByConfig, ByMachineRoom, ByNearbyRoom, share
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cometmq.client._core.rebalance import Strategy
+    from cometmq.client._core.rebalance import RuleName, Strategy
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +60,12 @@ def case(chance: random.Random) -> Case:
     chance.shuffle(members)
     chance.shuffle(queues)
     own_id = chance.choice([*members, "10.9.9.9@stranger"])
-    name = chance.choice(["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH", "CONFIG", "ROOMS"])
+    name = chance.choice(["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH", "CONFIG", "ROOMS", "NEARBY"])
+    if name == "NEARBY":
+        members = [each + chance.choice("bvgx@") for each in members]
+        within: RuleName = chance.choice(["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"])
+        rule = ByNearbyRoom(lambda queue: queue.broker[0], lambda member: member[-1], within)
+        return Case(name, rule, chance.choice(members), members, queues, within)
     if name == "CONFIG":
         own_id = members[0]  # Who is on no list may not consume here; Apache's does not look.
         mine = chance.sample(queues, chance.randint(1, len(queues)))

@@ -14,7 +14,7 @@ from cometmq.client._admin_dead_letters import DeadLetters
 from cometmq.client._admin_transactions import PendingTransaction, TransactionAdmin
 from cometmq.client._core.filters import Sql
 from cometmq.client._core.outgoing import NewMessage
-from cometmq.client._core.rebalance import ByConfig, ByMachineRoom
+from cometmq.client._core.rebalance import ByConfig, ByMachineRoom, ByNearbyRoom
 from cometmq.client._core.trace_format import TraceStep
 from cometmq.client._dead_letters import DeadLetterFilter, DeadLettersListed, Redriven
 from cometmq.client.admin import (
@@ -62,6 +62,7 @@ __all__ = [
     "BusyError",
     "ByConfig",
     "ByMachineRoom",
+    "ByNearbyRoom",
     "Client",
     "ClientConfig",
     "ClientError",

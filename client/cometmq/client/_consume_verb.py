@@ -68,7 +68,7 @@ class ConsumeVerb(Life):
         `max_retries` times, and then goes to the dead letters. With ``on_error="raise"`` an
         exception in `async with message` also goes on to the caller. `strategy` is how members
         share queues, one of Apache's, the same for all of them: "AVG", "AVG_BY_CIRCLE",
-        "CONSISTENT_HASH", `ByConfig` or `ByMachineRoom`.
+        "CONSISTENT_HASH", `ByConfig`, `ByMachineRoom` or `ByNearbyRoom`.
         """
         self._check_here()
         found = read_topics(topics, filter)

@@ -8,13 +8,19 @@ import pytest
 from hypothesis import given, strategies as some
 
 from cometmq.client._core.queues import Queue
-from cometmq.client._core.rebalance import ByConfig, ByMachineRoom, check_strategy, share
+from cometmq.client._core.rebalance import (
+    ByConfig,
+    ByMachineRoom,
+    ByNearbyRoom,
+    check_strategy,
+    share,
+)
 from cometmq.client.errors import UsageError
 
 if TYPE_CHECKING:
-    from cometmq.client._core.rebalance import Strategy
+    from cometmq.client._core.rebalance import RuleName, Strategy
 
-STRATEGIES: list[Strategy] = ["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"]
+STRATEGIES: list[RuleName] = ["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"]
 
 
 def queues_of(count: int) -> list[Queue]:
@@ -77,6 +83,71 @@ def test_by_machine_room_only_brokers_of_these_rooms_are_shared() -> None:
     rule = ByMachineRoom({"v"})
     taken = [[(q.broker, q.id) for q in share(each, ["x", "y"], queues, rule)] for each in "xy"]
     assert taken == [[("v@a", 0), ("v@a", 1), ("v@a", 4)], [("v@a", 2), ("v@a", 3)]]
+
+
+def first_letter(queue: Queue) -> str:
+    return queue.broker[0]
+
+
+def last_letter(member: str) -> str:
+    return member[-1:]
+
+
+def test_members_have_the_queues_of_their_room_and_share_those_of_empty_rooms() -> None:
+    queues = [Queue("T", broker, each) for broker in ("v1", "v2", "g1", "x1") for each in (0, 1)]
+    rule = ByNearbyRoom(first_letter, last_letter)
+    ids = ["a-v", "b-v", "c-g"]
+    taken = [[f"{q.broker}:{q.id}" for q in share(each, ids, queues, rule)] for each in ids]
+    assert taken == [["v1:0", "v1:1", "x1:0"], ["v2:0", "v2:1", "x1:1"], ["g1:0", "g1:1"]]
+    circle = ByNearbyRoom(first_letter, last_letter, "AVG_BY_CIRCLE")
+    assert [(q.broker, q.id) for q in share("a-v", ids[:2], queues[:4], circle)] == [
+        ("v1", 0),
+        ("v2", 0),
+    ]
+    assert share("stranger-v", ids, queues, rule) == []
+
+
+@pytest.mark.parametrize("within", STRATEGIES)
+@given(rooms=some.text("vgx", min_size=1, max_size=9), counts=some.lists(some.integers(0, 9)))
+def test_by_nearby_room_each_queue_has_one_owner(
+    within: RuleName, rooms: str, counts: list[int]
+) -> None:
+    queues = [
+        Queue("T", f"{'vgxy'[number % 4]}{number}", each)
+        for number, count in enumerate(counts)
+        for each in range(count)
+    ]
+    rule = ByNearbyRoom(first_letter, last_letter, within)
+    ids = [f"c{number}-{room}" for number, room in enumerate(rooms)]
+    taken = [queue for each in ids for queue in share(each, ids, queues, rule)]
+    assert sorted(taken, key=str) == sorted(queues, key=str)
+
+
+def no_room(_: object) -> str:
+    raise LookupError("no such rack")
+
+
+@pytest.mark.parametrize(
+    ("rule", "problem"),
+    [
+        (ByNearbyRoom(no_room, last_letter), "raised LookupError.'no such rack'"),
+        (ByNearbyRoom(first_letter, no_room), "machine room of a-v.* raised LookupError"),
+        (ByNearbyRoom(lambda _: "", last_letter), "returned '', no name"),
+        (ByNearbyRoom(first_letter, lambda _: None), "returned None, no name"),  # type: ignore[arg-type,return-value]  # Wrong on purpose.
+    ],
+)
+def test_a_room_that_is_not_to_be_had_is_a_clear_error(rule: ByNearbyRoom, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        share("a-v", ["a-v"], queues_of(1), rule)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [ByNearbyRoom(first_letter, last_letter, "ROUND"), ByNearbyRoom("v", last_letter)],  # type: ignore[arg-type]  # Wrong on purpose.
+)
+def test_nearby_rooms_are_found_by_functions_and_shared_by_a_rule(strategy: ByNearbyRoom) -> None:
+    with pytest.raises(UsageError, match="of ByNearbyRoom"):
+        check_strategy(strategy)
 
 
 @pytest.mark.parametrize("strategy", ["avg", None, 7])

@@ -8,6 +8,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.stream.Collectors;
 import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMachineRoomNearby;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueByConfig;
@@ -18,7 +19,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
 /**
  * What Apache's strategies give a member: each line of input is "strategy own members queues rest",
  * lists joined by commas, a queue as broker:id; so is each line of output. The rest is the rooms of
- * the machine rooms, or the queues of the config.
+ * the machine rooms, the queues of the config, or the strategy within a room: for that, a queue is in
+ * the room of its broker's first letter, a member in that of its last one.
  */
 public final class Allocate {
     private Allocate() {}
@@ -54,10 +56,24 @@ public final class Allocate {
                 AllocateMessageQueueByConfig config = new AllocateMessageQueueByConfig();
                 config.setMessageQueueList(queues(rest));
                 return config;
+            case "NEARBY":
+                return new AllocateMachineRoomNearby(strategy(rest, ""), new Rooms());
             default:
                 AllocateMessageQueueByMachineRoom rooms = new AllocateMessageQueueByMachineRoom();
                 rooms.setConsumeridcs(new HashSet<>(Arrays.asList(rest.split(","))));
                 return rooms;
+        }
+    }
+
+    private static final class Rooms implements AllocateMachineRoomNearby.MachineRoomResolver {
+        @Override
+        public String brokerDeployIn(MessageQueue queue) {
+            return queue.getBrokerName().substring(0, 1);
+        }
+
+        @Override
+        public String consumerDeployIn(String member) {
+            return member.substring(member.length() - 1);
         }
     }
 

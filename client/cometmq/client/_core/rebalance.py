@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 from cometmq.client._core.queues import share_order
 from cometmq.client.errors import UsageError
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from cometmq.client._core.queues import Queue
 
 _VIRTUAL_NODES: Final = 10
+_Placed = TypeVar("_Placed")
+"""A queue, or a member's client id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +55,56 @@ class ByMachineRoom:
     rooms: Collection[str]
 
 
-Strategy: TypeAlias = Literal["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"] | ByConfig | ByMachineRoom
+RuleName: TypeAlias = Literal["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"]
+
+
+@dataclass(frozen=True, slots=True)
+class ByNearbyRoom:
+    """Each member has queues of brokers in its own machine room; rooms without a member are shared.
+
+    ::
+
+        by_room = ByNearbyRoom(
+            room_of_queue=lambda queue: queue.broker.partition("@")[0],
+            room_of_member=lambda client_id: client_id.partition("@")[2].partition("-")[0],
+        )
+        mq = Client("127.0.0.1:9876", instance="vienna-1")
+        mq.consume("orders", group="billing", strategy=by_room)
+
+    Both functions are asked for every queue and every member, whose client id is its address, `@`
+    and its `instance`; no answer may be empty. Within a room, `strategy` shares the queues.
+    """
+
+    room_of_queue: Callable[[Queue], str]
+    room_of_member: Callable[[str], str]
+    strategy: RuleName = "AVG"
+
+
+Strategy: TypeAlias = "RuleName | ByConfig | ByMachineRoom | ByNearbyRoom"
 
 
 def check_strategy(strategy: object) -> None:
     """Refuse what is no strategy."""
     if isinstance(strategy, ByConfig | ByMachineRoom):
         return
-    if strategy not in _RULES:
-        raise UsageError(
-            f"strategy={strategy!r}: {', '.join(map(repr, _RULES))}, ByConfig or ByMachineRoom"
-        )
+    names = ", ".join(map(repr, _RULES))
+    if isinstance(strategy, ByNearbyRoom):
+        if strategy.strategy not in _RULES:
+            raise UsageError(f"strategy={strategy.strategy!r} of ByNearbyRoom: {names}")
+        functions: tuple[object, ...] = (strategy.room_of_queue, strategy.room_of_member)
+        if not all(map(callable, functions)):
+            raise UsageError("room_of_queue and room_of_member of ByNearbyRoom are functions")
+    elif strategy not in _RULES:
+        raise UsageError(f"strategy={strategy!r}: {names}, ByConfig, ByMachineRoom or ByNearbyRoom")
 
 
 def share(
     own_id: str, members: Iterable[str], queues: Iterable[Queue], strategy: Strategy = "AVG"
 ) -> list[Queue]:
-    """Return the queues that are this member's; none while it is not on the list of members."""
+    """Return the queues that are this member's; none while it is not on the list of members.
+
+    `UsageError` when a function of `ByNearbyRoom` does not say where a queue or a member is.
+    """
     ids = sorted(set(members), key=lambda each: each.encode("utf-16-be"))
     if own_id not in ids:
         return []
@@ -81,6 +116,8 @@ def share(
         return _average(index, ids, ordered)
     if isinstance(strategy, ByMachineRoom):
         return _machine_room(index, ids, [q for q in ordered if _room(q) in strategy.rooms])
+    if isinstance(strategy, ByNearbyRoom):
+        return _nearby(own_id, ids, ordered, strategy)
     return _RULES[strategy](index, ids, ordered)
 
 
@@ -109,6 +146,35 @@ def _machine_room(index: int, ids: Sequence[str], queues: Sequence[Queue]) -> li
     if index < more:
         taken.append(queues[each * len(ids) + index])
     return taken
+
+
+def _nearby(
+    own_id: str, ids: Sequence[str], queues: Sequence[Queue], strategy: ByNearbyRoom
+) -> list[Queue]:
+    """Share a room's queues among its members, and a room's without members among all."""
+    of_rooms: dict[str, list[Queue]] = {}
+    for queue in queues:
+        of_rooms.setdefault(_resolved(strategy.room_of_queue, queue), []).append(queue)
+    members: dict[str, list[str]] = {}
+    for each in ids:
+        members.setdefault(_resolved(strategy.room_of_member, each), []).append(each)
+    taken: list[Queue] = []
+    for room, here in of_rooms.items():
+        sharing = members.get(room, ids)
+        if own_id in sharing:
+            taken += _RULES[strategy.strategy](sharing.index(own_id), sharing, here)
+    return taken
+
+
+def _resolved(room_of: Callable[[_Placed], str], what: _Placed) -> str:
+    """Return the room of a queue or a member, as the user's function has it."""
+    try:
+        room: object = room_of(what)
+    except Exception as error:
+        raise UsageError(f"the machine room of {what}: {room_of} raised {error!r}") from error
+    if not isinstance(room, str) or not room:
+        raise UsageError(f"the machine room of {what}: {room_of} returned {room!r}, no name")
+    return room
 
 
 def _consistent_hash(index: int, ids: Sequence[str], queues: Sequence[Queue]) -> list[Queue]:
