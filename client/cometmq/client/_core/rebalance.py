@@ -166,10 +166,10 @@ def _nearby(
     return taken
 
 
-def _resolved(room_of: Callable[[_Placed], str], what: _Placed) -> str:
+def _resolved(room_of: Callable[[_Placed], object], what: _Placed) -> str:
     """Return the room of a queue or a member, as the user's function has it."""
     try:
-        room: object = room_of(what)
+        room = room_of(what)
     except Exception as error:
         raise UsageError(f"the machine room of {what}: {room_of} raised {error!r}") from error
     if not isinstance(room, str) or not room:
