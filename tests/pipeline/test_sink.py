@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,14 +11,20 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 
 from pyspark.errors import PySparkException
 from pyspark.sql.functions import expr
+from pyspark.sql.types import BinaryType, StructField, StructType
 from tests.pipeline.tables import Tables, numbers
 
+from cometmq.pipeline.cluster import Cluster as Asked
+from cometmq.pipeline.errors import ConnectionLostError
+from cometmq.pipeline.options import write_options
 from cometmq.pipeline.rows import KEPT_RESERVED, RESERVED
+from cometmq.pipeline.sink import BatchWriter
 from cometmq.proto import property_names
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from cometmq.pipeline.cluster import Route
     from cometmq.testing import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
@@ -152,3 +159,27 @@ def test_the_sink_knows_every_name_that_brokers_and_clients_set() -> None:
     known = property_names.RESERVED - {property_names.TRANSIENT_PREFIX}
     assert known ^ RESERVED == set()
     assert set(KEPT_RESERVED) <= RESERVED
+
+
+@pytest.mark.parametrize("failures", [2, 9])
+def test_a_name_server_that_is_away_for_a_moment_is_waited_for(
+    rocketmq_session: Cluster, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    """As by reading: it may be started again together with its broker."""
+    rocketmq_session.admin.create_topic("waited-for", queues=1)
+    route, tries = Asked.route, count(1)
+
+    def failing(asked: Asked, topic: str) -> Route | None:
+        if next(tries) <= failures:
+            raise ConnectionLostError("away")
+        return route(asked, topic)
+
+    monkeypatch.setattr(Asked, "route", failing)
+    given = {"nameserver": rocketmq_session.nameserver, "topic": "waited-for"}
+    options = write_options({**given, "retries": "3", "retryintervalms": "1"})
+    schema = StructType([StructField("body", BinaryType())])
+    if failures > 3:
+        with pytest.raises(ConnectionLostError):
+            BatchWriter(options, schema)
+        return
+    assert len(BatchWriter(options, schema).targets().of("waited-for")) == 1

@@ -145,7 +145,8 @@ def test_trap_6_and_8_a_task_that_fails_and_runs_again_stores_its_rows_once(
     frame = tables.stream("trap8", startingOffsets="earliest").mapInArrow(
         failing_once(str(flag), after=25), tables.read("trap8").schema
     )
-    tables.copy(frame, tmp_path / "checkpoint", "trap8-out")
+    # Each row in a request of its own, so that most are stored when the task fails.
+    tables.copy(frame, tmp_path / "checkpoint", "trap8-out", batchBytes=1)
     assert flag.exists()
     assert tables.bodies("trap8-out") == numbers(0, 40)
 
@@ -325,6 +326,23 @@ def test_messages_that_expired_before_they_were_read_are_told(
     end = through_json(going_on.latestOffset(read, ALL))
     assert "data loss: queue aged/broker-a/0: 2 to 5 have expired" in caplog.text
     assert bodies(reader(tables, "aged"), read, end) == numbers(5, 9)  # Also when it is replayed.
+
+
+def test_what_goes_on_is_told_once(tables: Tables, caplog: pytest.LogCaptureFixture) -> None:
+    """And not each time that a stream looks, several times a second; again when it comes again."""
+    told = "data loss: topic told-once does not exist any more"
+    tables.fill("told-once", 2)
+    stream = reader(tables, "told-once", startingOffsets="earliest", failOnDataLoss=False)
+    end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
+    tables.cluster.admin.delete_topic("told-once")
+    for _ in range(3):
+        assert stream.latestOffset(end, ALL) == end
+    assert caplog.text.count(told) == 1
+    tables.fill("told-once", 4)
+    end = through_json(stream.latestOffset(end, ALL))
+    tables.cluster.admin.delete_topic("told-once")
+    stream.latestOffset(end, ALL)
+    assert caplog.text.count(told) == 2
 
 
 def test_a_deleted_topic_that_comes_back_is_read_from_its_beginning(tables: Tables) -> None:

@@ -68,7 +68,12 @@ class _Writing:
                 " queue_offset"
             )
         if options.topic:
-            Targets(options.cluster()).of(options.topic)  # What is wrong with it is said here.
+            self.targets().of(options.topic)  # What is wrong with it is said here.
+
+    def targets(self) -> Targets:
+        """Return where rows can go."""
+        options = self.options
+        return Targets(options.cluster(), options.retries, options.retry_interval_ms)
 
     def send(self, batches: Iterator[pa.RecordBatch], sink: str) -> Written:
         """Send what a task has."""
@@ -82,7 +87,7 @@ class _Writing:
             options.retry_interval_ms,
         )
         forming = Forming(self.form, sink)
-        sender = Sender(Targets(options.cluster()), how)
+        sender = Sender(self.targets(), how)
         try:
             for batch in batches:
                 if batch.num_rows:

@@ -42,7 +42,7 @@ from cometmq.pipeline.planning import plan
 from cometmq.pipeline.source import Executing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     import pyarrow as pa
 
@@ -65,6 +65,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._addresses: dict[str, str] = {}
         self._seen: Survey | None = None
         self._committed: Mapping[Queue, int] = {}
+        self._told: dict[str, set[str]] = {}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Return where the stream begins. Spark asks several times: the answer is one."""
@@ -135,28 +136,41 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _survey(self, *, whole: bool) -> Survey:
         self._seen = bounds.survey(self._cluster, self.options, whole=whole)
         self._addresses.update(self._seen.addresses)
-        for broker, error in self._seen.missing.items():
-            log.warning("broker %s: %s; its queues wait", broker, error)
+        missing = self._seen.missing.items()
+        self._tell("", [f"broker {broker}: {error}; its queues wait" for broker, error in missing])
         return self._seen
+
+    def _tell(self, what: str, news: Iterable[str]) -> None:
+        """Warn of what is new: a stream looks several times a second."""
+        now = set(news)
+        for text in sorted(now - self._told.get(what, set())):
+            log.warning("%s%s", what, text)
+        self._told[what] = now
 
     def _begins(self, before: StreamOffset, found: Survey) -> dict[Queue, int]:
         """Return where each queue goes on: where it was, unless messages are gone since."""
         begins: dict[Queue, int] = {}
-        for queue in before.queues.keys() - found.queues.keys():
-            if queue.topic not in found.topics and not found.missing:
-                self._lost(f"topic {queue.topic} does not exist any more")
+        gone = {queue.topic for queue in before.queues} - found.topics
+        lost = [f"topic {topic} does not exist any more" for topic in sorted(gone)]
+        if found.missing:  # Nobody can say for certain.
+            lost.clear()
         for queue, there in found.queues.items():
             first = before.queues.get(queue, there.first)  # A new one: from its beginning.
             if first < there.first:
-                self._lost(f"queue {queue}: {first} to {there.first} have expired")
+                lost.append(f"queue {queue}: {first} to {there.first} have expired")
                 first = there.first
             elif first > there.end:
-                self._lost(
+                lost.append(
                     f"queue {queue}: read up to {first}, and it ends at {there.end};"
                     " it was made anew"
                 )
                 first = there.first
             begins[queue] = first
+        if lost and self.options.fail_on_data_loss:
+            raise DataLossError(
+                f"{lost[0]}. With failOnDataLoss=false the stream would go on with what there is"
+            )
+        self._tell("data loss: ", lost)
         return begins
 
     def _ends(self, begins: Mapping[Queue, int], found: Survey) -> dict[Queue, int]:
@@ -165,13 +179,6 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for queue, first in begins.items():
                 ends[queue] = max(first, min(ends[queue], self._target.get(queue, first)))
         return ends
-
-    def _lost(self, text: str) -> None:
-        if self.options.fail_on_data_loss:
-            raise DataLossError(
-                f"{text}. With failOnDataLoss=false the stream would go on with what there is"
-            )
-        log.warning("data loss: %s", text)
 
     def _tell_group(self, before: StreamOffset, found: Survey) -> None:
         """Tell a consumer group the progress; that it cannot be told harms nobody."""

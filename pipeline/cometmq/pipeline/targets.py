@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cometmq.pipeline.cluster import retried
 from cometmq.pipeline.errors import ConnectionLostError, OptionError, RefusedError
 
 if TYPE_CHECKING:
@@ -28,17 +29,19 @@ class Target(NamedTuple):
 
 
 class Targets:
-    """The targets of each topic; those of one are asked for once."""
+    """The targets of each topic; those of one are asked for once, and again when nobody answers."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, retries: int = 0, retry_interval_ms: int = 200) -> None:
         self._cluster = cluster
+        self._retries = retries
+        self._retry_interval_ms = retry_interval_ms
         self._known: dict[str, tuple[Target, ...]] = {}
 
     def of(self, topic: str) -> tuple[Target, ...]:
         """Return the targets of a topic, which is made if brokers do that by themselves."""
         found = self._known.get(topic)
         if found is None:
-            route = self._cluster.route(topic) or self._made(topic)
+            route = self._route(topic) or self._made(topic)
             found = tuple(
                 Target(broker, route.addresses[broker], queue_id)
                 for broker, count in sorted(route.write_queues.items())
@@ -48,6 +51,13 @@ class Targets:
                 raise OptionError(f"topic: {topic}: none of its brokers lets write")
             self._known[topic] = found
         return found
+
+    def _route(self, topic: str) -> Route | None:
+        return retried(
+            lambda: self._cluster.route(topic),
+            retries=self._retries,
+            interval_ms=self._retry_interval_ms,
+        )
 
     def _made(self, topic: str) -> Route:
         template = self._cluster.route(_TEMPLATE)
