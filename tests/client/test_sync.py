@@ -246,7 +246,8 @@ def test_a_broker_asks_what_became_of_a_transaction(tmp_path: Path) -> None:
             mq.transaction("orders", b"paid", key="o-17").__enter__()  # And nothing is decided.
             (queue,) = mq.queues("orders")
             (message,) = mq.pull(queue, 0, wait=20).messages
-            assert (message.body, asked) == (b"paid", [("o-17", False)])
+            assert message.body == b"paid"
+            assert set(asked) == {("o-17", False)}  # On a busy machine it may be asked twice.
 
     play(tmp_path, scenario, transaction_timeout_ms=50, transaction_check_interval_ms=50)
 
