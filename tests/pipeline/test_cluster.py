@@ -118,15 +118,15 @@ def test_offsets_are_found_by_time(rocketmq_session: Cluster, asked: Asked) -> N
 def test_a_connection_that_was_kept_and_broke_is_made_anew(
     rocketmq_session: Cluster, asked: Asked
 ) -> None:
-    assert asked.topics()
+    assert asked.route("TBW102")
     kept = next(iter(wire._kept.values()))  # pyright: ignore[reportPrivateUsage]  # To break it.
     kept._socket.shutdown(socket.SHUT_RDWR)  # pyright: ignore[reportPrivateUsage]  # As above.
-    assert asked.topics()
+    assert asked.route("TBW102")
 
 
 def test_nobody_there_is_said_with_the_address() -> None:
     with pytest.raises(ConnectionLostError, match=r"no name server answers: .*127\.0\.0\.1:1"):
-        Asked(["127.0.0.1:1"], SETTINGS).topics()
+        Asked(["127.0.0.1:1"], SETTINGS).topics_like(".*")
 
 
 def test_an_answer_that_is_none_is_said() -> None:
@@ -235,6 +235,18 @@ def test_a_filter_that_cannot_be_read_is_refused(rocketmq_session: Cluster, aske
     fill(rocketmq_session, "refusing", 1)
     with pytest.raises(RefusedError, match="refused with code 23"):
         pulled(asked, "refusing", 0, 1, expression="a >", kind="SQL92")
+
+
+def test_a_pattern_matches_what_is_users_own(rocketmq_session: Cluster, asked: Asked) -> None:
+    """A mirror of `.*` would else copy half transactions, delayed messages and retries."""
+    admin = rocketmq_session.admin
+    for name in ("a-users", "%RETRY%a-group", "%DLQ%a-group"):
+        admin.create_topic(name, queues=1)
+    kinds = {each.name: each.kind for each in admin.topics()}
+    assert {"user", "system", "retry", "dead letters"} <= set(kinds.values())
+    assert asked.topics_like(".*") == tuple(sorted(k for k, v in kinds.items() if v == "user"))
+    assert asked.topics_like("%DLQ%a-.*") == ("%DLQ%a-group",)
+    assert asked.topics_like("a-use") == ()
 
 
 def test_a_topic_that_is_written_to_is_made(rocketmq_session: Cluster, asked: Asked) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -60,10 +59,7 @@ def _look(cluster: Cluster, options: ReadOptions) -> Survey:
 
 
 def _topics(cluster: Cluster, options: ReadOptions) -> tuple[str, ...]:
-    if options.topic:
-        return options.topics
-    pattern = re.compile(options.topic_pattern)
-    return tuple(each for each in cluster.topics() if pattern.fullmatch(each))
+    return options.topics if options.topic else cluster.topics_like(options.topic_pattern)
 
 
 def require_topics(found: Survey, options: ReadOptions) -> None:

@@ -33,6 +33,7 @@ GET_ROUTEINFO_BY_TOPIC: Final = 105
 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Final = 200
 GET_TOPIC_STATS_INFO: Final = 202
 GET_ALL_TOPIC_LIST_FROM_NAMESERVER: Final = 206
+GET_SYSTEM_TOPIC_LIST_FROM_NS: Final = 304
 TOPIC_NOT_EXIST: Final = 17
 QUERY_NOT_FOUND: Final = 22
 SUBSCRIPTION_GROUP_NOT_EXIST: Final = 26
@@ -44,6 +45,17 @@ _ASKED_MAX: Final = 200
 """Requests that are under way over one connection."""
 _STATUS = re.compile(r"(\{[^{}]*\})\s*:\s*(\{[^{}]*\})")
 """An entry of the answer to 202, whose keys are objects: Apache's JSON, and nobody else's."""
+
+_OF_GROUPS: Final = "%"
+"""What the names of topics for retries and dead letters begin with."""
+_KEPT: Final = (
+    "TBW102",
+    "BenchmarkTest",
+    "OFFSET_MOVED_EVENT",
+    "SCHEDULE_TOPIC_XXXX",
+    "SELF_TEST_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC",
+)
 
 R = TypeVar("R")
 
@@ -105,11 +117,28 @@ class Cluster:
         _check(answer, self.nameservers[0])
         return _read_route(json.loads(answer.body))
 
-    def topics(self) -> list[str]:
-        """Return the names of all topics, sorted."""
-        answer = self._ask_nameserver(GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
+    def topics_like(self, pattern: str) -> tuple[str, ...]:
+        """Return the topics whose whole names a regular expression matches, sorted.
+
+        Those that brokers keep for themselves are none of them, and those of retries and of dead
+        letters only for a pattern that begins as their names do.
+        """
+        expression = re.compile(pattern)
+        named = set(self._listed(GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
+        # Each cluster and each broker has a topic of its name.
+        named -= {*self._listed(GET_SYSTEM_TOPIC_LIST_FROM_NS)}
+        return tuple(
+            each
+            for each in sorted(named)
+            if expression.fullmatch(each)
+            and not _is_kept(each)
+            and (not each.startswith(_OF_GROUPS) or pattern.startswith(_OF_GROUPS))
+        )
+
+    def _listed(self, code: int) -> list[str]:
+        answer = self._ask_nameserver(code, {})
         _check(answer, self.nameservers[0])
-        return sorted(json.loads(answer.body or b"{}").get("topicList") or ())
+        return json.loads(answer.body or b"{}").get("topicList") or []
 
     def bounds(self, topic: str) -> TopicBounds | None:
         """Return from where to where the queues of a topic reach; `None` if it does not exist."""
@@ -328,6 +357,12 @@ def by_broker(queues: Iterable[Queue]) -> dict[str, list[Queue]]:
     for queue in queues:
         found.setdefault(queue.broker, []).append(queue)
     return found
+
+
+def _is_kept(topic: str) -> bool:
+    """Whether a topic is one of those that brokers keep for themselves."""
+    is_named = topic in _KEPT or topic.endswith("_REPLY_TOPIC")
+    return is_named or topic.lower().startswith("rmq_sys_")
 
 
 def _check(answer: Answer, address: str) -> None:
