@@ -117,6 +117,31 @@ def test_seeking_by_offset_and_time(tmp_path: Path) -> None:
     play_on("asyncio", tmp_path, scenario)
 
 
+def test_a_seek_is_committed_and_other_queues_take_the_place_of_those_before(
+    tmp_path: Path,
+) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            await mq.admin.create_topic("orders", queues=2)
+            first, second = await mq.queues("orders")
+            for _ in range(3):
+                await mq.send("orders", b"x", queue=first)
+            reader = mq.reader("orders", group="reports")
+            await reader.assign([first], start="last")
+            assert await reader.pull() == []  # Which makes the group.
+            await reader.seek(first, 1)
+            await reader.commit()
+            again = mq.reader("orders", group="reports")
+            await again.assign([first])
+            assert again.position(first) == 1
+            await reader.assign([second])
+            assert reader.queues == [second]
+            with pytest.raises(UsageError):
+                reader.position(first)
+
+    play_on("asyncio", tmp_path, scenario)
+
+
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     async def scenario(servers: Servers) -> None:
         async with Client(servers.nameserver) as mq:

@@ -7,8 +7,10 @@ import itertools
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+import anyio
 import pytest
 from tests.client.running import Servers, play
 
@@ -230,6 +232,62 @@ def test_a_transaction_is_delivered_when_its_block_is_left_well(tmp_path: Path) 
             assert [each.body for each in mq.pull(queue, 1, wait=10).messages] == [b"late"]
 
     play(tmp_path, scenario)
+
+
+def test_a_sync_verb_on_the_clients_own_thread_is_refused(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        told: SimpleQueue[str] = SimpleQueue()
+
+        def send() -> None:
+            try:
+                mq.send("orders", b"y")
+            except UsageError as error:
+                told.put(str(error))
+
+        with SyncClient(servers.nameserver) as mq:
+            mq.send("orders", b"x")
+            mq.background().call_soon(send)
+            assert "own thread would wait for itself" in told.get(timeout=20)
+
+    play(tmp_path, scenario)
+
+
+def test_what_was_asked_ends_when_the_wait_for_it_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scenario(servers: Servers) -> None:
+        begun, ended = threading.Event(), threading.Event()
+
+        async def hang() -> None:
+            begun.set()
+            try:
+                await anyio.sleep_forever()
+            finally:
+                ended.set()
+
+        def interrupt(_: object, timeout: float | None = None) -> None:
+            assert begun.wait(timeout or 20)
+            raise KeyboardInterrupt
+
+        with SyncClient(servers.nameserver) as mq:
+            background = mq.background()
+            with monkeypatch.context() as patch:
+                patch.setattr("concurrent.futures.Future.result", interrupt)
+                with pytest.raises(KeyboardInterrupt):
+                    background.run(hang())
+            assert ended.wait(20)
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_lock_that_another_thread_had_at_the_fork_holds_up_nobody() -> None:
+    mq = SyncClient("127.0.0.1:9876")
+    with mq._lock:  # pyright: ignore[reportPrivateUsage]  # As a verb that another thread begins.
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if mq._lock.acquire(blocking=False) else 1)  # pyright: ignore[reportPrivateUsage]  # In the child.
+        assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_broker_asks_what_became_of_a_transaction(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 from tests.client.running import Servers, on_every_loop, play_on
 
@@ -61,6 +62,22 @@ def test_a_send_that_fails_is_traced_as_such(tmp_path: Path) -> None:
             assert (fields[3:5], fields[-2:]) == (["shop", "orders"], ["", "false"])
 
     play_on("asyncio", tmp_path, scenario)
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])  # On trio its connections are, too.
+def test_traces_are_sent_though_the_block_of_the_client_is_cancelled(
+    loop: str, tmp_path: Path
+) -> None:
+    async def scenario(servers: Servers) -> None:
+        with anyio.CancelScope() as scope:
+            async with Client(servers.nameserver, TRACED) as mq:
+                await mq.send("orders", b"x", key="o-17")
+                scope.cancel()
+        async with Client(servers.nameserver) as mq:
+            found = await mq.admin.find_messages(TRACE_TOPIC, "o-17")
+            assert len(found) == 1
+
+    play_on(loop, tmp_path, scenario)
 
 
 async def test_traces_beyond_the_limit_are_lost_not_kept() -> None:
