@@ -14,6 +14,7 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSourceReader
+from pyspark.sql.functions import expr
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import BinaryType, StructField, StructType
 from tests.pipeline.tables import Tables, numbers
@@ -145,8 +146,16 @@ def test_trap_6_and_8_a_task_that_fails_and_runs_again_stores_its_rows_once(
     frame = tables.stream("trap8", startingOffsets="earliest").mapInArrow(
         failing_once(str(flag), after=25), tables.read("trap8").schema
     )
-    # Each row in a request of its own, so that most are stored when the task fails.
-    tables.copy(frame, tmp_path / "checkpoint", "trap8-out", batchBytes=1)
+    # Few rows are handed over at a time, each too large to wait in buffers on its way, and each in
+    # a request of its own: so some are stored when the task fails.
+    frame = frame.withColumn("properties", expr("map('padding', repeat('x', 20000))"))
+    handed_over = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = tables.spark.conf.get(handed_over)
+    tables.spark.conf.set(handed_over, 2)
+    try:
+        tables.copy(frame, tmp_path / "checkpoint", "trap8-out", batchBytes=1)
+    finally:
+        tables.spark.conf.set(handed_over, before)
     assert flag.exists()
     assert tables.bodies("trap8-out") == numbers(0, 40)
 
