@@ -214,6 +214,28 @@ def test_topics_are_looked_for_before_spark_is_started(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("pattern", "status"), [("there.*|x-.*", 2), ("there.*", 0)])
+def test_a_mirror_does_not_copy_its_copies(
+    monkeypatch: pytest.MonkeyPatch,
+    rocketmq_session: Cluster,
+    tmp_path: Path,
+    pattern: str,
+    status: int,
+) -> None:
+    rocketmq_session.admin.create_topic("there", queues=1)
+
+    def without_spark(*_: object) -> Report:
+        return Report("mirror")
+
+    monkeypatch.setattr(command, "_in_session", without_spark)
+    here = rocketmq_session.nameserver
+    arguments = ["-n", here, "--to-nameserver", here, "--prefix", "x-", "--topic-pattern", pattern]
+    arguments += ["--checkpoint", str(tmp_path)]
+    done = CliRunner().invoke(program, ["pipeline", "mirror", *arguments])
+    assert done.exit_code == status, done.output
+    assert ("matches x-there, too, which is the copy of there" in done.stderr) == (status == 2)
+
+
 def test_a_stream_that_has_begun_is_left_to_say_what_is_gone(
     monkeypatch: pytest.MonkeyPatch, rocketmq_session: Cluster, tmp_path: Path
 ) -> None:

@@ -7,9 +7,11 @@ started again; to Apache's brokers at least once.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from cometmq.pipeline.cluster import retried
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
 from cometmq.pipeline.jobs.streams import (
@@ -20,7 +22,7 @@ from cometmq.pipeline.jobs.streams import (
     triggered,
     would_read,
 )
-from cometmq.pipeline.options import write_options
+from cometmq.pipeline.options import read_options, write_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,6 +54,7 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
     run = run or Run()
     report = run.report_of("mirror")
     with timed(report):
+        _refuse_copies_of_copies(settings)
         frame = read_stream(spark, settings).withColumn(
             "to_topic", functions.concat(functions.lit(settings.prefix), "topic")
         )
@@ -71,10 +74,35 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
     return report
 
 
+def _refuse_copies_of_copies(settings: MirrorSettings) -> None:
+    """Refuse a pattern that matches what the job itself makes, which would be copied, too."""
+    pattern, prefix = settings.topic_pattern, settings.prefix
+    if not pattern or settings.nameserver != settings.to_nameserver:
+        return
+    options = read_options({"nameserver": settings.nameserver, "topicPattern": pattern})
+    cluster = options.cluster()
+    names = retried(
+        lambda: cluster.topics_like(pattern),
+        retries=options.retries,
+        interval_ms=options.retry_interval_ms,
+    )
+    for name in names:
+        if re.fullmatch(pattern, prefix + name):
+            raise OptionError(
+                f"topic-pattern: {pattern!r} matches {prefix}{name}, too, which is the copy of"
+                f" {name} and would be copied again; choose one that leaves copies out"
+            )
+
+
+def _look(settings: MirrorSettings) -> None:
+    _refuse_copies_of_copies(settings)
+    look_for_topics(settings)
+
+
 JOB: Final = Job(
     "mirror",
     MirrorSettings,
     mirror,
     "Topics of one cluster kept in another.",
-    look=look_for_topics,
+    look=_look,
 )
