@@ -252,6 +252,38 @@ def test_a_stream_that_has_begun_is_left_to_say_what_is_gone(
     assert done.exit_code == 0, done.output
 
 
+class Query:
+    """A stream that has run 300 batches of 10 rows: Spark keeps but the last hundred of them."""
+
+    def __init__(self) -> None:
+        self.batches = 0
+
+    def awaitTermination(self, _seconds: float) -> bool:  # noqa: N802  # Spark's name
+        self.batches += 50
+        return self.batches == 300
+
+    @property
+    def recentProgress(self) -> list[dict[str, Any]]:  # noqa: N802  # Spark's name
+        return [
+            {
+                "batchId": number,
+                "numInputRows": 10,
+                "processedRowsPerSecond": 1.0,
+                "sources": [],
+                "stateOperators": [{"numRowsDroppedByWatermark": 2}],
+            }
+            for number in range(max(self.batches - 100, 0), self.batches)
+        ]
+
+
+def test_a_long_stream_is_counted_as_a_whole() -> None:
+    pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+    run = Run()
+    report = run.report_of("aggregate")
+    run.watch(Query(), report)  # type: ignore[arg-type]  # As much of one as is asked.
+    assert (report.rows, len(report.batches), report.details["late_rows"]) == (3000, 300, 600)
+
+
 @pytest.mark.parametrize("name", sorted(JOBS))
 def test_every_job_explains_its_settings(name: str) -> None:
     done = CliRunner().invoke(program, ["pipeline", name, "--help"])

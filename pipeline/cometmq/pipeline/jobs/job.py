@@ -187,6 +187,9 @@ def _note_progress(query: StreamingQuery, report: Report, seen: int, run: Run) -
         report.rows += rows
         for source in progress["sources"]:
             _note_offsets(report, source["endOffset"])
+        for state in progress["stateOperators"]:
+            late = int(state["numRowsDroppedByWatermark"])
+            report.details["late_rows"] = report.details.get("late_rows", 0) + late
         run.tell(
             batch=batch_id,
             rows=rows,

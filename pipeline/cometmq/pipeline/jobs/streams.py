@@ -142,7 +142,7 @@ def run_batches(
     run: Run,
     report: Report,
     mode: str = "append",
-) -> StreamingQuery:
+) -> None:
     """Call `each` with every batch of a stream, until it ends or the job shall stop."""
     writer = frame.writeStream.foreachBatch(each).outputMode(mode)
     writer = writer.option("checkpointLocation", checkpoint)
@@ -151,7 +151,6 @@ def run_batches(
         run.watch(query, report)
     finally:
         query.stop()
-    return query
 
 
 class Folder:
