@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -255,11 +256,14 @@ def test_a_stream_that_has_begun_is_left_to_say_what_is_gone(
 class Query:
     """A stream that has run 300 batches of 10 rows: Spark keeps but the last hundred of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: Exception | None) -> None:
         self.batches = 0
+        self.error = error
 
     def awaitTermination(self, _seconds: float) -> bool:  # noqa: N802  # Spark's name
         self.batches += 50
+        if self.error is not None and self.batches == 300:
+            raise self.error
         return self.batches == 300
 
     @property
@@ -276,11 +280,14 @@ class Query:
         ]
 
 
-def test_a_long_stream_is_counted_as_a_whole() -> None:
-    pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_long_stream_is_counted_as_a_whole(fails: bool) -> None:
+    errors = pytest.importorskip("pyspark.errors", reason="cometmq[spark] is not installed")
     run = Run()
     report = run.report_of("aggregate")
-    run.watch(Query(), report)  # type: ignore[arg-type]  # As much of one as is asked.
+    query = Query(errors.StreamingQueryException("it failed") if fails else None)
+    with pytest.raises(PipelineError, match="it failed") if fails else nullcontext():
+        run.watch(query, report)  # type: ignore[arg-type]  # As much of one as is asked.
     assert (report.rows, len(report.batches), report.details["late_rows"]) == (3000, 300, 600)
 
 
