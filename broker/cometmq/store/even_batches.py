@@ -40,6 +40,8 @@ COUNT_MAX: Final = 4096
 _PROPERTIES_SIZE: Final = struct.Struct(">h")
 _PROPERTIES_SIZE_SIZE: Final = _PROPERTIES_SIZE.size
 _CRC_MASK: Final = np.uint32(CRC_MASK)
+_U32: Final = np.dtype(">u4")
+_I64: Final = np.dtype(">i8")
 
 
 class EvenRecords(NamedTuple):
@@ -125,12 +127,12 @@ def even_records(
 
 def _u32s(rows: bytearray, at: int, row_size: int) -> npt.NDArray[np.uint32]:
     """Return four bytes of each row as a number."""
-    return np.ndarray((len(rows) // row_size,), ">u4", rows, at, (row_size,))
+    return np.ndarray((len(rows) // row_size,), _U32, rows, at, (row_size,))
 
 
 def _i64s(rows: bytearray, at: int, row_size: int) -> npt.NDArray[np.int64]:
     """Return eight bytes of each row as a number."""
-    return np.ndarray((len(rows) // row_size,), ">i8", rows, at, (row_size,))
+    return np.ndarray((len(rows) // row_size,), _I64, rows, at, (row_size,))
 
 
 @lru_cache(maxsize=16)
