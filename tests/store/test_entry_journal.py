@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from tests.crash.disk import SimulatedFileSystem
@@ -18,9 +16,6 @@ from cometmq.store.findings import Report
 from cometmq.store.inspection import inspect
 from cometmq.store.store_reader import StoreReader
 from cometmq.store.verify import verify
-
-if TYPE_CHECKING:
-    from tests.crash.disk import Operation
 
 ROOT = "/store"
 NOW_MS = 1_700_000_000_000
@@ -201,54 +196,6 @@ def test_few_queues_write_no_journal() -> None:
         life.checkpoint()
     assert journals_in(life.disk, ROOT) == []
     assert life.recover_from == life.subject.end_offset
-
-
-def begun(life: Life) -> list[int]:
-    """Let a tick pass in which no checkpoint is due by its time, and return the journals then."""
-    life.now_ms += 5
-    for _ in range(4):
-        life.subject.upkeep(life.now_ms)
-        life.subject.sync()
-    return journals_in(life.disk, ROOT)
-
-
-def test_a_journal_begins_as_soon_as_many_queues_are_written_to() -> None:
-    life = Life()
-    life.put(queues=3)
-    assert begun(life) == []
-    life.put()
-    end = life.subject.end_offset
-    assert begun(life) == [end]
-    assert life.recover_from == end
-    life.put(rounds=3)
-    assert begun(life) == [end]
-    assert entries_in_files(life) == 2
-    life.checkpoint()
-    assert life.claim is not None
-    assert life.claim[:2] == (end, life.subject.end_offset)
-    life = life.killed()
-    assert [len(each) for each in life.read()] == [5, 5, 5, *[4] * 5]
-
-
-def refuse_journals(operation: Operation) -> None:
-    if JOURNAL_FOLDER in operation.path:
-        raise OSError(errno.EIO, "refused by the test", operation.path)
-
-
-def test_a_journal_that_the_disk_refuses_is_asked_for_with_the_next_checkpoint() -> None:
-    life = Life()
-    life.disk.hook = refuse_journals
-    life.put()
-    assert begun(life) == []
-    whole_to = life.recover_from
-    assert whole_to == life.subject.end_offset
-    life.put()
-    assert begun(life) == []
-    assert life.recover_from == whole_to, "no checkpoint with every tick for its sake"
-    life.disk.hook = None
-    life.checkpoint()
-    assert life.recover_from == life.subject.end_offset
-    assert journals_in(life.disk, ROOT) == [life.subject.end_offset]
 
 
 def test_a_deleted_topic_does_not_come_back_out_of_the_journal() -> None:

@@ -131,7 +131,6 @@ class Checkpointer:
         """Brings the entries of the queues to their files."""
         self._last_ms: int | None = None
         self._whole_ms = 0
-        self._journal_ms: int | None = None  # When one was begun, or the disk refused it.
         self._mark: tuple[Moment, int] | None = None  # With the last store timestamp then.
         self._is_whole_wanted = False
         self._is_whole = True  # Else a checkpoint that names a journal is being taken.
@@ -210,18 +209,7 @@ class Checkpointer:
         waited = now_ms - self._last_ms >= self._config.checkpoint_interval_ms
         if self._is_whole_wanted or (self._journal.is_recording and self.write_behind.is_much):
             return True
-        if self._is_journal_due(now_ms):
-            return True
         return unclaimed >= self._config.checkpoint_bytes or (unclaimed > 0 and waited)
-
-    def _is_journal_due(self, now_ms: int) -> bool:
-        """Whether so many queues are written to that a journal is to begin, at a checkpoint."""
-        if self._journal.is_recording:
-            return False
-        if self._queues.changed_count < self._config.consume_queue_journal_queues_min:
-            return False
-        since, interval_ms = self._journal_ms, self._config.checkpoint_interval_ms
-        return since is None or not 0 <= now_ms - since < interval_ms
 
     def _begin(self, now_ms: int) -> None:
         self._last_ms = now_ms
@@ -232,7 +220,6 @@ class Checkpointer:
                 self._journal.end()
             else:
                 self._journal.begin(self._appender.published_offset)
-                self._journal_ms = now_ms
         self._mark = (self.write_behind.now, self._appender.published_timestamp)
         self._syncer.request(self._appender.end_offset)
 

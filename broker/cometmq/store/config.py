@@ -122,9 +122,8 @@ class StoreConfig:
     consume_queue_write_interval_ms: int = 1000
     """Age at which a waiting ConsumeQueue entry is written to its file, or to the journal."""
     consume_queue_journal_queues_min: int = 1024
-    """When so many queues have new entries since the last checkpoint, one is taken, and entries go
-    to one journal at first: a file of each queue is written a few times an hour then, not each
-    second."""
+    """From so many queues with new entries at a checkpoint on, entries go to one journal at first:
+    a file of each queue is written a few times an hour then, not each second."""
 
     # What is kept, and for how long.
 
