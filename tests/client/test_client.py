@@ -147,6 +147,50 @@ def test_another_loop_is_refused(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
+@pytest.mark.parametrize("loop", ["asyncio", "trio"])
+def test_a_consumer_and_its_messages_are_refused_elsewhere_than_on_their_loop(
+    loop: str, tmp_path: Path
+) -> None:
+    """Once it runs, too: who waited in `anext` of another loop was never woken."""
+
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            await mq.send("orders", b"x")
+            consumer = mq.consume("orders", group="billing")
+            message = await anext(consumer)
+
+            async def other() -> None:
+                awaited = consumer.__anext__, consumer.drain, consumer.__aenter__
+                for wait in (*awaited, message.retry, message.reject):
+                    with pytest.raises(UsageError, match="another event loop"):
+                        await wait()
+
+            await anyio.to_thread.run_sync(on_loop, "asyncio", other)
+            for call in consumer.pause, consumer.resume, message.ack:
+                with pytest.raises(UsageError, match="another event loop"):
+                    await anyio.to_thread.run_sync(call)
+            assert consumer.in_hand == 1
+            message.ack()
+            assert await consumer.drain()
+
+    play_on(loop, tmp_path, scenario)
+
+
+def test_who_waits_for_a_connection_hears_at_once_that_the_client_is_closed(
+    tmp_path: Path,
+) -> None:
+    """Also when the task that is to connect has not had its first turn by then."""
+
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            sending = asyncio.create_task(mq.send("orders", b"x", timeout=1000))
+            await asyncio.sleep(0)
+        with pytest.raises(ClosedError):
+            await sending
+
+    play_on("asyncio", tmp_path, scenario)
+
+
 def test_closing_leaves_no_task_and_no_socket_behind(tmp_path: Path) -> None:
     async def scenario(servers: Servers) -> None:
         before = asyncio.all_tasks()

@@ -105,6 +105,20 @@ def test_a_message_is_settled_once(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
+def test_a_message_with_which_a_wrong_retry_was_tried_is_still_in_hand(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        with SyncClient(servers.nameserver) as mq:
+            mq.send("orders", b"x")
+            with mq.consume("orders", group="billing") as consumer:
+                message = next(consumer)
+                with pytest.raises(UsageError, match="delay_level=99"):
+                    message.retry(delay_level=99)
+                message.ack()
+                assert consumer.drain(timeout=30), "what is acknowledged is in hand"
+
+    play(tmp_path, scenario)
+
+
 def test_errors_are_those_of_the_async_client() -> None:
     with pytest.raises(UsageError, match="name server"):
         SyncClient("nonsense")

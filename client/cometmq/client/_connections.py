@@ -169,6 +169,10 @@ class Connections:
         """Close all; nothing is connected any more."""
         self._is_closed = True
         self.peers.close(reason)
+        for attempt in self._attempts.values():
+            # A task that is cancelled before its first turn, as asyncio's are, would not say it.
+            attempt.error = ClosedError(reason)
+            attempt.ended.set()
 
     def tick(self) -> None:
         """Give up connections that have been silent for too long."""

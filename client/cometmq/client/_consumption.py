@@ -80,12 +80,17 @@ class Consumption:
             lambda stored, queue, process_queue: make(self, stored, queue, process_queue),
         )
 
-    def is_here(self) -> bool:
-        """Whether the caller is on the client's loop."""
-        return self._parts.runtime.is_here()
+    def check_here(self) -> None:
+        """Refuse a caller that is not on the client's loop: it would wait for ever, or break it."""
+        if not self._parts.runtime.is_here():
+            raise UsageError(
+                "the consumer belongs to another event loop: it and its messages are for the loop"
+                " of its client; from threads, use SyncClient"
+            )
 
     async def next(self) -> Message:
         """Return the next message, having begun if need be."""
+        self.check_here()
         if self.state is not State.RUNNING:
             await self.start()
         message = await self.delivery.next()
@@ -96,8 +101,6 @@ class Consumption:
 
     async def start(self) -> None:
         """Begin, once; who comes meanwhile waits."""
-        if not self.is_here():
-            raise UsageError("the consumer belongs to another event loop")
         while self._starting is not None:
             await self._starting.wait()
         if self.state is not State.NEW:

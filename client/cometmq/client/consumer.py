@@ -10,7 +10,7 @@ import anyio
 
 from cometmq.client._core.checking import check_whole
 from cometmq.client._core.options import GIVE_UP_LEVEL
-from cometmq.client._core.outgoing import LEVEL_MAX
+from cometmq.client._core.outgoing import check_retry_level
 from cometmq.client.errors import SettledError, UsageError
 from cometmq.client.messages import ReceivedMessage
 
@@ -125,6 +125,7 @@ class Message(ReceivedMessage):
         It is told to the broker within seconds, with all before it; a crash until then makes it
         come again.
         """
+        self._consumption.check_here()
         self._leave_hand("ack")
         self._consumption.delivery.settle(self)
 
@@ -137,7 +138,7 @@ class Message(ReceivedMessage):
 
         The broker's levels are 1 to 18; 0 leaves it to the broker, which waits longer each time.
         """
-        check_whole("delay_level", delay_level, 0, LEVEL_MAX)
+        check_retry_level(delay_level)
         await self._give_back(delay_level, None)
 
     async def reject(self) -> None:
@@ -147,6 +148,7 @@ class Message(ReceivedMessage):
 
             await message.reject()
         """
+        self._consumption.check_here()
         self._leave_hand("reject")
         await self._consumption.send_back(self, GIVE_UP_LEVEL)
 
@@ -168,6 +170,7 @@ class Message(ReceivedMessage):
         self._is_in_hand = True
 
     async def _give_back(self, delay_level: int, error: Exception | None) -> None:
+        self._consumption.check_here()
         self._leave_hand("retry", error)
         self._failures += 1  # Counts if it comes again here; elsewhere, the broker counts.
         await self._consumption.send_back(self, delay_level, error)
@@ -220,6 +223,7 @@ class Consumer:
         return await self._consumption.next()
 
     async def __aenter__(self) -> Self:
+        self._consumption.check_here()
         await self._consumption.start()
         return self
 
@@ -300,6 +304,7 @@ class Consumer:
         Whoever waits for a message learns that there are none. Returns whether all that was in hand
         was finished within `timeout` seconds; what was not comes again, here or elsewhere.
         """
+        self._consumption.check_here()
         return await self._consumption.drain(timeout)
 
     def pause(self) -> None:
@@ -309,6 +314,7 @@ class Consumer:
 
             consumer.pause()
         """
+        self._consumption.check_here()
         self._consumption.member.pause()
 
     def resume(self) -> None:
@@ -318,4 +324,5 @@ class Consumer:
 
             consumer.resume()
         """
+        self._consumption.check_here()
         self._consumption.member.resume()

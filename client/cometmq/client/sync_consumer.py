@@ -8,6 +8,7 @@ from inspect import iscoroutine, iscoroutinefunction
 from typing import TYPE_CHECKING, Self
 
 from cometmq.client._core.checking import check_whole
+from cometmq.client._core.outgoing import check_retry_level
 from cometmq.client.errors import ClientError, SettledError, UsageError
 from cometmq.client.messages import ReceivedMessage
 
@@ -81,6 +82,8 @@ class SyncMessage(ReceivedMessage):
 
             message.retry(delay_level=5)  # in a minute
         """
+        self._check_unsettled()
+        check_retry_level(delay_level)  # Before it leaves the hand: a wrong one changes nothing.
         self._settle()
         self._background.run(self._message.retry(delay_level=delay_level))
 

@@ -35,6 +35,11 @@ ITEM_OVERHEAD: Final = 22
 """Bytes that a message of a batch has beside its body and its properties."""
 
 
+def check_retry_level(level: object) -> None:
+    """Refuse what is no level for a message that comes again; 0 is the broker's own choice."""
+    check_whole("delay_level", level, 0, LEVEL_MAX)
+
+
 # A struct of msgspec's, which is made in a tenth of a frozen dataclass's time: each send makes one.
 class NewMessage(msgspec.Struct, frozen=True, kw_only=True):
     """One message to send, for `send_batch`; `send` takes the same as keyword arguments.
