@@ -69,6 +69,10 @@ class Consumption:
         self._parts = parts
         self._make = make
         self._ended = ended
+        self.is_abandoned = False
+        self.before: Consumption | None = None
+        """The one of the same group that nobody holds any more: it leaves before this begins."""
+        self._left = anyio.Event()
         self._starting: anyio.Event | None = None
         self.delivery = Delivery(
             options.concurrency, self._settled, self._may_deliver if options.is_ordered else None
@@ -107,6 +111,7 @@ class Consumption:
             return
         self._starting = anyio.Event()
         try:
+            await self._let_go_of_before()
             await self.member.start()
             if self.state is State.NEW:
                 self.state = State.RUNNING
@@ -114,7 +119,7 @@ class Consumption:
             if not error.can_retry:  # It never will be: the group is free for another.
                 self.state = State.ENDED
                 self.delivery.end()
-                self._ended(self)
+                self._has_ended()
             raise
         finally:
             self._starting.set()
@@ -139,15 +144,19 @@ class Consumption:
         return finished
 
     async def stop(self) -> None:
-        """Commit what is settled, and leave at once."""
+        """Commit what is settled, and leave at once; a second call waits for the first."""
         was, self.state = self.state, State.ENDED
+        if was is State.ENDED:
+            await self._left.wait()
+            return
         self.delivery.end()
         try:
+            await self._let_go_of_before()
             if was is State.RUNNING or self._starting is not None:
                 with anyio.move_on_after(LEAVE_SECONDS, shield=True):
                     await self.member.leave()
         finally:
-            self._ended(self)
+            self._has_ended()
 
     def abandon(self) -> None:
         """Stop when nobody holds the consumer any more; on the loop's thread."""
@@ -156,8 +165,18 @@ class Consumption:
 
     def abandon_soon(self) -> None:
         """As `abandon`, from any thread: the collector runs where it likes."""
+        self.is_abandoned = True
         if self.state is not State.ENDED:
             self._parts.runtime.call_soon_threadsafe(self.abandon)
+
+    async def _let_go_of_before(self) -> None:
+        if self.before is not None:
+            await self.before.stop()
+            self.before = None
+
+    def _has_ended(self) -> None:
+        self._ended(self)
+        self._left.set()
 
     def reset(self, body: ResetOffsets) -> None:
         """Go on elsewhere, as an operator wants it."""

@@ -177,11 +177,13 @@ class Life:
     def _consumption_begins(self, consumption: Consumption) -> None:
         """Note a consumer; of one group there is one, for both would get the same queues."""
         group = consumption.options.group
-        if group in self._consumptions:
+        before = self._consumptions.get(group)
+        if before is not None and not before.is_abandoned:
             raise UsageError(
                 f"group {group!r} is consumed by this client already: share that consumer among"
                 " tasks, or make another client"
             )
+        consumption.before = before
         self._consumptions[group] = consumption
 
     def _consumption_ended(self, consumption: Consumption) -> None:
