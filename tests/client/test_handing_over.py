@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.lowlevel
 import pytest
+from tests.client.relay import ANNOUNCED, Relay
 from tests.client.running import Servers, on_every_loop, play_on
+from tests.client.test_cancelled import at_each_await, is_cancelled_at
 from tests.client.test_consume import new_queue
 from tests.client.test_ordered import GROUP, in_order, nothing_more, owned, take, two_queues, until
 
 from cometmq.client import Client, ClientConfig
+from cometmq.client._consumption import LEAVE_SECONDS
 from cometmq.client._locks import QueueLocks
 
 if TYPE_CHECKING:
@@ -86,6 +89,61 @@ def test_a_lock_that_is_given_back_while_it_is_renewed_stays_given_back(
                 await ours.renew()
                 assert await theirs.acquire(queue)
                 await theirs.release([queue])
+
+    play_on(loop, tmp_path, scenario)
+
+
+@on_every_loop
+def test_a_lock_is_given_back_also_when_nobody_heard_that_it_was_granted(
+    loop: str, tmp_path: Path
+) -> None:
+    """Else nobody would get the queue of a member that left at that moment, for a minute."""
+
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq, Client(servers.nameserver) as other:
+            queue, _ = await two_queues(mq)
+            ours, theirs = [
+                QueueLocks(each._open_parts(), GROUP)  # pyright: ignore[reportPrivateUsage]  # Its locks.
+                for each in (mq, other)
+            ]
+
+            async def one(at: int) -> bool:
+                is_cancelled = await is_cancelled_at(at, ours.acquire(queue))
+                await ours.release_all()
+                assert await theirs.acquire(queue), at
+                await theirs.release_all()
+                return is_cancelled
+
+            assert await at_each_await(one) > 0
+
+    play_on(loop, tmp_path, scenario)
+
+
+@on_every_loop
+def test_a_member_with_many_queues_waits_for_a_slow_broker_but_once_to_leave(
+    loop: str, tmp_path: Path
+) -> None:
+    """One after the other, commits took longer than a consumer has, and locks were never freed."""
+
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as other:
+            servers.add("slow", tmp_path / "slow", broker_name="slow", advertise_address=ANNOUNCED)
+            with Relay(servers.port_of("slow")) as relay:
+                async with Client(servers.nameserver) as mq:
+                    await mq.admin.create_topic("orders", queues=16, broker="slow")
+                    queues = await mq.queues("orders")
+                    for queue in queues:
+                        await mq.send("orders", b"x", queue=queue)
+                    consumer = in_order(mq)
+                    for _ in queues:
+                        (await anext(consumer)).ack()
+                    relay.slow_down(LEAVE_SECONDS / 8)
+                    await mq.close()
+                    relay.speed_up()
+                theirs = QueueLocks(other._open_parts(), GROUP)  # pyright: ignore[reportPrivateUsage]  # As above.
+                for queue in queues:
+                    assert await other.committed(queue, GROUP) == 1
+                    assert await theirs.acquire(queue)
 
     play_on(loop, tmp_path, scenario)
 

@@ -31,7 +31,7 @@ from cometmq.proto.commands import GetConsumerListByGroup
 from cometmq.proto.errors import BodyError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from cometmq.client._core.options import ConsumeOptions
     from cometmq.client._core.queues import Queue
@@ -138,12 +138,11 @@ class GroupMember:
         self.stop_fetching()
         owned, self._owned = self._owned, {}
         try:
+            await self._commit(owned.values())
             for fetching in owned.values():
-                await self._offsets.commit(fetching.process_queue)
                 fetching.process_queue.is_dropped = True
-            await self._offsets.save()
             if self.locks is not None:
-                await self.locks.release(owned)
+                await self.locks.release_all()
         finally:  # Also when there is no time for these: heartbeats would keep it a member.
             await self._parts.membership.leave(self._options.group, self._parts.connections)
 
@@ -284,11 +283,11 @@ class GroupMember:
     async def _members(self, route: Route) -> tuple[str, ...]:
         """Ask any broker of the topic who is in the group."""
         problem: ClientError | None = None
+        timeout, asked = self._parts.config.timeout, GetConsumerListByGroup(self._options.group)
         for address in route.one_of_each():
-            header = GetConsumerListByGroup(self._options.group)
-            request = Command.request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, header)
+            request = Command.request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, asked)
             try:
-                response = await self._ask(address, request)
+                response = await self._parts.connections.call(address, request, timeout=timeout)
                 if response.code != ResponseCode.SUCCESS:
                     raise refusal(response.code, response.remark, address)
                 return ConsumerList.decode(response.body).consumer_id_list
@@ -300,10 +299,6 @@ class GroupMember:
         raise problem or NotFoundError(
             ResponseCode.TOPIC_NOT_EXIST, f"topic {route.topic!r} has no broker", "its route"
         )
-
-    async def _ask(self, address: str, request: Command) -> Command:
-        timeout = self._parts.config.timeout
-        return await self._parts.connections.call(address, request, timeout=timeout)
 
     def _give_up(self, fetching: _Fetching) -> None:
         self._delivery.drop(fetching.process_queue)
@@ -388,9 +383,14 @@ class GroupMember:
     async def _keep_committing(self) -> None:
         while True:
             await anyio.sleep(COMMIT_SECONDS)
-            for fetching in tuple(self._owned.values()):
-                await self._offsets.commit(fetching.process_queue)
-            await self._offsets.save()
+            await self._commit(self._owned.values())
+
+    async def _commit(self, all_fetching: Iterable[_Fetching]) -> None:
+        """Say how far these queues are, all at once: a slow broker is waited for once."""
+        async with anyio.create_task_group() as tasks:
+            for fetching in all_fetching:
+                tasks.start_soon(self._offsets.commit, fetching.process_queue)
+        await self._offsets.save()
 
     def _complain(self, subject: str, error: ClientError) -> None:
         """Log what is wrong with a topic or a queue, once as long as it is the same."""

@@ -136,8 +136,9 @@ class Life:
         if runtime is None:
             return
         try:
-            for consumption in tuple(self._consumptions.values()):
-                await consumption.stop()
+            async with anyio.create_task_group() as stopping:
+                for consumption in self._consumptions.values():
+                    stopping.start_soon(consumption.stop)
             if self._trace is not None:
                 with anyio.move_on_after(TRACE_SECONDS, shield=True):
                     await self._trace.flush(self._parts.producer)

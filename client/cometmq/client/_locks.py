@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+import anyio
+
 from cometmq.client._connections import elapsed_ms
 from cometmq.client._core.queues import from_wire, to_wire
 from cometmq.client.errors import ClientError, ProtocolViolationError, UnreachableError, refusal
@@ -56,6 +58,8 @@ class QueueLocks:
     async def acquire(self, queue: Queue) -> bool:
         """Ask for the lock of a queue; False while another has it."""
         asked_ms = elapsed_ms()
+        # Whoever does not hear the answer gives it back none the less: it may be granted.
+        self._since_ms[queue] = asked_ms - VALID_MS
         if queue not in await self._granted(queue.broker, [queue]):
             self._since_ms.pop(queue, None)
             return False
@@ -81,13 +85,24 @@ class QueueLocks:
 
     async def release(self, queues: Iterable[Queue]) -> None:
         """Give locks back, so that others need not wait for them to expire."""
+        of_brokers: dict[str, list[Queue]] = {}
         for queue in queues:
-            if self._since_ms.pop(queue, None) is None:
-                continue
-            try:
-                await self._call(queue.broker, RequestCode.UNLOCK_BATCH_MQ, [queue])
-            except ClientError as error:
-                _log.info("lock of %s: %s; it expires by itself", queue, error)
+            if self._since_ms.pop(queue, None) is not None:
+                of_brokers.setdefault(queue.broker, []).append(queue)
+        async with anyio.create_task_group() as tasks:
+            for broker, held in of_brokers.items():
+                tasks.start_soon(self._release_at, broker, held)
+
+    async def release_all(self) -> None:
+        """Give all locks back, also those of which nobody knows yet whether they are ours."""
+        await self.release(tuple(self._since_ms))
+
+    async def _release_at(self, broker: str, queues: list[Queue]) -> None:
+        try:
+            await self._call(broker, RequestCode.UNLOCK_BATCH_MQ, queues)
+        except ClientError as error:
+            names = ", ".join(map(str, queues))
+            _log.info("locks of %s: %s; they expire by themselves", names, error)
 
     async def _granted(self, broker: str, queues: list[Queue]) -> set[Queue]:
         """Ask for locks; gives those that are ours."""
