@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.client.running import Servers, on_every_loop, play_on
 
-from cometmq.client import Client, Sql, UsageError
+from cometmq.client import Client, ClientConfig, Sql, UsageError
 from cometmq.client._agreement import differing
 from cometmq.client._core.filters import parse_filter
 
@@ -55,6 +55,25 @@ def test_a_member_that_asks_for_something_else_is_refused(loop: str, tmp_path: P
                 pass
 
     play_on(loop, tmp_path, scenario)
+
+
+@pytest.mark.parametrize("broadcast", [False, True])
+def test_a_member_that_shares_is_refused_beside_one_that_wants_everything(
+    broadcast: bool, tmp_path: Path
+) -> None:
+    async def scenario(servers: Servers) -> None:
+        config = ClientConfig(broadcast_folder=str(tmp_path / "offsets"))
+        async with Client(servers.nameserver, config) as first, Client(servers.nameserver) as other:
+            await first.send("orders", b"x")
+            async with first.consume(
+                "orders", group="billing", start="first", broadcast=broadcast
+            ) as consumer:
+                (await anext(consumer)).ack()
+                said = "each message for each" if broadcast else "each message for one"
+                with pytest.raises(UsageError, match=said):
+                    await anext(other.consume("orders", group="billing", broadcast=not broadcast))
+
+    play_on("asyncio", tmp_path, scenario)
 
 
 @pytest.mark.parametrize("exists", [False, True])

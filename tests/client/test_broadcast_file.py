@@ -10,7 +10,7 @@ import pytest
 from tests.client.consuming import take
 from tests.client.running import Servers, play_on
 
-from cometmq.client import Client, ClientConfig
+from cometmq.client import Client, ClientConfig, UsageError
 from cometmq.client.config import local_address
 
 JAVAS = """{
@@ -58,6 +58,52 @@ def test_a_consumer_goes_on_where_a_file_of_javas_says(
 
     play_on("asyncio", tmp_path, scenario)
     assert (folder / "offsets.json").read_text() == OURS, "what is of other brokers stays"
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "trio"])
+def test_a_file_with_a_bad_byte_is_replaced_by_the_one_before(
+    loop: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "offsets" / f"{local_address()}@DEFAULT" / "screens"
+
+    async def scenario(servers: Servers) -> None:
+        config = ClientConfig(broadcast_folder=str(tmp_path / "offsets"))
+        async with Client(servers.nameserver, config) as mq:
+            await mq.admin.create_topic("prices", queues=1)
+            await mq.send_batch("prices", [b"one", b"two", b"three"])
+
+            async def consume(count: int) -> list[bytes]:
+                async with mq.consume(
+                    "prices", group="screens", start="first", broadcast=True
+                ) as consumer:
+                    return await take(consumer, count)
+
+            assert await consume(1) == [b"one"]
+            assert await consume(1) == [b"two"]
+            whole = (folder / "offsets.json").read_bytes()
+            before = (folder / "offsets.json.bak").read_bytes()
+            for at in range(0, len(whole), 8):
+                bad = whole[:at] + b"\xff" + whole[at + 1 :]
+                (folder / "offsets.json").write_bytes(bad)
+                (folder / "offsets.json.bak").write_bytes(before)
+                assert await consume(1) == [b"two"], bad
+
+    play_on(loop, tmp_path, scenario)
+    assert "it is passed over" in caplog.text
+
+
+def test_a_file_that_cannot_be_read_is_an_error_and_no_new_beginning(tmp_path: Path) -> None:
+    (tmp_path / f"{local_address()}@DEFAULT" / "screens" / "offsets.json").mkdir(parents=True)
+
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver, ClientConfig(broadcast_folder=str(tmp_path))) as mq:
+            await mq.send("prices", b"one")
+            with pytest.raises(
+                UsageError, match=r"cannot be read: .*offsets\.json.*broadcast_folder"
+            ):
+                await anext(mq.consume("prices", group="screens", broadcast=True))
+
+    play_on("asyncio", tmp_path, scenario)
 
 
 def test_an_end_in_the_middle_of_writing_leaves_the_file_as_it_was(

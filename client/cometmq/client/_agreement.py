@@ -12,7 +12,7 @@ from cometmq.client._admin_asking import AdminAsking
 from cometmq.client._core.names import RETRY_PREFIX
 from cometmq.client._core.routes import MASTER
 from cometmq.client.errors import ClientError, NotFoundError, UsageError, refusal
-from cometmq.proto.bodies import CheckClientConfig, ConsumerConnections
+from cometmq.proto.bodies import CheckClientConfig, ConsumerConnections, MessageModel
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands import GetConsumerConnectionList
@@ -40,7 +40,8 @@ async def check_agreement(parts: Parts, options: ConsumeOptions) -> None:
         others = [
             each for each in members.connection_set if each.client_id != parts.identity.client_id
         ]
-        if others and (problem := differing(ours, members.subscription_table)) is not None:
+        problem = _other_sharing(options, members) or differing(ours, members.subscription_table)
+        if others and problem is not None:
             raise UsageError(
                 f"group {options.group!r} has members that ask for {problem} (one is"
                 f" {others[0].client_id}): all members of a group ask for the same; stop those, or"
@@ -83,6 +84,14 @@ def differing(
         if _meaning(here) != _meaning(there):
             return f"{topic!r} with the filter {there.sub_string!r}, not {here.sub_string!r}"
     return None
+
+
+def _other_sharing(options: ConsumeOptions, members: ConsumerConnections) -> str | None:
+    """Say whether others share the queues where this one wants all messages, or the other way."""
+    broadcasts = members.message_model is MessageModel.BROADCASTING
+    if members.message_model is None or broadcasts == options.is_broadcast:
+        return None
+    return "each message for each member" if broadcasts else "each message for one member"
 
 
 def _meaning(subscription: SubscriptionData) -> object:

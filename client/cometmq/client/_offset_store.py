@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ import anyio
 from cometmq.client._core.checking import time_ms
 from cometmq.client._core.names import RETRY_PREFIX
 from cometmq.client._core.queues import from_wire, to_wire
-from cometmq.client.errors import ClientError
+from cometmq.client.errors import ClientError, UsageError
 from cometmq.proto.bodies import ResetOffsets
 from cometmq.proto.errors import BodyError
 
@@ -82,12 +83,19 @@ class BroadcastOffsets:
         self._options = options
         folder = parts.config.broadcast_folder or Path.home() / ".rocketmq_offsets"
         self._path = Path(folder, parts.identity.broadcast_id, options.group, "offsets.json")
+        self._backup = self._path.with_suffix(".json.bak")
         self._offsets: dict[Queue, int] = {}
         self._is_changed = False
 
     async def load(self) -> None:
-        """Read the file, if there is one."""
-        self._offsets = await anyio.to_thread.run_sync(self._read)
+        """Read the file, if there is one; one that cannot be read is an error: see `first`."""
+        try:
+            self._offsets = await anyio.to_thread.run_sync(self._read)
+        except OSError as error:
+            raise UsageError(
+                f"the offsets of broadcast group {self._options.group!r} cannot be read: {error};"
+                " mend that, or set ClientConfig(broadcast_folder=...)"
+            ) from error
 
     async def first(self, queue: Queue) -> int:
         """Return where to begin in a queue."""
@@ -114,7 +122,7 @@ class BroadcastOffsets:
                 _log.warning("offsets of %s: %s; they are written again", self._path, error)
 
     def _read(self) -> dict[Queue, int]:
-        for path in (self._path, self._path.with_suffix(".json.bak")):
+        for path in (self._path, self._backup):
             try:
                 table = ResetOffsets.decode(path.read_bytes()).offset_table
             except FileNotFoundError:
@@ -132,6 +140,8 @@ class BroadcastOffsets:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        with suppress(FileNotFoundError):  # Java keeps the one before, too: see `_read`.
+            self._path.replace(self._backup)
         new.replace(self._path)
 
 
