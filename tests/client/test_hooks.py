@@ -95,6 +95,65 @@ def test_a_hook_hears_of_every_send_and_may_add_to_its_message(loop: str, tmp_pa
     play_on(loop, tmp_path, scenario)
 
 
+class Raising(Hook):
+    """Raises wherever it is told of something: at once, or by what it gives."""
+
+    def __init__(self, *, at_once: bool) -> None:
+        self._at_once = at_once
+
+    def sending(self, sending: Sending) -> SendWatch:
+        if self._at_once:
+            raise KeyError(sending.id)
+        return RaisingSend()
+
+    def consuming(self, message: ReceivedMessage, group: str) -> ConsumeWatch:
+        if self._at_once:
+            raise KeyError(group, message)
+        return RaisingConsumption()
+
+
+class RaisingSend(SendWatch):
+    def ended(self, result: Sent | BaseException | None) -> None:
+        raise KeyError(result)
+
+
+class RaisingConsumption(ConsumeWatch):
+    def entered(self) -> None:
+        raise KeyError("entered")
+
+    def left(self) -> None:
+        raise KeyError("left")
+
+    def ended(self, how: Settled, error: Exception | None) -> None:
+        raise KeyError(how, error)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@on_every_loop
+def test_a_hook_that_raises_is_logged_and_costs_no_message(
+    loop: str, at_once: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(servers: Servers) -> None:
+        others = Noting()
+        config = ClientConfig(hooks=[Raising(at_once=at_once), others])
+        async with Client(servers.nameserver, config) as mq:
+            await mq.send("orders", b"x", sharding_key="c")
+            await mq.send_batch("orders", [b"y", b"z"])
+            await mq.send_oneway("orders", b"one-way")
+            with pytest.raises(NotFoundError):
+                await mq.send("orders", b"x", queue=Queue("orders", "broker-a", 99))
+            consumer = mq.consume("orders", group="billing", start="first")
+            for _ in range(4):
+                async with await anext(consumer):
+                    pass
+            assert consumer.in_hand == 0
+            assert await consumer.drain(timeout=0)
+        assert others.heard.count(("ack", None)) == 4, "the next hook is told of it"
+
+    play_on(loop, tmp_path, scenario)
+    assert "raised, which none may" in caplog.text
+
+
 @on_every_loop
 def test_a_hook_hears_what_becomes_of_every_message(loop: str, tmp_path: Path) -> None:
     async def scenario(servers: Servers) -> None:

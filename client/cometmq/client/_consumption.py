@@ -19,6 +19,7 @@ from cometmq.client._core.process_queue import DirectQueue, Outcome
 from cometmq.client._core.queues import Queue, from_wire
 from cometmq.client._delivery import Delivery
 from cometmq.client._group import GroupMember
+from cometmq.client._watching import tell_each
 from cometmq.client.errors import ClientError, UnreachableError, UsageError, refusal
 from cometmq.client.request import send_reply
 from cometmq.proto.codes import RequestCode, ResponseCode
@@ -100,7 +101,9 @@ class Consumption:
         message = await self.delivery.next()
         if self._parts.hooks:
             group = self.options.group
-            message.watches = [hook.consuming(message, group) for hook in self._parts.hooks]
+            message.watches = tell_each(
+                self._parts.hooks, lambda hook: hook.consuming(message, group)
+            )
         return message
 
     async def start(self) -> None:

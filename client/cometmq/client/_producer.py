@@ -21,7 +21,7 @@ from cometmq.client._core.outgoing import (
 from cometmq.client._core.queues import Queue
 from cometmq.client._core.retry import LOST_QUEUE_WAITS, Retrying
 from cometmq.client._core.selection import Selection, queue_of_key
-from cometmq.client._watching import sending_of, watched
+from cometmq.client._watching import sending_of, tell_each, watched
 from cometmq.client.errors import (
     ClientError,
     ForbiddenError,
@@ -135,7 +135,7 @@ class Producer:
         watches = None
         if self._hooks:
             sending = sending_of(topic, message, message_id, len(body), added)
-            watches = [hook.sending(sending) for hook in self._hooks]
+            watches = tell_each(self._hooks, lambda hook: hook.sending(sending))
             added |= sending.properties
         properties = properties_text(message, message_id, added)
         body, sys_flag = shrink(body, self._config.compress_from)
@@ -166,7 +166,7 @@ class Producer:
                 body_size=len(parcel.body),
                 count=len(items),
             )
-            parcel.watches = [hook.sending(sending) for hook in self._hooks]
+            parcel.watches = tell_each(self._hooks, lambda hook: hook.sending(sending))
         return parcel
 
     async def send(
@@ -268,11 +268,10 @@ class Producer:
         try:
             await self._tell(topic, parcel, queue, sharding_key)
         except BaseException as error:
-            for watch in watches:
-                watch.ended(error)
+            failure = error
+            tell_each(watches, lambda watch: watch.ended(failure))
             raise
-        for watch in watches:
-            watch.ended(None)
+        tell_each(watches, lambda watch: watch.ended(None))
 
     async def _tell(
         self, topic: str, parcel: Parcel, queue: Queue | None, sharding_key: str | None

@@ -1,8 +1,9 @@
-"""How hooks are told of sends."""
+"""How hooks are told of sends, and of all else."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, TypeVar
 
 from cometmq.client.hooks import Sending, Sent
 from cometmq.proto import property_names as names
@@ -10,14 +11,33 @@ from cometmq.proto.errors import RemoteProtocolError
 from cometmq.proto.message_id import decode_offset_id
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from cometmq.client._core.outgoing import NewMessage
     from cometmq.client._core.queues import Queue
     from cometmq.client.hooks import SendKind, SendWatch
     from cometmq.proto.commands import SendMessageResponse
 
+_log = logging.getLogger("cometmq.client")
+
+T = TypeVar("T")
+R = TypeVar("R")
+
 _DELAYS = (names.DELAY, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
+
+
+def tell_each(listeners: Iterable[T], tell: Callable[[T], R]) -> list[R]:
+    """Tell hooks, or what they gave; their answers.
+
+    One that raises is logged and left out: a message goes its way, whoever looks on.
+    """
+    answers: list[R] = []
+    for listener in listeners:
+        try:
+            answers.append(tell(listener))
+        except Exception:
+            _log.exception("the hook %r raised, which none may", listener)
+    return answers
 
 
 def sending_of(
@@ -49,13 +69,12 @@ async def watched(
     try:
         result = queue, answer, _ = await send
     except BaseException as error:
-        for watch in watches:
-            watch.ended(error)
+        failure = error
+        tell_each(watches, lambda watch: watch.ended(failure))
         raise
     offset_id = answer.msg_id.partition(",")[0]
     sent = Sent(queue, answer.queue_offset, offset_id, _address_in(offset_id))
-    for watch in watches:
-        watch.ended(sent)
+    tell_each(watches, lambda watch: watch.ended(sent))
     return result
 
 

@@ -11,6 +11,7 @@ import anyio
 from cometmq.client._core.checking import check_whole
 from cometmq.client._core.options import GIVE_UP_LEVEL
 from cometmq.client._core.outgoing import check_retry_level
+from cometmq.client._watching import tell_each
 from cometmq.client.errors import SettledError, UsageError
 from cometmq.client.messages import ReceivedMessage
 
@@ -78,13 +79,11 @@ class Message(ReceivedMessage):
 
     def tell_entered(self) -> None:
         """Tell hooks that its block begins, in the task or thread of the block."""
-        for watch in self.watches:
-            watch.entered()
+        tell_each(self.watches, lambda watch: watch.entered())
 
     def tell_left(self) -> None:
         """Tell hooks that its block ends."""
-        for watch in self.watches:
-            watch.left()
+        tell_each(self.watches, lambda watch: watch.left())
 
     async def end_block(self, error: BaseException | None) -> bool:
         """Settle it as the end of its block does; whether an exception is dealt with by that."""
@@ -178,8 +177,8 @@ class Message(ReceivedMessage):
     def _leave_hand(self, how: Settled, error: Exception | None = None) -> None:
         self._check_in_hand()
         self._is_in_hand = False
-        for watch in self.watches:
-            watch.ended(how, error)
+        if self.watches:
+            tell_each(self.watches, lambda watch: watch.ended(how, error))
 
     def _check_in_hand(self) -> None:
         if not self._is_in_hand:

@@ -10,9 +10,9 @@ A hook is told when a send or a consumption begins, and gives an object that is 
     mq = Client("127.0.0.1:9876", ClientConfig(hooks=[Counting()]))
 
 They are called on the client's loop, between what it does itself: they must be quick, and must not
-raise. Only `entered` and `left` come from where the message's block is: of a `SyncClient`, from a
-thread of its caller's. `cometmq.client.otel` has one for OpenTelemetry; `ClientConfig.trace` is
-another.
+raise; what they raise is logged, and the message goes its way. Only `entered` and `left` come from
+where the message's block is: of a `SyncClient`, from a thread of its caller's.
+`cometmq.client.otel` has one for OpenTelemetry; `ClientConfig.trace` is another.
 """
 
 from __future__ import annotations
