@@ -210,7 +210,7 @@ def test_who_sends_one_way_only_learns_the_route_of_the_topic_that_it_made(tmp_p
         ({"body": None}, "not NoneType"),
         ({"body": bytes(4 * 1024 * 1024 + 1)}, "body_size_max 4194304: send it in parts"),
         ({"tag": "a||b"}, "one word"),
-        ({"key": "a b"}, "no blank"),
+        ({"key": "a b"}, "no blank in it; for several: keys="),
         ({"keys": "ab"}, "a list of str"),
         ({"properties": {"TAGS": "x"}}, "use the argument tag"),
         ({"properties": {"CLUSTER": "x"}}, "a meaning of its own"),

@@ -68,7 +68,9 @@ class MessageAdmin(TopicAdmin):
             return found[0]
         where = topic if topic is not None else f"any of {len(topics)} topics"
         raise NotFoundError(
-            ResponseCode.QUERY_NOT_FOUND, f"no message with the id {identifier} in {where}", "all"
+            ResponseCode.QUERY_NOT_FOUND,
+            f"no message with the id {identifier} in {where}",
+            "the cluster",
         )
 
     async def _not_the_systems(self) -> list[str]:

@@ -366,10 +366,12 @@ def _set_aside(
         waits = set_aside(topic, queue_id, properties, level, levels, more=more)
         return SCHEDULE_TOPIC, waits.queue_id, waits.properties
     if any((find(properties) or b"0") != b"0" for find in _find_times):
+        seconds = ", ".join(f"{level / 1000:g}" for level in state.config.store.delay_levels_ms)
         raise _refusal(
             state,
             ResponseCode.MESSAGE_ILLEGAL,
-            "this broker delivers by delay level (property DELAY), not at a given time yet",
+            "this broker delivers by delay level (property DELAY), not at a given time yet;"
+            f" its levels are {seconds} seconds",
         )
     return topic, queue_id, properties
 

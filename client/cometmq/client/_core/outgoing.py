@@ -239,7 +239,9 @@ def _joined_keys(key: str | None, keys: Sequence[str]) -> str:
     found = [*([] if key is None else [key]), *keys]
     for each in found:
         if not _is_word(each):
-            raise UsageError(f"key {each!r}: a str that is not empty and has no blank in it")
+            raise UsageError(
+                f"key {each!r}: a str that is not empty and has no blank in it; for several: keys="
+            )
     return " ".join(found)
 
 
