@@ -1,12 +1,18 @@
-"""What a worker of Spark does once, before the first task that reads."""
+"""What a worker of Spark does at the beginning of its first tasks."""
 
 from __future__ import annotations
 
 import gc
-from functools import cache
+from itertools import count
+from typing import Final
+
+_TASKS: Final = 2
+"""Arrow imports pandas with the first array, behind the beginning of the first task; the second
+finds all that lasts."""
+_begun = count()
 
 
-@cache
 def settle() -> None:
     """Take what is there from the garbage collection that Spark runs after each task: 20 ms."""
-    gc.freeze()
+    if next(_begun) < _TASKS:
+        gc.freeze()

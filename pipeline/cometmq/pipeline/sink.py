@@ -30,6 +30,7 @@ from cometmq.pipeline.lanes import Sending
 from cometmq.pipeline.messages import Forming
 from cometmq.pipeline.rows import RowForm, row_form
 from cometmq.pipeline.sending import Sender
+from cometmq.pipeline.settling import settle
 from cometmq.pipeline.targets import Targets
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class _Writing:
 
     def send(self, batches: Iterator[pa.RecordBatch], sink: str) -> Written:
         """Send what a task has."""
+        settle()
         options = self.options
         how = Sending(
             options.settings(),
