@@ -60,6 +60,8 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
 
 _PUSHED: Final = ("topic", "queue_id", "physical_offset", "store_time")
 """What conditions are taken about: not queue offsets, of which a batch in one record has many."""
+_QUEUES_SIZE: Final = 64 << 20
+"""Bytes of entries that one task reads, if no other number is said."""
 _INDEX_ROWS: Final = 4_000_000
 """Items that one task reads."""
 
@@ -211,9 +213,9 @@ def of_topics(layout: Layout, is_wanted: Callable[[bytes], bool]) -> Truths:
 def _together(options: StoreOptions) -> list[list[queues.QueuePart]]:
     """Put the files of queues together until a task has enough of them."""
     tasks: list[list[queues.QueuePart]] = []
-    size = options.split_bytes
+    split_size = size = options.split_bytes or _QUEUES_SIZE
     for part in queues.queue_parts(options.path, options.topics):
-        if size >= options.split_bytes:
+        if size >= split_size:
             tasks.append([])
             size = 0
         tasks[-1].append(part)

@@ -8,8 +8,8 @@ import pytest
 from tests.pipeline.store.logs import SIZE, change, found, write_log
 
 from cometmq.pipeline.errors import OptionError
-from cometmq.pipeline.store.files import FORMAT_VERSION, Opened, check_store
-from cometmq.pipeline.store.splits import look, parts
+from cometmq.pipeline.store.files import FORMAT_VERSION, Opened, StoreFile, check_store
+from cometmq.pipeline.store.splits import Log, look, parts
 from cometmq.store import checkpoint
 from cometmq.store.filesystem import RealFileSystem
 
@@ -23,6 +23,33 @@ def test_parts_cover_the_log_and_nothing_behind_it(tmp_path: Path) -> None:
     assert covered[0][0] == 0
     assert covered[-1][1] == log.end
     assert [stop for _, stop in covered[:-1]] == [start for start, _ in covered[1:]]
+
+
+@pytest.mark.parametrize(
+    ("mib", "cores", "counts"),
+    [
+        (1, 2, [1]),
+        (20, 2, [1]),
+        (513, 2, [2]),
+        (700, 2, [4]),
+        (700, 16, [16]),
+        (100, 16, [6]),
+        (1500, 2, [4, 2]),
+        (4096, 3, [4, 4, 4, 4]),
+    ],
+)
+def test_parts_have_as_much_as_each_other_whatever_a_log_has(
+    monkeypatch: pytest.MonkeyPatch, mib: int, cores: int, counts: list[int]
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    files = [StoreFile(str(n), n << 30, 1 << 30) for n in range(len(counts))]
+    log = Log("root", files, mib << 20, mib << 20)
+    found_parts = parts(log)
+    assert [sum(part.path == file.path for part in found_parts) for file in files] == counts
+    for file in files:
+        sizes = {part.stop - part.start for part in found_parts if part.path == file.path}
+        assert max(sizes) - min(sizes) < counts[0], file
+    assert max(part.stop - part.start for part in found_parts) <= 384 << 20
 
 
 def test_what_is_appended_after_the_look_is_in_no_part(tmp_path: Path) -> None:
@@ -192,8 +219,8 @@ def test_what_was_never_written_of_a_file_is_not_read(
     read: list[int] = []
     plain = Opened.read
 
-    def written(_self: Opened, _start: int, _end: int) -> bool:
-        return False
+    def unknown(_self: Opened, _start: int, end: int) -> int:
+        return end
 
     def note(self: Opened, size: int, position: int) -> bytes:
         read.append(position)
@@ -202,9 +229,24 @@ def test_what_was_never_written_of_a_file_is_not_read(
     monkeypatch.setattr(Opened, "read", note)
     seen = look(str(tmp_path))
     assert not [position for position in read if position]
-    monkeypatch.setattr(Opened, "is_hole", written)
+    monkeypatch.setattr(Opened, "written_end", unknown)
     assert look(str(tmp_path)) == seen
     assert max(read) == 60 << 20
+
+
+def test_looks_make_no_data_of_what_was_never_written(tmp_path: Path) -> None:
+    sparse(tmp_path, 64 << 20)
+    path = tmp_path / "commitlog" / f"{0:020d}"
+    with path.open("r+b") as file:  # As a broker does: of this, what was read counts as data.
+        os.posix_fallocate(file.fileno(), 0, 64 << 20)
+    with Opened(str(tmp_path), str(path)) as file:
+        if file.written_end(0, 64 << 20) == 64 << 20:
+            pytest.skip("this filesystem does not tell what was never written")
+        look(str(tmp_path))
+        written = file.written_end(0, 64 << 20)
+        for _ in range(2):
+            look(str(tmp_path))
+        assert file.written_end(0, 64 << 20) == written
 
 
 def test_a_tail_torn_off_behind_a_hole_is_found(tmp_path: Path) -> None:

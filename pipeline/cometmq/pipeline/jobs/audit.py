@@ -82,7 +82,7 @@ class AuditSettings:
     check: str = setting("Of log, gaps, queues, index, with commas.", ",".join(CHECKS))
     findings: str = setting("Write all findings to this folder, as Parquet.", "", metavar="DIR")
     shown: int = setting("Findings in the report, at most.", 100)
-    split_bytes: int = setting("Bytes of the log that one task reads.", 64 << 20)
+    split_bytes: int = setting("Bytes of the log that one task reads; 0: by its size.", 0)
 
     def __post_init__(self) -> None:
         if unknown := [name for name in self.checks if name not in CHECKS]:
@@ -227,7 +227,8 @@ class _Audit:
         every = self.spark.sql(_NOTHING)
         for found in self.found:
             every = every.unionByName(found, allowMissingColumns=True)
-        every = every.persist()
+        if settings.checks != ("log",):  # Its findings are seldom any, and read again then.
+            every = every.persist()
         kinds: dict[str, int] = {}
         damaged: set[str] = set()
         for row in _by_file(every):

@@ -46,22 +46,34 @@ class StoreFile(NamedTuple):
 class Opened:
     """One file, open for reading."""
 
-    def __init__(self, root: str, path: str) -> None:
+    def __init__(self, root: str, path: str, *, ahead: bool = True) -> None:
+        """Without `ahead` nothing is read but what is asked for."""
         self._file = _filesystem(root)[0].open_input_file(path)
         self._local = None if "://" in root else os.open(path, os.O_RDONLY)
+        self._exact = None if ahead or not hasattr(os, "posix_fadvise") else self._local
+        if self._exact is not None:
+            os.posix_fadvise(self._exact, 0, 0, os.POSIX_FADV_RANDOM)
 
     def read(self, size: int, position: int) -> bytes:
         """Read bytes at a place; fewer at the end of the file."""
+        if self._exact is not None:
+            return os.pread(self._exact, size, position)
         return self._file.read_at(size, position)
 
-    def is_hole(self, start: int, end: int) -> bool:
-        """Whether a range was never written, as far as its filesystem tells: it reads as zeros."""
+    def written_end(self, start: int, end: int) -> int:
+        """Return behind what was ever written of a range; `start` when nothing was.
+
+        As far as its filesystem tells, which counts zeros as written that somebody has read.
+        """
         if self._local is None or not hasattr(os, "SEEK_DATA"):
-            return False
+            return end
+        behind = place = start
         try:
-            return os.lseek(self._local, start, os.SEEK_DATA) >= end
+            while place < end and (data := os.lseek(self._local, place, os.SEEK_DATA)) < end:
+                behind = place = min(os.lseek(self._local, data, os.SEEK_HOLE), end)
         except OSError as error:
-            return error.errno == errno.ENXIO  # No data from there on.
+            return behind if error.errno == errno.ENXIO else end  # No data from there on.
+        return behind
 
     def __enter__(self) -> Self:
         return self

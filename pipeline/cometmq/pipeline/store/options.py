@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.option_reading import parse_options
-from cometmq.pipeline.store.splits import SPLIT_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,8 +46,8 @@ class StoreOptions:
     executor's log, and passed over."""
     runs: bool = True
     """Of a survey: whether it says how the offsets of queues follow one another."""
-    split_bytes: int = SPLIT_SIZE
-    """Bytes of the log that one task reads."""
+    split_bytes: int = 0
+    """Bytes of the log that one task reads, about; 0 leaves that to its size and the cores."""
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -65,7 +64,7 @@ def store_options(options: Mapping[str, str]) -> StoreOptions:
         raise OptionError(f"view: {found.view!r} is none of {', '.join(VIEWS)}")
     if found.on_damage not in ("fail", "skip"):
         raise OptionError(f"onDamage: {found.on_damage!r} is neither fail nor skip")
-    if found.split_bytes < _SPLIT_SIZE_MIN:
+    if found.split_bytes and found.split_bytes < _SPLIT_SIZE_MIN:
         raise OptionError(f"splitBytes: {found.split_bytes} is under {_SPLIT_SIZE_MIN}")
     if found.topic and not found.topics:
         raise OptionError(f"topic: {found.topic!r} names none")

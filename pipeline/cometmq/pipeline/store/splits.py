@@ -7,6 +7,7 @@ record is the torn tail of a broker that was killed, or a record that is being w
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -15,12 +16,12 @@ from cometmq.pipeline.store.files import Opened, disk_errors_told, log_files
 from cometmq.pipeline.store.scan import Part, last_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from cometmq.pipeline.store.files import StoreFile
 
-SPLIT_SIZE: Final = 64 << 20
-"""Bytes of a part: what a task costs by itself is little beside it."""
+SPLIT_SIZE: Final = 256 << 20
+"""About the bytes of a part of a large log: what a task costs by itself is little beside it."""
+_SPLIT_SIZE_MIN: Final = 16 << 20
+"""Where a core has less, a task would take no longer than its start."""
 
 _CHUNK_SIZE: Final = 4 << 20
 _RECORD_SIZE_MAX: Final = 64 << 20
@@ -52,7 +53,8 @@ def _log_of(root: str) -> Log:
     files = log_files(root)
     data_end: int | None = None
     for file in reversed(files):
-        with Opened(root, file.path) as opened:
+        # Zeros that were read ahead would be data to the next who looks.
+        with Opened(root, file.path, ahead=False) as opened:
             filled = _filled(opened, file.size)
             if not filled:
                 continue
@@ -70,10 +72,9 @@ def _filled(opened: Opened, size: int) -> int:
     place = size
     while place > 0:
         start = max(place - _CHUNK_SIZE, 0)
-        if opened.is_hole(start, place):
-            place = start
-            continue
-        found = np.flatnonzero(np.frombuffer(opened.read(place - start, start), np.uint8))
+        written = opened.written_end(start, place) - start
+        data = opened.read(written, start) if written else b""
+        found = np.flatnonzero(np.frombuffer(data, np.uint8))
         if len(found):
             return start + int(found[-1]) + 1
         place = start
@@ -98,17 +99,24 @@ def _last_end(opened: Opened, file: StoreFile, filled: int) -> int | None:
     return None
 
 
-def parts(
-    log: Log, split_size: int = SPLIT_SIZE, wanted: Iterable[int] | None = None
-) -> list[Part]:
-    """Divide a log; with `wanted` only the files that begin there."""
-    chosen = None if wanted is None else set(wanted)
+def parts(log: Log, split_size: int = 0) -> list[Part]:
+    """Divide a log into parts of about so many bytes; with 0 by what it has, and by the cores."""
+    split_size = split_size or _split_size(log.end - log.first)
     found: list[Part] = []
     for file in log.files:
         limit = min(file.size, log.end - file.start)
-        if limit <= 0 or (chosen is not None and file.start not in chosen):
+        if limit <= 0:
             continue
-        for start in range(0, limit, split_size):
-            stop = min(start + split_size, limit)
+        step = -(-limit // max(round(limit / split_size), 1))  # No part shall be left with little.
+        for start in range(0, limit, step):
+            stop = min(start + step, limit)
             found.append(Part(log.root, file.path, file.start, start, stop, limit, file.size))
     return found
+
+
+def _split_size(size: int) -> int:
+    """Return what a task reads of a log: each core as much as any, and as often."""
+    cores = os.cpu_count() or 1
+    count = max(round(size / SPLIT_SIZE), 1)
+    count = min(count + -count % cores, max(size // _SPLIT_SIZE_MIN, 1))
+    return max(-(-size // count), 1)
