@@ -25,6 +25,7 @@ from cometmq.client.hooks import ConsumeWatch
 from cometmq.client.request import send_reply
 from cometmq.net.errors import AnswerTimeoutError
 from cometmq.proto import property_names as names
+from cometmq.proto.bodies import MessageModel
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.commands import PullMessageResponse
 
@@ -135,11 +136,15 @@ async def test_a_member_need_not_agree_with_what_it_asked_for_before(
     async def members(*_: object) -> object:
         before = {"orders": parse_filter("refunded").subscription("orders", 1)}
         connections = [SimpleNamespace(client_id=client_id)]
-        return SimpleNamespace(connection_set=connections, subscription_table=before)
+        return SimpleNamespace(
+            connection_set=connections,
+            subscription_table=before,
+            message_model=MessageModel.CLUSTERING,
+        )
 
     monkeypatch.setattr("cometmq.client._agreement._members", members)
     parts = cast("Parts", SimpleNamespace(identity=SimpleNamespace(client_id="me")))
-    asked = SimpleNamespace(group="g", filters={"orders": parse_filter("paid")})
+    asked = SimpleNamespace(group="g", filters={"orders": parse_filter("paid")}, is_broadcast=False)
     with nullcontext() if is_own else pytest.raises(UsageError, match="is another"):
         await check_agreement(parts, cast("ConsumeOptions", asked))
 

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-pytest.importorskip("pyarrow", reason="the extra cometmq[spark] is not installed")
+pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+pytestmark = pytest.mark.spark
 
 WORKER = """
 import gc
