@@ -10,8 +10,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
+from pyarrow.parquet import ParquetFile
 from tests.pipeline.tables import Tables, numbers
 
+from cometmq.pipeline.columns import SELDOM_TWICE
 from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive, read_archive
 from cometmq.pipeline.jobs.job import Run
@@ -57,6 +59,20 @@ def test_a_topic_is_in_files_once_and_the_next_run_goes_on(tables: Tables, tmp_p
     assert (manifest["rows"], manifest["batch"]) == (5, 3)
     days = {path.name for path in tmp_path.glob("batch=*/topic=archived/*")}
     assert all(day.startswith("date=20") for day in days)
+
+
+def test_parquet_makes_dictionaries_of_what_comes_again_and_of_nothing_else(
+    tables: Tables, tmp_path: Path
+) -> None:
+    tables.fill("encoded", 100)
+    run(tables, "encoded", tmp_path, partition_by="")
+    (path,) = tmp_path.glob("batch=*/*.parquet")
+    group = ParquetFile(path).metadata.row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    with_one = {each.path_in_schema for each in columns if each.has_dictionary_page}
+    without = {each.path_in_schema for each in columns} - with_one
+    assert {*SELDOM_TWICE} <= without
+    assert {"topic", "queue_id", "store_host", "properties.key_value.key"} <= with_one
 
 
 def test_a_batch_that_is_replayed_is_not_there_twice(tables: Tables, tmp_path: Path) -> None:

@@ -83,6 +83,21 @@ ALL_COLUMNS: Final = tuple(COLUMNS)
 HEADER_COLUMNS: Final = tuple(name for name in COLUMNS if name not in ("properties", "body"))
 """All but the two that cost the most."""
 
+SELDOM_TWICE: Final = (
+    "queue_offset",
+    "physical_offset",
+    "message_id",
+    "unique_key",
+    "offset_id",
+    "key",
+    "born_time",
+    "store_time",
+    "body_crc",
+    "body",
+    "properties.key_value.value",
+)
+"""What seldom has the same value in two rows, as Parquet names it: no use for a dictionary."""
+
 
 def chosen_columns(text: str | None, table: Mapping[str, Column] = COLUMNS) -> tuple[str, ...]:
     """Return the columns of an option's text, `a, b, c`; all without one, or for `*`.

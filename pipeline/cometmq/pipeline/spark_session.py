@@ -9,6 +9,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from cometmq.pipeline.columns import SELDOM_TWICE
 from cometmq.pipeline.java import find_java
 from cometmq.pipeline.shipping import temporary_wheel
 from cometmq.pipeline.source import PushingSource
@@ -38,6 +39,8 @@ DEFAULTS: Final = {
     # by Arrow there. In front of a user's own `extraJavaOptions`, which stay.
     "spark.driver.defaultJavaOptions": _ARROW_UNCHECKED,
     "spark.executor.defaultJavaOptions": _ARROW_UNCHECKED,
+    # Parquet would look each value up among all before it, until it has found too few twice.
+    **{f"spark.hadoop.parquet.enable.dictionary#{name}": "false" for name in SELDOM_TWICE},
 }
 """What is set unless told otherwise; the number of shuffle partitions and the master, too."""
 
