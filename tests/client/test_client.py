@@ -21,6 +21,7 @@ from cometmq.client import (
     UnreachableError,
     UsageError,
 )
+from cometmq.client._connections import Connections
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -238,3 +239,23 @@ def test_importing_the_client_is_quick_and_loads_no_trio_and_no_broker() -> None
     )
     assert heavy.strip() == "[]"
     assert float(taken) < 0.5
+
+
+@on_every_loop
+def test_connections_are_looked_after_every_second(
+    loop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else one that went dead in silence would be waited for until its system gives it up."""
+
+    async def scenario() -> None:
+        looked = anyio.Event()
+
+        def look(_: Connections) -> None:
+            looked.set()
+
+        monkeypatch.setattr(Connections, "tick", look)
+        async with Client("127.0.0.1:1"):
+            with anyio.fail_after(30):
+                await looked.wait()
+
+    on_loop(loop, scenario)

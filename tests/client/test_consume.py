@@ -535,3 +535,40 @@ def test_an_ordered_consumer_keeps_the_order_also_of_what_fails(loop: str, tmp_p
                     assert await take(following, 1) == [b"after"]
 
     play_on(loop, tmp_path, scenario)
+
+
+@on_every_loop
+def test_what_is_settled_is_committed_while_the_consumer_goes_on(
+    loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cometmq.client._group.COMMIT_SECONDS", 0.01)
+
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            queue = (await mq.send("orders", b"x")).queue
+            async with mq.consume("orders", group="billing") as consumer:
+                (await anext(consumer)).ack()
+                while await mq.committed(queue, "billing") != 1:  # noqa: ASYNC110  # Nobody tells.
+                    await anyio.sleep(0.005)
+
+    play_on(loop, tmp_path, scenario)
+
+
+@on_every_loop
+def test_a_message_of_a_queue_that_went_to_another_is_not_sent_back_too(
+    loop: str, tmp_path: Path
+) -> None:
+    """The other has it anyway: it would come twice."""
+
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            await mq.send("orders", b"x")
+            async with mq.consume("orders", group="billing") as consumer:
+                message = await anext(consumer)
+                message.process_queue.is_dropped = True
+                await message.retry(delay_level=3)
+                assert consumer.in_hand == 0
+                delayed = Queue("SCHEDULE_TOPIC_XXXX", message.queue.broker, 2)
+                assert await mq.end_offset(delayed) == 0
+
+    play_on(loop, tmp_path, scenario)

@@ -7,9 +7,11 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import anyio
+import pytest
 from tests.client.running import Servers, on_every_loop, play_on
 
 from cometmq.client import Client
+from cometmq.client._locks import QueueLocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -205,5 +207,31 @@ def test_a_queue_that_comes_back_before_it_went_goes_on(loop: str, tmp_path: Pat
                     bodies.append(message.body)
             assert sorted(bodies) == [b"a1", b"a2", b"b1", b"b2"]
             await consumer.drain()
+
+    play_on(loop, tmp_path, scenario)
+
+
+@on_every_loop
+def test_a_message_is_handed_out_only_while_the_lock_of_its_queue_is_certain(
+    loop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind the minute of a lock that was not renewed another may have it, and its messages."""
+
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            first, _ = await two_queues(mq)
+
+            def holds_all_but_the_first(_: QueueLocks, queue: Queue) -> bool:
+                return queue != first
+
+            async with in_order(mq) as consumer:
+                held = await take(consumer, 2)
+                with monkeypatch.context() as patch:
+                    patch.setattr(QueueLocks, "holds", holds_all_but_the_first)
+                    held[b"a0"].ack()
+                    await nothing_more(consumer)
+                # The first again: its offset was not committed, for another might be behind it.
+                assert (await take(consumer, 1)).keys() == {b"a0"}
+                await consumer.drain(timeout=0)
 
     play_on(loop, tmp_path, scenario)

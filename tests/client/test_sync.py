@@ -372,3 +372,15 @@ def test_an_answer_about_a_transaction_that_is_none_is_told_of(
         "on_transaction_check returned None",
         "on_transaction_check returned True",
     ]
+
+
+def test_a_message_of_a_closed_client_is_refused_with_an_error_of_the_tree(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        with SyncClient(servers.nameserver) as mq:
+            mq.send("orders", b"x")
+            message = next(consumer := mq.consume("orders", group="billing"))
+        for verb in (message.ack, consumer.drain, consumer.pause):
+            with pytest.raises(ClosedError, match="make another one"):
+                verb()
+
+    play(tmp_path, scenario)

@@ -64,3 +64,29 @@ def test_a_commit_without_an_answer_is_not_undone_by_its_exception(loop: str) ->
 
     with scripted.serve():
         on_loop(loop, scenario)
+
+
+@on_every_loop
+def test_a_block_that_raises_rolls_back_at_once_and_its_exception_goes_on(loop: str) -> None:
+    """Not when the broker asks, which is a minute later."""
+    ends: list[int] = []
+
+    def answer(request: Command) -> Command | bytes:
+        if request.code != RequestCode.END_TRANSACTION:
+            fields = SendMessageResponse(OFFSET_ID, 0, queue_offset=0)
+            return request.answer(ResponseCode.SUCCESS, fields)
+        ends.append(request.read(EndTransaction).commit_or_rollback)
+        return b"" if len(ends) == 2 else request.answer(ResponseCode.SUCCESS)
+
+    scripted = Scripted(answer)
+
+    async def scenario() -> None:
+        async with Client(scripted.address) as mq:
+            for count in (1, 2):  # The second has no answer to its rollback.
+                with pytest.raises(KeyError, match="no such order"):
+                    async with mq.transaction("orders", b"paid", timeout=0.3):
+                        raise KeyError("no such order")
+                assert ends == [TransactionEnd.ROLLBACK] * count
+
+    with scripted.serve():
+        on_loop(loop, scenario)
