@@ -130,6 +130,7 @@ def run(bench: Bench, folder: Path) -> None:
     topic = "read"
     bench.write(frame, topic)
     for name, columns in (
+        ("read, default columns", ""),
         ("read, all columns", "*"),
         ("read, four columns with the body", "topic,queue_id,queue_offset,body"),
         ("read, header columns only", "topic,queue_id,queue_offset,store_time"),
@@ -137,8 +138,10 @@ def run(bench: Bench, folder: Path) -> None:
         frame = bench.read(topic, columns=columns)
         bench.measure(name, rows, partial(_noop, frame))
 
-    stream = bench.stream(topic, maxOffsetsPerTrigger=rows // 2)
-    bench.measure("stream to Parquet, all columns", rows, partial(_to_parquet, stream, folder))
+    for name, columns in (("default", ""), ("all", "*")):
+        stream = bench.stream(topic, maxOffsetsPerTrigger=rows // 2, columns=columns)
+        to_parquet = partial(_to_parquet, stream, folder / name)
+        bench.measure(f"stream to Parquet, {name} columns", rows, to_parquet)
 
     def to_topic(number: int) -> None:
         query = (

@@ -120,6 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         plain = ", ".join(name for name in HEADER_COLUMNS if name not in TEXTS)
         drop(frame(spark, folder, "topic"))
         for name, columns, options in (
+            ("default columns", "", {}),
             ("all columns", "*", {}),
             ("all columns, no checksums", "*", {"checksums": "false"}),
             ("all but properties and body", header, {"checksums": "false"}),

@@ -8,12 +8,14 @@ import pytest
 from cometmq.pipeline.columns import (
     ALL_COLUMNS,
     COLUMNS,
+    DEFAULT_COLUMNS,
     arrow_schema,
     checked_columns,
     chosen_columns,
     ddl,
 )
 from cometmq.pipeline.errors import DamagedRecordError, OptionError
+from cometmq.pipeline.store import index, queues, survey
 
 IMPORTED = """
 import sys
@@ -31,7 +33,18 @@ print(sorted(more), sorted(name for name in ours if not name.startswith("cometmq
 
 def test_columns_are_chosen_by_a_text() -> None:
     assert chosen_columns("body, topic") == ("body", "topic")
-    assert chosen_columns(None) == chosen_columns(" ") == chosen_columns("*") == ALL_COLUMNS
+    assert chosen_columns("*") == chosen_columns(" * ") == ALL_COLUMNS
+    assert chosen_columns(None) == chosen_columns(" ") == DEFAULT_COLUMNS
+
+
+def test_the_default_has_what_a_message_says_in_the_order_of_all() -> None:
+    about_the_record = {
+        *("size", "unique_key", "offset_id", "sys_flag", "born_host", "store_host"),
+        *("prepared_offset", "body_crc", "body_size"),
+    }
+    assert [name for name in ALL_COLUMNS if name not in about_the_record] == list(DEFAULT_COLUMNS)
+    for table in (queues.COLUMNS, index.COLUMNS, survey.COLUMNS):
+        assert chosen_columns("", table) == tuple(table)
 
 
 def test_an_unknown_column_is_refused_with_those_that_there_are() -> None:

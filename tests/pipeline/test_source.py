@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 from pyspark.errors import PySparkException
 from tests.pipeline.tables import Tables, numbers
 
-from cometmq.pipeline.columns import COLUMNS
+from cometmq.pipeline.columns import COLUMNS, DEFAULT_COLUMNS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +35,8 @@ def test_a_topic_is_read_as_it_was_sent(tables: Tables) -> None:
         "read-all", b"\x00\xff", key="o-17", tag="paid", properties={"amount": "150"}
     )
     frame = tables.read("read-all")
-    assert frame.columns == list(COLUMNS)
+    assert frame.columns == list(DEFAULT_COLUMNS)
+    assert tables.read("read-all", columns="*").columns == list(COLUMNS)
     row = frame.collect()[0].asDict()
     assert (row["topic"], row["key"], row["tag"], row["body"]) == (
         "read-all",

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from tests.pipeline.store.logs import change, write_log
 from tests.store.apache_stores import manifest_records, unpack
 
-from cometmq.pipeline.columns import ALL_COLUMNS
+from cometmq.pipeline.columns import ALL_COLUMNS, DEFAULT_COLUMNS
 from cometmq.pipeline.store.options import store_options
 from cometmq.pipeline.store_source import PushingStoreReader, StoreReader
 
@@ -42,7 +42,8 @@ def test_every_message_that_apaches_client_got_is_a_row(
     spark: SparkSession, tmp_path: Path, store: str
 ) -> None:
     root = unpack(store, tmp_path)
-    frame = read(spark, root, splitBytes="20000")
+    assert read(spark, root).columns == list(DEFAULT_COLUMNS)
+    frame = read(spark, root, splitBytes="20000", columns="*")
     assert frame.columns == list(ALL_COLUMNS)
     rows = frame.collect()
     assert {row["physical_offset"] for row in rows} == {

@@ -15,6 +15,7 @@ from cometmq.proto.java import string_hash
 from cometmq.store import bulk_reading
 from cometmq.store.bulk_reading import RangeSize
 from cometmq.store.commit_log import Cold
+from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.errors import CorruptionError
 from cometmq.store.reading import Filter, ReadStatus
 
@@ -90,10 +91,16 @@ def test_a_queue_is_read_whole_whatever_of_it_is_in_memory(
         assert [message.queue_offset for message in found] == list(range(len(bodies)))
 
 
-def test_what_is_hot_is_there_at_once_and_what_is_not_is_fetched() -> None:
-    opened = filled(hot_size=1 << 30)
-    assert opened.store.reader.in_bulk.read("T", 0, 0, WHOLE, WHOLE).record_count > 32
+@pytest.mark.parametrize("hot_size", [0, 1 << 30])
+def test_what_is_hot_or_in_memory_all_the_same_is_there_at_once(hot_size: int) -> None:
+    opened = filled(hot_size=hot_size)
+    result = opened.store.reader.in_bulk.read("T", 0, 0, WHOLE, WHOLE)
+    assert (result.record_count > 32, result.cold) == (True, ())
+
+
+def test_what_is_not_in_memory_is_fetched() -> None:
     opened = filled(hot_size=0)
+    opened.disk.is_cold = True
     result = opened.store.reader.in_bulk.read("T", 0, 0, WHOLE, WHOLE)
     assert result.cold
     assert all(cold.physical_offset >= 0 for cold in result.cold)
@@ -149,13 +156,15 @@ def test_outside_of_the_queue_it_says_where_to_go_on() -> None:
 def test_records_far_apart_are_read_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_reading, "_GAP_MAX", 100)
     opened = filled(hot_size=0)
+    bodies = filled(hot_size=0).bodies("V")  # Not of this one: what was read is warm for a while.
+    opened.disk.is_cold = True
     result = opened.store.reader.in_bulk.read("V", 0, 0, WHOLE, WHOLE)
     assert len(result.cold) > 5
-    assert [m.body for m in all_of(opened, "V", 0, WHOLE)] == opened.bodies("V")
+    assert [m.body for m in all_of(opened, "V", 0, WHOLE)] == bodies
     monkeypatch.setattr(bulk_reading, "_RANGES_MAX", 3)
     result = opened.store.reader.in_bulk.read("V", 0, 0, WHOLE, WHOLE)
     assert len(result.cold) == 3
-    assert [m.body for m in all_of(opened, "V", 0, WHOLE)] == opened.bodies("V")
+    assert [m.body for m in all_of(opened, "V", 0, WHOLE)] == bodies
 
 
 def test_many_pieces_leave_as_one() -> None:
@@ -240,3 +249,27 @@ def test_batches_are_counted_with_their_first_message() -> None:
     size = next(messages_in(read(opened, BATCHES, 0, 0, WHOLE, WHOLE).slices)).size
     assert size_of(opened, BATCHES, 0, 0, WHOLE, WHOLE) == RangeSize(12, 4 * size)
     assert size_of(opened, BATCHES, 0, 4, WHOLE, 2 * size) == RangeSize(9, 2 * size)
+
+
+def test_about_as_many_entries_are_looked_at_as_fit_into_the_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There may be ten times as many in front of the range's end."""
+    opened = Opened(replace(CONFIG, hot_size=1 << 30))
+    for number in range(400):
+        opened.put(b"x" * (100 if number < 300 else 10), topic="T", queue_id=0)
+    opened.sync()
+    asked: list[int] = []
+    plain = ConsumeQueue.read_cached
+
+    def note(self: ConsumeQueue, queue_offset: int, count: int) -> bytes | bytearray | None:
+        asked.append(count)
+        return plain(self, queue_offset, count)
+
+    monkeypatch.setattr(ConsumeQueue, "read_cached", note)
+    size = size_of(opened, "T", 0, 0, 1, WHOLE).size
+    asked.clear()
+    result = read(opened, "T", 0, 0, WHOLE, 100 * size)
+    assert result.record_count == 100
+    assert asked == [bulk_reading.SAMPLED, bulk_reading.SAMPLED + 112]
+    assert len(all_of(opened, "T", 0, 100 * size)) == 400

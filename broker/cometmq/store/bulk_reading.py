@@ -1,8 +1,8 @@
 """Reading much of a queue at once, for who reads all of it: a scan, a copy, an archive.
 
 A consumer's pull is small, so that every consumer gets one soon. A bulk read is as large as its
-caller says, some MiB, and is kept from holding up the others in another way: what is not in the
-map is read in a thread, in few large reads, and the entries are looked at with numpy. What comes
+caller says, some MiB, and is kept from holding up the others in another way: what is not in
+memory is read in a thread, in few large reads, and the entries are looked at with numpy. What comes
 back is what a pull would have: whole records in the order of the queue.
 
 What takes a look at each record to know whether it is wanted (SQL92, a tag behind an extension of
@@ -39,6 +39,8 @@ assert _ENTRY.itemsize == ENTRY_SIZE
 
 ENTRIES_MAX: Final = 16_384
 """That one read looks at: 0.2 ms."""
+SAMPLED: Final = 64
+"""Entries whose sizes tell how many of those behind them may fit."""
 SIZED_MAX: Final = 262_144
 """Entries that one question for sizes looks at: 5 MiB of them, 2 ms."""
 
@@ -94,12 +96,26 @@ class BulkReader:
         if not bounds[0] <= queue_offset < bounds[1]:
             return outside(queue_offset, *bounds)
         count = min(end_offset - queue_offset, ENTRIES_MAX, size_max // _RECORD_SIZE_MIN + 1)
+        if wanted is None and count > SAMPLED:
+            count = min(count, self._likely_count(queue, queue_offset, size_max))
         entries = self._entries(queue, queue_offset, count, fetched)
         if isinstance(entries, Cold):
             return ReadResult(ReadStatus.FOUND, queue_offset, *bounds, [], cold=(entries,))
         if wanted is not None and (entries["code"] <= ADDRESS_MAX).any():
             return self._as_a_pull(topic, queue_id, queue_offset, end_offset, wanted, fetched)
         return self._picked(entries, queue_offset, bounds, size_max, wanted, fetched)
+
+    def _likely_count(self, queue: ConsumeQueue, queue_offset: int, size_max: int) -> int:
+        """Return about how many records of a queue have so many bytes, by the first of them.
+
+        To look at all entries that could fit would take as long as to read what does.
+        """
+        sample = queue.read_cached(queue_offset, SAMPLED)
+        if not sample:
+            return ENTRIES_MAX
+        sizes = np.frombuffer(bytes(sample), _ENTRY)["size"]
+        mean = max(float(sizes.mean()), _RECORD_SIZE_MIN)
+        return SAMPLED + int(size_max / mean * 1.125)
 
     def _as_a_pull(
         self,
@@ -282,8 +298,10 @@ class BulkReader:
         """Return a range of the log: from the map, or as it was fetched."""
         log = self._log
         room = log.segments.size - start % log.segments.size
-        if size > room or start + size > log.end_offset or start >= log.hot_offset:
+        if size > room or start + size > log.end_offset:
             return self._reader.piece(start, size, fetched)  # Which says what is wrong with it.
+        if start >= log.hot_offset or log.is_warm(start, size):
+            return self._reader.piece(start, size, fetched)
         for cold, data in fetched or ():
             if cold.physical_offset == start and cold.size == size:
                 return data if len(data) == size else None

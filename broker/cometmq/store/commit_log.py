@@ -175,6 +175,13 @@ class CommitLog:
         if self._warm is not None:
             self._warm.forget()
 
+    def is_warm(self, physical_offset: int, size: int) -> bool:
+        """Whether all of a range that is not hot, in one segment, is in memory all the same."""
+        segment = self._segments.at(physical_offset)
+        if segment is None or self._warm is None:
+            return False
+        return self._warm.hold(segment, physical_offset - segment.start, size)
+
     def find(self, physical_offset: int, size: int) -> Buffer | Cold | None:
         """Return bytes of the log that lie in one segment; None when they have expired.
 

@@ -80,6 +80,28 @@ COLUMNS: Final[Mapping[str, Column]] = {
 ALL_COLUMNS: Final = tuple(COLUMNS)
 """The names, in that order."""
 
+DEFAULT_COLUMNS: Final = (
+    "topic",
+    "broker",
+    "queue_id",
+    "queue_offset",
+    "physical_offset",
+    "message_id",
+    "key",
+    "tag",
+    "flag",
+    "born_time",
+    "store_time",
+    "reconsume_times",
+    "properties",
+    "body",
+)
+"""Those of who names none: all that a message says, and where it is.
+
+The others are about its record. They would cost a quarter of the work of a read, for Spark does not
+tell a source which columns a query uses.
+"""
+
 HEADER_COLUMNS: Final = tuple(name for name in COLUMNS if name not in ("properties", "body"))
 """All but the two that cost the most."""
 
@@ -100,12 +122,16 @@ SELDOM_TWICE: Final = (
 
 
 def chosen_columns(text: str | None, table: Mapping[str, Column] = COLUMNS) -> tuple[str, ...]:
-    """Return the columns of an option's text, `a, b, c`; all without one, or for `*`.
+    """Return the columns of an option's text, `a, b, c`; all for `*`.
 
-    `OptionError` for a name that is none, and for a name that is there twice.
+    Without one those of messages that are the default, and all of other tables. `OptionError` for a
+    name that is none, and for a name that is there twice.
     """
-    if text is None or text.strip() in ("", "*"):
+    text = (text or "").strip()
+    if text == "*" or (not text and table is not COLUMNS):
         return tuple(table)
+    if not text:
+        return DEFAULT_COLUMNS
     return checked_columns([name.strip() for name in text.split(",")], table)
 
 

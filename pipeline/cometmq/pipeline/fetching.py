@@ -67,7 +67,7 @@ class Pulling:
     expression: str = "*"
     kind: str = "TAG"
     fail_on_data_loss: bool = True
-    pull_bytes: int = 2 << 20
+    pull_bytes: int = 4 << 20
     retries: int = 5
     retry_interval_ms: int = 200
 

@@ -115,9 +115,9 @@ class ReadOptions(_Reaching):
     parallelism: int = 2
     """Tasks that can run at a time; `session()` says the cores of its own."""
     columns: str = ""
-    """Names separated by commas, for who cannot give a schema; see `schema`."""
+    """Names separated by commas, for who cannot give a schema; `*` is all of them."""
     decompress: bool = True
-    pull_bytes: int = 2 << 20
+    pull_bytes: int = 4 << 20
     """Of one answer of a broker, as far as it knows how."""
     filter_pushdown: bool = False
     """Whether to plan by conditions on topic, queue, offset and time;

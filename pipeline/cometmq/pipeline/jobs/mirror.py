@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+_COPIED: Final = "topic, broker, queue_id, queue_offset, key, tag, flag, properties, body"
+"""The columns of a message that its copy is made of, and knows it by."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorSettings(CopySettings):
@@ -55,7 +58,7 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
     report = run.report_of("mirror")
     with timed(report):
         _refuse_copies_of_copies(settings)
-        frame = read_stream(spark, settings).withColumn(
+        frame = read_stream(spark, settings, _COPIED).withColumn(
             "to_topic", functions.concat(functions.lit(settings.prefix), "topic")
         )
         if run.dry_run:

@@ -67,15 +67,15 @@ class CopySettings(StreamSettings):
     fail_on_data_loss: bool = setting("Fail when messages expired before they were read.", True)
 
 
-def read_stream(spark: SparkSession, settings: StreamSettings) -> DataFrame:
-    """Return the topics of the settings as a stream.
+def read_stream(spark: SparkSession, settings: StreamSettings, columns: str = "*") -> DataFrame:
+    """Return the topics of the settings as a stream, with all columns unless some are named.
 
     What is wrong with them is said before Spark begins a checkpoint, which it leaves behind.
     """
     if not _has_begun(Folder(spark, settings.checkpoint_folder).names("offsets")):
         _survey(read_options(_source_options(settings)))
     reader = spark.readStream.format("cometmq").options(**_source_options(settings))
-    frame: DataFrame = reader.load()
+    frame: DataFrame = reader.option("columns", columns).load()
     return frame
 
 

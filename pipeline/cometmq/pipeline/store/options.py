@@ -30,7 +30,8 @@ class StoreOptions:
     """`records`: a row for each message of the log. `queues`: for each entry of the ConsumeQueues.
     `index`: for each item of the index. `survey`: what an audit wants, see `survey`."""
     columns: str = ""
-    """Names separated by commas, for who cannot give a schema; what is left out costs nothing."""
+    """Names separated by commas, for who cannot give a schema; what is left out costs nothing. `*`
+    is all of them."""
     topic: str = ""
     """Only these, several separated by commas."""
     broker: str = ""
