@@ -143,6 +143,8 @@ class Parser:
             members = self._object()
             if any(isinstance(value, dict | list) for value in members.values()):
                 self._fail("an object key has members that are no scalars", start)
+            if not all(isinstance(name, str) for name in members):
+                self._fail("an object key has members whose names are no strings", start)
             return ObjectKey(members)
         if first == '"':
             return self._scalar()  # type: ignore[no-any-return]  # A text in quotes gives a str.
