@@ -229,9 +229,11 @@ def test_an_audit_of_checksums_alone_reads_nothing_else(
 ) -> None:
     places = write_log(tmp_path, [b"x" * 200] * 40)
     change(tmp_path, places[4] + 100, b"y")
-    found = judged(spark, tmp_path, check="log")
+    folder = tmp_path / "findings"
+    found = judged(spark, tmp_path, check="log", findings=str(folder))
     assert (found["kinds"], found["rows"]) == ({"damage": 1}, 39)
     (shown,) = found["shown"]
+    assert [row.asDict() for row in spark.read.parquet(str(folder)).collect()] == [shown]
     assert shown["start"] == places[4]
     assert shown["detail"] == "the checksum of its body is wrong"
 
