@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from secrets import token_hex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,20 +15,20 @@ import pyarrow as pa
 
 from cometmq.pipeline import lanes, wire
 from cometmq.pipeline.cluster import Cluster as Asked
-from cometmq.pipeline.errors import ConnectionLostError
+from cometmq.pipeline.errors import ConnectionLostError, RefusedError
 from cometmq.pipeline.identities import spread_of
 from cometmq.pipeline.lanes import Request, Sending
 from cometmq.pipeline.messages import Forming
 from cometmq.pipeline.planning import STRETCH
 from cometmq.pipeline.rows import RowForm
 from cometmq.pipeline.sending import Sender, Sent
-from cometmq.pipeline.stored import Stored
+from cometmq.pipeline.stored import FIND_UNIQUE_KEYS, Stored
 from cometmq.pipeline.targets import Targets
 from cometmq.pipeline.wire import Answer, Settings, Wire
 from cometmq.testing import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 COORDINATES = ("source_topic", "source_broker", "source_queue_id", "source_offset")
 REMEMBERED = 100
@@ -155,6 +156,81 @@ def test_what_a_broker_cannot_tell_by_its_memory_it_tells_by_its_index(cluster: 
     again = send(cluster, "untold", range(350))
     assert again.again == 150
     assert counts(cluster, "untold") == Counter(range(350))
+
+
+def test_a_broker_that_takes_fewer_keys_at_a_time_is_asked_so(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(cluster, "few-keys", range(40))
+    forget(cluster)
+    keys_of: list[int] = []
+    ask = Wire.ask
+
+    def few(self: Wire, code: int, fields: Mapping[str, str], body: bytes = b"") -> Answer:
+        answer = ask(self, code, fields, body)
+        if code == FIND_UNIQUE_KEYS:
+            keys_of.append(len(json.loads(body)["keys"]))
+            if keys_of[-1] > 5:
+                return answer._replace(code=1, body=b"")
+        return answer
+
+    monkeypatch.setattr(Wire, "ask", few)
+    assert send(cluster, "few-keys", range(40)).again == 40
+    assert max(keys_of) > 5 >= keys_of[-1]
+    assert counts(cluster, "few-keys") == Counter(range(40))
+
+
+def test_a_topic_that_may_only_be_written_is_asked_all_the_same(cluster: Cluster) -> None:
+    cluster.admin.create_topic("write-only", queues=1)
+    fields = {"topic": "write-only", "defaultTopic": "TBW102", "perm": "2", "order": "false"}
+    fields |= {"readQueueNums": "1", "writeQueueNums": "1", "topicFilterType": "SINGLE_TAG"}
+    Asked([cluster.nameserver], SETTINGS).ask(cluster.broker, 17, {**fields, "topicSysFlag": "0"})
+    send(cluster, "write-only", range(20))
+    forget(cluster)
+    assert send(cluster, "write-only", range(20)).again == 20
+
+
+def test_a_broker_that_does_not_say_fails_the_task(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To take that for no would store messages twice."""
+    monkeypatch.setattr("cometmq.pipeline.stored.FIND_UNIQUE_KEYS", 31999)
+    with pytest.raises(RefusedError, match="code 3"):
+        send(cluster, "silent", range(5))
+
+
+def test_a_busy_broker_is_asked_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    send(cluster, "busy", range(9))
+    forget(cluster)
+    asked: list[int] = []
+    ask = Wire.ask
+
+    def busy(self: Wire, code: int, *rest: Any) -> Answer:
+        asked.append(code)
+        answer = ask(self, code, *rest)
+        return answer._replace(code=2) if asked.count(FIND_UNIQUE_KEYS) == 1 else answer
+
+    monkeypatch.setattr(Wire, "ask", busy)
+    assert send(cluster, "busy", range(9)).again == 9
+
+
+def test_a_batch_is_not_lost_when_it_cannot_be_asked_what_is_stored_of_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(cluster, "unasked-604", range(200, 350))
+    failures: list[str] = []
+    find = Stored.find
+
+    def lost(self: Stored, address: str, topic: str, ids: Sequence[str]) -> set[str]:
+        if len(ids) == 200 and not failures:  # The batch, and not the looks in front of it.
+            failures.append(address)
+            raise ConnectionLostError("it broke")
+        return find(self, address, topic, ids)
+
+    monkeypatch.setattr(Stored, "find", lost)
+    send(cluster, "unasked-604", range(350))
+    assert failures
+    assert counts(cluster, "unasked-604") == Counter(range(350))
 
 
 def test_what_it_told_is_asked_again_when_the_connection_breaks(

@@ -85,6 +85,8 @@ class Route:
     addresses: Mapping[str, str]
     read_queues: Mapping[str, int] = field(default_factory=dict[str, int])
     write_queues: Mapping[str, int] = field(default_factory=dict[str, int])
+    slaves: frozenset[str] = frozenset()
+    """Brokers whose address is a slave's, for their master is away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,8 @@ class TopicBounds:
     missing: Mapping[str, ConnectionLostError] = field(
         default_factory=dict[str, ConnectionLostError]
     )
+    slaves: frozenset[str] = frozenset()
+    """Brokers of which a slave said it, which may be behind."""
 
 
 class Cluster:
@@ -157,7 +161,7 @@ class Cluster:
                 continue
             count = route.read_queues[broker]
             found.update({queue: each for queue, each in status.items() if queue.id < count})
-        return TopicBounds(found, route.addresses, missing)
+        return TopicBounds(found, route.addresses, missing, route.slaves)
 
     def _status(self, topic: str, broker: str, address: str) -> dict[Queue, Bounds]:
         answer = self.ask(address, GET_TOPIC_STATS_INFO, {"topic": topic})
@@ -304,11 +308,13 @@ def _used(address: str, settings: Settings, use: Callable[[Wire], R]) -> R:
 
 
 def retried(do: Callable[[], R], *, retries: int, interval_ms: int) -> R:
-    """Do it, and again when a server was not there, each time after twice as long a wait."""
+    """Do it, and again when a server was away or busy, each time after twice as long a wait."""
     for attempt in range(retries):
         try:
             return do()
-        except ConnectionLostError:
+        except (ConnectionLostError, RefusedError) as error:
+            if isinstance(error, RefusedError) and not error.is_busy:
+                raise
             time.sleep(min(interval_ms << attempt, 10_000) / 1000)
     return do()
 
@@ -337,17 +343,21 @@ def read_topic_status(broker: str, body: bytes) -> Iterable[tuple[Queue, Bounds]
 
 def _read_route(said: Mapping[str, Any]) -> Route:
     addresses: dict[str, str] = {}
+    slaves: set[str] = set()
     for broker in said.get("brokerDatas") or ():
         of_broker: Mapping[str, str] = broker["brokerAddrs"]
         # A slave has the same messages; without a master it can still be read.
         if of_broker:
             name = _MASTER if _MASTER in of_broker else min(of_broker, key=int)
             addresses[broker["brokerName"]] = of_broker[name]
+            if name != _MASTER:
+                slaves.add(broker["brokerName"])
     queues = [q for q in said.get("queueDatas") or () if q["brokerName"] in addresses]
     return Route(
         addresses,
         {q["brokerName"]: q["readQueueNums"] for q in queues if q["perm"] & _READ},
         {q["brokerName"]: q["writeQueueNums"] for q in queues if q["perm"] & _WRITE},
+        frozenset(slaves),
     )
 
 

@@ -16,6 +16,10 @@ Each can be pickled: it may be raised in an executor, and is read by the driver.
 
 from __future__ import annotations
 
+from typing import Final
+
+_BUSY: Final = frozenset({2, 14, 215})
+
 
 class PipelineError(Exception):
     """Any error of the pipeline's own."""
@@ -57,6 +61,11 @@ class RefusedError(PipelineError):
         self.address = address
         self.code = code
         self.remark = remark
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the server only has too much to do, or to write, just now."""
+        return self.code in _BUSY
 
     def __str__(self) -> str:
         return f"{self.address} refused with code {self.code}: {self.remark}"

@@ -31,7 +31,6 @@ _BATCHES: Final = frozenset({SEND_BATCH_MESSAGE, SEND_BATCH_ONCE})
 GET_MAX_OFFSET: Final = 30
 _STORED: Final = frozenset({0, 10, 11, 12})
 """Answers after which a message is stored, if not as durably as was asked for."""
-_BUSY: Final = frozenset({2, 14, 215})
 _UNTOLD: Final = 604
 """Of a message that is to be stored once, and is older than what the broker remembers."""
 _GROUP: Final = "cometmq-spark"
@@ -125,7 +124,7 @@ class Lane:
         self._write()
         peer = self._connected()
         answer = peer.receive()
-        request = self._under_way.pop(answer.opaque, None)
+        request = self._under_way.get(answer.opaque)
         if request is None:
             return
         if answer.code in _STORED:
@@ -136,18 +135,21 @@ class Lane:
             elif request.instead_of is not None:
                 whole = items_by_id(request.instead_of.body)
                 self.repeated += len(whole) - len(items_by_id(request.body))
-            return
-        self._refused(request, answer)
+        else:
+            self._refused(request, answer)
+        # Not before: where what follows an answer breaks off, it is sent again.
+        del self._under_way[answer.opaque]
 
     def _refused(self, request: Request, answer: Answer) -> None:
         if answer.code == _UNTOLD and request.code == SEND_BATCH_ONCE:
             self._send_untold(request)
             return
-        if answer.code not in _BUSY:
-            raise RefusedError(self._address, answer.code, answer.remark)
+        refused = RefusedError(self._address, answer.code, answer.remark)
+        if not refused.is_busy:
+            raise refused
         peer = self._connected()
         if answer.opaque >= self._first_since_pause:  # Else the pause was for this one, too.
-            self._pause(RefusedError(self._address, answer.code, answer.remark))
+            self._pause(refused)
             self._first_since_pause = peer.number()
         self._again(peer, request)
 
@@ -158,7 +160,7 @@ class Lane:
         did not come in order, by a sharding key or a shuffle, it may know the later ones alone.
         """
         items = items_by_id(request.body)
-        there = Stored(self._how.settings).find(self._address, request.topic, list(items))
+        there = Stored(self._how).find(self._address, request.topic, list(items))
         rest = b"".join(item for each, item in items.items() if each not in there)
         if rest:
             again = request._replace(code=SEND_BATCH_MESSAGE, body=rest, instead_of=request)

@@ -62,7 +62,7 @@ class Sender:
     _stored: Stored = field(init=False)
 
     def __post_init__(self) -> None:
-        self._stored = Stored(self.how.settings)
+        self._stored = Stored(self.how)
 
     def send(self, messages: Messages) -> None:
         """Send messages; most are under way when it returns."""

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from cometmq.pipeline.cluster import with_wire
+from cometmq.pipeline.cluster import TOPIC_NOT_EXIST, retried, with_wire
+from cometmq.pipeline.errors import RefusedError
 from cometmq.pipeline.identities import COORDINATE_ID_SIZE, PRODUCER_SIZE
 from cometmq.pipeline.wire import SUCCESS
 
@@ -28,13 +29,16 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from cometmq.pipeline.lanes import Sending
     from cometmq.pipeline.records.layout import Bytes, Longs, Truths
     from cometmq.pipeline.targets import Target
-    from cometmq.pipeline.wire import Settings, Wire
+    from cometmq.pipeline.wire import Answer, Wire
 
 FIND_UNIQUE_KEYS: Final = 31004
 _KEYS_MAX: Final = 128
 """Of one request: what brokers take unless they are told otherwise."""
+_SYSTEM_ERROR: Final = 1
+"""What more keys than a broker takes are answered with."""
 _ASKED_OF: Final = 32
 """Of so many messages one is asked for, where nothing is known yet."""
 
@@ -42,8 +46,9 @@ _ASKED_OF: Final = 32
 class Stored:
     """What one task has found out."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, how: Sending) -> None:
+        self._how = how
+        self._keys_max = _KEYS_MAX
         self._seen: set[tuple[str, Target, bytes]] = set()
         """Stretches, by topic, queue and producer, whose first message was asked for."""
         self._begun: set[tuple[str, Target, bytes]] = set()
@@ -78,19 +83,43 @@ class Stored:
         found[asked] = [each in there for each in texts]
 
     def find(self, address: str, topic: str, ids: Sequence[str]) -> set[str]:
-        """Ask a broker which of these are stored."""
+        """Ask a broker which of these are stored; an error where it does not say.
 
-        def ask(peer: Wire) -> set[str]:
-            found: set[str] = set()
-            for first in range(0, len(ids), _KEYS_MAX):
-                body = json.dumps({"keys": list(ids[first : first + _KEYS_MAX])}).encode()
-                answer = peer.ask(FIND_UNIQUE_KEYS, {"topic": topic}, body)
-                if answer.code == SUCCESS:
-                    messages: list[dict[str, Any]] = json.loads(answer.body).get("messages") or []
-                    found.update(each["key"] for each in messages)
-            return found
+        For what it does not say, no is the wrong guess: it would be stored twice.
+        """
+        found: set[str] = set()
+        first = 0
+        while first < len(ids):
+            some = ids[first : first + self._keys_max]
+            answer = self._answer(address, topic, some)
+            if answer.code == TOPIC_NOT_EXIST:
+                break
+            if answer.code == _SYSTEM_ERROR and len(some) > 1:  # It may take fewer at a time.
+                self._keys_max = len(some) // 2
+                continue
+            if answer.code != SUCCESS:
+                raise RefusedError(address, answer.code, answer.remark)
+            messages: list[dict[str, Any]] = json.loads(answer.body).get("messages") or []
+            found.update(each["key"] for each in messages)
+            first += len(some)
+        return found
 
-        return with_wire(address, self._settings, ask)
+    def _answer(self, address: str, topic: str, ids: Sequence[str]) -> Answer:
+        """Return what a broker says, which is asked again while it is away or busy."""
+        body = json.dumps({"keys": list(ids)}).encode()
+
+        def ask(peer: Wire) -> Answer:
+            answer = peer.ask(FIND_UNIQUE_KEYS, {"topic": topic}, body)
+            refused = RefusedError(address, answer.code, answer.remark)
+            if refused.is_busy:
+                raise refused
+            return answer
+
+        return retried(
+            lambda: with_wire(address, self._how.settings, ask),
+            retries=self._how.retries,
+            interval_ms=self._how.retry_interval_ms,
+        )
 
 
 def _some_of(count: int) -> Longs:

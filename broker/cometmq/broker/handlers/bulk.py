@@ -154,7 +154,8 @@ def find_unique_keys(request: Command, session: Session) -> Command | Later:
         raise RequestError(
             ResponseCode.SYSTEM_ERROR, f"{len(keys)} keys are more than unique_keys_max, {most}"
         )
-    _topic(header.topic, state)
+    if state.topics.find(header.topic) is None:  # Who only writes to it may ask, too.
+        raise no_topic(header.topic)
     offsets = {key: _offsets(key, header, state) for key in keys}
 
     def look(fetched: Fetched) -> Command | Sequence[Cold]:
