@@ -13,7 +13,7 @@ import pyarrow as pa
 from hypothesis import example, given, strategies as st
 
 from cometmq.pipeline.errors import SinkError
-from cometmq.pipeline.identities import CoordinateIds, FreshIds, KeyIds
+from cometmq.pipeline.identities import CoordinateIds, FreshIds, KeyIds, spread_of
 from cometmq.pipeline.messages import Forming, Messages
 from cometmq.pipeline.records.slices import parts_of
 from cometmq.pipeline.rows import RESERVED, RowForm
@@ -84,6 +84,12 @@ def test_a_broker_reads_what_the_rows_say(rows: list[dict[str, Any]], start: int
         assert properties == wanted
 
 
+def test_a_value_has_what_ends_a_name_in_it_and_is_written_as_it_was_read() -> None:
+    row = {"body": b"x", "key": "k\x01", "properties": [("a", "b\x01c")]}
+    ((_, _, properties),) = sent(messages([row]))
+    assert (properties["a"], properties["KEYS"]) == ("b\x01c", "k\x01")
+
+
 def test_properties_that_others_set_are_left_out_and_what_has_no_column_is_kept() -> None:
     pairs = [("KEYS", "k"), ("UNIQ_KEY", "x"), ("a", "b"), ("SENT_ONCE", "1"), ("DELAY", "3")]
     (_, _, properties), _ = sent(
@@ -103,11 +109,12 @@ def test_properties_that_others_set_are_left_out_and_what_has_no_column_is_kept(
     [
         ({"body": b""}, "body: null or empty"),
         ({"body": None}, "body: null or empty"),
-        ({"body": b"x", "properties": [("a", "\x01")]}, "properties: 'a'"),
+        ({"body": b"x", "properties": [("a", "b\x02")]}, "properties: 'a'"),
+        ({"body": b"x", "properties": [("a\x01", "b")]}, "properties: 'a"),
         ({"body": b"x", "properties": [("a\x02", "b")]}, "properties: 'a"),
         ({"body": b"x", "properties": [("a", None)]}, "properties: 'a': null"),
         ({"body": b"x", "tag": "a\x02b"}, "column tag"),
-        ({"body": b"x", "key": "a\x01b"}, "column key"),
+        ({"body": b"x", "key": "a\x02b"}, "column key"),
         ({"body": b"x", "to_topic": None}, "to_topic: null"),
         ({"body": b"x", "to_topic": ""}, "to_topic: null or empty"),
         ({"body": b"x", "properties": [("", "b")]}, "properties: a property without a name"),
@@ -156,6 +163,17 @@ def test_sharding_keys_choose_the_queue_and_others_may_go_anywhere() -> None:
     made = messages([{"body": b"x", "sharding_key": key} for key in ("a", None, "b", "a")])
     assert made.placed.tolist() == [True, False, True, True]
     assert made.spreads[0] == made.spreads[3] != made.spreads[2]
+
+
+def test_a_sharding_key_chooses_one_queue_whichever_others_come_with_it() -> None:
+    """Also where the hashes of all of a record batch have more than 63 bits."""
+    keys = [f"key-{number}" for number in range(64)]
+    together = messages([{"body": b"x", "sharding_key": key} for key in keys])
+    assert together.spreads.tolist() == [spread_of(key.encode()) for key in keys]
+    large = [key for key in keys if spread_of(key.encode()) >> 63]
+    for some in (large, keys[:1], large[-1:]):
+        made = messages([{"body": b"x", "sharding_key": key} for key in some])
+        assert made.spreads.tolist() == [spread_of(key.encode()) for key in some]
 
 
 def place(offset: int, queue_id: int = 0, topic: str = "S") -> dict[str, Any]:

@@ -181,9 +181,11 @@ class Forming:
             encoded = columns["sharding_key"].dictionary_encode()
             sharded = encoded.is_valid().to_numpy(zero_copy_only=False)
             codes = encoded.indices.fill_null(0).to_numpy()[sharded]
-            shards = np.array([spread_of(each.encode()) for each in encoded.dictionary.to_pylist()])
+            keys = encoded.dictionary.to_pylist()
+            # Said here, for of numbers beyond 63 bits NumPy makes floats, which round.
+            shards = np.array([spread_of(each.encode()) for each in keys], np.uint64)
             spreads, placed = spreads.copy(), placed | sharded
-            spreads[sharded] = shards.astype(np.uint64)[codes]
+            spreads[sharded] = shards[codes]
         return spreads, placed
 
 
@@ -241,20 +243,20 @@ def _properties(columns: dict[str, pa.Array], count: int) -> pa.Array:
 
 def _pairs(column: str, name: str, values: pa.Array, present: pa.Array) -> pa.Array:
     """Return a property of each row, where it is present."""
-    if column and (bad := _with_separator(values)) is not None:
-        raise SinkError(f"column {column}: {bad!r} {_SEPARATED}")
+    if column and (bad := _first_with(values, "\x02")) is not None:
+        raise SinkError(f"column {column}: {bad!r} {_ENDED}")
     joined = pc.binary_join_element_wise(f"{name}\x01", values, "\x02", "")
     chosen: pa.Array = pc.if_else(present, joined, "")
     return chosen
 
 
-_SEPARATED: Final = "has one of the characters U+0001 and U+0002, which stand between properties"
+_ENDED: Final = "has the character U+0002, with which a property ends"
+_NAMED: Final = "has the character U+0001, with which a property's name ends"
 
 
-def _with_separator(values: pa.Array) -> str | None:
-    """Return the first text that has what stands between properties in it."""
-    found = pc.or_(pc.match_substring(values, "\x01"), pc.match_substring(values, "\x02"))
-    first: int = pc.index(found, True).as_py()
+def _first_with(values: pa.Array, mark: str) -> str | None:
+    """Return the first text that has a character in it which stands between properties."""
+    first: int = pc.index(pc.match_substring(values, mark), True).as_py()
     if first < 0:
         return None
     bad: str = values[first].as_py()
@@ -278,11 +280,16 @@ def _of_maps(maps: pa.MapArray, left_out: Set[str]) -> pa.Array:
         raise SinkError(f"column properties: {names[at].as_py()!r}: null, where a text must be")
     if pc.any(pc.equal(names, "")).as_py():
         raise SinkError("column properties: a property without a name")
-    for each in (names, values):
-        if (bad := _with_separator(each)) is not None:
+    # In a value U+0001 may be, and is read as a part of it.
+    for each, mark, said in (
+        (names, "\x01", _NAMED),
+        (names, "\x02", _ENDED),
+        (values, "\x02", _ENDED),
+    ):
+        if (bad := _first_with(each, mark)) is not None:
             at = int(pc.index(each, bad).as_py())
             raise SinkError(
-                f"column properties: {names[at].as_py()!r}: {values[at].as_py()!r} {_SEPARATED}"
+                f"column properties: {names[at].as_py()!r}: {values[at].as_py()!r} {said}"
             )
     ends = np.searchsorted(rows, np.arange(count + 1)).astype(np.int32)
     lists = pa.ListArray.from_arrays(
