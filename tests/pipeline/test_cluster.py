@@ -33,8 +33,9 @@ from cometmq.proto.message_list import MessageList
 from cometmq.proto.version import CURRENT_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from cometmq.pipeline.wire import Answer
     from cometmq.testing import Cluster
 
 SETTINGS = Settings(timeout=5.0)
@@ -229,6 +230,95 @@ def test_a_range_that_is_not_there_is_data_loss(rocketmq_session: Cluster, asked
     with pytest.raises(DataLossError, match="queue short/broker-a/0: messages from 3 on"):
         pulled(asked, "short", 0, 5)
     assert len(pulled(asked, "short", 0, 5, fail_on_data_loss=False)) == 3
+
+
+def answers_changed(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[Answer], Answer]
+) -> list[Answer]:
+    """Let the first answer that has messages be another one."""
+    changed: list[Answer] = []
+    receive = wire.Wire.receive
+
+    def received(self: wire.Wire) -> Answer:
+        answer = receive(self)
+        if answer.body and not changed and "nextBeginOffset" in answer.fields:
+            answer = change(answer)
+            changed.append(answer)
+        return answer
+
+    monkeypatch.setattr(wire.Wire, "receive", received)
+    return changed
+
+
+def without_two(answer: Answer) -> Answer:
+    """Return an answer as it is when the file with its first two messages was just removed."""
+    first, second, *_ = MessageList(answer.body)
+    return answer._replace(body=answer.body[first.size + second.size :])
+
+
+def passing_over_two(answer: Answer) -> Answer:
+    """Return one as it is when the file of its messages was removed and nothing else looked at."""
+    fields = {**answer.fields, "nextBeginOffset": "2"}
+    return answer._replace(code=20, remark="MESSAGE_WAS_REMOVING", fields=fields, body=b"")
+
+
+def with_more_expired(answer: Answer) -> Answer:
+    return without_two(answer)._replace(fields={**answer.fields, "minOffset": "2"})
+
+
+@pytest.mark.parametrize("is_bulk", [True, False])
+@pytest.mark.parametrize(
+    ("change", "expression"),
+    [
+        (without_two, "*"),
+        (passing_over_two, "*"),
+        (passing_over_two, "a"),
+        (with_more_expired, "a"),
+    ],
+)
+def test_messages_that_expire_while_they_are_read_are_data_loss(
+    rocketmq_session: Cluster,
+    asked: Asked,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    change: Callable[[Answer], Answer],
+    expression: str,
+    is_bulk: bool,
+) -> None:
+    if not is_bulk:
+        monkeypatch.setattr("cometmq.pipeline.fetching.without_bulk", {rocketmq_session.broker})
+    topic = f"going-{change.__name__}-{is_bulk}-{len(expression)}{ord(expression)}"
+    rocketmq_session.admin.create_topic(topic, queues=1)
+    for number in range(5):
+        rocketmq_session.send(topic, b"%d" % number, tag="a")
+    with monkeypatch.context() as patch:
+        answers_changed(patch, change)
+        with pytest.raises(DataLossError, match="messages from 0 to 2 expired before they were"):
+            pulled(asked, topic, 0, 5, expression=expression)
+    with monkeypatch.context() as patch:
+        answers_changed(patch, change)
+        rest = pulled(asked, topic, 0, 5, expression=expression, fail_on_data_loss=False)
+        assert [m.body for m in rest] == [b"2", b"3", b"4"]
+    assert f"data loss: queue {topic}/broker-a/0: messages from 0 to 2 expired" in caplog.text
+
+
+def test_messages_that_do_not_pass_are_no_loss(rocketmq_session: Cluster, asked: Asked) -> None:
+    rocketmq_session.admin.create_topic("passed-over", queues=1)
+    for tag in ("b", "b", "a", "b"):
+        rocketmq_session.send("passed-over", tag.encode(), tag=tag)
+    assert [m.body for m in pulled(asked, "passed-over", 0, 4, expression="a")] == [b"a"]
+
+
+@pytest.mark.parametrize("is_bulk", [True, False])
+def test_a_busy_broker_is_asked_again(
+    rocketmq_session: Cluster, asked: Asked, monkeypatch: pytest.MonkeyPatch, is_bulk: bool
+) -> None:
+    if not is_bulk:
+        monkeypatch.setattr("cometmq.pipeline.fetching.without_bulk", {rocketmq_session.broker})
+    sent = fill(rocketmq_session, f"busy-{is_bulk}", 70)
+    busy = answers_changed(monkeypatch, lambda answer: answer._replace(code=2, body=b""))
+    assert [m.body for m in pulled(asked, f"busy-{is_bulk}", 0, 70)] == sent
+    assert busy
 
 
 def test_a_filter_that_cannot_be_read_is_refused(rocketmq_session: Cluster, asked: Asked) -> None:

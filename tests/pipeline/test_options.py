@@ -43,6 +43,7 @@ def test_sizes_have_units() -> None:
         ({**NAMESERVER, "topic": "T", "failOnDataLoss": "maybe"}, "failOnDataLoss: 'maybe'"),
         ({**NAMESERVER, "topic": "T", "maxOffsetsPerTrigger": "1m"}, "maxOffsetsPerTrigger: '1m'"),
         ({**NAMESERVER, "topic": "T", "tags": "a", "filter": "b"}, "filter: give one"),
+        ({**NAMESERVER, "topic": "T", "group": "my group"}, "group: 'my group' is no name"),
         ({**NAMESERVER, "topic": "T", "timeoutMs": "0"}, "timeoutMs: 0 is no time"),
         ({**NAMESERVER, "topic": "T", "minPartitions": "-1"}, "minPartitions: '-1'"),
         ({**NAMESERVER, "topic": "T", "startingTimestamp": "soon"}, "startingTimestamp: 'soon'"),

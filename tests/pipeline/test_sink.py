@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ from cometmq.pipeline.sink import BatchWriter
 from cometmq.proto import property_names
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from cometmq.pipeline.cluster import Route
@@ -84,6 +87,28 @@ def test_what_was_read_can_be_written_as_it_is(tables: Tables) -> None:
     assert copy.id != original.id
 
 
+@pytest.mark.parametrize("way", ["read", "stream", "store"])
+def test_bodies_as_they_are_stored_are_not_sent_as_if_they_were_the_message(
+    tables: Tables, tmp_path: Path, way: str
+) -> None:
+    tables.cluster.send("compressed", b"x" * 9000)
+    if way == "store":
+        folder = tmp_path / "commitlog"
+        folder.mkdir()
+        (folder / "0".zfill(20)).write_bytes(b"")
+        reader = tables.spark.read.format("cometmq-store").options(decompress="false")
+        frame = reader.load(str(tmp_path)).select("topic", "body")
+    else:
+        given = {"decompress": "false", "startingOffsets": "earliest"}
+        frame = getattr(tables, way)("compressed", **given).selectExpr("topic AS to_topic", "body")
+    write = partial(tables.copy, checkpoint=tmp_path) if way == "stream" else tables.write
+    with pytest.raises(PySparkException, match="column body: was read with decompress=false"):
+        write(frame, topic="compressed-copy")
+    plain = tables.read("compressed").selectExpr("'plain' AS to_topic", "body")
+    tables.write(plain)
+    assert tables.cluster.sent("plain", count=1)[0].body == b"x" * 9000
+
+
 def test_rows_that_are_written_again_with_the_same_key_are_stored_once(tables: Tables) -> None:
     frame = tables.spark.sql("SELECT cast(id AS string) AS body, id FROM range(50)")
     for _ in range(2):
@@ -136,7 +161,7 @@ def test_many_rows_arrive_in_batches(tables: Tables) -> None:
         ("'x' AS body", {"delivery": "idempotent"}, "delivery: idempotent needs rows"),
         ("'x' AS body", {"dedupKey": "id"}, "dedupKey: 'id' must be a column"),
         ("cast(null AS string) AS body", {}, "column body: null or empty"),
-        ("'x' AS body, map('a', '\\u0001') AS properties", {}, "column properties: 'a'"),
+        ("'x' AS body, map('a', '\\u0002') AS properties", {}, "column properties: 'a'"),
     ],
 )
 def test_what_cannot_be_written_is_said(

@@ -133,6 +133,23 @@ def test_the_broker_filters_by_tags_and_by_sql(tables: Tables) -> None:
     assert tables.bodies("filtered", filter="n > 3 AND TAGS <> 'c'") == ["4"]
 
 
+def test_tags_are_compared_and_not_only_their_hashes(tables: Tables) -> None:
+    """`Aa` and `BB` have one hash, by which brokers choose."""
+    for index, tag in enumerate(("Aa", "BB", "AaAa", "BBBB", "Aa", "C#")):
+        tables.cluster.send("alike", str(index).encode(), tag=tag)
+    assert tables.bodies("alike", filter="Aa") == ["0", "4"]
+    assert tables.bodies("alike", tags="BB || AaAa") == ["1", "2"]
+    assert tables.read("alike", filter="BBBB").select("key").count() == 1
+
+
+def test_what_is_for_streams_is_refused_of_what_is_read_once(tables: Tables) -> None:
+    tables.fill("read-once", 1)
+    with pytest.raises(PySparkException, match="group: is for streams"):
+        tables.read("read-once", group="G").count()
+    with pytest.raises(PySparkException, match="maxOffsetsPerTrigger: is for streams"):
+        tables.read("read-once", maxOffsetsPerTrigger=5).count()
+
+
 def test_conditions_on_queues_and_offsets_plan_the_read(tables: Tables) -> None:
     tables.fill("pushed", 10)
     frame = tables.read("pushed").where("queue_id = 1 AND queue_offset >= 3 AND topic = 'pushed'")

@@ -6,6 +6,7 @@ Those that are about offsets ask the reader itself, as Spark's process does; the
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,8 +20,13 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import BinaryType, StructField, StructType
 from tests.pipeline.tables import Tables, numbers
 
-from cometmq.pipeline.cluster import Bounds, Queue
-from cometmq.pipeline.errors import ConnectionLostError, DataLossError
+from cometmq.pipeline.cluster import Bounds, Queue, TopicBounds
+from cometmq.pipeline.errors import (
+    ConnectionLostError,
+    DataLossError,
+    OptionError,
+    RefusedError,
+)
 from cometmq.pipeline.offsets import read_stream_offset
 from cometmq.pipeline.options import read_options
 from cometmq.pipeline.records.rows import Reading
@@ -33,6 +39,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from cometmq.pipeline.bounds import Survey
     from cometmq.testing import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
@@ -383,6 +390,90 @@ def test_a_queue_that_is_not_read_for_a_while_goes_on_where_it_was(tables: Table
     tables.cluster.admin.create_topic("shrunk", queues=3)
     read += bodies(stream, fewer, stream.latestOffset(fewer, ALL))
     assert sorted(read) == numbers(0, 6)
+
+
+def test_a_queue_that_nobody_may_read_is_told(
+    tables: Tables, caplog: pytest.LogCaptureFixture
+) -> None:
+    tables.fill("hidden", 4, queues=2)
+    stream = reader(tables, "hidden", startingOffsets="earliest")
+    end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
+    tables.cluster.admin.create_topic("hidden", queues=1)
+    for _ in range(2):
+        assert stream.latestOffset(end, ALL) == end
+    assert caplog.text.count("not read: queue hidden/broker-a/1: its broker lets nobody") == 1
+
+
+def test_a_slave_that_is_behind_is_waited_for(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no new queue: its messages would be read again."""
+    tables.fill("lagging", 6, queues=1)
+    read = {"queues": {"lagging": {"broker-a": {"0": 5}}}}
+    stream = reader(tables, "lagging", startingOffsets="earliest")
+    with monkeypatch.context() as patch:
+        bounds = stream._cluster.bounds  # pyright: ignore[reportPrivateUsage]  # The seam to a cluster.
+
+        def behind(topic: str) -> TopicBounds | None:
+            found = bounds(topic)
+            assert found is not None
+            queues = {queue: Bounds(0, 3) for queue in found.queues}
+            return replace(found, queues=queues, slaves=frozenset(["broker-a"]))
+
+        patch.setattr(stream._cluster, "bounds", behind)  # pyright: ignore[reportPrivateUsage]  # As above.
+        assert stream.latestOffset(read, ALL) == read
+    assert bodies(stream, read, stream.latestOffset(read, ALL)) == ["5"]
+
+
+def test_a_group_that_cannot_be_told_ends_no_stream(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tables.fill("untold", 3, queues=1)
+    stream = reader(tables, "untold", startingOffsets="earliest", group="refused")
+    end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
+
+    def refuse(*_: object) -> None:
+        raise RefusedError("broker", 1, "no permission")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stream._cluster, "commit", refuse)  # pyright: ignore[reportPrivateUsage]  # As above.
+        for _ in range(2):
+            assert stream.latestOffset(end, ALL) == end
+    assert caplog.text.count("group refused: progress not told: broker refused with code 1") == 1
+    stream.latestOffset(end, ALL)
+    queue = tables.cluster.client.queues("untold")[0]
+    assert tables.cluster.client.committed(queue, "refused") == 3
+
+
+def test_a_group_is_told_of_a_broker_that_was_away(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it could not be told meanwhile does not count as told."""
+    tables.fill("away-untold", 3, queues=1)
+    tables.fill("here", 3, queues=1)
+    stream = reader(tables, "away-untold,here", startingOffsets="earliest", group="later")
+    end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
+    look = stream._survey  # pyright: ignore[reportPrivateUsage]  # The seam to a cluster.
+
+    def partly(*, whole: bool) -> Survey:
+        found = look(whole=whole)
+        found.queues = {q: each for q, each in found.queues.items() if q.topic == "here"}
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stream, "_survey", partly)
+        stream.latestOffset(end, ALL)
+    stream.latestOffset(end, ALL)
+    client = tables.cluster.client
+    told = [client.committed(client.queues(each)[0], "later") for each in ("away-untold", "here")]
+    assert told == [3, 3]
+
+
+@pytest.mark.parametrize("option", ["endingOffsets", "endingTimestamp"])
+def test_a_stream_has_no_end(tables: Tables, option: str) -> None:
+    value = '{"T": {"0": 1}}' if option == "endingOffsets" else "2026-01-01"
+    with pytest.raises(OptionError, match=f"{option}: a stream has no end"):
+        reader(tables, "T", **{option: value})
 
 
 def test_a_stream_can_begin_behind_all_that_there_is(tables: Tables) -> None:

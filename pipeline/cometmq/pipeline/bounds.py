@@ -27,6 +27,8 @@ class Survey:
     """Those that exist."""
     missing: dict[str, ConnectionLostError] = field(default_factory=dict[str, ConnectionLostError])
     """Brokers that did not say anything."""
+    slaves: set[str] = field(default_factory=set[str])
+    """Brokers of which a slave said it, which may be behind."""
 
 
 def survey(cluster: Cluster, options: ReadOptions, *, whole: bool) -> Survey:
@@ -55,6 +57,7 @@ def _look(cluster: Cluster, options: ReadOptions) -> Survey:
         found.queues.update(bounds.queues)
         found.addresses.update(bounds.addresses)
         found.missing.update(bounds.missing)
+        found.slaves.update(bounds.slaves)
     return found
 
 

@@ -102,6 +102,9 @@ The others are about its record. They would cost a quarter of the work of a read
 tell a source which columns a query uses.
 """
 
+STORED: Final = "cometmq.stored"
+"""What the metadata of a column of bodies say which are as they are stored, maybe compressed."""
+
 HEADER_COLUMNS: Final = tuple(name for name in COLUMNS if name not in ("properties", "body"))
 """All but the two that cost the most."""
 
@@ -164,6 +167,20 @@ def columns_of(schema: Any, table: Mapping[str, Column] = COLUMNS) -> tuple[str,
 def ddl(names: Iterable[str] = ALL_COLUMNS, table: Mapping[str, Column] = COLUMNS) -> str:
     """Return the schema of these columns as Spark's `DataSource.schema` may return it."""
     return ", ".join(f"{name} {table[name].spark_type}" for name in names)
+
+
+def schema_of_stored_bodies(names: Iterable[str], table: Mapping[str, Column] = COLUMNS) -> Any:
+    """Return the same for Spark where bodies are what is stored: the column says so of itself.
+
+    By that the sink knows them. It would send compressed bytes as if they were the message.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = from_arrow_schema(schema_of(table, names))
+    for each in schema.fields:
+        if each.name == "body":
+            each.metadata = {STORED: True}
+    return schema
 
 
 def arrow_schema(names: Iterable[str] = ALL_COLUMNS) -> pa.Schema:

@@ -41,6 +41,8 @@ NOT_SUPPORTED: Final = 3
 _NOT_FOUND: Final = 19
 _RETRY_IMMEDIATELY: Final = 20
 _OFFSET_MOVED: Final = 21
+_BEING_REMOVED: Final = "MESSAGE_WAS_REMOVING"
+"""What an answer says that passes over a file of the log that is not there any more."""
 _BY_REQUEST: Final = 4
 """The bit of a pull's flags that says that the filter is in the request."""
 _GROUP: Final = "TOOLS_CONSUMER"
@@ -176,7 +178,9 @@ class _Puller:
                 yield from self._over(peer)
                 wire.keep(peer, self.how.settings)
                 peer = None
-            except ConnectionLostError as error:
+            except (ConnectionLostError, RefusedError) as error:
+                if isinstance(error, RefusedError) and not error.is_busy:
+                    raise
                 self._forget_asked()
                 failures = failures + 1 if self._left[0] == begun else 1
                 if failures > self.how.retries:
@@ -260,11 +264,17 @@ class _Puller:
             self._left.appendleft((first, end))
             return
         if answer.code not in (wire.SUCCESS, _NOT_FOUND, _RETRY_IMMEDIATELY, _OFFSET_MOVED):
+            self._forget_asked()
+            self._left.appendleft((first, end))  # One that is only busy is asked again.
             raise RefusedError(self.range.address, answer.code, answer.remark)
         following = int(answer.fields["nextBeginOffset"])
         if answer.code == wire.SUCCESS:
-            yield from self._add(answer.body, first, end, following)
-        elif answer.code in (_OFFSET_MOVED, _NOT_FOUND):
+            begins = _queue_offset(answer.body, first)
+            self._look_for_gap(answer, first, min(begins, end))
+            yield from self._add(answer.body, begins, first, end, following)
+        elif answer.code == _RETRY_IMMEDIATELY:
+            self._look_for_gap(answer, first, min(following, end))
+        else:
             following = self._gone(answer, first, end)
         if first < following < end and not self._is_bulk:
             self._stretch = max(min(following - first, self._stretch), 1)
@@ -278,9 +288,10 @@ class _Puller:
             self._forget_asked()
             self._left.appendleft((following, end))
 
-    def _add(self, body: bytes, first: int, end: int, following: int) -> Iterator[Chunk]:
+    def _add(
+        self, body: bytes, begins: int, first: int, end: int, following: int
+    ) -> Iterator[Chunk]:
         """Take messages. Those of a batch that begins or ends elsewhere come with their bounds."""
-        begins = _QUEUE_OFFSET.unpack_from(body)[0] if len(body) >= _QUEUE_OFFSET.size else first
         if begins < first or (following > end and end < self.range.end):
             if self._joined:
                 yield self._handed_over()
@@ -294,18 +305,36 @@ class _Puller:
         self._joined, self._size = [], 0
         return Chunk(data, self.range.queue.broker, self.range.first, self.range.end)
 
+    def _look_for_gap(self, answer: Answer, first: int, reached: int) -> None:
+        """Tell of a loss when an answer passes over messages that expired while it was asked for.
+
+        With a filter only the first offset tells that from messages that did not pass.
+        """
+        if reached <= first:
+            return
+        if self.how.is_filtered:
+            expired = min(int(answer.fields["minOffset"]), reached)
+            if answer.remark == _BEING_REMOVED:
+                expired = reached
+        else:
+            expired = reached
+        if expired > first:
+            self._lost(f"messages from {first} to {expired} expired before they were read")
+
+    def _lost(self, what: str) -> None:
+        text = f"queue {self.range.queue}: {what}"
+        if self.how.fail_on_data_loss:
+            raise DataLossError(f"{text}. With failOnDataLoss=false they would be passed over")
+        log.warning("data loss: %s", text)
+
     def _gone(self, answer: Answer, first: int, end: int) -> int:
         """Say where reading goes on when there is nothing at `first`; an error if that is loss."""
         lowest, highest = int(answer.fields["minOffset"]), int(answer.fields["maxOffset"])
         if lowest <= first < highest:  # Not readable yet, or being removed just now.
             return first
-        text = (
-            f"queue {self.range.queue}: messages from {first} on were to be read,"
-            f" there are those from {lowest} to {highest}"
+        self._lost(
+            f"messages from {first} on were to be read, there are those from {lowest} to {highest}"
         )
-        if self.how.fail_on_data_loss:
-            raise DataLossError(f"{text}. With failOnDataLoss=false they would be passed over")
-        log.warning("data loss: %s", text)
         return min(max(lowest, first), end) if lowest > first else end
 
     def _wait(self, first: int) -> None:
@@ -315,3 +344,11 @@ class _Puller:
                 f"queue {self.range.queue}: {self.range.address} gives nothing at {first}"
             )
         time.sleep(min(0.005 * self._idle, 1.0))
+
+
+def _queue_offset(body: bytes, otherwise: int) -> int:
+    """Return the place of the first of some messages."""
+    offset: int = otherwise
+    if len(body) >= _QUEUE_OFFSET.size:
+        (offset,) = _QUEUE_OFFSET.unpack_from(body)
+    return offset

@@ -39,6 +39,7 @@ _PASSED_OVER: Final = frozenset({"path", "checkpointlocation", "queryname", "tru
 
 _TAGS = re.compile(r"\S+|[^=<>()']*\|\|[^=<>()']*")
 """A word, or words with `||` between them, which SQL92 does not have."""
+_GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,120}", re.ASCII)
 _SQL_SIGNS = re.compile(r"[=<>()']")
 
 Options = TypeVar("Options", "ReadOptions", "WriteOptions")
@@ -139,9 +140,12 @@ class ReadOptions(_Reaching):
         return text, "TAG"
 
     @property
-    def is_filtered(self) -> bool:
-        """Whether the broker leaves messages out."""
-        return self.expression != ("*", "TAG")
+    def wanted_tags(self) -> frozenset[str]:
+        """The tags that are wanted, if it is tags: brokers compare no more than their hashes."""
+        text, kind = self.expression
+        if kind != "TAG" or text == "*":
+            return frozenset()
+        return frozenset(tag for part in text.split("||") if (tag := part.strip()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -166,6 +170,25 @@ class WriteOptions(_Reaching):
 def read_options(options: Mapping[str, str]) -> ReadOptions:
     """Read what a frame is read with; an `OptionError` names the option that is wrong."""
     found = _parse(ReadOptions, options)
+    _check_topics(found)
+    if sum(map(bool, (found.filter, found.tags, found.sql_filter))) > 1:
+        raise OptionError("filter: give one of `filter`, `tags` and `sqlFilter`")
+    for edge in ("starting", "ending"):
+        given = {_key(name) for name in options}
+        if {f"{edge}offsets", f"{edge}timestamp"} <= given:
+            raise OptionError(f"{edge}Offsets: give this or {edge}Timestamp, not both")
+    if found.group and not _GROUP.fullmatch(found.group):
+        raise OptionError(
+            f"group: {found.group!r} is no name of a group: up to 120 of letters, digits, _, -, %"
+            " and |"
+        )
+    for name in ("starting_timestamp", "ending_timestamp"):
+        if text := getattr(found, name):
+            read_time_ms(camel(name), text)
+    return found
+
+
+def _check_topics(found: ReadOptions) -> None:
     if bool(found.topic) == bool(found.topic_pattern):
         raise OptionError(
             "topic: say which topics to read, by `topic` (several with commas)"
@@ -178,16 +201,6 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
             re.compile(found.topic_pattern)
         except re.error as error:
             raise OptionError(f"topicPattern: no regular expression: {error}") from None
-    if sum(map(bool, (found.filter, found.tags, found.sql_filter))) > 1:
-        raise OptionError("filter: give one of `filter`, `tags` and `sqlFilter`")
-    for edge in ("starting", "ending"):
-        given = {_key(name) for name in options}
-        if {f"{edge}offsets", f"{edge}timestamp"} <= given:
-            raise OptionError(f"{edge}Offsets: give this or {edge}Timestamp, not both")
-    for name in ("starting_timestamp", "ending_timestamp"):
-        if text := getattr(found, name):
-            read_time_ms(camel(name), text)
-    return found
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:

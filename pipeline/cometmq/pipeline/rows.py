@@ -32,7 +32,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from cometmq.pipeline.columns import COLUMNS
+from cometmq.pipeline.columns import COLUMNS, STORED
 from cometmq.pipeline.errors import OptionError
 
 if TYPE_CHECKING:
@@ -188,6 +188,11 @@ def row_form(schema: Any, options: WriteOptions) -> RowForm:
         )
     if "body" not in names:
         raise OptionError(f"column body: is required; there are {', '.join(names)}")
+    if any(STORED in each.metadata for each in schema.fields if each.name == "body"):
+        raise OptionError(
+            "column body: was read with decompress=false, so some are compressed, and nobody who"
+            " reads what is written could tell; read it without that option"
+        )
     for name, wanted in _TYPES.items():
         if name in types and types[name] not in wanted:
             raise OptionError(f"column {name}: is {types[name]}, must be {' or '.join(wanted)}")

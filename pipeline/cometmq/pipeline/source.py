@@ -18,11 +18,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 
 from cometmq.pipeline import bounds
 from cometmq.pipeline.cluster import Bounds, Queue
-from cometmq.pipeline.columns import chosen_columns, columns_of, ddl
+from cometmq.pipeline.columns import chosen_columns, columns_of, ddl, schema_of_stored_bodies
 from cometmq.pipeline.conditions import about, column_of, holds, range_of
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.fetching import Pulling, chunks
 from cometmq.pipeline.measuring import measured
+from cometmq.pipeline.option_reading import camel
 from cometmq.pipeline.options import EARLIEST, ReadOptions, read_options, write_options
 from cometmq.pipeline.planning import Range, plan
 from cometmq.pipeline.records import record_batches
@@ -54,9 +55,11 @@ class CometMQSource(DataSource):
         """Return what `format` is given."""
         return FORMAT
 
-    def schema(self) -> str:
-        """Return the columns that the option `columns` asks for, or all."""
-        return ddl(chosen_columns(read_options(self.options).columns))
+    def schema(self) -> Any:
+        """Return the columns that the option `columns` asks for, or what a message says."""
+        options = read_options(self.options)
+        names = chosen_columns(options.columns)
+        return ddl(names) if options.decompress else schema_of_stored_bodies(names)
 
     def reader(self, schema: Any) -> TopicReader:
         """Read a topic once."""
@@ -99,7 +102,7 @@ class Executing:
     def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
         expression, kind = options.expression
         self.columns = tuple(columns)
-        self.rows = Reading(decompress=options.decompress)
+        self.rows = Reading(decompress=options.decompress, tags=options.wanted_tags)
         self.how = Pulling(
             options.settings(),
             expression,
@@ -127,6 +130,9 @@ class TopicReader(DataSourceReader):
     """Reads topics once, from where to where the options say."""
 
     def __init__(self, options: ReadOptions, schema: Any) -> None:
+        for name in ("group", "max_offsets_per_trigger"):
+            if getattr(options, name):
+                raise OptionError(f"{camel(name)}: is for streams, and this is read once")
         self.options = options
         self.executing = Executing(options, columns_of(schema))
         self.conditions: list[Filter] = []

@@ -24,6 +24,7 @@ from cometmq.pipeline.columns import (
     chosen_columns,
     columns_of,
     ddl,
+    schema_of_stored_bodies,
 )
 from cometmq.pipeline.conditions import about, column_of, holds, range_of
 from cometmq.pipeline.errors import DamagedRecordError, OptionError
@@ -74,11 +75,12 @@ class StoreSource(DataSource):
         """Return what `format` is given."""
         return FORMAT
 
-    def schema(self) -> str:
+    def schema(self) -> Any:
         """Return the columns that the option `columns` asks for, or all of the view."""
         options = store_options(self.options)
         table = TABLES[options.view]
-        return ddl(chosen_columns(options.columns, table), table)
+        names = chosen_columns(options.columns, table)
+        return ddl(names, table) if options.decompress else schema_of_stored_bodies(names, table)
 
     def reader(self, schema: Any) -> StoreReader:
         """Read a store once."""

@@ -30,13 +30,14 @@ from pyspark.sql.streaming.datasource import (
 from cometmq.pipeline import bounds
 from cometmq.pipeline.cluster import Queue, retried
 from cometmq.pipeline.columns import columns_of
-from cometmq.pipeline.errors import ConnectionLostError, DataLossError
+from cometmq.pipeline.errors import ConnectionLostError, DataLossError, OptionError, RefusedError
 from cometmq.pipeline.measuring import measured
 from cometmq.pipeline.offsets import (
     StreamOffset,
     ranges,
     read_stream_offset,
 )
+from cometmq.pipeline.option_reading import camel
 from cometmq.pipeline.options import LATEST, ReadOptions
 from cometmq.pipeline.planning import plan
 from cometmq.pipeline.source import Executing
@@ -57,6 +58,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads topics as a stream."""
 
     def __init__(self, options: ReadOptions, schema: Any) -> None:
+        for name in ("ending_offsets", "ending_timestamp"):
+            if getattr(options, name) not in ("", LATEST):
+                raise OptionError(
+                    f"{camel(name)}: a stream has no end; Trigger.AvailableNow reads what there is"
+                )
         self.options = options
         self.executing = Executing(options, columns_of(schema))
         self._cluster = options.cluster()
@@ -64,7 +70,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: dict[Queue, int] | None = None
         self._addresses: dict[str, str] = {}
         self._seen: Survey | None = None
-        self._committed: Mapping[Queue, int] = {}
+        self._committed: dict[Queue, int] = {}
         self._told: dict[str, set[str]] = {}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
@@ -159,10 +165,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if first < there.first:
                 lost.append(f"queue {queue}: {first} to {there.first} have expired")
                 first = there.first
-            elif first > there.end:
+            elif first > there.end and queue.broker not in found.slaves:
                 lost.append(
                     f"queue {queue}: read up to {first}, and it ends at {there.end};"
-                    " it was made anew"
+                    " it was made anew, or its broker lost the end of its log"
                 )
                 first = there.first
             begins[queue] = first
@@ -171,13 +177,21 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"{lost[0]}. With failOnDataLoss=false the stream would go on with what there is"
             )
         self._tell("data loss: ", lost)
+        unread = {
+            queue
+            for queue in before.queues.keys() - found.queues.keys()
+            if queue.topic in found.topics and queue.broker not in found.missing
+        }
+        self._tell("not read: ", [f"queue {queue}: its broker lets nobody" for queue in unread])
         return begins
 
     def _ends(self, begins: Mapping[Queue, int], found: Survey) -> dict[Queue, int]:
-        ends = {queue: found.queues[queue].end for queue in begins}
-        if self._target is not None:
-            for queue, first in begins.items():
-                ends[queue] = max(first, min(ends[queue], self._target.get(queue, first)))
+        ends: dict[Queue, int] = {}
+        for queue, first in begins.items():
+            end = found.queues[queue].end
+            if self._target is not None:
+                end = min(end, self._target.get(queue, first))
+            ends[queue] = max(end, first)  # A slave may be behind.
         return ends
 
     def _tell_group(self, before: StreamOffset, found: Survey) -> None:
@@ -200,9 +214,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 retries=_COMMITTED_OFTEN,
                 interval_ms=self.options.retry_interval_ms,
             )
-            self._committed = dict(before.queues)
-        except ConnectionLostError as error:
-            log.warning("group %s: progress not told: %s", group, error)
+            self._committed.update(news)
+            self._tell(f"group {group}: ", ())
+        except (ConnectionLostError, RefusedError) as error:
+            self._tell(f"group {group}: ", [f"progress not told: {error}"])
 
 
 def limited(begins: Mapping[Queue, int], ends: Mapping[Queue, int], rows: int) -> dict[Queue, int]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cometmq.pipeline.columns import ALL_COLUMNS, BINARY, STRING, TIMESTAMP, arrow_schema
 from cometmq.pipeline.records.hosts import born_hosts, offset_ids, store_hosts
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from cometmq.pipeline.records.layout import Layout, Longs
+    from cometmq.pipeline.records.layout import Layout, Longs, Truths
     from cometmq.pipeline.records.rows import Rows
 
     Heads: TypeAlias = "npt.NDArray[np.void]"
@@ -63,19 +64,17 @@ def layout_batches(
         making = _Making(rows, broker)
         arrays = [_BUILDERS[name](making) for name in columns]
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        chosen: Truths = np.ones(batch.num_rows, np.bool_)
         if queue_offsets is not None:
-            batch = _within(batch, making, queue_offsets)
+            offsets = making.heads["queue_offset"]
+            chosen &= (offsets >= queue_offsets[0]) & (offsets < queue_offsets[1])
+        if how.tags:
+            found = pc.is_in(making.properties.find("TAGS"), pa.array(sorted(how.tags), STRING))
+            chosen &= found.to_numpy(zero_copy_only=False)
+        if not chosen.all():
+            batch = batch.filter(pa.array(chosen))
         if batch.num_rows:
             yield batch
-
-
-def _within(
-    batch: pa.RecordBatch, making: _Making, queue_offsets: tuple[int, int]
-) -> pa.RecordBatch:
-    """Leave out what is in front of a range of queue offsets, and behind."""
-    offsets = making.heads["queue_offset"]
-    chosen = (offsets >= queue_offsets[0]) & (offsets < queue_offsets[1])
-    return batch if chosen.all() else batch.filter(pa.array(chosen))
 
 
 class _Making:

@@ -46,6 +46,8 @@ class Reading:
     """Of the records, and of the bodies, of a record batch of more than one row."""
     body_size_max: int = _BODY_SIZE_MAX
     """Of a body, decompressed."""
+    tags: frozenset[str] = frozenset()
+    """Only messages that have one of these; with none of them, all."""
     source: str = field(default="", compare=False)
     """What is read, for errors: a file, a queue."""
 
