@@ -123,6 +123,90 @@ def test_sql_routes_rows_and_misfits_go_aside(tables: Tables, tmp_path: Path) ->
     assert "is no JSON of" in misfits[0].user_properties["DEAD_LETTER_REASON"]
 
 
+FITTING = {
+    b'{"id": 1, "amount": 5}': (1, 5.0),
+    b' {"amount": null, "more": [2]} ': (None, None),
+    b"{}": (None, None),
+    b'{"id": 1, "id": 2}': (2, None),
+}
+MISFITS = (
+    b"no JSON",
+    b"\xff\xfe",
+    b"[1, 2]",
+    b'[{"id": 1}]',
+    b"3",
+    b'"x"',
+    b"null",
+    b"  ",
+    b'{"id": "abc"}',
+    b'{"id": 1.5, "amount": 5}',
+    b'{"id": 1, "amount": {}}',
+    b"{'id': 1}",
+    b'{"id": 1',
+    b'{"id": 1}}',
+    b'{"id": 1} more',
+    b'{"id": 1}, "amount": 5',
+    b'{"id": 1}]',
+)
+SEEN = (
+    f"SELECT {KEPT}, concat_ws(' ', coalesce(cast(value.id AS string), '-'),"
+    " coalesce(cast(value.amount AS string), '-'), cast(value IS NULL AS string)) AS body"
+    " FROM messages"
+)
+
+
+@pytest.mark.parametrize("dead_letter", ["shapes-misfits", ""])
+def test_no_body_is_lost_whatever_its_shape(
+    tables: Tables, tmp_path: Path, dead_letter: str
+) -> None:
+    """Each is either seen by the SQL with what it says, or is a dead letter."""
+    source = f"shapes-{dead_letter or 'alone'}"
+    for body in (*FITTING, *MISFITS):
+        tables.cluster.send(source, body)
+    settings = transforming(
+        tables,
+        tmp_path,
+        topic=source,
+        to_topic=f"{source}-out",
+        schema="id BIGINT, amount DOUBLE",
+        dead_letter=dead_letter,
+        sql=SEEN,
+    )
+    report = transform(tables.spark, settings)
+    fitting = [
+        " ".join("-" if each is None else str(each) for each in (*row, "false"))
+        for row in FITTING.values()
+    ]
+    misfits = [] if dead_letter else ["- - true"] * len(MISFITS)
+    out = tables.cluster.sent(f"{source}-out", count=len(fitting) + len(misfits))
+    assert sorted(each.body.decode() for each in out) == sorted(fitting + misfits)
+    if dead_letter:
+        assert report.details["dead_letters"] == len(MISFITS)
+        letters = tables.cluster.sent(dead_letter, count=len(MISFITS))
+        assert {each.body for each in letters} == set(MISFITS)
+
+
+def test_a_dead_letter_that_is_transformed_again_keeps_what_it_is(
+    tables: Tables, tmp_path: Path
+) -> None:
+    before = {"DEAD_LETTER_REASON": "another", "a": "b"}
+    tables.cluster.client.send("letters-in", b"no JSON", properties=before, flag=7)
+    settings = transforming(
+        tables,
+        tmp_path,
+        topic="letters-in",
+        to_topic="letters-out",
+        schema="id BIGINT",
+        dead_letter="letters-again",
+        sql=SEEN.replace("value.amount", "value.id"),
+    )
+    assert transform(tables.spark, settings).details["dead_letters"] == 1
+    (letter,) = tables.cluster.sent("letters-again", count=1)
+    assert letter.flag == 7
+    reason = "the body is no JSON of id BIGINT"
+    assert letter.user_properties == {"DEAD_LETTER_REASON": reason, "a": "b"}
+
+
 @pytest.mark.parametrize("place", ["messages", "numbered"])
 def test_trap_12_messages_that_sql_looks_at_twice_are_read_and_counted_once(
     tables: Tables, tmp_path: Path, place: str
@@ -169,6 +253,7 @@ def test_a_transformation_that_is_repeated_stores_its_rows_once(
         ({"sql": f"SELECT {KEPT}, body FROM messages", "to_topic": ""}, "to-topic: say where to"),
         ({"sql": "@/no/such/file"}, "sql: /no/such/file"),
         ({"sql": "SELEC body FROM messages"}, "sql: [PARSE_SYNTAX_ERROR]"),
+        ({"sql": "SELECT 1", "schema": "id BIGNT"}, "schema: "),
         ({"sql": "SELECT 1", "dead_letter": "D"}, "dead-letter: without a schema"),
     ],
 )

@@ -2,8 +2,14 @@
 
 The SQL sees a view `messages`: the source's columns, the body as text in `text`, and, with a
 schema, what is in a JSON body in `value`. It says the columns of the sink, such as `body` and
-`to_topic`. With a schema, messages whose body is not such JSON go to the dead-letter topic with the
-reason in the property `DEAD_LETTER_REASON`, and the stream goes on.
+`to_topic`.
+
+With a schema, a body fits when it is one JSON value of that shape: an object, each of whose fields
+is null, or not there, or can be read as its type. Fields of which the schema says nothing are
+passed over, a STRING takes any JSON, and of a name that is there twice the last one counts. Of all
+others `value` is null, as a whole: Spark would make a row of nulls of them, which a WHERE leaves
+out without a word. They go to the dead-letter topic, if there is one, with the reason in the
+property `DEAD_LETTER_REASON`, and the SQL does not see them; the stream goes on.
 
 The rows must keep the source's `topic`, `broker`, `queue_id` and `queue_offset`: they are how a row
 that is sent again is known. SQL that puts messages together has none of them, and is refused.
@@ -33,6 +39,8 @@ if TYPE_CHECKING:
 
 _COORDINATES: Final = ("topic", "broker", "queue_id", "queue_offset")
 _VIEW: Final = "messages"
+_REASON: Final = "DEAD_LETTER_REASON"
+_MISFIT: Final = "misfit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,11 +141,36 @@ class _Transforming:
         # Bytes that are no UTF-8 are no text, and no error.
         frame = frame.withColumn("text", functions.expr("try_validate_utf8(cast(body AS string))"))
         if self.settings.schema:
-            parse = functions.from_json("text", self.settings.schema, {"mode": "PERMISSIVE"})
-            # A JSON of another shape gives a value of nothing but nulls.
-            fits = functions.expr("try_parse_json(text) IS NOT NULL")
-            frame = frame.withColumn("value", functions.when(fits, parse))
+            frame = self._with_value(frame)
         return frame
+
+    def _with_value(self, frame: DataFrame) -> DataFrame:
+        """Add what is in the body; null where that does not fit the schema.
+
+        The text is put into an object, beside which Spark says what it could not read: it says so
+        for fields that it sets to null, and there is no other place for a JSON that is no object.
+        What follows the end of a text it does not look at: that is found by an array of one.
+        """
+        from pyspark.errors import PySparkException
+        from pyspark.sql import functions
+        from pyspark.sql.types import DataType, StringType, StructField, StructType
+
+        try:
+            kind = DataType.fromDDL(self.settings.schema)
+        except PySparkException as error:
+            raise OptionError(f"schema: {first_line(error)}") from None
+        whole = StructType([StructField("value", kind), StructField(_MISFIT, StringType())])
+        how = {
+            "mode": "PERMISSIVE",
+            "columnNameOfCorruptRecord": _MISFIT,
+            "allowSingleQuotes": "false",
+        }
+        read = functions.from_json(functions.expr("concat('{\"value\":', text, '}')"), whole, how)
+        fits = f"json_array_length(concat('[', text, ']')) = 1 AND read.{_MISFIT} IS NULL"
+        with_read = frame.withColumn("read", read)
+        value = functions.expr(f"CASE WHEN {fits} THEN read.value END")
+        with_value: DataFrame = with_read.withColumn("value", value).drop("read")
+        return with_value
 
     def _selected(self, frame: DataFrame) -> DataFrame:
         frame.createOrReplaceTempView(_VIEW)
@@ -159,10 +192,12 @@ class _Transforming:
 
         reason = functions.lit(f"the body is no JSON of {self.settings.schema}")
         marked = functions.map_concat(
-            "properties",
-            functions.create_map(functions.lit("DEAD_LETTER_REASON"), reason),
+            # That of a dead letter which is transformed again: a map has each name once.
+            functions.expr(f"map_filter(properties, (name, _) -> name <> '{_REASON}')"),
+            functions.create_map(functions.lit(_REASON), reason),
         )
-        rows = misfits.select(*_COORDINATES, "body", "key", "tag", marked.alias("properties"))
+        sent = (*_COORDINATES, "body", "key", "tag", "flag")
+        rows = misfits.select(*sent, marked.alias("properties"))
         self._write(rows, self.settings.dead_letter)
 
 
