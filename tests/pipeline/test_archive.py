@@ -15,7 +15,7 @@ from tests.pipeline.tables import Tables, numbers
 
 from cometmq.pipeline.columns import SELDOM_TWICE
 from cometmq.pipeline.errors import OptionError, PipelineError
-from cometmq.pipeline.jobs.archive import ArchiveSettings, archive, read_archive
+from cometmq.pipeline.jobs.archive import ArchiveSettings, archive, manifests, read_archive
 from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.streams import Folder
 
@@ -53,12 +53,23 @@ def test_a_topic_is_in_files_once_and_the_next_run_goes_on(tables: Tables, tmp_p
     assert (report.rows, len(report.batches)) == (25, 3)
     assert report.offsets["archived"]["broker-a"]["0"] == [0, 13]
     tables.fill("archived", 5, first=25)
-    assert run(tables, "archived", tmp_path).rows == 5
+    report = run(tables, "archived", tmp_path)
+    assert report.rows == 5
+    assert report.offsets["archived"]["broker-a"] == {"0": [13, 15], "1": [12, 15]}
     assert bodies(tables, tmp_path) == numbers(0, 30)
     manifest = json.loads((tmp_path / "_manifests" / "000003.json").read_text())
     assert (manifest["rows"], manifest["batch"]) == (5, 3)
     days = {path.name for path in tmp_path.glob("batch=*/topic=archived/*")}
     assert all(day.startswith("date=20") for day in days)
+
+
+def test_a_manifest_of_seven_digits_is_behind_those_of_six(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "_manifests").mkdir()
+    for name in ("1000000.json", "999999.json"):
+        (tmp_path / "_manifests" / name).touch()
+    assert manifests(Folder(spark, str(tmp_path))) == ["999999.json", "1000000.json"]
 
 
 def test_parquet_makes_dictionaries_of_what_comes_again_and_of_nothing_else(

@@ -116,9 +116,9 @@ class _Archiving:
     def prepare(self) -> None:
         """Refuse a folder that somebody else writes, and remove what a crash left."""
         ours = query_id(Folder(self.spark, self.checkpoint))
-        manifests = self.folder.names(_MANIFESTS)
-        if manifests and not self.settings.adopt:
-            theirs = json.loads(self.folder.read(_MANIFESTS, manifests[-1]))["query_id"]
+        written = manifests(self.folder)
+        if written and not self.settings.adopt:
+            theirs = json.loads(self.folder.read(_MANIFESTS, written[-1]))["query_id"]
             if theirs != ours:
                 raise OptionError(
                     f"to: {self.settings.to} was begun with another checkpoint than"
@@ -181,7 +181,8 @@ def read_archive(spark: SparkSession, path: str) -> DataFrame:
 
 def manifests(folder: Folder) -> list[str]:
     """Return the names of the manifests of an archive, the oldest first."""
-    return [name for name in folder.names(_MANIFESTS) if name.endswith(".json")]
+    names = [name for name in folder.names(_MANIFESTS) if name.endswith(".json")]
+    return sorted(names, key=lambda name: int(name.removesuffix(".json")))  # 1000000 is behind.
 
 
 JOB: Final = Job(

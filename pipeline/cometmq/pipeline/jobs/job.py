@@ -186,7 +186,7 @@ def _note_progress(query: StreamingQuery, report: Report, seen: int, run: Run) -
         report.batches.append(batch_id)
         report.rows += rows
         for source in progress["sources"]:
-            _note_offsets(report, source["endOffset"])
+            _note_offsets(report, source.get("startOffset"), source["endOffset"])
         for state in progress["stateOperators"]:
             late = int(state["numRowsDroppedByWatermark"])
             report.details["late_rows"] = report.details.get("late_rows", 0) + late
@@ -199,14 +199,17 @@ def _note_progress(query: StreamingQuery, report: Report, seen: int, run: Run) -
     return seen
 
 
-def _note_offsets(report: Report, end: str | None) -> None:
+def _note_offsets(report: Report, start: str | None, end: str | None) -> None:
+    """Note what a batch read: from where its end says that it begins, or from the end before."""
     said: Mapping[str, Any] = json.loads(end or "{}")
+    before: Mapping[str, Any] = json.loads(start or "{}").get("queues", {})
     begins = said.get("from", {})
     for topic, brokers in said.get("queues", {}).items():
         for broker, queues in brokers.items():
             of_broker = report.offsets.setdefault(topic, {}).setdefault(broker, {})
             for queue, offset in queues.items():
-                first = begins.get(topic, {}).get(broker, {}).get(queue, offset)
+                behind = before.get(topic, {}).get(broker, {}).get(queue, offset)
+                first = begins.get(topic, {}).get(broker, {}).get(queue, behind)
                 of_broker.setdefault(queue, [first, offset])[1] = offset
 
 
