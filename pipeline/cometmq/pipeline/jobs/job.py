@@ -202,7 +202,8 @@ def _note_progress(query: StreamingQuery, report: Report, seen: int, run: Run) -
 def _note_offsets(report: Report, start: str | None, end: str | None) -> None:
     """Note what a batch read: from where its end says that it begins, or from the end before."""
     said: Mapping[str, Any] = json.loads(end or "{}")
-    before: Mapping[str, Any] = json.loads(start or "{}").get("queues", {})
+    stood: Mapping[str, Any] = json.loads(start or "null") or {}  # None before the first batch.
+    before: Mapping[str, Any] = stood.get("queues", {})
     begins = said.get("from", {})
     for topic, brokers in said.get("queues", {}).items():
         for broker, queues in brokers.items():
