@@ -135,17 +135,17 @@ def test_a_time_is_microseconds_in_any_zone() -> None:
 @pytest.mark.parametrize(
     ("condition", "values"),
     [
-        (EqualTo(("topic",), "T"), {"T"}),
-        (In(("topic",), ("T", "U")), {"T", "U"}),
-        (In(("topic",), ()), set[str]()),
-        (IsNotNull(("topic",)), {"T", "U", "V"}),
-        (Not(EqualTo(("topic",), "T")), {"T", "U", "V"}),
-        (StringStartsWith(("topic",), "T"), {"T", "U", "V"}),
+        (EqualTo(("topic",), "T"), "T"),
+        (In(("topic",), ("T", "U")), "TU"),
+        (In(("topic",), ()), ""),
+        (IsNotNull(("topic",)), "TUV"),
+        (Not(EqualTo(("topic",), "T")), "TUV"),
+        (StringStartsWith(("topic",), "T"), "TUV"),
     ],
     ids=str,
 )
-def test_a_value_is_looked_for_where_it_is_named(condition: Filter, values: set[str]) -> None:
-    assert {value for value in ("T", "U", "V") if holds(condition, value)} == values
+def test_a_value_is_looked_for_where_it_is_named(condition: Filter, values: str) -> None:
+    assert "".join(value for value in "TUV" if holds(condition, value)) == values
 
 
 def test_a_condition_is_about_a_column_and_not_about_what_is_inside_of_one() -> None:
