@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cometmq.pipeline.columns import ALL_COLUMNS, BINARY, STRING, TIMESTAMP, arrow_schema
 from cometmq.pipeline.records.hosts import born_hosts, offset_ids, store_hosts
@@ -69,8 +68,9 @@ def layout_batches(
             offsets = making.heads["queue_offset"]
             chosen &= (offsets >= queue_offsets[0]) & (offsets < queue_offsets[1])
         if how.tags:
-            found = pc.is_in(making.properties.find("TAGS"), pa.array(sorted(how.tags), STRING))
-            chosen &= found.to_numpy(zero_copy_only=False)
+            tags = making.properties.find("TAGS").dictionary_encode()
+            wanted = [tag in how.tags for tag in tags.dictionary.to_pylist()]
+            chosen &= np.array([*wanted, False])[tags.indices.fill_null(-1).to_numpy()]
         if not chosen.all():
             batch = batch.filter(pa.array(chosen))
         if batch.num_rows:
