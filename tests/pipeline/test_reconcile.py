@@ -10,6 +10,7 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 
 from tests.pipeline.tables import Tables
 
+from cometmq.client import ClientConfig, SyncClient
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
 from cometmq.pipeline.jobs.job import Outcome, Report, Run
@@ -131,6 +132,44 @@ def test_a_mirror_is_compared_by_what_its_messages_are(
     report = compared(tables, *sides, by="content", level="full")
     assert counts(report) == (0, 1, 0)
     assert [(each["left_many"], each["right_many"]) for each in report.details["shown"]] == [(1, 3)]
+
+
+@pytest.mark.parametrize("level", ["checksum", "full"])
+@pytest.mark.parametrize(
+    "how", [{"by": "content"}, {"ignore_broker": True}], ids=["content", "place"]
+)
+def test_a_copy_that_is_compressed_otherwise_is_the_same(
+    tables: Tables, tmp_path: Path, level: str, how: dict[str, Any]
+) -> None:
+    name = tmp_path.name.replace("_", "-").replace("[", "-").replace("]", "")
+    bodies = [bytes([number]) * 5_000 for number in range(10)]
+    for topic, compress_from in ((name, 1_000), (f"m-{name}", 0)):
+        tables.cluster.admin.create_topic(topic, queues=1)
+        config = ClientConfig(compress_from=compress_from)
+        with SyncClient(tables.cluster.nameserver, config) as mq:
+            for body in bodies:
+                mq.send(topic, body, key="k")
+    sizes = tables.read(name, columns="body_size").distinct().collect()
+    assert max(row["body_size"] for row in sizes) < 1_000
+    sides = place(tables, name), place(tables, f"m-{name}")
+    report = compared(tables, *sides, level=level, **how)
+    assert (report.outcome, report.rows) == (Outcome.DONE, 10)
+    with SyncClient(tables.cluster.nameserver, ClientConfig(compress_from=1_000)) as mq:
+        mq.send(name, b"x" * 5_000)
+        mq.send(f"m-{name}", b"y" * 5_000)
+    wanted = (1, 1, 0) if "by" in how else (0, 0, 1)
+    assert counts(compared(tables, *sides, level=level, **how)) == wanted
+
+
+@pytest.mark.parametrize("level", ["checksum", "full"])
+def test_a_tag_that_became_a_key_is_another_message(
+    tables: Tables, tmp_path: Path, level: str
+) -> None:
+    name = tmp_path.name.replace("_", "-").replace("[", "-").replace("]", "")
+    tables.cluster.send(name, b"0", tag="paid")
+    tables.cluster.send(f"m-{name}", b"0", key="paid")
+    sides = place(tables, name), place(tables, f"m-{name}")
+    assert counts(compared(tables, *sides, level=level, by="content")) == (1, 1, 0)
 
 
 def test_a_dry_run_counts(tables: Tables, topic: str) -> None:

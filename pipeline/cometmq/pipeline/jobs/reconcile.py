@@ -8,6 +8,11 @@ message. A message is
 * **missing** when the left side has it and the right one does not,
 * **extra** the other way round,
 * **changed** when both have one at its place, and it is another.
+
+What a message is does not depend on how its record keeps it: a copy may be compressed otherwise. By
+place, the first look at level `checksum` goes by the checksums of bodies as they are stored, which
+costs no bodies; of blocks that differ by that the bodies themselves are looked at. By content there
+is no place that would say which two messages to look at, so bodies are read at once.
 """
 
 from __future__ import annotations
@@ -28,11 +33,22 @@ from cometmq.pipeline.jobs.tables import (
 from cometmq.pipeline.rows import KEPT_RESERVED, RESERVED
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _KINDS: Final = ("topic", "archive", "store")
 _PLACE: Final = ("topic", "broker", "queue_id", "queue_offset")
-_HEAD: Final = ("key", "tag", "body_crc", "body_size", "flag")
+_HEAD: Final = ("key", "tag", "flag")
+_WHICH: Final = "key IS NULL"
+"""A hash passes over nulls: a tag without a key would be the same as a key without a tag."""
+_STORED: Final = ("body_crc", "body_size")
+"""Of a body as its record has it, maybe compressed: those of one message may differ."""
+_SENT: Final = (
+    "coalesce(crc32(cast(body AS binary)), body_crc)",
+    "coalesce(length(cast(body AS binary)), body_size)",
+)
+"""The same of the body that was sent; of one that nobody can decompress it is what is stored."""
 _SET_BY_OTHERS: Final = ", ".join(f"'{name}'" for name in sorted(RESERVED - set(KEPT_RESERVED)))
 _PROPERTIES: Final = (
     "array_join(array_sort(transform(map_entries(map_filter(properties,"
@@ -42,10 +58,16 @@ _PROPERTIES: Final = (
 _EXAMPLE: Final = [f"coalesce(left_example, right_example).{name} AS {name}" for name in _PLACE]
 _LEVELS: Final = {
     "count": (),
-    "checksum": _HEAD,
-    "full": ("key", "tag", "flag", "body", "properties"),
+    "checksum": (*_HEAD, _WHICH, *_SENT),
+    "full": (*_HEAD, _WHICH, "body", *_SENT, _PROPERTIES),
 }
 """What of a message is compared, beside its place."""
+_COLUMNS: Final = {
+    "count": (),
+    "checksum": (*_HEAD, *_STORED, "body"),
+    "full": (*_HEAD, *_STORED, "body", "properties"),
+}
+"""What is read for that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +78,7 @@ class ReconcileSettings:
         "topic:NAME@HOST:PORT, archive:DIR[#TOPIC] or store:DIR[#TOPIC].", metavar="PLACE"
     )
     right: str = setting("The same; what is only here is extra.", metavar="PLACE")
-    level: str = setting("count, checksum (of heads and body checksums) or full.", "checksum")
+    level: str = setting("count, checksum (of keys, tags, flags and bodies) or full.", "checksum")
     by: str = setting("place (queue and offset), or content, where places differ.", "place")
     since: str = setting("Only what was stored then or later: ms, or ISO 8601.", "")
     until: str = setting("Only what was stored before.", "")
@@ -147,30 +169,38 @@ class _Reconciling:
         self.has_brokers = not settings.ignore_broker and all(
             each.kind != "store" for each in places.values()
         )
-        self.sides = {name: self._side(spark, each) for name, each in places.items()}
-        if settings.common:
-            self._keep_common()
+        self.spark = spark
+        self.places = places
+        self.goes_by_records = settings.level == "checksum" and settings.by == "place"
+        """Whether the first look is at how bodies are stored."""
+        self.sides = self._sides(by_records=self.goes_by_records)
 
-    def _side(self, spark: SparkSession, place: _Place) -> DataFrame:
+    def _sides(self, *, by_records: bool = False) -> dict[str, DataFrame]:
+        """Return of both sides the messages that are compared."""
+        settings = self.settings
+        read, compared = _COLUMNS[settings.level], _LEVELS[settings.level]
+        if by_records:
+            read, compared = (*_HEAD, *_STORED), (*_HEAD, _WHICH, *_STORED)
+        sides = {name: self._side(each, read, compared) for name, each in self.places.items()}
+        return _common(sides) if settings.common else sides
+
+    def _side(self, place: _Place, read: tuple[str, ...], compared: tuple[str, ...]) -> DataFrame:
         """Return of each message its place, its block and its checksum."""
         settings = self.settings
-        read = tuple(dict.fromkeys((*_PLACE, "store_time", *_LEVELS[settings.level])))
-        compared = ", ".join(
-            _PROPERTIES if name == "properties" else name for name in _LEVELS[settings.level]
-        )
         place_texts = (
             "'' AS topic" if self.is_one_topic else "topic",
             "broker" if self.has_brokers else "'' AS broker",
             "queue_id",
             "queue_offset",
         )
-        mark = f"xxhash64({compared})" if compared else "0L"
+        mark = f"xxhash64({', '.join(compared)})" if compared else "0L"
         block = (
             f"queue_offset div {settings.block}"
             if settings.by == "place"
             else f"pmod({mark}, 1024)"
         )
-        frame = place.table(spark, read).where(stored_between(settings))
+        frame = place.table(self.spark, (*_PLACE, "store_time", *read))
+        frame = frame.where(stored_between(settings))
         marked: DataFrame = frame.selectExpr(*place_texts, f"{mark} AS mark", f"{block} AS block")
         return marked
 
@@ -180,20 +210,6 @@ class _Reconciling:
         if self.settings.by == "place":
             return ("topic", "broker", "queue_id", "block")
         return ("block",)
-
-    def _keep_common(self) -> None:
-        queue = ("topic", "broker", "queue_id")
-        left, right = (
-            frame.groupBy(*queue).agg(*_ends(name)) for name, frame in self.sides.items()
-        )
-        both = left.join(right, list(queue)).selectExpr(
-            *queue,
-            "greatest(left_first, right_first) AS first",
-            "least(left_last, right_last) AS last",
-        )
-        for name, frame in self.sides.items():
-            inside = frame.join(both, list(queue)).where("queue_offset BETWEEN first AND last")
-            self.sides[name] = inside.select(*frame.columns)
 
     def blocks(self, run: Run) -> int:
         """Compare block by block; return how many differ."""
@@ -218,12 +234,13 @@ class _Reconciling:
         """Look at the messages of the blocks that differ."""
         settings, report = self.settings, self.report
         by_place = settings.by == "place"
+        sides = self._sides() if self.goes_by_records else self.sides
         key = ("topic", "broker", "queue_id", "queue_offset") if by_place else ("mark",)
         left, right = (
             frame.join(self.differing, list(self._of_block), "left_semi")
             .groupBy(*key)
             .agg(*_found(name, by_place=by_place))
-            for name, frame in self.sides.items()
+            for name, frame in sides.items()
         )
         kind = (
             "CASE WHEN left_many > coalesce(right_many, 0) THEN 'missing'"
@@ -247,6 +264,23 @@ class _Reconciling:
         report.outcome = Outcome.FINDINGS if kinds else Outcome.DONE
         run.tell(**{name: report.details[name] for name in ("missing", "extra", "changed")})
         found.unpersist()
+
+
+def _common(sides: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+    """Return what lies between the first and the last offset of a queue that both sides have."""
+    queue = ("topic", "broker", "queue_id")
+    left, right = (frame.groupBy(*queue).agg(*_ends(name)) for name, frame in sides.items())
+    both = left.join(right, list(queue)).selectExpr(
+        *queue,
+        "greatest(left_first, right_first) AS first",
+        "least(left_last, right_last) AS last",
+    )
+    return {
+        name: frame.join(both, list(queue))
+        .where("queue_offset BETWEEN first AND last")
+        .select(*frame.columns)
+        for name, frame in sides.items()
+    }
 
 
 def _ends(side: str) -> list[Column]:
