@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from shutil import copytree, rmtree
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +22,7 @@ from cometmq.pipeline.jobs.replay import ReplaySettings, replay
 from cometmq.pipeline.jobs.transform import TransformSettings, transform
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -69,6 +72,68 @@ def test_a_replay_that_was_killed_goes_on(tables: Tables, archived: str, tmp_pat
     (tmp_path / "archive" / "_replays" / "to-replay-goes-on.json").unlink()
     assert replay(tables.spark, settings).rows == 20
     assert tables.bodies("replay-goes-on") == numbers(0, 20)
+
+
+@pytest.fixture
+def archived_at_once(tables: Tables, tmp_path: Path) -> str:
+    """An archive of sixty messages in one batch, of a topic of this test's own."""
+    topic = tmp_path.name.replace("_", "-")
+    tables.fill(topic, 60, queues=3)
+    to = str(tmp_path / "archive")
+    archive(tables.spark, ArchiveSettings(nameserver=tables.cluster.nameserver, topic=topic, to=to))
+    return to
+
+
+def test_a_replay_holds_its_rate_inside_a_batch(tables: Tables, archived_at_once: str) -> None:
+    settings = replaying(tables, archived_at_once, to_topic="replayed-slowly", rate=20)
+    report = replay(tables.spark, settings)
+    assert (report.rows, report.batches) == (60, [0])
+    rows = tables.read("replayed-slowly").orderBy("store_time").collect()
+    begin = rows[0]["store_time"]
+    for index, row in enumerate(rows):  # What a second has may come in its first moment.
+        waited = (row["store_time"] - begin).total_seconds()
+        assert waited >= (index + 1 - 2 * settings.rate) / settings.rate
+    queues: dict[int, list[int]] = {}
+    for row in sorted(rows, key=lambda each: each["queue_offset"]):
+        queues.setdefault(row["queue_id"], []).append(int(row["body"]))
+    assert all(bodies == sorted(bodies) for bodies in queues.values())
+    assert sorted(body for bodies in queues.values() for body in bodies) == list(range(60))
+
+
+@pytest.mark.parametrize("rate", [0, 7, 1000])
+def test_a_replay_that_was_stopped_inside_a_batch_goes_on_there_at_any_rate(
+    tables: Tables, archived_at_once: str, tmp_path: Path, rate: int
+) -> None:
+    name = f"replayed-on-{rate}"
+    stopping = Run(progress=lambda news: stopping.stop() if news["total"] == 40 else None)
+    slowly = replaying(tables, archived_at_once, to_topic=name, rate=20)
+    report = replay(tables.spark, slowly, stopping)
+    assert (report.rows, report.batches, report.stopped) == (40, [], True)
+    settings = replaying(tables, archived_at_once, to_topic=name, rate=rate)
+    assert replay(tables.spark, settings, Run(dry_run=True)).rows == 20
+    assert replay(tables.spark, settings).rows == 20
+    assert tables.bodies(name) == numbers(0, 60)
+    assert replay(tables.spark, settings).rows == 0
+
+
+def test_a_piece_of_a_replay_that_was_not_noted_is_sent_once(
+    tables: Tables, archived_at_once: str, tmp_path: Path
+) -> None:
+    notes = tmp_path / "archive" / "_replays"
+
+    def watch(news: Mapping[str, Any]) -> None:
+        if news["total"] == 15:
+            copytree(notes, tmp_path / "first")
+        elif news["total"] == 30:
+            stopping.stop()
+
+    stopping = Run(progress=watch)
+    settings = replaying(tables, archived_at_once, to_topic="replayed-unnoted", rate=15)
+    assert replay(tables.spark, settings, stopping).rows == 30
+    rmtree(notes)
+    copytree(tmp_path / "first", notes)
+    assert replay(tables.spark, replace(settings, rate=25)).rows == 45
+    assert tables.bodies("replayed-unnoted") == numbers(0, 60)
 
 
 def test_a_part_is_replayed_and_a_dry_run_counts_it(tables: Tables, archived: str) -> None:

@@ -13,13 +13,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.client import DeadLetterFilter, Redriven, SyncClient
 from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
+from cometmq.pipeline.jobs.pacing import Pace
 from cometmq.pipeline.jobs.tables import (
     require_topics,
     rows_as_dicts,
@@ -50,7 +50,6 @@ _BY: Final = {
 }
 """By what dead letters can be put together, and how a row says it."""
 _GROUPS_MAX: Final = 100
-_PACE_SECONDS: Final = 5
 _RATE_WITHOUT: Final = 100_000
 """Messages of a write, where no rate is asked for."""
 
@@ -173,20 +172,18 @@ def _copy(
     report: Report,
 ) -> None:
     """Send the chosen ones to another topic, as many at a time as the rate allows."""
-    step = settings.rate * _PACE_SECONDS or _RATE_WITHOUT
+    pace = Pace(settings.rate, run)
+    step = settings.rate or _RATE_WITHOUT
     report.details["redriven"] = 0
     for first in range(0, len(chosen), step):
-        if run.is_stopping:
+        few = chosen[first : first + step]
+        if not pace.wait(len(few)):
             report.stopped = True
             break
-        began = monotonic()
-        few = chosen[first : first + step]
         letters.send(few)
         _write_receipts(settings, few)
         report.details["redriven"] += len(few)
         run.tell(redriven=report.details["redriven"], of=len(chosen))
-        if settings.rate and first + step < len(chosen):
-            run.pause(max(len(few) / settings.rate - (monotonic() - began), 0))
 
 
 class _Letters:

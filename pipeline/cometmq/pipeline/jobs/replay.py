@@ -3,23 +3,31 @@
 Batch by batch, the oldest first. A row keeps the identity that its message had in the source, so
 one that is replayed again, after a crash or by another run with the same `name`, is stored once;
 and what is done is noted in `FROM/_replays/NAME.json`, so another run goes on behind it.
+
+At a rate, a batch goes in pieces of what a second has, in an order that is always the same: by when
+a message was stored, and those of a queue by their offset. What is noted is the last message of the
+last piece, and not how many went, for another run may be given another rate, or find a `where` to
+hold for other rows.
 """
 
 from __future__ import annotations
 
 import json
-import time
+from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive import manifests
 from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
+from cometmq.pipeline.jobs.pacing import Pace
 from cometmq.pipeline.jobs.streams import Folder
 from cometmq.pipeline.options import read_time_ms
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _REPLAYS: Final = "_replays"
@@ -30,6 +38,12 @@ _NAMES: Final = {
     "source_offset": "queue_offset",
 }
 _SENT: Final = ("body", "key", "tag", "properties", "flag")
+_QUEUE: Final = "topic, broker, queue_id"
+_AT: Final = (
+    f"coalesce(unix_micros(max(store_time) OVER (PARTITION BY {_QUEUE} ORDER BY queue_offset)), 0)"
+)
+"""When a message was stored, but not before one in front of it in its queue: clocks go back."""
+_ORDER: Final = ("at", "topic", "broker", "queue_id", "queue_offset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,24 +76,17 @@ def replay(spark: SparkSession, settings: ReplaySettings, run: Run | None = None
     report = run.report_of("replay")
     replaying = _Replaying(spark, settings)
     with timed(report):
-        done = replaying.done()
-        for name in manifests(replaying.folder):
-            if name in done:
-                continue
-            if run.is_stopping:
-                report.stopped = True
-                break
-            began = time.monotonic()
-            rows = replaying.batch(name, dry_run=run.dry_run)
-            report.rows += rows
-            report.batches.append(int(name.removesuffix(".json")))
-            run.tell(batch=name.removesuffix(".json"), rows=rows, total=report.rows)
-            if not run.dry_run:
-                done.append(name)
-                replaying.note(done)
-                if settings.rate:
-                    run.pause(max(rows / settings.rate - (time.monotonic() - began), 0))
+        replaying.replay(run, report)
     return report
+
+
+class _Piece(NamedTuple):
+    """Rows of a batch that go at once."""
+
+    frame: DataFrame
+    rows: int
+    reached: dict[str, list[Any]]
+    """What is to be noted behind them; nothing of a batch that goes as a whole."""
 
 
 class _Replaying:
@@ -93,42 +100,95 @@ class _Replaying:
         if not manifests(self.folder):
             raise OptionError(f"from-dir: {settings.from_dir} is no archive, or has nothing in it")
         self.condition = _condition(settings)
+        said = self._noted()
+        self.done: list[str] = said.get("done", [])
+        """The manifests of batches that were replayed."""
+        self.reached: dict[str, list[Any]] = said.get("reached", {})
+        """The place of the last message that was replayed of a batch that is not done, by its
+        manifest."""
 
-    def done(self) -> list[str]:
-        """Return the manifests that were replayed."""
+    def _noted(self) -> dict[str, Any]:
         if not self.folder.exists(_REPLAYS, f"{self.name}.json"):
-            return []
-        said = json.loads(self.folder.read(_REPLAYS, f"{self.name}.json"))
+            return {}
+        said: dict[str, Any] = json.loads(self.folder.read(_REPLAYS, f"{self.name}.json"))
         if (said["to_topic"], said["where"]) != (self.settings.to_topic, self.condition):
             raise OptionError(
                 f"name: {self.name} was another replay, to {said['to_topic']} where"
                 f" {said['where'] or 'everything'}; choose another name"
             )
-        found: list[str] = said["done"]
-        return found
+        return said
 
-    def note(self, done: list[str]) -> None:
-        """Note what was replayed."""
-        document = {"to_topic": self.settings.to_topic, "where": self.condition, "done": done}
+    def _note(self) -> None:
+        document = {
+            "to_topic": self.settings.to_topic,
+            "where": self.condition,
+            "done": self.done,
+            "reached": self.reached,
+        }
         self.folder.write(json.dumps(document, indent=2) + "\n", _REPLAYS, f"{self.name}.json")
 
-    def batch(self, manifest: str, *, dry_run: bool) -> int:
-        """Replay one batch of the archive, and return how many rows that are."""
-        path = self.folder.of(f"batch={manifest.removesuffix('.json')}")
+    def replay(self, run: Run, report: Report) -> None:
+        """Replay what is not done yet, until the job shall stop."""
+        pace = Pace(0 if run.dry_run else self.settings.rate, run)
+        for name in manifests(self.folder):
+            if name in self.done:
+                continue
+            with closing(self._pieces(name, pace.rate)) as pieces:
+                for piece in pieces:
+                    if not pace.wait(piece.rows):
+                        report.stopped = True
+                        return
+                    if not run.dry_run:
+                        self._send(piece)
+                    report.rows += piece.rows
+                    run.tell(batch=_batch_of(name), rows=piece.rows, total=report.rows)
+            report.batches.append(int(_batch_of(name)))
+            if not run.dry_run:
+                self.done.append(name)
+                self.reached = {}
+                self._note()
+
+    def _pieces(self, manifest: str, rate: int) -> Generator[_Piece]:
+        """Yield what is left of a batch of the archive, a second's worth at a time."""
+        frame = self._batch(manifest, in_order=bool(rate))
+        if not rate:
+            if count := frame.count():
+                yield _Piece(frame, count, {})
+            return
+        # In order, so that a piece is in few of the blocks of rows that Spark keeps.
+        kept = frame.select("at", *_NAMES.values(), *_SENT)
+        kept = kept.repartitionByRange(*_ORDER).sortWithinPartitions(*_ORDER).persist()
+        try:
+            before, count = None, 0
+            for last, number in _every(kept, rate):
+                piece = _between(kept, before, last)
+                yield _Piece(piece, number - count, {manifest: last})
+                before, count = last, number
+        finally:
+            kept.unpersist()
+
+    def _batch(self, manifest: str, *, in_order: bool) -> DataFrame:
+        """Return what is left of a batch."""
+        path = self.folder.of(f"batch={_batch_of(manifest)}")
         frame = self.spark.read.option("basePath", self.folder.path).parquet(path)
+        reached = self.reached.get(manifest)
+        if in_order or reached:
+            frame = frame.selectExpr("*", f"{_AT} AS at")  # Of all: where it is does not change.
         if self.condition:
             frame = frame.where(self.condition)
         self._refuse_its_source(frame)
-        count: int = frame.count()
-        if dry_run or not count:
-            return count
-        writer = self._rows(frame).write.format("cometmq").mode("append")
+        return _between(frame, reached, None)
+
+    def _send(self, piece: _Piece) -> None:
+        writer = self._rows(piece.frame).write.format("cometmq").mode("append")
         writer.options(
             nameserver=self.settings.nameserver,
             topic=self.settings.to_topic,
             sinkId=f"replay {self.name}",
         ).save()
-        return count
+        if piece.reached:
+            self.reached = piece.reached
+            self._note()
 
     def _refuse_its_source(self, frame: DataFrame) -> None:
         if self.settings.force:
@@ -162,6 +222,45 @@ class _Replaying:
         spread = ordered.repartition(*place)
         sorted_rows: DataFrame = spread.sortWithinPartitions(*place, "source_offset")
         return sorted_rows
+
+
+def _batch_of(manifest: str) -> str:
+    return manifest.removesuffix(".json")
+
+
+def _every(frame: DataFrame, size: int) -> list[tuple[list[Any], int]]:
+    """Return the places of each `size`-th row, and of the last one, with their numbers."""
+    from pyspark.sql import Window, functions
+
+    numbered = frame.select(*_ORDER).withColumn(
+        "number", functions.row_number().over(Window.orderBy(*_ORDER))
+    )
+    ends = numbered.where(f"number % {size} = 0 OR number = {frame.count()}").orderBy("number")
+    return [([row[name] for name in _ORDER], row["number"]) for row in ends.collect()]
+
+
+def _between(frame: DataFrame, before: list[Any] | None, last: list[Any] | None) -> DataFrame:
+    """Return the rows behind one place, up to another."""
+    from pyspark.sql import functions
+
+    place = functions.struct(*_ORDER)
+    if before is not None:
+        # The time alone is what Spark keeps the least and the greatest of, and passes over rows by.
+        frame = frame.where(functions.col("at") >= before[0]).where(place > _place(before))
+    if last is not None:
+        frame = frame.where(functions.col("at") <= last[0]).where(place <= _place(last))
+    return frame
+
+
+def _place(values: list[Any]) -> Column:
+    from pyspark.sql import functions
+
+    kinds = ("bigint", "string", "string", "int", "bigint")
+    named = zip(_ORDER, values, kinds, strict=True)
+    place: Column = functions.struct(
+        *(functions.lit(value).cast(kind).alias(name) for name, value, kind in named)
+    )
+    return place
 
 
 def _condition(settings: ReplaySettings) -> str:
