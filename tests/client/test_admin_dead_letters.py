@@ -76,6 +76,21 @@ def test_a_redrive_gives_them_to_the_group_again_and_to_no_other(loop: str, tmp_
     play_on(loop, tmp_path, scenario)
 
 
+def test_dead_letters_can_be_chosen_by_where_they_are(tmp_path: Path) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            await give_up(mq, 3)
+            letters = await mq.admin.dead_letters.show("billing")
+            place = (letters[1].queue, letters[1].offset)
+            wanted = DeadLetterFilter(places=frozenset({place}))
+            redriven = await mq.admin.dead_letters.redrive("billing", wanted)
+            assert redriven.sent_places == [place]
+            assert redriven.sent_ids == [letters[1].id]
+            assert await stored(mq, RETRY) == [letters[1].body]
+
+    play_on("asyncio", tmp_path, scenario)
+
+
 async def until_indexed(mq: Client, count: int) -> None:
     """Wait until the index knows what was sent again."""
     while (await mq.admin.dead_letters.redrive("billing", dry_run=True)).earlier < count:

@@ -18,6 +18,8 @@ from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.dlq import DlqSettings, dlq
 from cometmq.pipeline.jobs.job import Report, Run
 from cometmq.pipeline.jobs.latency import LatencySettings, latency
+from cometmq.pipeline.lanes import SEND_MESSAGE_V2
+from cometmq.pipeline.wire import Settings, connect
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -148,6 +150,48 @@ def test_what_a_command_redrove_the_job_does_not_send_again(
     until_indexed(tables, group, 4)
     report = looked(tables, group, redrive="true")
     assert (report.details["redriven"], report.details["earlier"]) == (0, 4)
+
+
+def send_of_id(tables: Tables, topic: str, message_id: str, body: bytes) -> None:
+    """Send a message as a producer does that chose its id."""
+    address = tables.cluster.broker
+    properties = f"UNIQ_KEY\x01{message_id}\x02KEYS\x01{body.decode()}\x02"
+    fields = {"a": "shop", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "0", "h": "0"}
+    fields |= {"g": "1700000000000", "i": properties, "j": "0", "k": "false", "m": "false"}
+    peer = connect(address, Settings())
+    try:
+        peer.expect(SEND_MESSAGE_V2, fields, body)
+    finally:
+        peer.close()
+
+
+def test_two_dead_letters_of_one_id_are_two(tables: Tables, tmp_path: Path) -> None:
+    """As a message that was sent twice makes them."""
+    group, topic, receipts = "twins", "twins-in", tmp_path / "receipts.jsonl"
+    tables.cluster.admin.create_topic(topic, queues=1)
+    tables.cluster.admin.create_group(group, max_retries=0)
+    for body in (b"one", b"two", b"three"):
+        send_of_id(tables, topic, "7F0000010000000000000000000000AA", body)
+    with (
+        SyncClient(tables.cluster.nameserver) as mq,
+        mq.consume(topic, group=group, start="first") as consumer,
+    ):
+        for _ in range(3):
+            next(consumer).retry()
+    letters = tables.cluster.dead_letters(group, count=3)
+    assert len({each.id for each in letters}) == 1
+    given: dict[str, Any] = {"receipts": str(receipts)}
+    one = looked(tables, group, redrive="key = 'two'", **given)
+    assert (one.details["chosen"], one.details["redriven"]) == (1, 1)
+    until_indexed(tables, group, 1)
+    rest = looked(tables, group, redrive="true", **given)
+    assert (rest.details["chosen"], rest.details["redriven"]) == (3, 2)
+    assert rest.details["earlier"] == 1
+    bodies = [each.body for each in tables.cluster.sent(topic, count=6)]
+    assert {body: bodies.count(body) for body in bodies} == {b"one": 2, b"two": 2, b"three": 2}
+    lines = [json.loads(line) for line in receipts.read_text().splitlines()]
+    assert len({(line["broker"], line["queue_id"], line["queue_offset"]) for line in lines}) == 3
+    assert len(lines) == 3
 
 
 def test_a_redrive_ends_when_it_is_asked_to_and_goes_on(tables: Tables) -> None:

@@ -157,8 +157,7 @@ class DeadLetters(AdminAsking):
                 if is_earlier:
                     redriven.earlier += 1
                 elif dry_run:
-                    redriven.sent += 1
-                    redriven.sent_ids.append(letter.message.id)
+                    _note_sent(redriven, letter.message)
                 else:
                     await pace.wait()
                     if await self._send(letter, redriven) and broker not in kept:
@@ -287,8 +286,7 @@ class DeadLetters(AdminAsking):
         except RefusedError as error:
             redriven.failed.append((message.id, str(error)))
             return False
-        redriven.sent += 1
-        redriven.sent_ids.append(message.id)
+        _note_sent(redriven, message)
         return True
 
     async def _target(self, letter: Letter) -> Queue:
@@ -324,3 +322,9 @@ class DeadLetters(AdminAsking):
                     f"group {group!r} consumes in order, and its broker keeps nothing for it to"
                     " retry: redrive to its topic (to='topic')"
                 )
+
+
+def _note_sent(redriven: Redriven, message: ReceivedMessage) -> None:
+    redriven.sent += 1
+    redriven.sent_ids.append(message.id)
+    redriven.sent_places.append((message.queue, message.offset))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from cometmq.client._core.queues import Queue
 from cometmq.client.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,14 +41,16 @@ class DeadLetterFilter:
         await mq.admin.dead_letters.redrive("billing", wanted)
 
     `filter` is as of `Client.consume`: tags, or `Sql`. `topic` is the one that they were sent to,
-    `key` one of their keys, `ids` are `ReceivedMessage.id`, `since` and `until` when they became
-    dead letters.
+    `key` one of their keys, `ids` are `ReceivedMessage.id`, `places` their `queue` and `offset`
+    (two can have one id, and none have one place), `since` and `until` when they became dead
+    letters.
     """
 
     filter: str | Sql = "*"
     topic: str | None = None
     key: str | None = None
     ids: frozenset[str] = frozenset()
+    places: frozenset[tuple[Queue, int]] = frozenset()
     since: datetime | None = None
     until: datetime | None = None
 
@@ -68,6 +71,7 @@ class DeadLetterFilter:
             (self.topic is None or message.topic == self.topic)
             and (self.key is None or self.key in message.keys)
             and (not self.ids or message.id in self.ids)
+            and (not self.places or (message.queue, message.offset) in self.places)
             and (self.since is None or message.stored_at >= self.since)
             and (self.until is None or message.stored_at < self.until)
         )
@@ -86,13 +90,15 @@ class Redriven:
         print(redriven.sent, redriven.earlier, [id for id, why in redriven.failed])
 
     `sent` went out now (with `dry_run`: would have), `earlier` by a redrive before; what brokers
-    refused is in `failed`, by id, with the reason. `sent_ids` are the dead letters' ids.
+    refused is in `failed`, by id, with the reason. `sent_ids` are the dead letters' ids, and
+    `sent_places` their queues and offsets, in the same order.
     """
 
     sent: int = 0
     earlier: int = 0
     failed: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     sent_ids: list[str] = field(default_factory=list[str])
+    sent_places: list[tuple[Queue, int]] = field(default_factory=list[tuple[Queue, int]])
 
     @property
     def count(self) -> int:

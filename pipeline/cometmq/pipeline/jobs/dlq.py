@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cometmq.client import DeadLetterFilter, Redriven, SyncClient
+from cometmq.client import DeadLetterFilter, Queue, Redriven, SyncClient
 from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
@@ -121,15 +121,19 @@ class _StoppedError(Exception):
 
 def _redrive(chosen: list[dict[str, Any]], settings: DlqSettings, run: Run, report: Report) -> None:
     """Send the chosen ones to where they came from, as `cometmq dlq redrive --to topic` does."""
-    places = {each["message_id"]: each for each in chosen}
+    topic = PREFIX + settings.consumer_group
+    places = {
+        (Queue(topic, each["broker"], each["queue_id"]), each["queue_offset"]): each
+        for each in chosen
+    }
     redriven = Redriven()
     noted = 0
 
     def watch(now: Redriven) -> None:
         nonlocal redriven, noted
         redriven = now
-        _write_receipts(settings, [places[each] for each in now.sent_ids[noted:]])
-        noted = len(now.sent_ids)
+        _write_receipts(settings, [places[each] for each in now.sent_places[noted:]])
+        noted = len(now.sent_places)
         run.tell(redriven=now.sent, earlier=now.earlier, of=len(chosen))
         if run.is_stopping:
             raise _StoppedError
@@ -139,7 +143,7 @@ def _redrive(chosen: list[dict[str, Any]], settings: DlqSettings, run: Run, repo
             with SyncClient(settings.nameserver) as mq:
                 mq.admin.dead_letters.redrive(
                     settings.consumer_group,
-                    DeadLetterFilter(ids=frozenset(places)),
+                    DeadLetterFilter(places=frozenset(places)),
                     to="topic",
                     rate=settings.rate or None,
                     watch=watch,
