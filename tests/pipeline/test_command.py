@@ -211,8 +211,25 @@ def test_topics_are_looked_for_before_spark_is_started(
     given = line.format(to=tmp_path / "to", nameserver=rocketmq_session.nameserver)
     done = CliRunner().invoke(program, ["pipeline", *given.split()])
     assert done.exit_code == 2, done.output
-    assert re.search("no such topic|has been nowhere|nobody has given up no", done.stderr)
+    assert re.search("no such topic|has been nowhere|no broker knows the group", done.stderr)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_group_without_dead_letters_is_no_mistake(
+    monkeypatch: pytest.MonkeyPatch, rocketmq_session: Cluster
+) -> None:
+    rocketmq_session.admin.create_group("content")
+
+    def without_spark(*_: object) -> Report:
+        return Report("dlq")
+
+    monkeypatch.setattr(command, "_in_session", without_spark)
+    arguments = ["pipeline", "dlq", "-n", rocketmq_session.nameserver, "--consumer-group"]
+    done = CliRunner().invoke(program, [*arguments, "content"])
+    assert done.exit_code == 0, done.output
+    done = CliRunner().invoke(program, [*arguments, "contend"])
+    assert done.exit_code == 2, done.output
+    assert "no broker knows the group 'contend'; did you mean 'content'?" in done.stderr
 
 
 @pytest.mark.parametrize(("pattern", "status"), [("there.*|x-.*", 2), ("there.*", 0)])

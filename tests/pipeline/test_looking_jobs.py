@@ -16,7 +16,7 @@ from tests.pipeline.tables import Tables
 from cometmq.client import ClientConfig, DeadLetterFilter, Redriven, SyncClient
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.dlq import DlqSettings, dlq
-from cometmq.pipeline.jobs.job import Report, Run
+from cometmq.pipeline.jobs.job import Outcome, Report, Run
 from cometmq.pipeline.jobs.latency import LatencySettings, latency
 from cometmq.pipeline.lanes import SEND_MESSAGE_V2
 from cometmq.pipeline.wire import Settings, connect
@@ -192,6 +192,38 @@ def test_two_dead_letters_of_one_id_are_two(tables: Tables, tmp_path: Path) -> N
     lines = [json.loads(line) for line in receipts.read_text().splitlines()]
     assert len({(line["broker"], line["queue_id"], line["queue_offset"]) for line in lines}) == 3
     assert len(lines) == 3
+
+
+@pytest.mark.parametrize("more", [{}, {"redrive": "true"}, {"redrive": "true", "to": "elsewhere"}])
+def test_a_group_without_dead_letters_is_a_report_of_none(
+    tables: Tables, more: dict[str, Any]
+) -> None:
+    tables.cluster.admin.create_group("never-gave-up")
+    report = looked(tables, "never-gave-up", **more)
+    assert (report.outcome, report.rows, report.details["clusters"]) == (Outcome.DONE, 0, [])
+    if more:
+        assert (report.details["chosen"], report.details["redriven"]) == (0, 0)
+
+
+def test_a_group_whose_dead_letters_were_thrown_away_is_a_report_of_none(tables: Tables) -> None:
+    group = gave_up(tables, "thrown-away")
+    assert tables.cluster.admin.dead_letters.purge(group) == len(BODIES)
+    assert looked(tables, group).rows == 0
+
+
+@pytest.mark.parametrize(
+    ("group", "said"),
+    [
+        ("never-gave-upp", "no broker knows the group 'never-gave-upp'; did you mean 'never-gave-"),
+        ("nobody", "no broker knows the group 'nobody'"),
+        ("no group", "consumer-group: group 'no group'"),
+    ],
+)
+def test_a_group_that_is_not_there_is_named(tables: Tables, group: str, said: str) -> None:
+    tables.cluster.admin.create_group("never-gave-up")
+    with pytest.raises(OptionError) as caught:
+        looked(tables, group)
+    assert said in str(caught.value)
 
 
 def test_a_redrive_ends_when_it_is_asked_to_and_goes_on(tables: Tables) -> None:

@@ -15,13 +15,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cometmq.client import DeadLetterFilter, Queue, Redriven, SyncClient
+from cometmq.client import (
+    ClientError,
+    DeadLetterFilter,
+    NotFoundError,
+    Queue,
+    Redriven,
+    SyncClient,
+    UsageError,
+)
 from cometmq.pipeline.cluster import read_nameservers
+from cometmq.pipeline.columns import ddl
 from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
 from cometmq.pipeline.jobs.pacing import Pace
 from cometmq.pipeline.jobs.tables import (
-    require_topics,
+    has_topics,
     rows_as_dicts,
     stored_between,
     topic_table,
@@ -33,8 +42,19 @@ if TYPE_CHECKING:
 PREFIX: Final = "%DLQ%"
 ORIGIN: Final = "origin"
 _COLUMNS: Final = (
-    "topic, broker, queue_id, queue_offset, message_id, key, tag, flag, store_time, born_host,"
-    " reconsume_times, properties, body"
+    "topic",
+    "broker",
+    "queue_id",
+    "queue_offset",
+    "message_id",
+    "key",
+    "tag",
+    "flag",
+    "store_time",
+    "born_host",
+    "reconsume_times",
+    "properties",
+    "body",
 )
 _TEXT: Final = "try_validate_utf8(cast(body AS string))"
 _BY: Final = {
@@ -105,14 +125,24 @@ def dlq(spark: SparkSession, settings: DlqSettings, run: Run | None = None) -> R
     return report
 
 
-def _look(settings: DlqSettings) -> None:
+def _has_letters(settings: DlqSettings) -> bool:
+    """Whether the group has a topic of dead letters; an `OptionError` if there is no such group."""
+    if has_topics(settings.nameserver, PREFIX + settings.consumer_group):
+        return True
     try:
-        require_topics(settings.nameserver, PREFIX + settings.consumer_group)
-    except OptionError:
-        raise OptionError(
-            f"consumer-group: {settings.consumer_group} has given up no message on"
-            f" {settings.nameserver}; `cometmq dlq list` shows which groups have"
-        ) from None
+        with SyncClient(settings.nameserver) as mq:
+            mq.admin.dead_letters.show(settings.consumer_group, count=1)
+    except NotFoundError as error:
+        raise OptionError(f"consumer-group: {error.remark}") from None
+    except UsageError as error:
+        raise OptionError(f"consumer-group: {error}") from None
+    except ClientError as error:
+        raise PipelineError(f"consumer-group: nobody says whether it is there: {error}") from error
+    return False
+
+
+def _look(settings: DlqSettings) -> None:
+    _has_letters(settings)
 
 
 class _StoppedError(Exception):
@@ -198,10 +228,16 @@ class _Letters:
         self.settings = settings
         self.topic = PREFIX + settings.consumer_group
         self.names = settings.names
+        self.are_there = _has_letters(settings)
+        """Whether there ever were any; else not even their topic is there."""
 
     def table(self) -> DataFrame:
         """Return them with the topic that each was sent to at first."""
-        frame = topic_table(self.spark, self.settings.nameserver, self.topic, _COLUMNS)
+        frame = (
+            topic_table(self.spark, self.settings.nameserver, self.topic, ", ".join(_COLUMNS))
+            if self.are_there
+            else self.spark.createDataFrame([], ddl(_COLUMNS))
+        )
         origin = "coalesce(properties['DLQ_ORIGIN_TOPIC'], properties['RETRY_TOPIC']) AS origin"
         letters: DataFrame = frame.where(stored_between(self.settings)).selectExpr("*", origin)
         return letters

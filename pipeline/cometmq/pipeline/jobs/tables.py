@@ -28,6 +28,13 @@ def require_topics(nameserver: str, topic: str) -> None:
     bounds.require_topics(bounds.survey(options.cluster(), options, whole=True), options)
 
 
+def has_topics(nameserver: str, topic: str) -> bool:
+    """Whether topics exist; for jobs that know more about those that do not."""
+    options = read_options({"nameserver": nameserver, "topic": topic})
+    found = bounds.survey(options.cluster(), options, whole=True)
+    return found.topics.issuperset(options.topics)
+
+
 def store_table(spark: SparkSession, path: str, columns: str, topic: str = "") -> DataFrame:
     """Return some columns of a store, of all topics or of some."""
     reader = spark.read.format("cometmq-store").option("columns", columns)
