@@ -363,6 +363,37 @@ def test_windows_are_reckoned_and_sent_once(tables: Tables, tmp_path: Path) -> N
     assert sorted(each["count"] for each in sums) == [1, 2]  # The others may still grow.
 
 
+def test_bodies_that_do_not_fit_are_in_no_window_and_are_counted(
+    tables: Tables, tmp_path: Path
+) -> None:
+    for body in (*FITTING, *MISFITS):
+        tables.cluster.send("shapes-summed", body)
+    settings = AggregateSettings(
+        nameserver=tables.cluster.nameserver,
+        topic="shapes-summed",
+        to_topic="shapes-sums",
+        schema="id BIGINT, amount DOUBLE",
+        window="1000 days",
+        aggregations="count, sum(id), count(amount)",
+        mode="update",
+        max_rows=0,
+        checkpoint=str(tmp_path),
+    )
+    told: list[int] = []
+    report = aggregate(
+        tables.spark, settings, Run(progress=lambda news: told.append(news["misfits"]))
+    )
+    assert report.rows == len(FITTING) + len(MISFITS)
+    assert (report.details["misfits"], told) == (len(MISFITS), [len(MISFITS)])
+    (sums,) = (json.loads(each.body) for each in tables.cluster.sent("shapes-sums", count=1))
+    assert (sums["count"], sums["sum_id"], sums["count_amount"]) == (len(FITTING), 3, 1)
+    tables.cluster.send("shapes-summed", b"[]")
+    tables.cluster.send("shapes-summed", b'{"id": 4}')
+    assert aggregate(tables.spark, settings).details["misfits"] == 1
+    bodies = [json.loads(each.body) for each in tables.cluster.sent("shapes-sums", count=2)]
+    assert sorted(each["count"] for each in bodies) == [len(FITTING), len(FITTING) + 1]
+
+
 def test_a_window_is_sent_whenever_it_changed(tables: Tables, tmp_path: Path) -> None:
     """Spark lets no sink in Python write in this mode."""
     settings = AggregateSettings(

@@ -4,6 +4,10 @@ Each row of the result is a JSON body: the window, the key, and what was reckone
 a window is sent once, when its watermark has passed; in `update` whenever it changed. A row is
 known by its window, its key and its values, so a batch that is repeated sends nothing twice.
 
+With a schema, bodies that do not fit it (`json_bodies.py` says which ones do) are in no window: all
+that they could add is nulls, and a `count` of messages that say nothing. They are counted as
+`misfits`, in the progress of each batch and in the report.
+
 What is reckoned is in Spark's checkpoint. Another window, key or aggregation needs another one; the
 job says so before it starts.
 """
@@ -17,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
+from cometmq.pipeline.jobs.json_bodies import with_text, with_value
 from cometmq.pipeline.jobs.streams import (
     Folder,
     StreamSettings,
@@ -83,6 +88,8 @@ def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None 
             ).save()
 
         report.details["late_rows"] = 0
+        if settings.schema:
+            report.details["misfits"] = 0
         run_batches(frame, send, settings.checkpoint, settings, run, report, settings.mode)
     return report
 
@@ -94,9 +101,7 @@ def _results(stream: DataFrame, settings: AggregateSettings) -> DataFrame:
     columns = [_aggregation(each) for each in settings.aggregations.split(",")]
     try:
         if settings.schema:
-            text = functions.expr("try_validate_utf8(cast(body AS string))")
-            value = functions.from_json(text, settings.schema)
-            stream = stream.withColumn("value", value).select("*", "value.*")
+            stream = _fitting(stream, settings.schema)
         timed_rows = stream.withColumn("at", functions.expr(settings.time)).withWatermark(
             "at", settings.watermark
         )
@@ -109,6 +114,16 @@ def _results(stream: DataFrame, settings: AggregateSettings) -> DataFrame:
         raise OptionError(f"settings: {first_line(error)}") from None
     results: DataFrame = found.select(*_message(found, has_key=bool(settings.key)))
     return results
+
+
+def _fitting(stream: DataFrame, schema: str) -> DataFrame:
+    """Return the messages whose bodies fit, with what is in these; count the others."""
+    from pyspark.sql import functions
+
+    read = with_value(with_text(stream), schema).drop("text")
+    counted = read.observe("bodies", functions.expr("count_if(value IS NULL)").alias("misfits"))
+    fitting: DataFrame = counted.where("value IS NOT NULL").select("*", "value.*")
+    return fitting
 
 
 def _message(found: DataFrame, *, has_key: bool) -> list[Any]:

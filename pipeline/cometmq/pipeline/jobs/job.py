@@ -190,13 +190,23 @@ def _note_progress(query: StreamingQuery, report: Report, seen: int, run: Run) -
         for state in progress["stateOperators"]:
             late = int(state["numRowsDroppedByWatermark"])
             report.details["late_rows"] = report.details.get("late_rows", 0) + late
+        observed = _observed(progress)
+        for name, count in observed.items():
+            report.details[name] = report.details.get(name, 0) + count
         run.tell(
             batch=batch_id,
             rows=rows,
             rows_per_second=round(float(progress["processedRowsPerSecond"])),
             total=report.rows,
+            **observed,
         )
     return seen
+
+
+def _observed(progress: Mapping[str, Any]) -> dict[str, int]:
+    """Return what a job has Spark count beside its rows, by `DataFrame.observe`."""
+    rows: Mapping[str, Any] = progress["observedMetrics"] or {}
+    return {name: int(count) for row in rows.values() for name, count in row.asDict().items()}
 
 
 def _note_offsets(report: Report, start: str | None, end: str | None) -> None:

@@ -4,12 +4,9 @@ The SQL sees a view `messages`: the source's columns, the body as text in `text`
 schema, what is in a JSON body in `value`. It says the columns of the sink, such as `body` and
 `to_topic`.
 
-With a schema, a body fits when it is one JSON value of that shape: an object, each of whose fields
-is null, or not there, or can be read as its type. Fields of which the schema says nothing are
-passed over, a STRING takes any JSON, and of a name that is there twice the last one counts. Of all
-others `value` is null, as a whole: Spark would make a row of nulls of them, which a WHERE leaves
-out without a word. They go to the dead-letter topic, if there is one, with the reason in the
-property `DEAD_LETTER_REASON`, and the SQL does not see them; the stream goes on.
+With a schema, bodies that do not fit it (`json_bodies.py` says which ones do) go to the dead-letter
+topic, if there is one, with the reason in the property `DEAD_LETTER_REASON`, and the SQL does not
+see them; the stream goes on. Without that topic the SQL has them with `value` null, as a whole.
 
 The rows must keep the source's `topic`, `broker`, `queue_id` and `queue_offset`: they are how a row
 that is sent again is known. SQL that puts messages together has none of them, and is refused.
@@ -24,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
+from cometmq.pipeline.jobs.json_bodies import with_text, with_value
 from cometmq.pipeline.jobs.streams import (
     Folder,
     StreamSettings,
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
 _COORDINATES: Final = ("topic", "broker", "queue_id", "queue_offset")
 _VIEW: Final = "messages"
 _REASON: Final = "DEAD_LETTER_REASON"
-_MISFIT: Final = "misfit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,41 +133,8 @@ class _Transforming:
             self.report.details["dead_letters"] += count
 
     def _parsed(self, frame: DataFrame) -> DataFrame:
-        from pyspark.sql import functions
-
-        # Bytes that are no UTF-8 are no text, and no error.
-        frame = frame.withColumn("text", functions.expr("try_validate_utf8(cast(body AS string))"))
-        if self.settings.schema:
-            frame = self._with_value(frame)
-        return frame
-
-    def _with_value(self, frame: DataFrame) -> DataFrame:
-        """Add what is in the body; null where that does not fit the schema.
-
-        The text is put into an object, beside which Spark says what it could not read: it says so
-        for fields that it sets to null, and there is no other place for a JSON that is no object.
-        What follows the end of a text it does not look at: that is found by an array of one.
-        """
-        from pyspark.errors import PySparkException
-        from pyspark.sql import functions
-        from pyspark.sql.types import DataType, StringType, StructField, StructType
-
-        try:
-            kind = DataType.fromDDL(self.settings.schema)
-        except PySparkException as error:
-            raise OptionError(f"schema: {first_line(error)}") from None
-        whole = StructType([StructField("value", kind), StructField(_MISFIT, StringType())])
-        how = {
-            "mode": "PERMISSIVE",
-            "columnNameOfCorruptRecord": _MISFIT,
-            "allowSingleQuotes": "false",
-        }
-        read = functions.from_json(functions.expr("concat('{\"value\":', text, '}')"), whole, how)
-        fits = f"json_array_length(concat('[', text, ']')) = 1 AND read.{_MISFIT} IS NULL"
-        with_read = frame.withColumn("read", read)
-        value = functions.expr(f"CASE WHEN {fits} THEN read.value END")
-        with_value: DataFrame = with_read.withColumn("value", value).drop("read")
-        return with_value
+        frame = with_text(frame)
+        return with_value(frame, self.settings.schema) if self.settings.schema else frame
 
     def _selected(self, frame: DataFrame) -> DataFrame:
         frame.createOrReplaceTempView(_VIEW)
