@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from tests.pipeline.kills import say
 
 from cometmq.pipeline import session
-from cometmq.pipeline.jobs.archive import ArchiveSettings, archive, read_archive
+from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
+from cometmq.pipeline.jobs.archive_files import read_archive
 from cometmq.pipeline.jobs.mirror import MirrorSettings, mirror
 
 if TYPE_CHECKING:

@@ -15,9 +15,10 @@ from tests.pipeline.tables import Tables, numbers
 
 from cometmq.pipeline.columns import SELDOM_TWICE
 from cometmq.pipeline.errors import OptionError, PipelineError
-from cometmq.pipeline.jobs.archive import ArchiveSettings, archive, manifests, read_archive
+from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
+from cometmq.pipeline.jobs.archive_files import batches, read_archive
+from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Run
-from cometmq.pipeline.jobs.streams import Folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,7 +70,8 @@ def test_a_manifest_of_seven_digits_is_behind_those_of_six(
     (tmp_path / "_manifests").mkdir()
     for name in ("1000000.json", "999999.json"):
         (tmp_path / "_manifests" / name).touch()
-    assert manifests(Folder(spark, str(tmp_path))) == ["999999.json", "1000000.json"]
+    found = batches(Folder(spark, str(tmp_path)))
+    assert [str(each) for each in found] == ["999999", "1000000"]
 
 
 def test_parquet_makes_dictionaries_of_what_comes_again_and_of_nothing_else(

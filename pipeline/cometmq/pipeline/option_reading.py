@@ -62,11 +62,20 @@ def _read_bool(option: str, text: str) -> bool:
     raise OptionError(f"{option}: {text!r} is neither true nor false")
 
 
-def _read_int(option: str, text: str) -> int:
+def read_size(option: str, text: str) -> int:
+    """Return a number of bytes, which may be written with k, m or g behind it."""
     match = _SIZE.fullmatch(text.strip())
-    if match is None or (match[2] and "bytes" not in option.lower()):
-        raise OptionError(f"{option}: {text!r} is no number from 0 on")
+    if match is None:
+        raise OptionError(f"{option}: {text!r} is no number of bytes, such as 64m")
     return int(match[1]) * _UNITS[match[2].lower()]
+
+
+def _read_int(option: str, text: str) -> int:
+    if "bytes" in option.lower():
+        return read_size(option, text)
+    if not (text.strip().isascii() and text.strip().isdecimal() and len(text.strip()) <= 15):
+        raise OptionError(f"{option}: {text!r} is no number from 0 on")
+    return int(text)
 
 
 _READERS: Final[dict[str, Callable[[str, str], object]]] = {

@@ -18,6 +18,8 @@ from typing import Final
 JOBS: Final = {
     "aggregate": "cometmq.pipeline.jobs.aggregate",
     "archive": "cometmq.pipeline.jobs.archive",
+    "archive-compact": "cometmq.pipeline.jobs.archive_compact",
+    "archive-vacuum": "cometmq.pipeline.jobs.archive_vacuum",
     "audit": "cometmq.pipeline.jobs.audit",
     "dlq": "cometmq.pipeline.jobs.dlq",
     "latency": "cometmq.pipeline.jobs.latency",

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
 from cometmq.pipeline.jobs.streams import (
-    Folder,
     StreamSettings,
     look_for_topics,
     query_id,

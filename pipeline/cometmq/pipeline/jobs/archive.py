@@ -1,17 +1,10 @@
 """`archive`: topics to Parquet, each message in exactly one file.
 
-::
-
-    TO/batch=000012/topic=orders/date=2026-11-21/part-….parquet
-    TO/_manifests/000012.json     what is in the batch: offsets, rows, a checksum
-    TO/_checkpoint/               how far the stream is
-    TO/_staging/                  what is being written
-
-How it works. A batch is written into `_staging`, where no reader looks, and takes its place by
-being renamed; its manifest follows. A batch that is repeated after a crash is the same messages
-(the source sees to that), so one whose manifest is there is left as it is, and any other is
-replaced. So at every moment a reader sees whole batches only, each once, whether it reads manifests
-or not.
+`archive_files` shows what the folder looks like. A batch is written into `_staging`, where no
+reader looks, and takes its place by being renamed; its manifest follows. A batch that is repeated
+after a crash is the same messages (the source sees to that), so one whose manifest is there is left
+as it is, and any other is replaced. So at every moment a reader sees whole batches only, each once,
+whether it reads manifests or not; but while `archive-compact` runs, it has to read them.
 """
 
 from __future__ import annotations
@@ -21,12 +14,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.archive_files import (
+    CHECKSUM,
+    PARTS,
+    STAGING,
+    BatchName,
+    Manifest,
+    batches,
+)
+from cometmq.pipeline.jobs.expiry_guard import ExpiryGuard
+from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
 from cometmq.pipeline.jobs.streams import (
+    ONCE,
     CopySettings,
-    Folder,
     StreamSettings,
     look_for_topics,
+    next_batch,
     query_id,
     read_stream,
     run_batches,
@@ -37,18 +41,12 @@ from cometmq.pipeline.jobs.streams import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_MANIFESTS: Final = "_manifests"
-_STAGING: Final = "_staging"
 _CHECKPOINT: Final = "_checkpoint"
-_PARTS: Final = {
-    "topic": "topic",
-    "date": "date_format(store_time, 'yyyy-MM-dd')",
-    "hour": "date_format(store_time, 'HH')",
-}
-"""By what the files of a batch can be told apart, and how a row says it."""
+_NUMBERS: Final = "archive.json"
+"""In the checkpoint: the number of its first batch, where the archive had others before."""
 _COMPRESSIONS: Final = ("zstd", "snappy", "gzip", "none")
-_CHECKSUM: Final = "bit_xor(xxhash64(topic, broker, queue_id, queue_offset, body))"
-"""The same in whichever order the rows are."""
+_FILE_SMALL: Final = 8 << 20
+"""Bytes of a file, below which reading many of them takes longer than what is in them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +60,19 @@ class ArchiveSettings(CopySettings):
     max_rows: int = setting("Messages of a batch, at most.", 1_000_000)
     checkpoint: str = setting("Where it keeps how far it is; in the archive, unless said.", "")
     adopt: bool = setting("Go on in a folder that another checkpoint began.", False)
+    guard: int = setting(
+        "Warn when what comes next is among the oldest N percent of what brokers still have.", 10
+    )
 
     def __post_init__(self) -> None:
         StreamSettings.__post_init__(self)
         for each in self.parts:
-            if each not in _PARTS:
-                raise OptionError(f"partition-by: {each!r} is none of {', '.join(_PARTS)}")
+            if each not in PARTS:
+                raise OptionError(f"partition-by: {each!r} is none of {', '.join(PARTS)}")
         if self.body not in ("raw", "text"):
             raise OptionError(f"body: {self.body!r} is neither raw nor text")
+        if not 0 <= self.guard <= 100:
+            raise OptionError(f"guard: {self.guard} is no number of percent")
         if self.compression not in _COMPRESSIONS:
             raise OptionError(
                 f"compression: {self.compression!r} is none of {', '.join(_COMPRESSIONS)}"
@@ -90,7 +93,7 @@ def archive(spark: SparkSession, settings: ArchiveSettings, run: Run | None = No
     """Archive topics: what there is, or on and on, as `trigger` says."""
     run = run or Run()
     report = run.report_of("archive")
-    archiving = _Archiving(spark, settings, report)
+    archiving = _Archiving(spark, settings, report, run)
     with timed(report):
         if run.dry_run:
             report.details["would_read"] = would_read(spark, settings, archiving.checkpoint)
@@ -105,84 +108,105 @@ def archive(spark: SparkSession, settings: ArchiveSettings, run: Run | None = No
 class _Archiving:
     """One archive that is being written."""
 
-    def __init__(self, spark: SparkSession, settings: ArchiveSettings, report: Report) -> None:
+    def __init__(
+        self, spark: SparkSession, settings: ArchiveSettings, report: Report, run: Run
+    ) -> None:
         self.spark = spark
         self.settings = settings
         self.report = report
+        self.run = run
         self.folder = Folder(spark, settings.to)
         self.checkpoint = settings.checkpoint_folder
         self.parts = settings.parts
+        self._first_number = 0
+        self._last_written = -1
+        self._warned_of_files = False
+        self._guard = ExpiryGuard(settings, settings.guard, run, report)
 
     def prepare(self) -> None:
         """Refuse a folder that somebody else writes, and remove what a crash left."""
-        ours = query_id(Folder(self.spark, self.checkpoint))
-        written = manifests(self.folder)
-        if written and not self.settings.adopt:
-            theirs = json.loads(self.folder.read(_MANIFESTS, written[-1]))["query_id"]
-            if theirs != ours:
-                raise OptionError(
-                    f"to: {self.settings.to} was begun with another checkpoint than"
-                    f" {self.checkpoint}; with that, messages would be there twice or be left out."
-                    " Choose another folder, or say --adopt"
-                )
-        self.folder.remove(_STAGING)
+        checkpoint = Folder(self.spark, self.checkpoint)
+        if checkpoint.exists(_NUMBERS):
+            self._first_number = json.loads(checkpoint.read(_NUMBERS))["first_number"]
+        if written := batches(self.folder):
+            self._last_written = written[-1].last
+            if Manifest.read(self.folder, written[-1]).query_id != query_id(checkpoint):
+                self._adopt(checkpoint)
+        self.folder.remove(STAGING)
+
+    def _adopt(self, checkpoint: Folder) -> None:
+        """Number the batches of this checkpoint behind those of another one, if told so."""
+        if not self.settings.adopt:
+            raise OptionError(
+                f"to: {self.settings.to} was begun with another checkpoint than"
+                f" {self.checkpoint}; with that, messages would be there twice or be left out."
+                " Choose another folder, or say --adopt"
+            )
+        self._first_number = self._last_written + 1 - next_batch(checkpoint)
+        checkpoint.write(json.dumps({"first_number": self._first_number}) + "\n", _NUMBERS)
 
     def batch(self, frame: DataFrame, batch_id: int) -> None:
         """Write one batch, unless it is there."""
         from pyspark.sql import Observation, functions
 
-        name = f"{batch_id:06d}"
-        if self.folder.exists(_MANIFESTS, f"{name}.json"):
+        number = self._first_number + batch_id
+        name = BatchName(number, number)
+        # One that was repeated may have been merged with others meanwhile.
+        if number <= self._last_written and self._is_there(name):
             return
         seen = Observation()
         frame = frame.observe(
             seen,
             functions.expr("count(*)").alias("rows"),
             functions.expr("sum(length(body))").alias("bytes"),
-            functions.expr(_CHECKSUM).alias("checksum"),
+            functions.expr(CHECKSUM).alias("checksum"),
         )
         if self.settings.body == "text":
             frame = frame.withColumn("body", functions.expr("cast(body AS string)"))
         for part in self.parts:
             if part != "topic":
-                frame = frame.withColumn(part, functions.expr(_PARTS[part]))
-        staged = f"{_STAGING}/{name}"
+                frame = frame.withColumn(part, functions.expr(PARTS[part]))
+        staged = f"{STAGING}/{name}"
         writer = frame.write.mode("overwrite").option("compression", self.settings.compression)
         (writer.partitionBy(*self.parts) if self.parts else writer).parquet(self.folder.of(staged))
         self.folder.remove(staged, "_SUCCESS")
-        self.folder.remove(f"batch={name}")
-        self.folder.rename(staged, f"batch={name}")
-        self._write_manifest(name, batch_id, dict(seen.get))
+        self._count_files(staged)
+        self.folder.remove(name.folder)
+        self.folder.rename(staged, name.folder)
+        manifest = self._manifest(name, batch_id, dict(seen.get))
+        manifest.write(self.folder)
+        self._guard.look(manifest.ends)
 
-    def _write_manifest(self, name: str, batch_id: int, seen: dict[str, Any]) -> None:
+    def _is_there(self, name: BatchName) -> bool:
+        return any(each.holds(name) for each in batches(self.folder))
+
+    def _manifest(self, name: BatchName, batch_id: int, seen: dict[str, Any]) -> Manifest:
         checkpoint = Folder(self.spark, self.checkpoint)
-        self.report.size = (self.report.size or 0) + (seen["bytes"] or 0)
-        document = {
-            "batch": batch_id,
-            "query_id": query_id(checkpoint),
-            "rows": seen["rows"],
-            "bytes": seen["bytes"] or 0,
-            "checksum": f"{(seen['checksum'] or 0) & (1 << 64) - 1:016x}",
-            "partition_by": self.parts,
-            "ends": source_end(checkpoint, batch_id)["queues"],
-        }
-        self.folder.write(json.dumps(document, indent=2) + "\n", _MANIFESTS, f"{name}.json")
+        size = seen["bytes"] or 0
+        self.report.size = (self.report.size or 0) + size
+        return Manifest(
+            name=name,
+            query_id=query_id(checkpoint),
+            rows=seen["rows"],
+            size=size,
+            checksum=seen["checksum"] or 0,
+            parts=self.parts,
+            ends=source_end(checkpoint, batch_id)["queues"],
+        )
 
-
-def read_archive(spark: SparkSession, path: str) -> DataFrame:
-    """Return an archive as a table: the batches that have a manifest."""
-    folder = Folder(spark, path)
-    batches = [folder.of(f"batch={name.removesuffix('.json')}") for name in manifests(folder)]
-    if not batches:
-        raise OptionError(f"from: {path} is no archive, or has nothing in it")
-    frame: DataFrame = spark.read.option("basePath", path).parquet(*batches)
-    return frame
-
-
-def manifests(folder: Folder) -> list[str]:
-    """Return the names of the manifests of an archive, the oldest first."""
-    names = [name for name in folder.names(_MANIFESTS) if name.endswith(".json")]
-    return sorted(names, key=lambda name: int(name.removesuffix(".json")))  # 1000000 is behind.
+    def _count_files(self, staged: str) -> None:
+        """Note how many files a batch has, and warn when a trigger makes them too small."""
+        sizes = [size for _, size in self.folder.files(staged)]
+        details = self.report.details
+        details["files"] = details.get("files", 0) + len(sizes)
+        details["file_bytes"] = details.get("file_bytes", 0) + sum(sizes)
+        is_small = sum(sizes) < _FILE_SMALL * len(sizes)
+        if is_small and self.settings.trigger != ONCE and not self._warned_of_files:
+            self._warned_of_files = True
+            self.run.tell(
+                warning=f"files of {sum(sizes) // len(sizes)} bytes: a longer --trigger or fewer"
+                " folders make larger ones, and `archive-compact` makes one of many"
+            )
 
 
 JOB: Final = Job(

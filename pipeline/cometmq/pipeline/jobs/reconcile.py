@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.pipeline.errors import OptionError
-from cometmq.pipeline.jobs.archive import read_archive
+from cometmq.pipeline.jobs.archive_files import read_archive
 from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, setting, timed
 from cometmq.pipeline.jobs.tables import (
     require_topics,

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.errors import OptionError
-from cometmq.pipeline.jobs.archive import manifests
+from cometmq.pipeline.jobs.archive_files import BatchName, batches, read_batches
+from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
 from cometmq.pipeline.jobs.pacing import Pace
-from cometmq.pipeline.jobs.streams import Folder
 from cometmq.pipeline.options import read_time_ms
 
 if TYPE_CHECKING:
@@ -97,8 +97,11 @@ class _Replaying:
         self.settings = settings
         self.folder = Folder(spark, settings.from_dir)
         self.name = settings.name or f"to-{settings.to_topic}"
-        if not manifests(self.folder):
+        there = batches(self.folder)
+        if not there:
             raise OptionError(f"from-dir: {settings.from_dir} is no archive, or has nothing in it")
+        self.batches = {BatchName(n, n): each for each in there for n in each.numbers}
+        """Where each batch is: itself, or what it was merged into."""
         self.condition = _condition(settings)
         said = self._noted()
         self.done: list[str] = said.get("done", [])
@@ -130,10 +133,10 @@ class _Replaying:
     def replay(self, run: Run, report: Report) -> None:
         """Replay what is not done yet, until the job shall stop."""
         pace = Pace(0 if run.dry_run else self.settings.rate, run)
-        for name in manifests(self.folder):
-            if name in self.done:
+        for batch in self.batches:
+            if batch.manifest in self.done:
                 continue
-            with closing(self._pieces(name, pace.rate)) as pieces:
+            with closing(self._pieces(batch, pace.rate)) as pieces:
                 for piece in pieces:
                     if not pace.wait(piece.rows):
                         report.stopped = True
@@ -141,16 +144,16 @@ class _Replaying:
                     if not run.dry_run:
                         self._send(piece)
                     report.rows += piece.rows
-                    run.tell(batch=_batch_of(name), rows=piece.rows, total=report.rows)
-            report.batches.append(int(_batch_of(name)))
+                    run.tell(batch=str(batch), rows=piece.rows, total=report.rows)
+            report.batches.append(batch.first)
             if not run.dry_run:
-                self.done.append(name)
+                self.done.append(batch.manifest)
                 self.reached = {}
                 self._note()
 
-    def _pieces(self, manifest: str, rate: int) -> Generator[_Piece]:
+    def _pieces(self, batch: BatchName, rate: int) -> Generator[_Piece]:
         """Yield what is left of a batch of the archive, a second's worth at a time."""
-        frame = self._batch(manifest, in_order=bool(rate))
+        frame = self._rows_of(batch, in_order=bool(rate))
         if not rate:
             if count := frame.count():
                 yield _Piece(frame, count, {})
@@ -162,16 +165,16 @@ class _Replaying:
             before, count = None, 0
             for last, number in _every(kept, rate):
                 piece = _between(kept, before, last)
-                yield _Piece(piece, number - count, {manifest: last})
+                yield _Piece(piece, number - count, {batch.manifest: last})
                 before, count = last, number
         finally:
             kept.unpersist()
 
-    def _batch(self, manifest: str, *, in_order: bool) -> DataFrame:
+    def _rows_of(self, batch: BatchName, *, in_order: bool) -> DataFrame:
         """Return what is left of a batch."""
-        path = self.folder.of(f"batch={_batch_of(manifest)}")
-        frame = self.spark.read.option("basePath", self.folder.path).parquet(path)
-        reached = self.reached.get(manifest)
+        frame = read_batches(self.spark, self.folder, [self.batches[batch]])
+        frame = frame.where(frame["batch"] == batch.first)
+        reached = self.reached.get(batch.manifest)
         if in_order or reached:
             frame = frame.selectExpr("*", f"{_AT} AS at")  # Of all: where it is does not change.
         if self.condition:
@@ -222,10 +225,6 @@ class _Replaying:
         spread = ordered.repartition(*place)
         sorted_rows: DataFrame = spread.sortWithinPartitions(*place, "source_offset")
         return sorted_rows
-
-
-def _batch_of(manifest: str) -> str:
-    return manifest.removesuffix(".json")
 
 
 def _every(frame: DataFrame, size: int) -> list[tuple[list[Any], int]]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline import bounds
 from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import setting
 from cometmq.pipeline.options import EARLIEST, read_options
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    from cometmq.pipeline.cluster import Queue
+    from cometmq.pipeline.cluster import Bounds, Queue
     from cometmq.pipeline.jobs.job import Report, Run
     from cometmq.pipeline.options import ReadOptions
 
@@ -120,11 +121,23 @@ def would_read(spark: SparkSession, settings: StreamSettings, checkpoint: str) -
     return sum(each.end - starts[queue] for queue, each in found.queues.items())
 
 
+def still_there(settings: StreamSettings) -> dict[Queue, Bounds]:
+    """Return from where to where brokers have messages of each queue now."""
+    options = read_options(_source_options(settings))
+    return bounds.survey(options.cluster(), options, whole=False).queues
+
+
 def _reached(checkpoint: Folder) -> str:
     """Return up to where a stream is done, as JSON; nothing before its first batch is."""
-    if not (done := [int(name) for name in checkpoint.names("commits") if name.isdigit()]):
+    if not (following := next_batch(checkpoint)):
         return ""
-    return json.dumps(source_end(checkpoint, max(done))["queues"])
+    return json.dumps(source_end(checkpoint, following - 1)["queues"])
+
+
+def next_batch(checkpoint: Folder) -> int:
+    """Return the number of the first batch of a stream that is not done."""
+    done = [int(name) for name in checkpoint.names("commits") if name.isdigit()]
+    return max(done, default=-1) + 1
 
 
 def triggered(writer: Any, trigger: str) -> Any:
@@ -151,68 +164,6 @@ def run_batches(
         run.watch(query, report)
     finally:
         query.stop()
-
-
-class Folder:
-    """A folder where Spark keeps files, on whichever file system, by Hadoop's own hands."""
-
-    def __init__(self, spark: SparkSession, path: str) -> None:
-        jvm = spark.sparkContext._jvm  # PySpark has no other way to a file system.
-        self._spark = spark
-        self._path_class = jvm.org.apache.hadoop.fs.Path
-        self._io = jvm.org.apache.hadoop.io.IOUtils
-        self._conf = spark.sparkContext._jsc.hadoopConfiguration()  # As above.
-        self._system = self._path_class(path).getFileSystem(self._conf)
-        self.path = path
-
-    def of(self, *names: str) -> str:
-        """Return the path of something in it."""
-        return (
-            str(PurePosixPath(self.path, *names))
-            if "://" not in self.path
-            else "/".join((self.path.rstrip("/"), *names))
-        )
-
-    def exists(self, *names: str) -> bool:
-        """Whether something is there."""
-        found: bool = self._system.exists(self._path_class(self.of(*names)))
-        return found
-
-    def names(self, *names: str) -> list[str]:
-        """Return the names in a folder, sorted; none of one that is not there."""
-        if not self.exists(*names):
-            return []
-        listed = self._system.listStatus(self._path_class(self.of(*names)))
-        return sorted(each.getPath().getName() for each in listed)
-
-    def remove(self, *names: str) -> None:
-        """Remove something, and all that is in it."""
-        self._system.delete(self._path_class(self.of(*names)), True)
-
-    def rename(self, old: str, new: str) -> None:
-        """Give something another place; in one step, where the file system can do that."""
-        target = self._path_class(self.of(new))
-        self._system.mkdirs(target.getParent())
-        if not self._system.rename(self._path_class(self.of(old)), target):
-            raise OSError(f"{self.of(old)} could not be renamed to {self.of(new)}")
-
-    def read(self, *names: str) -> str:
-        """Return a file as text."""
-        # Hadoop's streams have no way to give Python bytes; Spark's text reader splits lines.
-        frame = self._spark.read.text(self.of(*names), wholetext=True)
-        text: str = frame.collect()[0]["value"]
-        return text
-
-    def write(self, text: str, *names: str) -> None:
-        """Write a file as a whole: who looks sees all of it, or none."""
-        hidden = self.of(*names[:-1], f".{names[-1]}.new")
-        stream = self._system.create(self._path_class(hidden), True)
-        stream.write(bytearray(text.encode()))
-        stream.close()
-        target = self._path_class(self.of(*names))
-        self._system.delete(target, False)
-        if not self._system.rename(self._path_class(hidden), target):
-            raise OSError(f"{hidden} could not be renamed")
 
 
 def query_id(checkpoint: Folder) -> str | None:

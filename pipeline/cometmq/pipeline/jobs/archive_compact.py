@@ -1,0 +1,228 @@
+"""`archive-compact`: many small files of an archive made few large ones.
+
+Neighbouring batches become one, whose folder and manifest say from which to which. Its files are
+written where no reader looks, read again, and compared with what the manifests say: rows, and the
+checksum over all of them. Then they take their place, and with the new manifest the old batches
+count no more; what is left of them is removed, now or by the next run. A job that is killed leaves
+an archive that is whole.
+
+While it runs, a reader that does not go by manifests may see the messages of a batch twice or, with
+files that go while it reads, an error. `archive` may go on meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.jobs.archive_files import (
+    CHECKSUM,
+    COMPACTING,
+    FROM_BATCH,
+    Manifest,
+    batches,
+    merged_away,
+    read_batches,
+    read_files,
+)
+from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
+from cometmq.pipeline.option_reading import read_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from cometmq.pipeline.jobs.archive_files import BatchName
+
+_ORDER: Final = (FROM_BATCH, "topic", "broker", "queue_id", "queue_offset")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactSettings:
+    """What to compact, and how far."""
+
+    archive: str = setting("The folder of the archive.", metavar="DIR")
+    file_size: str = setting("How large files are to become.", "128m", metavar="SIZE")
+    batch_size: str = setting("Of files, how much becomes one batch at most.", "2g", metavar="SIZE")
+    compression: str = setting("Of Parquet: zstd, snappy, gzip, none.", "zstd")
+
+    def __post_init__(self) -> None:
+        if self.file_bytes < 1 << 20 or self.batch_bytes < self.file_bytes:
+            raise OptionError("file-size: at least 1m, and no more than --batch-size")
+
+    @property
+    def file_bytes(self) -> int:
+        """How large files are to become."""
+        return read_size("file-size", self.file_size)
+
+    @property
+    def batch_bytes(self) -> int:
+        """How much becomes one batch at most."""
+        return read_size("batch-size", self.batch_size)
+
+
+class _Batch(NamedTuple):
+    """A batch, and the sizes of its files by the folders in it."""
+
+    manifest: Manifest
+    files: dict[str, list[int]]
+
+    @property
+    def name(self) -> BatchName:
+        return self.manifest.name
+
+    @property
+    def size(self) -> int:
+        return sum(map(sum, self.files.values()))
+
+
+def archive_compact(
+    spark: SparkSession, settings: CompactSettings, run: Run | None = None
+) -> Report:
+    """Merge batches of small files, until few are left."""
+    run = run or Run()
+    report = run.report_of("archive-compact")
+    compacting = _Compacting(spark, settings)
+    report.details.update(batches_merged=0, files_before=0, files_after=0)
+    with timed(report):
+        if not run.dry_run:
+            compacting.clean_up()
+        for group in compacting.groups():
+            if run.is_stopping:
+                report.stopped = True
+                break
+            before = sum(len(sizes) for each in group for sizes in each.files.values())
+            after = compacting.expected(group) if run.dry_run else compacting.merge(group)
+            rows = sum(each.manifest.rows for each in group)
+            report.rows += rows
+            report.details["batches_merged"] += len(group)
+            report.details["files_before"] += before
+            report.details["files_after"] += after
+            run.tell(
+                batches=f"{group[0].name.first} to {group[-1].name.last}",
+                rows=rows,
+                files=f"{before} to {after}",
+            )
+    return report
+
+
+class _Compacting:
+    """One run over an archive."""
+
+    def __init__(self, spark: SparkSession, settings: CompactSettings) -> None:
+        self._spark = spark
+        self._settings = settings
+        self._folder = Folder(spark, settings.archive)
+        self._known_columns: dict[BatchName, str] = {}
+        if not batches(self._folder):
+            raise OptionError(f"archive: {settings.archive} is no archive, or has nothing in it")
+
+    def clean_up(self) -> None:
+        """Remove what is left of batches that were merged."""
+        for path in list(merged_away(self._folder)):
+            self._folder.remove(path)
+
+    def groups(self) -> Iterator[list[_Batch]]:
+        """Yield neighbours that become one batch with fewer files."""
+        group: list[_Batch] = []
+        for each in self._batches():
+            size = sum(one.size for one in group) + each.size
+            if group and not (
+                size <= self._settings.batch_bytes and self._go_together(group[-1], each)
+            ):
+                if self._is_worth_it(group):
+                    yield group
+                group = []
+            group.append(each)
+        if group and self._is_worth_it(group):
+            yield group
+
+    def _batches(self) -> Iterator[_Batch]:
+        for name in batches(self._folder):
+            files: dict[str, list[int]] = defaultdict(list)
+            for path, size in self._folder.files(name.folder):
+                files[path.rpartition("/")[0]].append(size)
+            yield _Batch(Manifest.read(self._folder, name), files)
+
+    def _go_together(self, batch: _Batch, other: _Batch) -> bool:
+        """Whether one follows the other, and both have the same folders and columns."""
+        one, two = batch.manifest, other.manifest
+        follows = one.name.last + 1 == two.name.first and list(one.parts) == list(two.parts)
+        return follows and self._columns(batch) == self._columns(other)
+
+    def _columns(self, batch: _Batch) -> str:
+        """Return the columns of a batch's files and their types; nothing of one without files."""
+        if batch.name not in self._known_columns:
+            files = self._folder.files(batch.name.folder)
+            of = [self._folder.of(batch.name.folder, path) for path, _ in files[:1]]
+            frame = self._spark.read.parquet(*of).drop(FROM_BATCH) if of else None
+            self._known_columns[batch.name] = frame.schema.json() if frame is not None else ""
+        return self._known_columns[batch.name]
+
+    def _is_worth_it(self, group: Sequence[_Batch]) -> bool:
+        before = sum(len(sizes) for each in group for sizes in each.files.values())
+        # Half of the files, at least: what is merged again and again costs little then.
+        return len(group) > 1 and self.expected(group) * 2 <= before
+
+    def expected(self, group: Sequence[_Batch]) -> int:
+        """Return how many files there will be: in each folder as many as its bytes need."""
+        together: dict[str, int] = defaultdict(int)
+        for each in group:
+            for folder, sizes in each.files.items():
+                together[folder] += sum(sizes)
+        return sum(-(-size // self._settings.file_bytes) for size in together.values())
+
+    def merge(self, group: Sequence[_Batch]) -> int:
+        """Make one batch of some, and return how many files that has."""
+        folder = self._folder
+        manifest = reduce(Manifest.followed_by, (each.manifest for each in group))
+        staged = f"{COMPACTING}/{manifest.name}"
+        folder.remove(staged)
+        frame = read_batches(self._spark, folder, [each.name for each in group])
+        self._write(frame, manifest, sum(each.size for each in group), folder.of(staged))
+        folder.remove(staged, "_SUCCESS")
+        self._compare(manifest, folder.of(staged))
+        count = len(folder.files(staged))
+        folder.remove(manifest.name.folder)
+        folder.rename(staged, manifest.name.folder)
+        manifest.write(folder)
+        self.clean_up()
+        return count
+
+    def _write(self, frame: DataFrame, manifest: Manifest, size: int, path: str) -> None:
+        parts = manifest.parts
+        rows_of_file = max(manifest.rows * self._settings.file_bytes // max(size, 1), 1)
+        frame = frame.withColumnRenamed("batch", FROM_BATCH)
+        frame = frame.repartition(*parts) if parts else frame.repartition(1)
+        writer = frame.sortWithinPartitions(*parts, *_ORDER).write.mode("overwrite")
+        writer = writer.option("compression", self._settings.compression)
+        writer = writer.option("maxRecordsPerFile", rows_of_file)
+        (writer.partitionBy(*parts) if parts else writer).parquet(path)
+
+    def _compare(self, manifest: Manifest, path: str) -> None:
+        """Refuse files that do not hold what the manifests say."""
+        frame = read_files(self._spark, path, [path])
+        found = frame.selectExpr("count(*) AS rows", f"{CHECKSUM} AS checksum").collect()[0]
+        if (found["rows"], (found["checksum"] or 0) & (1 << 64) - 1) != (
+            manifest.rows,
+            manifest.checksum & (1 << 64) - 1,
+        ):
+            raise PipelineError(
+                f"batches {manifest.name}: their files hold {found['rows']} rows with checksum"
+                f" {(found['checksum'] or 0) & (1 << 64) - 1:016x}, and their manifests say"
+                f" {manifest.rows} with {manifest.checksum & (1 << 64) - 1:016x}; nothing was"
+                " changed. `cometmq pipeline reconcile` tells what is missing"
+            )
+
+
+JOB: Final = Job(
+    "archive-compact",
+    CompactSettings,
+    archive_compact,
+    "Many small files of an archive made few large ones.",
+)

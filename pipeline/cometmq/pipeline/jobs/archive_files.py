@@ -1,0 +1,234 @@
+"""The files of an archive, and how they are read: by the manifests, each message once.
+
+::
+
+    TO/batch=000012/topic=orders/date=2026-11-21/part-….parquet
+    TO/batch=000003-000009/…                  seven batches that `archive-compact` made one
+    TO/_manifests/000012.json                 what is in a batch: offsets, rows, a checksum
+    TO/_manifests/000003-000009.json
+    TO/_checkpoint/                           how far the stream is
+    TO/_staging/, TO/_compacting/             what is being written
+    TO/_replays/                              what `replay` has done
+
+A batch is there when its manifest is. One that was merged is there in the merged one alone: what is
+left of it, should a crash have come between, counts no more.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
+
+from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.jobs.folders import Folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+MANIFESTS: Final = "_manifests"
+STAGING: Final = "_staging"
+COMPACTING: Final = "_compacting"
+CHECKSUM: Final = "bit_xor(xxhash64(topic, broker, queue_id, queue_offset, body))"
+"""The same in whichever order the rows are; that of two batches is one XOR the other."""
+PARTS: Final = {
+    "topic": "topic",
+    "date": "date_format(store_time, 'yyyy-MM-dd')",
+    "hour": "date_format(store_time, 'HH')",
+}
+"""By what the files of a batch can be told apart, and how a row says it."""
+
+FROM_BATCH: Final = "from_batch"
+"""A column of merged files: the number of the batch that each row came in."""
+
+_NAME: Final = re.compile(r"(\d+)(?:-(\d+))?")
+_FOLDER: Final = "batch="
+_SUFFIX: Final = ".json"
+_INFERRED: Final = "spark.sql.sources.partitionColumnTypeInference.enabled"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class BatchName:
+    """The number of a batch, or from which to which they were merged."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def read(cls, text: str) -> BatchName | None:
+        """Return what a manifest or folder is named by; `None` if it is no batch."""
+        found = _NAME.fullmatch(text)
+        if found is None:
+            return None
+        first = int(found[1])
+        return cls(first, int(found[2] or first))
+
+    def __str__(self) -> str:
+        return f"{self.first:06d}" + f"-{self.last:06d}" * (self.last > self.first)
+
+    @property
+    def folder(self) -> str:
+        """Where its files are."""
+        return f"{_FOLDER}{self}"
+
+    @property
+    def manifest(self) -> str:
+        """The file that says so."""
+        return f"{self}{_SUFFIX}"
+
+    @property
+    def numbers(self) -> range:
+        """The batches that it was, or was made of."""
+        return range(self.first, self.last + 1)
+
+    def holds(self, other: BatchName) -> bool:
+        """Whether the other one is a part of it."""
+        return self.first <= other.first and other.last <= self.last
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What is in a batch."""
+
+    name: BatchName
+    query_id: str | None
+    """Of the stream that wrote it."""
+    rows: int
+    size: int
+    """Bytes of bodies."""
+    checksum: int
+    parts: Sequence[str]
+    """What its folders are by."""
+    ends: Any
+    """Where it ends: offsets by topic, broker and queue, those of queues that it has nothing of
+    included."""
+
+    @classmethod
+    def read(cls, folder: Folder, name: BatchName) -> Manifest:
+        """Read one."""
+        said = json.loads(folder.read(MANIFESTS, name.manifest))
+        try:
+            return cls(
+                name=name,
+                query_id=said["query_id"],
+                rows=said["rows"],
+                size=said["bytes"],
+                checksum=int(said["checksum"], 16),
+                parts=said["partition_by"],
+                ends=said["ends"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            path = folder.of(MANIFESTS, name.manifest)
+            raise PipelineError(f"{path} is no manifest of an archive: {error!r}") from error
+
+    def write(self, folder: Folder) -> None:
+        """Write it: from now on the batch is there."""
+        document = {
+            "batch": self.name.last,
+            "first_batch": self.name.first,
+            "query_id": self.query_id,
+            "rows": self.rows,
+            "bytes": self.size,
+            "checksum": f"{self.checksum & (1 << 64) - 1:016x}",
+            "partition_by": self.parts,
+            "ends": self.ends,
+        }
+        folder.write(json.dumps(document, indent=2) + "\n", MANIFESTS, self.name.manifest)
+
+    def followed_by(self, other: Manifest) -> Manifest:
+        """Return that of both together, of which the other one comes behind."""
+        return replace(
+            other,
+            name=BatchName(self.name.first, other.name.last),
+            rows=self.rows + other.rows,
+            size=self.size + other.size,
+            checksum=self.checksum ^ other.checksum,
+        )
+
+
+def batches(folder: Folder) -> list[BatchName]:
+    """Return the batches of an archive, the oldest first."""
+    found: list[BatchName] = []
+    for name in sorted(_named(folder.names(MANIFESTS), "", _SUFFIX), key=_widest_first):
+        if not found or not found[-1].holds(name):
+            found.append(name)
+    return found
+
+
+def merged_away(folder: Folder) -> Iterator[str]:
+    """Yield what is left of batches that were merged: folders first, their manifests behind."""
+    there = batches(folder)
+
+    def is_over(name: BatchName) -> bool:
+        return any(each != name and each.holds(name) for each in there)
+
+    yield from (each.folder for each in _named(folder.names(), _FOLDER) if is_over(each))
+    names = _named(folder.names(MANIFESTS), "", _SUFFIX)
+    yield from (f"{MANIFESTS}/{each.manifest}" for each in names if is_over(each))
+
+
+def unfinished(folder: Folder) -> Iterator[str]:
+    """Yield folders of batches that have no manifest: a crash, or a job that is running."""
+    there = batches(folder)
+    for name in _named(folder.names(), _FOLDER):
+        if not any(each.holds(name) for each in there):
+            yield name.folder
+
+
+def read_archive(spark: SparkSession, path: str) -> DataFrame:
+    """Return an archive as a table: the batches that have a manifest, `batch` being their number.
+
+    Of those that were merged, too: the number is that of the batch that a message came in.
+    """
+    folder = Folder(spark, path)
+    names = batches(folder)
+    if not names:
+        raise OptionError(f"from: {path} is no archive, or has nothing in it")
+    return read_batches(spark, folder, names)
+
+
+def read_batches(spark: SparkSession, folder: Folder, names: Sequence[BatchName]) -> DataFrame:
+    """Return some batches of an archive as a table."""
+    # Apart, for Spark takes the columns of one file for those of all.
+    of_kinds = [
+        read_files(spark, folder.path, [folder.of(name.folder) for name in some])
+        for merged in (False, True)
+        if (some := [name for name in names if (name.last > name.first) is merged])
+    ]
+    return reduce(lambda one, two: one.unionByName(two, allowMissingColumns=True), of_kinds)
+
+
+def read_files(spark: SparkSession, base: str, paths: Sequence[str]) -> DataFrame:
+    """Return folders of an archive as a table; columns out of their names have their own types."""
+    from pyspark.sql import functions
+
+    inferred = spark.conf.get(_INFERRED)
+    # Spark would take a topic of digits for a number.
+    spark.conf.set(_INFERRED, "false")
+    try:
+        frame: DataFrame = spark.read.option("basePath", base).parquet(*paths)
+    finally:
+        spark.conf.set(_INFERRED, inferred)
+    typed = {"batch": "int(batch)", "date": "date(date)", "hour": "int(hour)"}
+    if FROM_BATCH in frame.columns:
+        typed["batch"] = FROM_BATCH
+    for name in set(typed) & set(frame.columns):
+        frame = frame.withColumn(name, functions.expr(typed[name]))
+    table: DataFrame = frame.drop(FROM_BATCH)
+    return table
+
+
+def _named(names: Sequence[str], prefix: str, suffix: str = "") -> Iterator[BatchName]:
+    for each in names:
+        if each.startswith(prefix) and each.endswith(suffix):
+            name = BatchName.read(each.removeprefix(prefix).removesuffix(suffix))
+            if name is not None:
+                yield name
+
+
+def _widest_first(name: BatchName) -> tuple[int, int]:
+    return name.first, -name.last

@@ -1,0 +1,78 @@
+"""`archive-vacuum`: what no manifest of an archive speaks of, removed.
+
+A crash can leave files behind that are in no batch: those of a batch whose manifest was not written
+yet, of one that was merged, of one that was being written. No reader that goes by manifests sees
+them. Those of a job that is running look the same, so what is younger than a day stays.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.archive_files import (
+    COMPACTING,
+    STAGING,
+    batches,
+    merged_away,
+    unfinished,
+)
+from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_HOUR_MS: Final = 3_600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VacuumSettings:
+    """What to clean up."""
+
+    archive: str = setting("The folder of the archive.", metavar="DIR")
+    older_than_hours: int = setting("Leave what is younger: a job may be writing it.", 24)
+
+    def __post_init__(self) -> None:
+        if self.older_than_hours < 0:
+            raise OptionError("older-than-hours: must not be negative")
+
+
+def archive_vacuum(spark: SparkSession, settings: VacuumSettings, run: Run | None = None) -> Report:
+    """Remove it, and report what was removed."""
+    run = run or Run()
+    report = run.report_of("archive-vacuum")
+    folder = Folder(spark, settings.archive)
+    if not batches(folder):
+        raise OptionError(f"archive: {settings.archive} is no archive, or has nothing in it")
+    removed: list[str] = []
+    report.details.update(removed=removed, removed_bytes=0)
+    with timed(report):
+        for path in _strays(folder, settings):
+            size = sum(bytes_ for _, bytes_ in folder.files(path))
+            if not run.dry_run:
+                folder.remove(path)
+            removed.append(path)
+            report.details["removed_bytes"] += size
+            run.tell(removed=path, bytes=size)
+    return report
+
+
+def _strays(folder: Folder, settings: VacuumSettings) -> list[str]:
+    under_way = [
+        f"{parent}/{name}" for parent in (STAGING, COMPACTING) for name in folder.names(parent)
+    ]
+    youngest_ms = int(time.time() * 1000) - settings.older_than_hours * _HOUR_MS
+    maybe = [*under_way, *unfinished(folder)]
+    old = [path for path in maybe if folder.modified_ms(path) <= youngest_ms]
+    return [*merged_away(folder), *old]  # What was merged is nobody's any more.
+
+
+JOB: Final = Job(
+    "archive-vacuum",
+    VacuumSettings,
+    archive_vacuum,
+    "What no manifest of an archive speaks of, removed.",
+)

@@ -1,0 +1,90 @@
+"""A folder where Spark keeps files, on whichever file system."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Folder:
+    """A folder where Spark keeps files, on whichever file system, by Hadoop's own hands."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        jvm = spark.sparkContext._jvm  # PySpark has no other way to a file system.
+        self._spark = spark
+        self._path_class = jvm.org.apache.hadoop.fs.Path
+        self._io = jvm.org.apache.hadoop.io.IOUtils
+        self._conf = spark.sparkContext._jsc.hadoopConfiguration()  # As above.
+        self._system = self._path_class(path).getFileSystem(self._conf)
+        self.path = path
+
+    def of(self, *names: str) -> str:
+        """Return the path of something in it."""
+        return (
+            str(PurePosixPath(self.path, *names))
+            if "://" not in self.path
+            else "/".join((self.path.rstrip("/"), *names))
+        )
+
+    def exists(self, *names: str) -> bool:
+        """Whether something is there."""
+        found: bool = self._system.exists(self._path_class(self.of(*names)))
+        return found
+
+    def names(self, *names: str) -> list[str]:
+        """Return the names in a folder, sorted; none of one that is not there."""
+        if not self.exists(*names):
+            return []
+        listed = self._system.listStatus(self._path_class(self.of(*names)))
+        return sorted(each.getPath().getName() for each in listed)
+
+    def files(self, *names: str) -> list[tuple[str, int]]:
+        """Return all files below a folder, each with its bytes; none of one that is not there."""
+        if not self.exists(*names):
+            return []
+        root = self._path_class(self.of(*names))
+        base = len(self._system.makeQualified(root).toUri().getPath()) + 1
+        found: list[tuple[str, int]] = []
+        listed = self._system.listFiles(root, True)
+        while listed.hasNext():
+            each = listed.next()
+            found.append((each.getPath().toUri().getPath()[base:], each.getLen()))
+        return sorted(found)
+
+    def modified_ms(self, *names: str) -> int:
+        """Return when something was changed last."""
+        found = self._system.getFileStatus(self._path_class(self.of(*names)))
+        milliseconds: int = found.getModificationTime()
+        return milliseconds
+
+    def remove(self, *names: str) -> None:
+        """Remove something, and all that is in it."""
+        self._system.delete(self._path_class(self.of(*names)), True)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give something another place; in one step, where the file system can do that."""
+        target = self._path_class(self.of(new))
+        self._system.mkdirs(target.getParent())
+        if not self._system.rename(self._path_class(self.of(old)), target):
+            raise OSError(f"{self.of(old)} could not be renamed to {self.of(new)}")
+
+    def read(self, *names: str) -> str:
+        """Return a file as text."""
+        # Hadoop's streams have no way to give Python bytes; Spark's text reader splits lines.
+        frame = self._spark.read.text(self.of(*names), wholetext=True)
+        text: str = frame.collect()[0]["value"]
+        return text
+
+    def write(self, text: str, *names: str) -> None:
+        """Write a file as a whole: who looks sees all of it, or none."""
+        hidden = self.of(*names[:-1], f".{names[-1]}.new")
+        stream = self._system.create(self._path_class(hidden), True)
+        stream.write(bytearray(text.encode()))
+        stream.close()
+        target = self._path_class(self.of(*names))
+        self._system.delete(target, False)
+        if not self._system.rename(self._path_class(hidden), target):
+            raise OSError(f"{hidden} could not be renamed")

@@ -1,0 +1,353 @@
+"""`archive-compact` and `archive-vacuum`: fewer files, and always the same messages."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+
+from tests.pipeline.tables import Tables, numbers
+
+from cometmq.pipeline.cluster import Bounds
+from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.jobs import expiry_guard
+from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
+from cometmq.pipeline.jobs.archive_compact import CompactSettings, archive_compact
+from cometmq.pipeline.jobs.archive_files import batches, read_archive
+from cometmq.pipeline.jobs.archive_vacuum import VacuumSettings, archive_vacuum
+from cometmq.pipeline.jobs.expiry_guard import ExpiryGuard
+from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.jobs.job import Report, Run
+from cometmq.pipeline.jobs.replay import ReplaySettings, replay
+from cometmq.pipeline.jobs.streams import StreamSettings, still_there
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from cometmq.testing import Cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture
+def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
+    return Tables(spark, rocketmq_session)
+
+
+class Archived:
+    """A topic and the archive that it goes to."""
+
+    def __init__(self, tables: Tables, topic: str, path: Path) -> None:
+        self.tables, self.topic, self.path = tables, topic, path
+        self.sent = 0
+
+    def grow(self, count: int, **more: Any) -> Report:
+        """Send some messages, and archive them."""
+        self.tables.fill(self.topic, count, first=self.sent)
+        self.sent += count
+        settings = {"nameserver": self.tables.cluster.nameserver, "topic": self.topic, **more}
+        return archive(self.tables.spark, ArchiveSettings(to=str(self.path), **settings))
+
+    def compact(self, **more: Any) -> Report:
+        return archive_compact(self.tables.spark, CompactSettings(archive=str(self.path), **more))
+
+    @property
+    def bodies(self) -> list[str]:
+        rows = read_archive(self.tables.spark, str(self.path)).selectExpr(
+            "cast(body AS string) AS body"
+        )
+        return sorted((row["body"] for row in rows.collect()), key=int)
+
+    @property
+    def names(self) -> list[str]:
+        return [str(each) for each in batches(Folder(self.tables.spark, str(self.path)))]
+
+    @property
+    def folders(self) -> list[str]:
+        return sorted(each.name for each in self.path.glob("batch=*"))
+
+    @property
+    def files(self) -> list[Path]:
+        return sorted(self.path.glob("batch=*/**/*.parquet"))
+
+
+@pytest.fixture(scope="module")
+def three_batches(
+    spark: SparkSession, rocketmq_session: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """An archive of 30 messages of the topic `compacted`, to be copied."""
+    archived = Archived(
+        Tables(spark, rocketmq_session), "compacted", tmp_path_factory.mktemp("archives") / "three"
+    )
+    archived.grow(30, max_rows=10)
+    assert len(archived.names) == 3
+    return archived.path
+
+
+@pytest.fixture
+def archived(tables: Tables, three_batches: Path, tmp_path: Path) -> Archived:
+    """A copy of it of one's own, which cannot grow."""
+    copied = Archived(tables, "compacted", tmp_path / "archive")
+    shutil.copytree(three_batches, copied.path)
+    return copied
+
+
+def test_many_batches_become_one_with_the_same_messages(archived: Archived) -> None:
+    before = len(archived.files)
+    report = archived.compact()
+    assert (archived.names, archived.folders) == (["000000-000002"], ["batch=000000-000002"])
+    assert archived.bodies == numbers(0, 30)
+    found = report.details
+    assert (report.rows, found["batches_merged"], found["files_before"]) == (30, 3, before)
+    assert found["files_after"] == len(archived.files) < before
+    manifest = json.loads((archived.path / "_manifests/000000-000002.json").read_text())
+    assert (manifest["rows"], manifest["first_batch"], manifest["batch"]) == (30, 0, 2)
+    assert manifest["ends"]["compacted"]["broker-a"] == {"0": 15, "1": 15}
+    assert not list((archived.path / "_compacting").iterdir())
+
+
+def test_what_was_compacted_grows_and_is_compacted_again(tables: Tables, tmp_path: Path) -> None:
+    archived = Archived(tables, "compacted-again", tmp_path)
+    for _ in range(3):
+        archived.grow(4)
+    archived.compact()
+    archived.grow(4)
+    archived.grow(4)
+    assert archived.bodies == numbers(0, 20)
+    table = read_archive(tables.spark, str(tmp_path))
+    counts = table.groupBy("batch").count().orderBy("batch").collect()
+    assert [tuple(row) for row in counts] == [(number, 4) for number in range(5)]
+    archived.compact()
+    assert archived.names == ["000000-000004"]
+    assert archived.bodies == numbers(0, 20)
+    assert archived.compact().details["batches_merged"] == 0
+
+
+def test_a_batch_that_is_repeated_after_it_was_merged_is_not_there_twice(
+    tables: Tables, tmp_path: Path
+) -> None:
+    """The stream died before it noted that the batch is done, and then came the compaction."""
+    archived = Archived(tables, "merged-early", tmp_path)
+    archived.grow(5)
+    archived.grow(5)
+    archived.compact()
+    for name in ("1", ".1.crc"):
+        (tmp_path / "_checkpoint" / "commits" / name).unlink()
+    archived.grow(5)
+    assert archived.names == ["000000-000001", "000002"]
+    assert archived.bodies == numbers(0, 15)
+
+
+@pytest.mark.parametrize("dies_at", ["write", "rename", "manifest", "clean_up"])
+def test_a_compaction_that_dies_leaves_every_message_there_once(
+    archived: Archived, dies_at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        _dying(patched, dies_at)
+        with pytest.raises(KeyboardInterrupt):
+            archived.compact()
+    assert archived.bodies == numbers(0, 30)
+    archived.compact()
+    assert archived.folders == ["batch=000000-000002"]
+    assert archived.bodies == numbers(0, 30)
+
+
+def _dying(patched: pytest.MonkeyPatch, where: str) -> None:
+    """Have the job end right before it renames, writes a manifest, or removes what was merged."""
+    rename, write, remove = Folder.rename, Folder.write, Folder.remove
+
+    def renaming(folder: Folder, old: str, new: str) -> None:
+        if where == "write":
+            raise KeyboardInterrupt
+        rename(folder, old, new)
+        if where == "rename":
+            raise KeyboardInterrupt
+
+    def writing(folder: Folder, text: str, *names: str) -> None:
+        write(folder, text, *names)
+        if where == "manifest":
+            raise KeyboardInterrupt
+
+    def removing(folder: Folder, *names: str) -> None:
+        remove(folder, *names)
+        if where == "clean_up" and names[-1] == "batch=000001":
+            raise KeyboardInterrupt
+
+    patched.setattr(Folder, "rename", renaming)
+    patched.setattr(Folder, "write", writing)
+    patched.setattr(Folder, "remove", removing)
+
+
+def test_files_that_do_not_hold_what_the_manifests_say_are_not_compacted(
+    archived: Archived,
+) -> None:
+    first, second, _ = archived.files
+    first.with_name(f".{first.name}.crc").unlink()
+    first.write_bytes(second.read_bytes())
+    with pytest.raises(PipelineError, match="nothing was changed"):
+        archived.compact()
+    assert archived.names == ["000000", "000001", "000002"]
+
+
+def test_batches_with_other_columns_or_folders_stay_apart(tables: Tables, tmp_path: Path) -> None:
+    archived = Archived(tables, "apart", tmp_path)
+    archived.grow(4)
+    archived.grow(4, body="text")
+    archived.grow(4, body="text", partition_by="topic")
+    archived.grow(4, body="text", partition_by="topic")
+    archived.compact()
+    assert archived.names == ["000000", "000001", "000002-000003"]
+    assert archived.path.joinpath("batch=000002-000003/topic=apart").is_dir()
+
+
+def test_a_topic_of_digits_keeps_its_name(tables: Tables, tmp_path: Path) -> None:
+    archived = Archived(tables, "007", tmp_path)
+    archived.grow(4)
+    archived.grow(4)
+    archived.compact()
+    rows = read_archive(tables.spark, str(tmp_path)).select("topic", "batch").distinct().collect()
+    assert sorted(map(tuple, rows)) == [("007", 0), ("007", 1)]
+
+
+def test_a_dry_compaction_says_what_it_would_do(archived: Archived) -> None:
+    settings = CompactSettings(archive=str(archived.path))
+    report = archive_compact(archived.tables.spark, settings, Run(dry_run=True))
+    assert (report.details["batches_merged"], report.details["files_after"]) == (3, 1)
+    assert archived.names == ["000000", "000001", "000002"]
+
+
+def test_no_archive_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="is no archive"):
+        archive_compact(spark, CompactSettings(archive=str(tmp_path)))
+    with pytest.raises(OptionError, match="is no archive"):
+        archive_vacuum(spark, VacuumSettings(archive=str(tmp_path)))
+    with pytest.raises(OptionError, match="file-size"):
+        CompactSettings(archive=str(tmp_path), file_size="12 apples")
+
+
+def test_vacuum_removes_what_no_manifest_speaks_of_once_it_is_old(
+    archived: Archived,
+) -> None:
+    tables, tmp_path = archived.tables, archived.path
+    for name in ("batch=000007", "_staging/000001", "_compacting/000000-000001", "batch=kept"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "part.parquet").write_bytes(b"1234")
+    (tmp_path / "_manifests" / "000000-000003.json.new").touch()
+    young = archive_vacuum(tables.spark, VacuumSettings(archive=str(tmp_path)))
+    assert young.details["removed"] == []
+    for name in ("batch=000000", "batch=000007", "_staging/000001", "batch=kept"):
+        os.utime(tmp_path / name, (1_000_000, 1_000_000))
+    settings = VacuumSettings(archive=str(tmp_path))
+    dry = archive_vacuum(tables.spark, settings, Run(dry_run=True))
+    assert dry.details["removed"] == ["_staging/000001", "batch=000007"]
+    assert (tmp_path / "batch=000007").exists()
+    report = archive_vacuum(tables.spark, settings)
+    assert (report.details["removed"], report.details["removed_bytes"]) == (
+        dry.details["removed"],
+        8,
+    )
+    assert archived.folders == [*(f"batch=00000{number}" for number in range(3)), "batch=kept"]
+    assert (tmp_path / "_compacting" / "000000-000001").exists()
+    assert archived.bodies == numbers(0, 30)
+
+
+def test_a_replay_goes_on_behind_batches_that_were_merged_since(
+    tables: Tables, tmp_path: Path
+) -> None:
+    archived = Archived(tables, "replayed-merged", tmp_path)
+    archived.grow(6)
+    archived.grow(6)
+    tables.cluster.admin.create_topic("again-merged", queues=2)
+    settings = ReplaySettings(
+        from_dir=str(tmp_path), nameserver=tables.cluster.nameserver, to_topic="again-merged"
+    )
+    assert replay(tables.spark, settings).rows == 12
+    archived.compact()
+    assert replay(tables.spark, settings).rows == 0
+    archived.grow(3)
+    archived.compact(file_size="1m")
+    archived.grow(3)
+    replay(tables.spark, settings)
+    assert tables.bodies("again-merged") == numbers(0, 18)
+
+
+def test_another_checkpoint_that_adopts_an_archive_numbers_its_batches_behind(
+    tables: Tables, tmp_path: Path
+) -> None:
+    archived = Archived(tables, "adopted", tmp_path / "archive")
+    archived.grow(4)
+    archived.grow(4)
+    other = {"checkpoint": str(tmp_path / "other"), "start": '{"adopted": {"0": 4, "1": 4}}'}
+    with pytest.raises(OptionError, match="begun with another checkpoint"):
+        archived.grow(4, **other)
+    archived.grow(4, **other, adopt=True)
+    archived.grow(4, **other)
+    assert archived.names == ["000000", "000001", "000002", "000003"]
+    assert archived.bodies == numbers(0, 20)
+
+
+def test_small_files_of_a_short_trigger_are_warned_of_and_counted(
+    tables: Tables, tmp_path: Path
+) -> None:
+    news: list[Mapping[str, Any]] = []
+    tables.fill("small-files", 6)
+
+    def stop_when_warned(each: Mapping[str, Any]) -> None:
+        news.append(each)
+        if "batch" in each:
+            run.stop()
+
+    run = Run(progress=stop_when_warned)
+    settings = ArchiveSettings(
+        nameserver=tables.cluster.nameserver,
+        topic="small-files",
+        to=str(tmp_path),
+        trigger="1 second",
+    )
+    report = archive(tables.spark, settings, run)
+    assert any("archive-compact" in str(each.get("warning")) for each in news)
+    assert report.details["files"] == len(list(tmp_path.glob("batch=*/**/*.parquet")))
+    assert report.details["file_bytes"] > 0
+
+
+def test_a_stream_near_what_expires_next_is_warned_of(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That a broker deletes takes a log of many segments: of the cluster, its word is changed."""
+    tables.fill("near-expiry", 4)
+    settings = StreamSettings(
+        nameserver=tables.cluster.nameserver, topic="near-expiry", checkpoint="unused"
+    )
+    there = still_there(settings)
+    assert {str(queue): tuple(each) for queue, each in there.items()} == {
+        "near-expiry/broker-a/0": (0, 2),
+        "near-expiry/broker-a/1": (0, 2),
+    }
+    news: list[Mapping[str, Any]] = []
+    report = Report("archive")
+    now = 0.0
+    guard = ExpiryGuard(settings, 10, Run(progress=news.append), report, clock=lambda: now)
+    guard.look({"near-expiry": {"broker-a": {"0": 0, "1": 0}}})
+    assert (news, report.details) == ([], {})  # Nothing has been deleted yet.
+
+    zero, one = there
+    deleted = {zero: Bounds(1000, 2000), one: Bounds(1000, 2000)}
+    monkeypatch.setattr(expiry_guard, "still_there", lambda _settings: deleted)
+    guard.look({"near-expiry": {"broker-a": {"0": 1050, "1": 2000}}})
+    assert news == []  # Not so soon again.
+    now = 60.0
+    guard.look({"near-expiry": {"broker-a": {"0": 1100, "1": 2000}}})
+    assert news == []
+    assert report.details["nearest_to_expiry"] == {"queue": str(zero), "percent": 10.0}
+    now = 120.0
+    guard.look({"near-expiry": {"broker-a": {"0": 1050, "1": 2000}}})
+    assert len(news) == 1
+    assert "5.0 % from the oldest message" in news[0]["warning"]
