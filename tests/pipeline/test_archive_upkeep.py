@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 
 from tests.pipeline.tables import Tables, numbers
 
-from cometmq.pipeline.cluster import Bounds
+from cometmq.pipeline.cluster import Bounds, Queue
 from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs import expiry_guard
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
@@ -53,8 +53,10 @@ class Archived:
         """Send some messages, and archive them."""
         self.tables.fill(self.topic, count, first=self.sent)
         self.sent += count
-        settings = {"nameserver": self.tables.cluster.nameserver, "topic": self.topic, **more}
-        return archive(self.tables.spark, ArchiveSettings(to=str(self.path), **settings))
+        settings = ArchiveSettings(
+            nameserver=self.tables.cluster.nameserver, topic=self.topic, to=str(self.path), **more
+        )
+        return archive(self.tables.spark, settings)
 
     def compact(self, **more: Any) -> Report:
         return archive_compact(self.tables.spark, CompactSettings(archive=str(self.path), **more))
@@ -214,7 +216,7 @@ def test_a_topic_of_digits_keeps_its_name(tables: Tables, tmp_path: Path) -> Non
     archived.grow(4)
     archived.compact()
     rows = read_archive(tables.spark, str(tmp_path)).select("topic", "batch").distinct().collect()
-    assert sorted(map(tuple, rows)) == [("007", 0), ("007", 1)]
+    assert sorted((row["topic"], row["batch"]) for row in rows) == [("007", 0), ("007", 1)]
 
 
 def test_a_dry_compaction_says_what_it_would_do(archived: Archived) -> None:
@@ -340,7 +342,11 @@ def test_a_stream_near_what_expires_next_is_warned_of(
 
     zero, one = there
     deleted = {zero: Bounds(1000, 2000), one: Bounds(1000, 2000)}
-    monkeypatch.setattr(expiry_guard, "still_there", lambda _settings: deleted)
+
+    def says(_settings: StreamSettings) -> dict[Queue, Bounds]:
+        return deleted
+
+    monkeypatch.setattr(expiry_guard, "still_there", says)
     guard.look({"near-expiry": {"broker-a": {"0": 1050, "1": 2000}}})
     assert news == []  # Not so soon again.
     now = 60.0

@@ -290,11 +290,12 @@ class Query:
         row: Any = Row  # Its type knows no names.
         return [
             {
+                "batchDuration": 1000,
                 "batchId": number,
                 "numInputRows": 10,
                 "processedRowsPerSecond": 1.0,
                 "sources": [],
-                "stateOperators": [{"numRowsDroppedByWatermark": 2}],
+                "stateOperators": [{"numRowsDroppedByWatermark": 2, "numRowsTotal": 5}],
                 "observedMetrics": {"bodies": row(misfits=3)},
             }
             for number in range(max(self.batches - 100, 0), self.batches)
@@ -318,7 +319,9 @@ def test_every_job_explains_its_settings(name: str) -> None:
     done = CliRunner().invoke(program, ["pipeline", name, "--help"])
     assert done.exit_code == 0, done.output
     assert "--dry-run" in done.output
-    assert any(f"--{each}" in done.output for each in ("nameserver", "from", "store", "left"))
+    assert any(
+        f"--{each}" in done.output for each in ("nameserver", "from", "store", "left", "archive")
+    )
 
 
 def test_java_is_taken_from_java_home_first(tmp_path: Path) -> None:

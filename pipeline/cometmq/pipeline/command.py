@@ -16,6 +16,7 @@ from cometmq.pipeline.doctor import doctor
 from cometmq.pipeline.errors import JavaError, OptionError, PipelineError
 from cometmq.pipeline.jobs import JOBS
 from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, ours, stopped_by_signals
+from cometmq.pipeline.jobs.metrics import served
 from cometmq.pipeline.shipping import write_wheel
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ def job_command(job: Job) -> click.Command:
 
     def run(**given: Any) -> None:
         common = {
-            name: given.pop(name) for name in ("master", "conf", "dry_run", "report", "progress")
+            name: given.pop(name)
+            for name in ("master", "conf", "dry_run", "report", "progress", "metrics_port")
         }
         raise SystemExit(run_job(job, given, **common))
 
@@ -100,6 +102,7 @@ def run_job(
     dry_run: bool,
     report: str | None,
     progress: str,
+    metrics_port: int | None = None,
 ) -> int:
     """Run a job as its command does, and return the exit status."""
     tell = _PROGRESS[progress]
@@ -109,7 +112,9 @@ def run_job(
         pairs = _pairs(conf)
         if job.look is not None:
             job.look(settings)
-        with stopped_by_signals(run):
+        with stopped_by_signals(run), served(run, metrics_port) as port:
+            if port is not None:
+                tell({"metrics": f"http://127.0.0.1:{port}/metrics"})
             done = _in_session(job, settings, run, master, pairs)
     except Exception as error:
         done = _failed(job, error, run)
@@ -210,6 +215,12 @@ def _common() -> list[click.Option]:
         ),
         click.Option(["--dry-run"], is_flag=True, help="Say what would be done; change nothing."),
         click.Option(["--report"], metavar="FILE", help="Write what was done, as JSON."),
+        click.Option(
+            ["--metrics-port"],
+            type=click.IntRange(0, 65535),
+            metavar="PORT",
+            help="Show Prometheus how far it is, on 127.0.0.1; 0 is any free port.",
+        ),
         click.Option(
             ["--progress"],
             type=click.Choice(sorted(_PROGRESS)),

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.jobs.metrics import LastBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
@@ -97,6 +98,8 @@ class Run:
         """Whether to say what would be done, and to change nothing."""
         self.report: Report | None = None
         """What the job has done so far; `None` before it begins."""
+        self.last_batch: LastBatch | None = None
+        """What is known of the last batch of its stream."""
         self._progress = progress
         self._stop = threading.Event()
 
@@ -193,11 +196,13 @@ def _note_progress(query: StreamingQuery, report: Report, seen: int, run: Run) -
         observed = _observed(progress)
         for name, count in observed.items():
             report.details[name] = report.details.get(name, 0) + count
+        run.last_batch = LastBatch.of(progress, _lags(progress))
         run.tell(
             batch=batch_id,
             rows=rows,
             rows_per_second=round(float(progress["processedRowsPerSecond"])),
             total=report.rows,
+            behind=sum(run.last_batch.lags.values()),
             **observed,
         )
     return seen
@@ -209,19 +214,36 @@ def _observed(progress: Mapping[str, Any]) -> dict[str, int]:
     return {name: int(count) for row in rows.values() for name, count in row.asDict().items()}
 
 
+def _lags(progress: Any) -> dict[tuple[str, str, str], int]:
+    """Return how many messages of each queue are behind where a batch ends."""
+    found: dict[tuple[str, str, str], int] = {}
+    for source in progress["sources"]:
+        ends = _by_queue(source["endOffset"])
+        for queue, latest in _by_queue(source.get("latestOffset")).items():
+            found[queue] = max(latest - ends.get(queue, latest), 0)
+    return found
+
+
+def _by_queue(offsets: str | None) -> dict[tuple[str, str, str], int]:
+    """Return the source's offsets by topic, broker and queue."""
+    said: Mapping[str, Any] = json.loads(offsets or "null") or {}  # None before the first batch.
+    return {
+        (topic, broker, queue): offset
+        for topic, brokers in said.get("queues", {}).items()
+        for broker, queues in brokers.items()
+        for queue, offset in queues.items()
+    }
+
+
 def _note_offsets(report: Report, start: str | None, end: str | None) -> None:
     """Note what a batch read: from where its end says that it begins, or from the end before."""
-    said: Mapping[str, Any] = json.loads(end or "{}")
-    stood: Mapping[str, Any] = json.loads(start or "null") or {}  # None before the first batch.
-    before: Mapping[str, Any] = stood.get("queues", {})
-    begins = said.get("from", {})
-    for topic, brokers in said.get("queues", {}).items():
-        for broker, queues in brokers.items():
-            of_broker = report.offsets.setdefault(topic, {}).setdefault(broker, {})
-            for queue, offset in queues.items():
-                behind = before.get(topic, {}).get(broker, {}).get(queue, offset)
-                first = begins.get(topic, {}).get(broker, {}).get(queue, behind)
-                of_broker.setdefault(queue, [first, offset])[1] = offset
+    before = _by_queue(start)
+    begins: Mapping[str, Any] = json.loads(end or "{}").get("from", {})
+    for (topic, broker, queue), offset in _by_queue(end).items():
+        behind = before.get((topic, broker, queue), offset)
+        first = begins.get(topic, {}).get(broker, {}).get(queue, behind)
+        of_broker = report.offsets.setdefault(topic, {}).setdefault(broker, {})
+        of_broker.setdefault(queue, [first, offset])[1] = offset
 
 
 class JobFunction(Protocol):
