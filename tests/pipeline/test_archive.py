@@ -88,6 +88,27 @@ def test_parquet_makes_dictionaries_of_what_comes_again_and_of_nothing_else(
     assert {"topic", "queue_id", "store_host", "properties.key_value.key"} <= with_one
 
 
+def test_json_bodies_are_columns_too_and_misfits_are_counted(
+    tables: Tables, tmp_path: Path
+) -> None:
+    tables.fill("json-archived", 0)
+    bodies = (b'{"id": 7, "name": "x"}', b"no json", b"[1]", b'{"id": "seven"}', b'{"name": "y"}')
+    for body in bodies:
+        tables.cluster.send("json-archived", body)
+    report = run(tables, "json-archived", tmp_path, schema="id BIGINT, name STRING")
+    assert (report.rows, report.details["misfits"]) == (5, 3)
+    rows = read_archive(tables.spark, str(tmp_path)).select("body", "value").collect()
+    found = {bytes(row["body"]): row["value"] and tuple(row["value"]) for row in rows}
+    assert found == dict(zip(bodies, [(7, "x"), None, None, None, (None, "y")], strict=True))
+
+
+def test_a_schema_that_is_none_leaves_nothing_behind(tables: Tables, tmp_path: Path) -> None:
+    tables.fill("json-archived", 0)
+    with pytest.raises(OptionError, match="schema:"):
+        run(tables, "json-archived", tmp_path, schema="id NUMBERS")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_batch_that_is_replayed_is_not_there_twice(tables: Tables, tmp_path: Path) -> None:
     tables.fill("replayed", 10)
     run(tables, "replayed", tmp_path)

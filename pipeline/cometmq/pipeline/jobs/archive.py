@@ -25,6 +25,7 @@ from cometmq.pipeline.jobs.archive_files import (
 from cometmq.pipeline.jobs.expiry_guard import ExpiryGuard
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
+from cometmq.pipeline.jobs.json_bodies import with_text, with_value
 from cometmq.pipeline.jobs.streams import (
     ONCE,
     CopySettings,
@@ -56,6 +57,9 @@ class ArchiveSettings(CopySettings):
     to: str = setting("The folder of the archive; any that Spark can write to.", metavar="DIR")
     partition_by: str = setting("Of topic, date, hour: the folders of a batch.", "topic,date")
     body: str = setting("raw (binary) or text.", "raw")
+    schema: str = setting(
+        "Of JSON bodies, in Spark's DDL: a column `value` has what is in them, too.", ""
+    )
     compression: str = setting(f"Of Parquet: {', '.join(_COMPRESSIONS)}.", "zstd")
     max_rows: int = setting("Messages of a batch, at most.", 1_000_000)
     checkpoint: str = setting("Where it keeps how far it is; in the archive, unless said.", "")
@@ -98,9 +102,11 @@ def archive(spark: SparkSession, settings: ArchiveSettings, run: Run | None = No
         if run.dry_run:
             report.details["would_read"] = would_read(spark, settings, archiving.checkpoint)
             return report
+        frame = read_stream(spark, settings)
+        if settings.schema:
+            frame = with_value(with_text(frame), settings.schema).drop("text")
         archiving.prepare()
         report.details["files_in"] = settings.to
-        frame = read_stream(spark, settings)
         run_batches(frame, archiving.batch, archiving.checkpoint, settings, run, report)
     return report
 
@@ -154,12 +160,12 @@ class _Archiving:
         # One that was repeated may have been merged with others meanwhile.
         if number <= self._last_written and self._is_there(name):
             return
+        counted = {"rows": "count(*)", "bytes": "sum(length(body))", "checksum": CHECKSUM}
+        if self.settings.schema:
+            counted["misfits"] = "count_if(value IS NULL)"
         seen = Observation()
         frame = frame.observe(
-            seen,
-            functions.expr("count(*)").alias("rows"),
-            functions.expr("sum(length(body))").alias("bytes"),
-            functions.expr(CHECKSUM).alias("checksum"),
+            seen, *(functions.expr(sql).alias(name) for name, sql in counted.items())
         )
         if self.settings.body == "text":
             frame = frame.withColumn("body", functions.expr("cast(body AS string)"))
@@ -184,6 +190,9 @@ class _Archiving:
         checkpoint = Folder(self.spark, self.checkpoint)
         size = seen["bytes"] or 0
         self.report.size = (self.report.size or 0) + size
+        if "misfits" in seen:
+            misfits = self.report.details.get("misfits", 0)
+            self.report.details["misfits"] = misfits + seen["misfits"]
         return Manifest(
             name=name,
             query_id=query_id(checkpoint),
