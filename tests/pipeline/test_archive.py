@@ -214,6 +214,19 @@ def test_what_cannot_be_read_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_topic_that_was_made_anew_since_is_told_as_loss_or_read_from_its_beginning(
+    tables: Tables, tmp_path: Path
+) -> None:
+    tables.fill("anew-since", 4)
+    run(tables, "anew-since", tmp_path)
+    tables.cluster.admin.delete_topic("anew-since")
+    tables.fill("anew-since", 20, first=100)
+    with pytest.raises(PipelineError, match="topic anew-since of broker broker-a was deleted and"):
+        run(tables, "anew-since", tmp_path)
+    assert run(tables, "anew-since", tmp_path, fail_on_data_loss=False).rows == 20
+    assert bodies(tables, tmp_path) == [*numbers(0, 4), *numbers(100, 120)]
+
+
 def test_a_topic_that_was_deleted_since_is_told_as_loss_or_passed_over(
     tables: Tables, tmp_path: Path
 ) -> None:

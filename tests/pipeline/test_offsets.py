@@ -10,6 +10,7 @@ import pytest
 from cometmq.pipeline.cluster import Bounds, Queue
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.offsets import (
+    First,
     StreamOffset,
     ranges,
     read_given_positions,
@@ -25,7 +26,9 @@ def test_the_same_offset_is_the_same_text_in_whichever_order_it_was_made() -> No
     texts = {
         json.dumps(
             StreamOffset(
-                {queue: queue.id for queue in order}, begins=dict.fromkeys(order, 1)
+                {queue: queue.id for queue in order},
+                begins=dict.fromkeys(order, 1),
+                firsts=dict.fromkeys(order, First(0, 5)),
             ).document()
         )
         for order in permutations(QUEUES)
@@ -34,10 +37,16 @@ def test_the_same_offset_is_the_same_text_in_whichever_order_it_was_made() -> No
 
 
 def test_an_offset_is_read_as_it_was_written_through_sparks_json() -> None:
-    offset = StreamOffset({A0: 5, B0: 7}, is_initial=True, begins={A1: 2})
+    firsts = {A0: First(0, 1_700_000_000_000), B0: First(3, 5)}
+    offset = StreamOffset({A0: 5, B0: 7}, is_initial=True, begins={A1: 2}, firsts=firsts)
     said = json.loads(json.dumps(offset.document()))
     assert read_stream_offset(said) == offset
     assert json.dumps(read_stream_offset(said).document()) == json.dumps(said)
+
+
+def test_a_checkpoint_from_before_first_messages_were_noted_stays_what_it_is() -> None:
+    said = '{"from": {"T": {"a": {"0": 1}}}, "queues": {"T": {"a": {"0": 5}}}}'
+    assert json.dumps(read_stream_offset(json.loads(said)).document()) == said
 
 
 def test_the_first_batch_begins_where_its_end_says_whatever_the_start_has_become() -> None:

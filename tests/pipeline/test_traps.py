@@ -376,6 +376,93 @@ def test_a_deleted_topic_that_comes_back_is_read_from_its_beginning(tables: Tabl
     assert bodies(stream, end, stream.latestOffset(end, ALL)) == numbers(0, 2)
 
 
+def made_anew(tables: Tables, topic: str, count: int, *, queues: int = 1) -> None:
+    """Delete a topic, and make one of its name with so many messages."""
+    tables.cluster.admin.delete_topic(topic)
+    tables.fill(topic, count, queues=queues, first=100)
+
+
+@pytest.mark.parametrize("queues", [1, 2])
+def test_a_topic_that_was_made_anew_and_has_more_messages_is_noticed(
+    tables: Tables, caplog: pytest.LogCaptureFixture, queues: int
+) -> None:
+    topic = f"anew-{queues}"
+    tables.fill(topic, 4, queues=queues)
+    stream = reader(tables, topic, startingOffsets="earliest")
+    end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
+    made_anew(tables, topic, 20, queues=queues)
+    for again in (stream, reader(tables, topic)):  # As it runs, and started again.
+        with pytest.raises(DataLossError, match=f"topic {topic} of broker broker-a was deleted"):
+            again.latestOffset(end, ALL)
+    going_on = reader(tables, topic, failOnDataLoss=False)
+    following = through_json(going_on.latestOffset(end, ALL))
+    assert bodies(reader(tables, topic), end, following) == numbers(100, 120)
+    assert caplog.text.count(f"data loss: topic {topic} of broker broker-a was deleted") == 1
+    tables.fill(topic, 2, queues=queues, first=120)
+    last = through_json(going_on.latestOffset(following, ALL))
+    assert bodies(reader(tables, topic), following, last) == numbers(120, 122)
+
+
+def test_a_topic_that_was_made_anew_before_the_first_batch_is_noticed(tables: Tables) -> None:
+    tables.fill("anew-at-once", 4)
+    stream = reader(tables, "anew-at-once", startingOffsets="latest")
+    start = stream.initialOffset()
+    made_anew(tables, "anew-at-once", 20, queues=2)
+    with pytest.raises(DataLossError, match="topic anew-at-once of broker broker-a was deleted"):
+        stream.latestOffset(start, ALL)
+
+
+def test_a_checkpoint_without_first_messages_is_read_and_gets_them(tables: Tables) -> None:
+    tables.fill("older", 4, queues=1)
+    older = {"queues": {"older": {"broker-a": {"0": 2}}}}
+    stream = reader(tables, "older")
+    end = through_json(stream.latestOffset(older, ALL))
+    assert bodies(stream, older, end) == numbers(2, 4)
+    assert json.dumps(end).startswith('{"firsts": {"older": {"broker-a": {"0": [0, ')
+    assert stream.latestOffset(end, ALL) == end
+    made_anew(tables, "older", 9)
+    with pytest.raises(DataLossError, match="topic older of broker broker-a was deleted"):
+        stream.latestOffset(end, ALL)
+
+
+def test_first_messages_that_expired_are_no_other_topic(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in the moment between what brokers say of offsets and of times."""
+    tables.fill("expiring", 6, queues=1)
+    stream = reader(tables, "expiring", startingOffsets="earliest")
+    end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
+    tables.fill("expiring", 3, first=6, queues=1)
+    cluster = stream._cluster  # pyright: ignore[reportPrivateUsage]  # The seam to a broker.
+    stored_first = cluster.stored_first
+
+    def expired_meanwhile(queues: list[Queue], addresses: dict[str, str]) -> dict[Queue, int]:
+        first_at(stream, 5, monkeypatch)
+        return {queue: at + 60_000 for queue, at in stored_first(queues, addresses).items()}
+
+    monkeypatch.setattr(cluster, "stored_first", expired_meanwhile)
+    following = through_json(stream.latestOffset(end, ALL))
+    assert bodies(reader(tables, "expiring"), end, following) == numbers(6, 9)
+    assert following["firsts"] == end["firsts"]
+    tables.fill("expiring", 1, first=9, queues=1)
+    last = stream.latestOffset(following, ALL)
+    assert last["firsts"]["expiring"]["broker-a"]["0"][0] == 5
+
+
+def test_a_broker_that_does_not_say_when_its_first_message_was_stored_ends_no_stream(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables.fill("untimed", 4, queues=1)
+    stream = reader(tables, "untimed", startingOffsets="earliest")
+
+    def refuses(*_: object) -> dict[Queue, int]:
+        raise RefusedError("127.0.0.1:1", 1, "not now")
+
+    monkeypatch.setattr(stream._cluster, "stored_first", refuses)  # pyright: ignore[reportPrivateUsage]  # The seam to a broker.
+    end = stream.latestOffset(stream.initialOffset(), ALL)
+    assert list(end) == ["from", "queues"]
+
+
 def test_a_queue_that_is_not_read_for_a_while_goes_on_where_it_was(tables: Tables) -> None:
     """A topic that has fewer queues keeps what is in the others."""
     tables.fill("shrunk", 6, queues=3)

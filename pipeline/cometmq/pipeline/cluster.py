@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 QUERY_CONSUMER_OFFSET: Final = 14
 UPDATE_CONSUMER_OFFSET: Final = 15
 SEARCH_OFFSET_BY_TIMESTAMP: Final = 29
+GET_EARLIEST_MSG_STORETIME: Final = 32
 GET_ROUTEINFO_BY_TOPIC: Final = 105
 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Final = 200
 GET_TOPIC_STATS_INFO: Final = 202
@@ -183,7 +184,18 @@ class Cluster:
                 "boundaryType": "LOWER",
             }
 
-        return self._offsets(queues, addresses, SEARCH_OFFSET_BY_TIMESTAMP, fields)
+        return self._numbers(queues, addresses, SEARCH_OFFSET_BY_TIMESTAMP, fields)
+
+    def stored_first(
+        self, queues: Iterable[Queue], addresses: Mapping[str, str]
+    ) -> dict[Queue, int]:
+        """Return when the first message of each queue was stored, in ms; of empty ones nothing."""
+
+        def fields(queue: Queue) -> dict[str, str]:
+            return {"topic": queue.topic, "queueId": str(queue.id)}
+
+        code = GET_EARLIEST_MSG_STORETIME
+        return self._numbers(queues, addresses, code, fields, "timestamp")
 
     def committed(
         self, group: str, queues: Iterable[Queue], addresses: Mapping[str, str]
@@ -198,7 +210,7 @@ class Cluster:
                 "setZeroIfNotFound": "false",
             }
 
-        return self._offsets(queues, addresses, QUERY_CONSUMER_OFFSET, fields)
+        return self._numbers(queues, addresses, QUERY_CONSUMER_OFFSET, fields)
 
     def commit(
         self, group: str, offsets: Mapping[Queue, int], addresses: Mapping[str, str]
@@ -230,12 +242,13 @@ class Cluster:
 
         with_wire(address, self.settings, ask)
 
-    def _offsets(
+    def _numbers(
         self,
         queues: Iterable[Queue],
         addresses: Mapping[str, str],
         code: int,
         fields: Callable[[Queue], dict[str, str]],
+        said: str = "offset",
     ) -> dict[Queue, int]:
         found: dict[Queue, int] = {}
         for broker, of_broker in by_broker(queues).items():
@@ -245,9 +258,9 @@ class Cluster:
                 if answer.code == QUERY_NOT_FOUND:
                     continue
                 _check(answer, address)
-                offset = int(answer.fields["offset"])
-                if offset >= 0:
-                    found[queue] = offset
+                number = int(answer.fields[said])
+                if number >= 0:
+                    found[queue] = number
         return found
 
     def ask(self, address: str, code: int, fields: Mapping[str, str]) -> Answer:

@@ -19,6 +19,8 @@ member       content
 `initial`    true: it is the beginning of a stream, of which nothing is read yet
 `from`       positions where queues begin that are not in the end before, or in
              which what stands there counts no more
+`firsts`     by topic, broker and queue: the offset of the first message that was
+             there, and when it was stored, in ms; checkpoints of before have none
 ===========  ====================================================================
 
 Spark compares these documents as text, so their members are in order, always the same one.
@@ -29,15 +31,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from cometmq.pipeline.cluster import Bounds, Queue
 from cometmq.pipeline.errors import OptionError
 
 Positions = Mapping[Queue, int]
+V = TypeVar("V")
 
 EARLIEST_OFFSET: Final = -2
 LATEST_OFFSET: Final = -1
+
+
+class First(NamedTuple):
+    """The first message that a queue had at some time."""
+
+    offset: int
+    stored_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +57,13 @@ class StreamOffset:
     queues: Positions
     is_initial: bool = False
     begins: Positions = field(default_factory=dict[Queue, int])
+    firsts: Mapping[Queue, First] = field(default_factory=dict[Queue, First])
 
     def document(self) -> dict[str, Any]:
         """Return it for Spark, members in order."""
         said: dict[str, Any] = {}
+        if self.firsts:
+            said["firsts"] = _by_queue(self.firsts)
         if self.begins:
             said["from"] = write_positions(self.begins)
         if self.is_initial:
@@ -65,6 +78,7 @@ def read_stream_offset(said: Mapping[str, Any]) -> StreamOffset:
         read_positions(said["queues"]),
         bool(said.get("initial", False)),
         read_positions(said.get("from", {})),
+        {queue: First(*map(int, each)) for queue, each in _each(said.get("firsts", {}))},
     )
 
 
@@ -80,21 +94,29 @@ def ranges(start: StreamOffset, end: StreamOffset) -> dict[Queue, Bounds]:
 
 def write_positions(positions: Positions) -> dict[str, dict[str, dict[str, int]]]:
     """Write positions as JSON has them, in order."""
-    said: dict[str, dict[str, dict[str, int]]] = {}
-    for queue in sorted(positions):
+    return _by_queue(positions)
+
+
+def _by_queue(values: Mapping[Queue, V]) -> dict[str, dict[str, dict[str, V]]]:
+    said: dict[str, dict[str, dict[str, V]]] = {}
+    for queue in sorted(values):
         of_broker = said.setdefault(queue.topic, {}).setdefault(queue.broker, {})
-        of_broker[str(queue.id)] = positions[queue]
+        of_broker[str(queue.id)] = values[queue]
     return said
 
 
 def read_positions(said: Mapping[str, Any]) -> dict[Queue, int]:
     """Read what `write_positions` wrote."""
-    return {
-        Queue(topic, broker, int(queue_id)): int(offset)
+    return {queue: int(offset) for queue, offset in _each(said)}
+
+
+def _each(said: Mapping[str, Any]) -> Iterable[tuple[Queue, Any]]:
+    return (
+        (Queue(topic, broker, int(queue_id)), value)
         for topic, brokers in said.items()
         for broker, queues in brokers.items()
-        for queue_id, offset in queues.items()
-    }
+        for queue_id, value in queues.items()
+    )
 
 
 def read_given_positions(option: str, text: str, queues: Iterable[Queue]) -> dict[Queue, int]:

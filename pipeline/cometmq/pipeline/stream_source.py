@@ -27,7 +27,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from cometmq.pipeline import bounds
+from cometmq.pipeline import bounds, first_messages
 from cometmq.pipeline.cluster import Queue, retried
 from cometmq.pipeline.columns import columns_of
 from cometmq.pipeline.errors import ConnectionLostError, DataLossError, OptionError, RefusedError
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cometmq.pipeline.bounds import Survey
+    from cometmq.pipeline.first_messages import Looked, Part
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             found = self._survey(whole=True)
             bounds.require_topics(found, self.options)
             starts = bounds.starts(self._cluster, self.options, found, LATEST)
-            self._initial = StreamOffset(starts, is_initial=True).document()
+            firsts = first_messages.look(self._cluster, {}, found, found.queues).now
+            self._initial = StreamOffset(starts, is_initial=True, firsts=firsts).document()
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
@@ -98,7 +100,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = self._survey(whole=False)
         before = read_stream_offset(start)
         self._tell_group(before, found)
-        begins = self._begins(before, found)
+        looked = self._looked(before, found)
+        begins = self._begins(before, found, looked.other)
         ends = self._ends(begins, found)
         if isinstance(limit, ReadMaxRows):
             ends = limited(begins, ends, limit.max_rows)
@@ -109,7 +112,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for queue, first in begins.items()
             if before.is_initial or before.queues.get(queue) != first
         }
-        return StreamOffset({**before.queues, **ends}, begins=carried).document()
+        firsts = looked.kept(before.firsts)
+        return StreamOffset({**before.queues, **ends}, begins=carried, firsts=firsts).document()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
         """Return what there is, for the query's progress."""
@@ -153,16 +157,33 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.warning("%s%s", what, text)
         self._told[what] = now
 
-    def _begins(self, before: StreamOffset, found: Survey) -> dict[Queue, int]:
+    def _looked(self, before: StreamOffset, found: Survey) -> Looked:
+        news = [
+            queue
+            for queue, there in found.queues.items()
+            if there.end > before.queues.get(queue, there.first)
+        ]
+        return first_messages.look(self._cluster, before.firsts, found, news)
+
+    def _begins(
+        self, before: StreamOffset, found: Survey, other: frozenset[Part]
+    ) -> dict[Queue, int]:
         """Return where each queue goes on: where it was, unless messages are gone since."""
         begins: dict[Queue, int] = {}
         gone = {queue.topic for queue in before.queues} - found.topics
         lost = [f"topic {topic} does not exist any more" for topic in sorted(gone)]
         if found.missing:  # Nobody can say for certain.
             lost.clear()
+        lost += [
+            f"topic {topic} of broker {broker} was deleted and made anew: it begins with another"
+            " message than the one that was read"
+            for topic, broker in sorted(other)
+        ]
         for queue, there in found.queues.items():
             first = before.queues.get(queue, there.first)  # A new one: from its beginning.
-            if first < there.first:
+            if first_messages.part_of(queue) in other:
+                first = there.first
+            elif first < there.first:
                 lost.append(f"queue {queue}: {first} to {there.first} have expired")
                 first = there.first
             elif first > there.end and queue.broker not in found.slaves:

@@ -1,0 +1,91 @@
+"""Whether topics are still those that were read, told by when their first messages were stored.
+
+A topic that was deleted and made anew has offsets from 0 on again, and where it has more messages
+than were read of the one before it, they look like news. Brokers keep no date of a topic. But its
+first message is another one, and when that was stored can be asked (32), Apache's brokers, too. So
+a stream notes it of one queue of each topic and broker, for a topic is deleted with all its queues:
+one request for each batch of them, and none while there is no news.
+
+Expiry takes first messages away, and replicas do so each in its own time. So two first messages are
+compared as far as they can tell: of one offset they must be the same; in front of the old one there
+can be none that was stored later. Behind it anything can be, so a topic whose first messages
+expired before the stream looked again is not known for another one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from cometmq.pipeline.errors import ConnectionLostError, RefusedError
+from cometmq.pipeline.offsets import First
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from cometmq.pipeline.bounds import Survey
+    from cometmq.pipeline.cluster import Cluster, Queue
+
+    Part = tuple[str, str]
+    """A topic on a broker."""
+    Firsts = Mapping[Queue, First]
+
+
+class Looked(NamedTuple):
+    """What first messages say."""
+
+    now: Firsts
+    """Those of queues that were looked at."""
+    other: frozenset[Part]
+    """Topics, each with its broker, that are not those that were read."""
+
+    def kept(self, before: Firsts) -> dict[Queue, First]:
+        """Return what is to be noted: what was seen now, and else what was noted before."""
+        renewed = {part_of(queue) for queue in self.now}
+        rest = {queue: first for queue, first in before.items() if part_of(queue) not in renewed}
+        return rest | dict(self.now)
+
+
+def look(cluster: Cluster, before: Firsts, found: Survey, news: Iterable[Queue]) -> Looked:
+    """Look at one queue of each topic and broker that has news.
+
+    Where nobody answers, nothing is known: it is asked again with the next batch.
+    """
+    queues = _chosen(before, found, news)
+    try:
+        stored = cluster.stored_first(queues, found.addresses) if queues else {}
+        now = {queue: First(found.queues[queue].first, at) for queue, at in stored.items()}
+        doubtful = {each for each in now if each in before and _differ(before[each], now[each])}
+        for queue in doubtful:
+            # It may have expired between the two answers, and what was told is the next one's.
+            again = cluster.bounds(queue.topic)
+            there = again.queues.get(queue) if again is not None else None
+            if there is None or there.first != now[queue].offset:
+                del now[queue]
+    except (ConnectionLostError, RefusedError):
+        return Looked({}, frozenset())
+    return Looked(now, frozenset(part_of(queue) for queue in doubtful & now.keys()))
+
+
+def part_of(queue: Queue) -> Part:
+    """Return which topic it is, on which broker."""
+    return queue.topic, queue.broker
+
+
+def _chosen(before: Firsts, found: Survey, news: Iterable[Queue]) -> list[Queue]:
+    """Return the queue of each part that was noted, or else the first one that has messages.
+
+    Of a slave nothing is asked: what it still has differs from what its master has.
+    """
+    parts = {part_of(queue) for queue in news if queue.broker not in found.slaves}
+    chosen: dict[Part, Queue] = {}
+    for queue in sorted(found.queues, key=lambda each: (each not in before, each)):
+        there = found.queues[queue]
+        if part_of(queue) in parts and there.first < there.end:
+            chosen.setdefault(part_of(queue), queue)
+    return list(chosen.values())
+
+
+def _differ(old: First, now: First) -> bool:
+    if now.offset == old.offset:
+        return now.stored_ms != old.stored_ms
+    return now.offset < old.offset and now.stored_ms > old.stored_ms
