@@ -18,6 +18,7 @@ from cometmq.pipeline.jobs.aggregate import AggregateSettings, aggregate
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
 from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.mirror import MirrorSettings, mirror
+from cometmq.pipeline.jobs.pacing import Tempo
 from cometmq.pipeline.jobs.replay import ReplaySettings, replay
 from cometmq.pipeline.jobs.transform import TransformSettings, transform
 
@@ -98,6 +99,55 @@ def test_a_replay_holds_its_rate_inside_a_batch(tables: Tables, archived_at_once
         queues.setdefault(row["queue_id"], []).append(int(row["body"]))
     assert all(bodies == sorted(bodies) for bodies in queues.values())
     assert sorted(body for bodies in queues.values() for body in bodies) == list(range(60))
+
+
+def test_a_replay_at_a_speed_sends_together_what_was_stored_in_one_second(
+    tables: Tables, archived_at_once: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an archive whose messages are said to have been stored half a second apart."""
+    monkeypatch.setattr("cometmq.pipeline.jobs.replay._AT", "(60 + queue_offset) * 500000")
+    news: list[int] = []
+    pauses: list[float] = []
+    run = Run(progress=lambda each: news.append(each["rows"]))
+    monkeypatch.setattr(run, "pause", pauses.append)
+    settings = replaying(tables, archived_at_once, to_topic="replayed-at-speed", speed="2x")
+    assert replay(tables.spark, settings, run).rows == 60
+    assert news == [12] * 5  # Three queues of twenty, four of each in two seconds of then.
+    assert tables.bodies("replayed-at-speed") == numbers(0, 60)
+
+
+def test_a_tempo_waits_as_long_as_lies_between_pieces_or_a_part_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("cometmq.pipeline.jobs.pacing.time.monotonic", lambda: now)
+    run = Run()
+    pauses: list[float] = []
+    monkeypatch.setattr(run, "pause", pauses.append)
+    tempo = Tempo(10.0, run)
+    assert tempo.second_us == 10_000_000
+    for stored_us in (5_000_000, 25_000_000, 65_000_000):
+        assert tempo.wait(stored_us)
+    now = 103.0  # It took longer than it should have: what comes next makes up for it.
+    assert tempo.wait(75_000_000)
+    assert tempo.wait(37_000_000_000)
+    assert pauses == [0.0, 2.0, 6.0, 4.0, pytest.approx(3696.5)]
+    run.stop()
+    assert not tempo.wait(0)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"rate": 5, "speed": "1x"}, "rate, speed: say one of them"),
+        ({"speed": "fast"}, "speed: 'fast'"),
+        ({"speed": "0x"}, "speed: '0x'"),
+    ],
+)
+def test_how_fast_a_replay_goes_is_said_once(more: dict[str, Any], said: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        ReplaySettings(nameserver="127.0.0.1:1", from_dir="a", to_topic="b", **more)
+    assert said in str(caught.value)
 
 
 @pytest.mark.parametrize("rate", [0, 7, 1000])
@@ -410,6 +460,64 @@ def test_a_window_is_sent_whenever_it_changed(tables: Tables, tmp_path: Path) ->
     assert aggregate(tables.spark, settings).rows == 0
     bodies = [json.loads(each.body)["count"] for each in tables.cluster.sent("changes", count=2)]
     assert sorted(bodies) == [2, 3]
+
+
+def test_windows_are_files_once_also_when_a_batch_is_repeated(
+    tables: Tables, tmp_path: Path
+) -> None:
+    settings = AggregateSettings(
+        nameserver=tables.cluster.nameserver,
+        topic="amounts-filed",
+        to_dir=str(tmp_path / "sums"),
+        schema="at_text STRING, who STRING, amount DOUBLE",
+        time="cast(at_text AS timestamp)",
+        key="who",
+        aggregations="count, sum(amount)",
+        checkpoint=str(tmp_path / "checkpoint"),
+    )
+
+    def send(*times: str) -> None:
+        for time in times:
+            body = json.dumps({"at_text": f"2026-11-21T{time}Z", "who": "a", "amount": 2})
+            tables.cluster.send("amounts-filed", body.encode())
+
+    def sums() -> list[tuple[str, str, int, float]]:
+        frame = tables.spark.read.parquet(settings.to_dir)
+        assert frame.columns == ["from", "to", "key", "count", "sum_amount", "batch"]
+        rows = frame.selectExpr("string(from)", "key", "count", "sum_amount").collect()
+        return sorted((row[0], row["key"], row["count"], row["sum_amount"]) for row in rows)
+
+    send("12:00:10", "12:00:50", "12:01:10")
+    aggregate(tables.spark, settings)
+    send("12:30:00")  # Ends the first two windows, in the batch behind its own.
+    aggregate(tables.spark, settings)
+    send("12:40:00")
+    aggregate(tables.spark, settings)
+    ended = [("2026-11-21 12:00:00", "a", 2, 4.0), ("2026-11-21 12:01:00", "a", 1, 2.0)]
+    assert sums() == ended
+    commits = tmp_path / "checkpoint" / "commits"
+    last = max(int(each.name) for each in commits.iterdir() if each.name.isdigit())
+    for name in (str(last), f".{last}.crc"):
+        (commits / name).unlink()
+    aggregate(tables.spark, settings)
+    assert sums() == ended
+    other = replace(settings, checkpoint=str(tmp_path / "other"))
+    with pytest.raises(OptionError, match="was begun with another checkpoint"):
+        aggregate(tables.spark, other)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({}, "to-topic, to-dir: say one of them"),
+        ({"to_topic": "a", "to_dir": "b"}, "to-topic, to-dir: say one of them"),
+        ({"to_dir": "b", "mode": "update"}, "files cannot be updated"),
+    ],
+)
+def test_results_have_one_place_to_go_to(more: dict[str, Any], said: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        AggregateSettings(nameserver="127.0.0.1:1", topic="a", checkpoint="c", **more)
+    assert said in str(caught.value)
 
 
 def test_trap_15_another_aggregation_needs_another_checkpoint(

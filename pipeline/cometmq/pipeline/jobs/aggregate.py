@@ -1,8 +1,11 @@
-"""`aggregate`: windows over a topic, into another topic.
+"""`aggregate`: windows over a topic, into another topic, or into files.
 
 Each row of the result is a JSON body: the window, the key, and what was reckoned. In mode `append`
 a window is sent once, when its watermark has passed; in `update` whenever it changed. A row is
 known by its window, its key and its values, so a batch that is repeated sends nothing twice.
+
+As files (`--to-dir`) the same are columns of Parquet: a folder for each batch that ended a window,
+which takes its place as a whole, so a batch that is repeated replaces what it was.
 
 With a schema, bodies that do not fit it (`json_bodies.py` says which ones do) are in no window: all
 that they could add is nulls, and a `count` of messages that say nothing. They are counted as
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _PLAN: Final = "cometmq-aggregate.json"
+_OWNER: Final = ("_owner", "aggregate.json")
+"""In the folder of results: whose they are. Spark reads no file whose own name begins so."""
 _AGGREGATION = re.compile(r"(count|sum|avg|min|max|p[0-9]{1,2})(?:\((.+)\))?", re.ASCII)
 
 
@@ -44,7 +49,8 @@ class AggregateSettings(StreamSettings):
     """What to reckon, over what, and where to."""
 
     topic: str = setting("Topics, separated by commas.")
-    to_topic: str = setting("Where the results go.")
+    to_topic: str = setting("Where the results go.", "")
+    to_dir: str = setting("Or: the folder that they go to, as Parquet.", "", metavar="DIR")
     schema: str = setting(
         "Of JSON bodies, in Spark's DDL; its columns are what keys and sums use.", ""
     )
@@ -62,6 +68,10 @@ class AggregateSettings(StreamSettings):
         StreamSettings.__post_init__(self)
         if self.mode not in ("append", "update"):
             raise OptionError(f"mode: {self.mode!r} is neither append nor update")
+        if bool(self.to_topic) == bool(self.to_dir):
+            raise OptionError("to-topic, to-dir: say one of them")
+        if self.to_dir and self.mode != "append":
+            raise OptionError("mode: files cannot be updated; use append with --to-dir")
         for each in self.aggregations.split(","):
             _read_aggregation(each)
 
@@ -76,22 +86,60 @@ def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None 
         if run.dry_run:
             report.details["would_read"] = would_read(spark, settings, settings.checkpoint)
             return report
-        checkpoint = Folder(spark, settings.checkpoint)
-
-        def send(results: DataFrame, _batch_id: int) -> None:
-            # Not by the sink of streams: Spark lets none in Python update.
-            results.write.format("cometmq").mode("append").options(
-                nameserver=settings.nameserver,
-                topic=settings.to_topic,
-                dedupKey="source_key",
-                sinkId=f"aggregate {query_id(checkpoint)}",
-            ).save()
-
+        into = _Files(spark, settings) if settings.to_dir else _Topic(spark, settings)
         report.details["late_rows"] = 0
         if settings.schema:
             report.details["misfits"] = 0
-        run_batches(frame, send, settings.checkpoint, settings, run, report, settings.mode)
+        run_batches(frame, into.put, settings.checkpoint, settings, run, report, settings.mode)
     return report
+
+
+class _Topic:
+    """The results as messages."""
+
+    def __init__(self, spark: SparkSession, settings: AggregateSettings) -> None:
+        self._settings = settings
+        self._checkpoint = Folder(spark, settings.checkpoint)
+
+    def put(self, results: DataFrame, _batch_id: int) -> None:
+        """Send those of a batch."""
+        # Not by the sink of streams: Spark lets none in Python update.
+        results.select(*_message(results)).write.format("cometmq").mode("append").options(
+            nameserver=self._settings.nameserver,
+            topic=self._settings.to_topic,
+            dedupKey="source_key",
+            sinkId=f"aggregate {query_id(self._checkpoint)}",
+        ).save()
+
+
+class _Files:
+    """The results as files, in a folder that only this stream writes to."""
+
+    def __init__(self, spark: SparkSession, settings: AggregateSettings) -> None:
+        self._checkpoint = Folder(spark, settings.checkpoint)
+        self._folder = Folder(spark, settings.to_dir)
+        self._begun = self._folder.exists(*_OWNER)
+        if self._begun:
+            theirs = json.loads(self._folder.read(*_OWNER))["query_id"]
+            if theirs != query_id(self._checkpoint):
+                raise OptionError(
+                    f"to-dir: {settings.to_dir} was begun with another checkpoint than"
+                    f" {settings.checkpoint}, whose batches would replace what is there; choose"
+                    " another folder"
+                )
+
+    def put(self, results: DataFrame, batch_id: int) -> None:
+        """Write those of a batch; nothing where no window ended."""
+        if not self._begun:
+            document = {"query_id": query_id(self._checkpoint)}
+            self._folder.write(json.dumps(document) + "\n", *_OWNER)
+            self._begun = True
+        results = results.persist()  # What is asked twice would be reckoned twice.
+        try:
+            if not results.isEmpty():
+                self._folder.write_table(results, f"batch={batch_id:06d}")
+        finally:
+            results.unpersist()
 
 
 def _results(stream: DataFrame, settings: AggregateSettings) -> DataFrame:
@@ -112,7 +160,11 @@ def _results(stream: DataFrame, settings: AggregateSettings) -> DataFrame:
         found = timed_rows.groupBy(*groups).agg(*columns)
     except AnalysisException as error:
         raise OptionError(f"settings: {first_line(error)}") from None
-    results: DataFrame = found.select(*_message(found, has_key=bool(settings.key)))
+    named = {"window.start": "from", "window.end": "to"}
+    results: DataFrame = found.select(
+        *(functions.col(name).alias(alias) for name, alias in named.items()),
+        *(name for name in found.columns if name != "window"),
+    )
     return results
 
 
@@ -126,18 +178,11 @@ def _fitting(stream: DataFrame, schema: str) -> DataFrame:
     return fitting
 
 
-def _message(found: DataFrame, *, has_key: bool) -> list[Any]:
+def _message(results: DataFrame) -> list[Any]:
     from pyspark.sql import functions
 
-    values = [name for name in found.columns if name not in ("window", "key")]
-    said = [
-        functions.col("window.start").alias("from"),
-        functions.col("window.end").alias("to"),
-        *(["key"] if has_key else []),
-        *values,
-    ]
-    body = functions.to_json(functions.struct(*said))
-    key = functions.expr("cast(key AS string)" if has_key else "cast(window.start AS string)")
+    body = functions.to_json(functions.struct(*results.columns))
+    key = functions.col("key" if "key" in results.columns else "from").cast("string")
     return [body.alias("body"), key.alias("key"), functions.sha2(body, 256).alias("source_key")]
 
 
@@ -182,6 +227,6 @@ JOB: Final = Job(
     "aggregate",
     AggregateSettings,
     aggregate,
-    "Windows over a topic, into another.",
+    "Windows over a topic, into another or into files.",
     look=look_for_topics,
 )

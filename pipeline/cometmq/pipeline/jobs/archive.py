@@ -17,13 +17,12 @@ from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_files import (
     CHECKSUM,
     PARTS,
-    STAGING,
     BatchName,
     Manifest,
     batches,
 )
 from cometmq.pipeline.jobs.expiry_guard import ExpiryGuard
-from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.jobs.folders import STAGING, Folder
 from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
 from cometmq.pipeline.jobs.streams import (
@@ -172,13 +171,10 @@ class _Archiving:
         for part in self.parts:
             if part != "topic":
                 frame = frame.withColumn(part, functions.expr(PARTS[part]))
-        staged = f"{STAGING}/{name}"
-        writer = frame.write.mode("overwrite").option("compression", self.settings.compression)
-        (writer.partitionBy(*self.parts) if self.parts else writer).parquet(self.folder.of(staged))
-        self.folder.remove(staged, "_SUCCESS")
-        self._count_files(staged)
-        self.folder.remove(name.folder)
-        self.folder.rename(staged, name.folder)
+        self.folder.write_table(
+            frame, name.folder, parts=self.parts, compression=self.settings.compression
+        )
+        self._count_files(name.folder)
         manifest = self._manifest(name, batch_id, dict(seen.get))
         manifest.write(self.folder)
         self._guard.look(manifest.ends)
@@ -203,9 +199,9 @@ class _Archiving:
             ends=source_end(checkpoint, batch_id)["queues"],
         )
 
-    def _count_files(self, staged: str) -> None:
+    def _count_files(self, batch: str) -> None:
         """Note how many files a batch has, and warn when a trigger makes them too small."""
-        sizes = [size for _, size in self.folder.files(staged)]
+        sizes = [size for _, size in self.folder.files(batch)]
         details = self.report.details
         details["files"] = details.get("files", 0) + len(sizes)
         details["file_bytes"] = details.get("file_bytes", 0) + sum(sizes)

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MANIFESTS: Final = "_manifests"
-STAGING: Final = "_staging"
 COMPACTING: Final = "_compacting"
 CHECKSUM: Final = "bit_xor(xxhash64(topic, broker, queue_id, queue_offset, body))"
 """The same in whichever order the rows are; that of two batches is one XOR the other."""

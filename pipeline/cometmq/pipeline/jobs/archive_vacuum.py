@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Final
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_files import (
     COMPACTING,
-    STAGING,
     batches,
     merged_away,
     unfinished,
 )
-from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.jobs.folders import STAGING, Folder
 from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
 
 if TYPE_CHECKING:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+STAGING: Final = "_staging"
+"""Where a table is until all of it is written. Readers pass over names that begin so."""
 
 
 class Folder:
@@ -88,3 +93,17 @@ class Folder:
         self._system.delete(target, False)
         if not self._system.rename(self._path_class(hidden), target):
             raise OSError(f"{hidden} could not be renamed")
+
+    def write_table(
+        self, frame: DataFrame, name: str, *, parts: Sequence[str] = (), compression: str = "zstd"
+    ) -> None:
+        """Write a table as Parquet into a folder of this name, which is there as a whole or not.
+
+        Whatever was there is replaced.
+        """
+        staged = f"{STAGING}/{name}"
+        writer = frame.write.mode("overwrite").option("compression", compression)
+        (writer.partitionBy(*parts) if parts else writer).parquet(self.of(staged))
+        self.remove(staged, "_SUCCESS")
+        self.remove(name)
+        self.rename(staged, name)
