@@ -13,6 +13,7 @@ hold for other rows.
 from __future__ import annotations
 
 import json
+import re
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -22,7 +23,7 @@ from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_files import BatchName, batches, read_batches
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
-from cometmq.pipeline.jobs.pacing import Pace
+from cometmq.pipeline.jobs.pacing import Pace, Tempo
 from cometmq.pipeline.options import read_time_ms
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ _AT: Final = (
     f"coalesce(unix_micros(max(store_time) OVER (PARTITION BY {_QUEUE} ORDER BY queue_offset)), 0)"
 )
 """When a message was stored, but not before one in front of it in its queue: clocks go back."""
+_SPEED: Final = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)x", re.ASCII)
 _ORDER: Final = ("at", "topic", "broker", "queue_id", "queue_offset")
 
 
@@ -57,6 +59,7 @@ class ReplaySettings:
     since: str = setting("Only what was stored then or later: ms, or ISO 8601.", "")
     until: str = setting("Only what was stored before.", "")
     rate: int = setting("Messages a second, at most; 0 is as fast as it goes.", 0)
+    speed: str = setting("Or as far apart as they were stored: 1x; 10x is ten times as fast.", "")
     mark: str = setting("NAME=VALUE: a property of each message.", "")
     name: str = setting("Names this replay: it goes on where one of this name ended.", "")
     force: bool = setting("Replay into a topic that the archive was made from.", False)
@@ -67,7 +70,17 @@ class ReplaySettings:
             raise OptionError(f"mark: {self.mark!r}: write NAME=VALUE")
         if self.rate < 0:
             raise OptionError("rate: must not be negative")
+        if self.rate and self.speed:
+            raise OptionError("rate, speed: say one of them")
+        if self.speed and self.times_as_fast <= 0:
+            raise OptionError(f"speed: {self.speed!r}: write such as 1x, 10x or 0.5x")
         _condition(self)  # Looks at the times.
+
+    @property
+    def times_as_fast(self) -> float:
+        """What `speed` says; 0 if that is no speed."""
+        match = _SPEED.fullmatch(self.speed)
+        return float(match[1]) if match else 0.0
 
 
 def replay(spark: SparkSession, settings: ReplaySettings, run: Run | None = None) -> Report:
@@ -85,6 +98,8 @@ class _Piece(NamedTuple):
 
     frame: DataFrame
     rows: int
+    stored_us: int
+    """When the first of them was stored, of a piece that is one second's of then."""
     reached: dict[str, list[Any]]
     """What is to be noted behind them; nothing of a batch that goes as a whole."""
 
@@ -132,13 +147,13 @@ class _Replaying:
 
     def replay(self, run: Run, report: Report) -> None:
         """Replay what is not done yet, until the job shall stop."""
-        pace = Pace(0 if run.dry_run else self.settings.rate, run)
+        pace = _pace(self.settings, run)
         for batch in self.batches:
             if batch.manifest in self.done:
                 continue
-            with closing(self._pieces(batch, pace.rate)) as pieces:
+            with closing(self._pieces(batch, pace)) as pieces:
                 for piece in pieces:
-                    if not pace.wait(piece.rows):
+                    if not _may_go(pace, piece):
                         report.stopped = True
                         return
                     if not run.dry_run:
@@ -151,22 +166,22 @@ class _Replaying:
                 self.reached = {}
                 self._note()
 
-    def _pieces(self, batch: BatchName, rate: int) -> Generator[_Piece]:
+    def _pieces(self, batch: BatchName, pace: Pace | Tempo) -> Generator[_Piece]:
         """Yield what is left of a batch of the archive, a second's worth at a time."""
-        frame = self._rows_of(batch, in_order=bool(rate))
-        if not rate:
+        is_whole = isinstance(pace, Pace) and not pace.rate
+        frame = self._rows_of(batch, in_order=not is_whole)
+        if is_whole:
             if count := frame.count():
-                yield _Piece(frame, count, {})
+                yield _Piece(frame, count, 0, {})
             return
         # In order, so that a piece is in few of the blocks of rows that Spark keeps.
         kept = frame.select("at", *_NAMES.values(), *_SENT)
         kept = kept.repartitionByRange(*_ORDER).sortWithinPartitions(*_ORDER).persist()
         try:
-            before, count = None, 0
-            for last, number in _every(kept, rate):
-                piece = _between(kept, before, last)
-                yield _Piece(piece, number - count, {batch.manifest: last})
-                before, count = last, number
+            before = None
+            for last, rows, stored_us in _cuts(kept, pace):
+                yield _Piece(_between(kept, before, last), rows, stored_us, {batch.manifest: last})
+                before = last
         finally:
             kept.unpersist()
 
@@ -227,15 +242,52 @@ class _Replaying:
         return sorted_rows
 
 
-def _every(frame: DataFrame, size: int) -> list[tuple[list[Any], int]]:
-    """Return the places of each `size`-th row, and of the last one, with their numbers."""
+def _pace(settings: ReplaySettings, run: Run) -> Pace | Tempo:
+    if settings.speed and not run.dry_run:
+        return Tempo(settings.times_as_fast, run)
+    return Pace(0 if run.dry_run else settings.rate, run)
+
+
+def _may_go(pace: Pace | Tempo, piece: _Piece) -> bool:
+    return pace.wait(piece.stored_us) if isinstance(pace, Tempo) else pace.wait(piece.rows)
+
+
+def _cuts(frame: DataFrame, pace: Pace | Tempo) -> list[tuple[list[Any], int, int]]:
+    """Return where pieces end: the place of the last row, how many there are, their time."""
+    if isinstance(pace, Tempo):
+        return _each_second(frame, pace.second_us)
+    return _every(frame, pace.rate)
+
+
+def _every(frame: DataFrame, size: int) -> list[tuple[list[Any], int, int]]:
+    """Return the places of each `size`-th row, and of the last one: rows up to there, and 0."""
     from pyspark.sql import Window, functions
 
     numbered = frame.select(*_ORDER).withColumn(
         "number", functions.row_number().over(Window.orderBy(*_ORDER))
     )
     ends = numbered.where(f"number % {size} = 0 OR number = {frame.count()}").orderBy("number")
-    return [([row[name] for name in _ORDER], row["number"]) for row in ends.collect()]
+    found = [([row[name] for name in _ORDER], row["number"]) for row in ends.collect()]
+    numbers = [0, *(number for _, number in found)]
+    return [
+        (place, number - before, 0) for (place, number), before in zip(found, numbers, strict=False)
+    ]
+
+
+def _each_second(frame: DataFrame, second_us: int) -> list[tuple[list[Any], int, int]]:
+    """Return the place of the last row of each second, its rows, and when its first was stored."""
+    from pyspark.sql import functions
+
+    place = functions.struct(*_ORDER)
+    seconds = frame.groupBy(functions.expr(f"at div {second_us}")).agg(
+        functions.max(place).alias("last"),
+        functions.count("*").alias("rows"),
+        functions.min("at").alias("first"),
+    )
+    return [
+        ([row["last"][name] for name in _ORDER], row["rows"], row["first"])
+        for row in seconds.orderBy("first").collect()
+    ]
 
 
 def _between(frame: DataFrame, before: list[Any] | None, last: list[Any] | None) -> DataFrame:
