@@ -15,7 +15,6 @@ from cometmq.pipeline.cluster import (
     Queue,
     read_nameservers,
     read_topic_status,
-    retried,
 )
 from cometmq.pipeline.errors import (
     ConnectionLostError,
@@ -343,18 +342,6 @@ def test_a_topic_that_is_written_to_is_made(rocketmq_session: Cluster, asked: As
     targets = Targets(asked).of("made-by-the-sink")
     assert {target.broker for target in targets} == {"broker-a"}
     assert [target.queue_id for target in targets] == list(range(len(targets)))
-
-
-def test_trying_again_ends(asked: Asked) -> None:
-    tries: list[int] = []
-
-    def fail() -> None:
-        tries.append(1)
-        raise ConnectionLostError("away")
-
-    with pytest.raises(ConnectionLostError):
-        retried(fail, retries=3, interval_ms=0)
-    assert len(tries) == 4
 
 
 def test_nameservers_are_read_and_refused() -> None:

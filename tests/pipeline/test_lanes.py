@@ -9,7 +9,7 @@ from threading import Thread
 
 import pytest
 
-from cometmq.pipeline.errors import RefusedError
+from cometmq.pipeline.errors import BusyError
 from cometmq.pipeline.lanes import SEND_MESSAGE_V2, Lane, Request, Sending
 from cometmq.pipeline.wire import Settings, connect
 from cometmq.proto.command import Command
@@ -54,7 +54,7 @@ class Broker:
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     taken: list[float] = []
-    monkeypatch.setattr("cometmq.pipeline.lanes.time.sleep", taken.append)
+    monkeypatch.setattr("cometmq.pipeline.retrying.time.sleep", taken.append)
     return taken
 
 
@@ -97,7 +97,7 @@ def test_a_broker_that_stays_busy_is_given_up(
     start: Callable[[Callable[[int], int], int], Broker], pauses: list[float]
 ) -> None:
     lane = lane_to(start(lambda _asked: BUSY, 20))
-    with pytest.raises(RefusedError, match="2"):
+    with pytest.raises(BusyError, match="2"):
         send(lane, 20)
     assert pauses == [0.2, 0.4, 0.8]
     lane.close()

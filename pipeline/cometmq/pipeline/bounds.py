@@ -6,10 +6,11 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cometmq.pipeline.cluster import Bounds, Cluster, Queue, retried
+from cometmq.pipeline.cluster import Bounds, Cluster, Queue
 from cometmq.pipeline.errors import ConnectionLostError, DataLossError, OptionError
 from cometmq.pipeline.offsets import EARLIEST_OFFSET, LATEST_OFFSET, read_given_positions
 from cometmq.pipeline.options import EARLIEST, GROUP_PREFIX, LATEST, ReadOptions, read_time_ms
+from cometmq.pipeline.retrying import retried
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

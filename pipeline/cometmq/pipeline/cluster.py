@@ -13,12 +13,11 @@ from __future__ import annotations
 import json
 import random
 import re
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from cometmq.pipeline import wire
-from cometmq.pipeline.errors import ConnectionLostError, OptionError, RefusedError
+from cometmq.pipeline.errors import ConnectionLostError, OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -119,7 +118,7 @@ class Cluster:
         answer = self._ask_nameserver(GET_ROUTEINFO_BY_TOPIC, fields)
         if answer.code == TOPIC_NOT_EXIST:
             return None
-        _check(answer, self.nameservers[0])
+        answer.expect(self.nameservers[0])
         return _read_route(json.loads(answer.body))
 
     def topics_like(self, pattern: str) -> tuple[str, ...]:
@@ -142,7 +141,7 @@ class Cluster:
 
     def _listed(self, code: int) -> list[str]:
         answer = self._ask_nameserver(code, {})
-        _check(answer, self.nameservers[0])
+        answer.expect(self.nameservers[0])
         return json.loads(answer.body or b"{}").get("topicList") or []
 
     def bounds(self, topic: str) -> TopicBounds | None:
@@ -168,7 +167,7 @@ class Cluster:
         answer = self.ask(address, GET_TOPIC_STATS_INFO, {"topic": topic})
         if answer.code == TOPIC_NOT_EXIST:
             return {}
-        _check(answer, address)
+        answer.expect(address)
         return dict(read_topic_status(broker, answer.body))
 
     def offsets_at(
@@ -232,7 +231,7 @@ class Cluster:
                 self._make_group(address, group)
                 answers = self.ask_all(address, UPDATE_CONSUMER_OFFSET, fields)
             for answer in answers:
-                _check(answer, address)
+                answer.expect(address)
 
     def _make_group(self, address: str, group: str) -> None:
         body = json.dumps({"groupName": group}).encode()
@@ -257,7 +256,7 @@ class Cluster:
             for queue, answer in zip(of_broker, answers, strict=True):
                 if answer.code == QUERY_NOT_FOUND:
                     continue
-                _check(answer, address)
+                answer.expect(address)
                 number = int(answer.fields[said])
                 if number >= 0:
                     found[queue] = number
@@ -320,18 +319,6 @@ def _used(address: str, settings: Settings, use: Callable[[Wire], R]) -> R:
     return result
 
 
-def retried(do: Callable[[], R], *, retries: int, interval_ms: int) -> R:
-    """Do it, and again when a server was away or busy, each time after twice as long a wait."""
-    for attempt in range(retries):
-        try:
-            return do()
-        except (ConnectionLostError, RefusedError) as error:
-            if isinstance(error, RefusedError) and not error.is_busy:
-                raise
-            time.sleep(min(interval_ms << attempt, 10_000) / 1000)
-    return do()
-
-
 def read_nameservers(text: str) -> tuple[str, ...]:
     """Read addresses, separated by semicolons or commas."""
     found = tuple(each.strip() for each in re.split("[;,]", text) if each.strip())
@@ -386,8 +373,3 @@ def _is_kept(topic: str) -> bool:
     """Whether a topic is one of those that brokers keep for themselves."""
     is_named = topic in _KEPT or topic.endswith("_REPLY_TOPIC")
     return is_named or topic.lower().startswith("rmq_sys_")
-
-
-def _check(answer: Answer, address: str) -> None:
-    if answer.code != wire.SUCCESS:
-        raise RefusedError(address, answer.code, answer.remark)

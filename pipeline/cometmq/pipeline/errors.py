@@ -8,6 +8,7 @@
     ├── DataLossError         messages that were to be read are gone, or their topic is
     ├── ConnectionLostError   a server is not there, or went away: trying again may help
     ├── RefusedError          a server answered with a code that says no
+    │   └── BusyError         it has too much to do just now: trying again may help
     ├── SinkError             rows that cannot be written
     └── JavaError             there is no Java for Spark, or one that it cannot use
 
@@ -17,8 +18,6 @@ Each can be pickled: it may be raised in an executor, and is read by the driver.
 from __future__ import annotations
 
 from typing import Final
-
-_BUSY: Final = frozenset({2, 14, 215})
 
 
 class PipelineError(Exception):
@@ -62,13 +61,16 @@ class RefusedError(PipelineError):
         self.code = code
         self.remark = remark
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether the server only has too much to do, or to write, just now."""
-        return self.code in _BUSY
-
     def __str__(self) -> str:
         return f"{self.address} refused with code {self.code}: {self.remark}"
+
+
+class BusyError(RefusedError):
+    """A server only has too much to do, or to write, just now. Trying again may help."""
+
+
+PASSING: Final = (ConnectionLostError, BusyError)
+"""What may be over when it is tried again."""
 
 
 class SinkError(PipelineError):

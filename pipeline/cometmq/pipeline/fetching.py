@@ -25,7 +25,8 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.pipeline import wire
-from cometmq.pipeline.errors import ConnectionLostError, DataLossError, RefusedError
+from cometmq.pipeline.errors import PASSING, ConnectionLostError, DataLossError
+from cometmq.pipeline.retrying import Pauses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -169,24 +170,21 @@ class _Puller:
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the range; over a new connection when one breaks."""
-        failures = 0
+        how = self.how
+        pauses = Pauses(how.retries, how.retry_interval_ms, f"reading {self.range.queue}")
         while self._left:
             begun = self._left[0]
             peer: Wire | None = None
             try:
-                peer = wire.connect(self.range.address, self.how.settings)
+                peer = wire.connect(self.range.address, how.settings)
                 yield from self._over(peer)
-                wire.keep(peer, self.how.settings)
+                wire.keep(peer, how.settings)
                 peer = None
-            except (ConnectionLostError, RefusedError) as error:
-                if isinstance(error, RefusedError) and not error.is_busy:
-                    raise
+            except PASSING as error:
                 self._forget_asked()
-                failures = failures + 1 if self._left[0] == begun else 1
-                if failures > self.how.retries:
-                    raise
-                log.warning("reading %s: %s; trying again", self.range.queue, error)
-                time.sleep(min(self.how.retry_interval_ms << failures - 1, 10_000) / 1000)
+                if self._left[0] != begun:
+                    pauses.taken = 0
+                pauses.take(error)
             finally:
                 if peer is not None:
                     peer.close()
@@ -266,7 +264,7 @@ class _Puller:
         if answer.code not in (wire.SUCCESS, _NOT_FOUND, _RETRY_IMMEDIATELY, _OFFSET_MOVED):
             self._forget_asked()
             self._left.appendleft((first, end))  # One that is only busy is asked again.
-            raise RefusedError(self.range.address, answer.code, answer.remark)
+            raise answer.refusal(self.range.address)
         following = int(answer.fields["nextBeginOffset"])
         if answer.code == wire.SUCCESS:
             begins = _queue_offset(answer.body, first)

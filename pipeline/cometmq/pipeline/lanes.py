@@ -7,22 +7,20 @@ Spark tries it again, or the whole query is started again later.
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.pipeline import wire
-from cometmq.pipeline.errors import ConnectionLostError, RefusedError
+from cometmq.pipeline.errors import BusyError, ConnectionLostError
 from cometmq.pipeline.messages import items_by_id
+from cometmq.pipeline.retrying import Pauses
 from cometmq.pipeline.stored import Stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from cometmq.pipeline.wire import Answer, Settings, Wire
-
-log = logging.getLogger(__name__)
 
 SEND_MESSAGE_V2: Final = 310
 SEND_BATCH_MESSAGE: Final = 320
@@ -74,7 +72,7 @@ class Lane:
         self._under_way: dict[int, Request] = {}
         self._unwritten: list[bytes] = []
         self._unwritten_size = 0
-        self._failures = 0
+        self._pauses = Pauses(how.retries, how.retry_interval_ms, f"sending to {address}")
         self._first_since_pause = 0
         """The number of the first request that was sent behind the last pause for a busy broker."""
         self.repeated = 0
@@ -128,7 +126,7 @@ class Lane:
         if request is None:
             return
         if answer.code in _STORED:
-            self._failures = 0
+            self._pauses.taken = 0
             if request.code == SEND_BATCH_ONCE:
                 said = answer.fields
                 self.repeated += int(said["count"]) - int(said["storedCount"])
@@ -144,12 +142,12 @@ class Lane:
         if answer.code == _UNTOLD and request.code == SEND_BATCH_ONCE:
             self._send_untold(request)
             return
-        refused = RefusedError(self._address, answer.code, answer.remark)
-        if not refused.is_busy:
+        refused = answer.refusal(self._address)
+        if not isinstance(refused, BusyError):
             raise refused
         peer = self._connected()
         if answer.opaque >= self._first_since_pause:  # Else the pause was for this one, too.
-            self._pause(refused)
+            self._pauses.take(refused)
             self._first_since_pause = peer.number()
         self._again(peer, request)
 
@@ -187,7 +185,7 @@ class Lane:
 
     def _anew(self, error: ConnectionLostError) -> None:
         while True:
-            self._pause(error)
+            self._pauses.take(error)
             if self._wire is not None:
                 self._wire.close()
                 self._wire = None
@@ -204,13 +202,6 @@ class Lane:
             for request in requests:
                 self._again(peer, request)
             return
-
-    def _pause(self, error: Exception) -> None:
-        self._failures += 1
-        if self._failures > self._how.retries:
-            raise error
-        log.warning("sending to %s: %s; trying again", self._address, error)
-        time.sleep(min(self._how.retry_interval_ms << self._failures - 1, 10_000) / 1000)
 
     def _connected(self) -> Wire:
         if self._wire is None:

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from cometmq.pipeline.cluster import TOPIC_NOT_EXIST, retried, with_wire
-from cometmq.pipeline.errors import RefusedError
+from cometmq.pipeline.cluster import TOPIC_NOT_EXIST, with_wire
 from cometmq.pipeline.identities import COORDINATE_ID_SIZE, PRODUCER_SIZE
+from cometmq.pipeline.retrying import retried
 from cometmq.pipeline.wire import SUCCESS
 
 if TYPE_CHECKING:
@@ -97,9 +97,8 @@ class Stored:
             if answer.code == _SYSTEM_ERROR and len(some) > 1:  # It may take fewer at a time.
                 self._keys_max = len(some) // 2
                 continue
-            if answer.code != SUCCESS:
-                raise RefusedError(address, answer.code, answer.remark)
-            messages: list[dict[str, Any]] = json.loads(answer.body).get("messages") or []
+            said = json.loads(answer.expect(address).body)
+            messages: list[dict[str, Any]] = said.get("messages") or []
             found.update(each["key"] for each in messages)
             first += len(some)
         return found
@@ -110,9 +109,8 @@ class Stored:
 
         def ask(peer: Wire) -> Answer:
             answer = peer.ask(FIND_UNIQUE_KEYS, {"topic": topic}, body)
-            refused = RefusedError(address, answer.code, answer.remark)
-            if refused.is_busy:
-                raise refused
+            if answer.code not in (SUCCESS, TOPIC_NOT_EXIST, _SYSTEM_ERROR):
+                raise answer.refusal(address)
             return answer
 
         return retried(

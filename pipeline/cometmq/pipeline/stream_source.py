@@ -28,7 +28,6 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from cometmq.pipeline import bounds, first_messages
-from cometmq.pipeline.cluster import Queue, retried
 from cometmq.pipeline.columns import columns_of
 from cometmq.pipeline.errors import ConnectionLostError, DataLossError, OptionError, RefusedError
 from cometmq.pipeline.measuring import measured
@@ -40,6 +39,7 @@ from cometmq.pipeline.offsets import (
 from cometmq.pipeline.option_reading import camel
 from cometmq.pipeline.options import LATEST, ReadOptions
 from cometmq.pipeline.planning import plan
+from cometmq.pipeline.retrying import retried
 from cometmq.pipeline.source import Executing
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from cometmq.pipeline.bounds import Survey
+    from cometmq.pipeline.cluster import Queue
     from cometmq.pipeline.first_messages import Looked, Part
 
 log = logging.getLogger(__name__)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cometmq.pipeline.cluster import retried
-from cometmq.pipeline.errors import ConnectionLostError, OptionError, RefusedError
+from cometmq.pipeline.errors import ConnectionLostError, OptionError
+from cometmq.pipeline.retrying import retried
 
 if TYPE_CHECKING:
     from cometmq.pipeline.cluster import Cluster, Route
@@ -83,8 +83,7 @@ class Targets:
                     "order": "false",
                 },
             )
-            if answer.code:
-                raise RefusedError(address, answer.code, answer.remark)
+            answer.expect(address)
         return self._routed(topic, len(template.write_queues))
 
     def _routed(self, topic: str, brokers: int) -> Route:

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cometmq.pipeline.errors import ConnectionLostError, RefusedError
+from cometmq.pipeline.errors import BusyError, ConnectionLostError, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,6 +52,8 @@ FRAME_SIZE_MAX: Final = 64 << 20
 
 SUCCESS: Final = 0
 """The code of an answer that says yes."""
+_BUSY: Final = frozenset({2, 14, 215})
+"""Codes that say that the server only has too much to do, or to write, just now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,17 @@ class Answer(NamedTuple):
     remark: str
     fields: Mapping[str, str]
     body: bytes
+
+    def expect(self, address: str) -> Answer:
+        """Return it when it says yes; else its refusal is raised."""
+        if self.code != SUCCESS:
+            raise self.refusal(address)
+        return self
+
+    def refusal(self, address: str) -> RefusedError:
+        """Return the error that says so of an answer that says no."""
+        kind = BusyError if self.code in _BUSY else RefusedError
+        return kind(address, self.code, self.remark)
 
 
 class Wire:
@@ -120,10 +133,7 @@ class Wire:
 
     def expect(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> Answer:
         """Ask; a `RefusedError` if the server says no."""
-        answer = self.ask(code, fields, body)
-        if answer.code != SUCCESS:
-            raise RefusedError(self.address, answer.code, answer.remark)
-        return answer
+        return self.ask(code, fields, body).expect(self.address)
 
     def send(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> int:
         """Send a request and return the number that its answer will have."""

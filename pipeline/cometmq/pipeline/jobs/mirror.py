@@ -11,7 +11,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cometmq.pipeline.cluster import retried
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
 from cometmq.pipeline.jobs.streams import (
@@ -23,6 +22,7 @@ from cometmq.pipeline.jobs.streams import (
     would_read,
 )
 from cometmq.pipeline.options import read_options, write_options
+from cometmq.pipeline.retrying import retried
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
