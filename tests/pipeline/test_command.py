@@ -169,6 +169,8 @@ MISTAKES = {
     "dlq --consumer-group g --cluster-by colour": "cluster-by: 'colour'",
     "dlq --consumer-group g --until then": "until: 'then' is no time",
     "audit --store s --check taste": "check: 'taste'",
+    "audit --store s --split-bytes 1000": "splitBytes: 1000 is under 4096",
+    "audit --store no-such-folder": "path: no-such-folder: no such folder",
     "latency": "topic, store: say one of them",
     "latency --topic t --since then": "since: 'then' is no time",
     "reconcile --left here --right store:d": "left: 'here' is none of",

@@ -28,6 +28,7 @@ from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, setting, timed
 from cometmq.pipeline.jobs.tag_codes import with_tag_codes
 from cometmq.pipeline.store.files import folders_of
+from cometmq.pipeline.store.options import store_options
 from cometmq.pipeline.store.queues import BATCH
 from cometmq.pipeline.store.splits import look
 
@@ -89,6 +90,7 @@ class AuditSettings:
             raise OptionError(f"check: {unknown[0]!r} is none of {', '.join(CHECKS)}")
         if not self.checks:
             raise OptionError(f"check: name some of {', '.join(CHECKS)}")
+        store_options({"path": self.store, "splitBytes": str(self.split_bytes)})
 
     @property
     def checks(self) -> tuple[str, ...]:
@@ -227,7 +229,9 @@ class _Audit:
         every = self.spark.sql(_NOTHING)
         for found in self.found:
             every = every.unionByName(found, allowMissingColumns=True)
-        if settings.checks != ("log",):  # Its findings are seldom any, and read again then.
+        # Those of the log alone are seldom any, and read again to be shown; what is written must
+        # be what was counted.
+        if settings.checks != ("log",) or settings.findings:
             every = every.persist()
         kinds: dict[str, int] = {}
         damaged: set[str] = set()
@@ -272,6 +276,15 @@ def _by_file(every: DataFrame) -> list[Row]:
     return found
 
 
+def _look(settings: AuditSettings) -> None:
+    look(settings.store)
+
+
 JOB: Final = Job(
-    "audit", AuditSettings, audit, "Judge a store by its files, without its broker.", goes_on=False
+    "audit",
+    AuditSettings,
+    audit,
+    "Judge a store by its files, without its broker.",
+    goes_on=False,
+    look=_look,
 )
