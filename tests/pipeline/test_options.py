@@ -19,7 +19,8 @@ def test_names_are_told_apart_without_regard_to_case_as_spark_writes_them_small(
 
 
 def test_other_names_of_an_option_mean_the_same() -> None:
-    found = read_options({"namesrv": "h:1;g:2", "topic": "T", "groupId": "G", "access.key": "A"})
+    keys = {"access.key": "A", "secret.key": "S"}
+    found = read_options({"namesrv": "h:1;g:2", "topic": "T", "groupId": "G", **keys})
     assert (found.nameserver, found.group, found.access_key) == ("h:1;g:2", "G", "A")
 
 

@@ -8,6 +8,7 @@ import sys
 import traceback
 from dataclasses import MISSING, fields
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -15,6 +16,7 @@ import click
 from cometmq.pipeline.doctor import doctor
 from cometmq.pipeline.errors import JavaError, OptionError, PipelineError
 from cometmq.pipeline.jobs import JOBS
+from cometmq.pipeline.jobs.credentials import SUFFIX, Credentials
 from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, ours, stopped_by_signals
 from cometmq.pipeline.jobs.metrics import served
 from cometmq.pipeline.shipping import write_wheel
@@ -89,7 +91,7 @@ def job_command(job: Job) -> click.Command:
         }
         raise SystemExit(run_job(job, given, **common))
 
-    options = [_option(each) for each in fields(job.settings)]
+    options = [option for each in fields(job.settings) for option in _options(each)]
     return click.Command(job.name, callback=run, params=[*options, *_common()], help=job.summary)
 
 
@@ -108,7 +110,7 @@ def run_job(
     tell = _PROGRESS[progress]
     run = Run(dry_run=dry_run, progress=tell)
     try:
-        settings = job.settings(**given)
+        settings = job.settings(**_with_credentials(job, given))
         pairs = _pairs(conf)
         if job.look is not None:
             job.look(settings)
@@ -175,9 +177,20 @@ def _pairs(conf: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _option(declared: Field[Any]) -> click.Option:
+def _options(declared: Field[Any]) -> list[click.Option]:
+    """Make the options of a field: one, or those of the credentials of a cluster."""
+    if not declared.name.endswith(SUFFIX):
+        return [_option(declared)]
+    prefix = declared.name.removesuffix(SUFFIX)
+    return [
+        (_secret if each.metadata["secret"] else _option)(each, prefix)
+        for each in fields(Credentials)
+    ]
+
+
+def _option(declared: Field[Any], prefix: str = "") -> click.Option:
     is_flag = declared.type in ("bool", bool)
-    name = declared.name.replace("_", "-")
+    name = f"{prefix}{declared.name}".replace("_", "-")
     if declared.name == "nameserver":
         return _nameserver(declared.metadata["meaning"])
     required = declared.default is MISSING
@@ -189,10 +202,47 @@ def _option(declared: Field[Any]) -> click.Option:
         is_flag=is_flag,
         required=required,
         show_default=not required and declared.default not in ("", None, False),
+        envvar=_variable(prefix, declared) if declared.metadata.get("in_environment") else None,
+        show_envvar=True,
         help=declared.metadata.get("meaning", ""),
         metavar=declared.metadata.get("metavar") or None,
         **default,
     )
+
+
+def _secret(declared: Field[Any], prefix: str) -> click.Option:
+    """Make the option of a secret, which is not said itself: all users see command lines."""
+    name, variable = f"{prefix}{declared.name}", _variable(prefix, declared)
+
+    def read(_ctx: click.Context, _param: click.Parameter, path: str | None) -> str:
+        if path is None:
+            return os.environ.get(variable, "")
+        try:
+            return Path(path).read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "is no text"
+            raise click.BadParameter(f"{path}: {reason}") from None
+
+    return click.Option(
+        [name, f"--{name.replace('_', '-')}-file"],
+        callback=read,
+        metavar="FILE",
+        help=f"{declared.metadata['meaning']}  [env var: {variable}, the secret itself]",
+    )
+
+
+def _variable(prefix: str, declared: Field[Any]) -> str:
+    return f"COMETMQ_{prefix}{declared.name}".upper()
+
+
+def _with_credentials(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Put the options of credentials together again."""
+    found = dict(given)
+    for name in (each.name for each in fields(job.settings) if each.name.endswith(SUFFIX)):
+        prefix = name.removesuffix(SUFFIX)
+        parts = {each.name: found.pop(f"{prefix}{each.name}") for each in fields(Credentials)}
+        found[name] = Credentials(**parts)
+    return found
 
 
 def _nameserver(meaning: str) -> click.Option:

@@ -235,6 +235,7 @@ def _parse(kind: type[Options], options: Mapping[str, str]) -> Options:
     read_nameservers(found.nameserver)
     if not found.timeout_ms:
         raise OptionError("timeoutMs: 0 is no time to answer; write 1 or more")
+    found.settings()  # Looks at the credentials.
     return found
 
 

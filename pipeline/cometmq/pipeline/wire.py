@@ -32,10 +32,11 @@ import os
 import socket
 import ssl
 from dataclasses import dataclass
+from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cometmq.pipeline.errors import BusyError, ConnectionLostError, RefusedError
+from cometmq.pipeline.errors import BusyError, ConnectionLostError, OptionError, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,6 +68,16 @@ class Settings:
     tls: bool = False
     tls_ca: str = ""
     """A file with the certificates that are trusted; without it servers are not verified."""
+
+    def __post_init__(self) -> None:
+        """Refuse halves, with which a cluster would be asked as nobody, or for all to read."""
+        if bool(self.access_key) != bool(self.secret_key):
+            there, missing = ("accessKey", "secretKey")[:: 1 if self.access_key else -1]
+            raise OptionError(f"{missing}: is missing, and {there} is there; say both, or none")
+        if self.tls_ca and not self.tls:
+            raise OptionError("tlsCa: without tls nothing is encrypted; say that, too")
+        if self.tls_ca and not Path(self.tls_ca).is_file():
+            raise OptionError(f"tlsCa: {self.tls_ca}: there is no such file")
 
     def __repr__(self) -> str:
         return f"Settings(timeout={self.timeout}, access_key={self.access_key!r}, tls={self.tls})"

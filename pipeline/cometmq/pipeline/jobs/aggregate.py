@@ -105,7 +105,7 @@ class _Topic:
         """Send those of a batch."""
         # Not by the sink of streams: Spark lets none in Python update.
         results.select(*_message(results)).write.format("cometmq").mode("append").options(
-            nameserver=self._settings.nameserver,
+            **self._settings.credentials.at(self._settings.nameserver),
             topic=self._settings.to_topic,
             dedupKey="source_key",
             sinkId=f"aggregate {query_id(self._checkpoint)}",

@@ -27,6 +27,7 @@ from cometmq.client import (
 from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.columns import ddl
 from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
 from cometmq.pipeline.jobs.pacing import Pace
 from cometmq.pipeline.jobs.tables import (
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PREFIX: Final = "%DLQ%"
+_RETRIES: Final = "%RETRY%"
 ORIGIN: Final = "origin"
 _COLUMNS: Final = (
     "topic",
@@ -79,6 +81,7 @@ class DlqSettings:
     """Whose dead letters, and what to do with them."""
 
     nameserver: str = setting("The cluster.", metavar="HOST:PORT[;...]")
+    credentials: Credentials = NOBODY
     consumer_group: str = setting("The group that gave them up.", metavar="GROUP")
     since: str = setting("Only what died then or later: ms, or ISO 8601.", "")
     until: str = setting("Only what died before.", "")
@@ -96,7 +99,17 @@ class DlqSettings:
                 raise OptionError(f"cluster-by: {each!r} is none of {', '.join(_BY)}")
         if self.rate < 0 or self.sample < 0:
             raise OptionError("rate, sample: must not be negative")
+        if self.redrive and self.to == ORIGIN and self.credentials != NOBODY:
+            raise OptionError(
+                "to: origin is the work of the client, which has neither credentials nor TLS yet;"
+                " say a topic"
+            )
         stored_between(self)  # Looks at the times.
+
+    @property
+    def where(self) -> dict[str, str]:
+        """How the cluster is reached."""
+        return self.credentials.at(self.nameserver)
 
     @property
     def names(self) -> list[str]:
@@ -127,11 +140,18 @@ def dlq(spark: SparkSession, settings: DlqSettings, run: Run | None = None) -> R
 
 def _has_letters(settings: DlqSettings) -> bool:
     """Whether the group has a topic of dead letters; an `OptionError` if there is no such group."""
-    if has_topics(settings.nameserver, PREFIX + settings.consumer_group):
+    group = settings.consumer_group
+    if has_topics(settings.where, PREFIX + group):
         return True
+    if settings.credentials != NOBODY:  # The client, which asks brokers for the group, has none.
+        if not has_topics(settings.where, _RETRIES + group):
+            raise OptionError(
+                f"consumer-group: {group} has consumed nothing from {settings.nameserver}"
+            )
+        return False
     try:
         with SyncClient(settings.nameserver) as mq:
-            mq.admin.dead_letters.show(settings.consumer_group, count=1)
+            mq.admin.dead_letters.show(group, count=1)
     except NotFoundError as error:
         raise OptionError(f"consumer-group: {error.remark}") from None
     except UsageError as error:
@@ -234,7 +254,7 @@ class _Letters:
     def table(self) -> DataFrame:
         """Return them with the topic that each was sent to at first."""
         frame = (
-            topic_table(self.spark, self.settings.nameserver, self.topic, ", ".join(_COLUMNS))
+            topic_table(self.spark, self.settings.where, self.topic, ", ".join(_COLUMNS))
             if self.are_there
             else self.spark.createDataFrame([], ddl(_COLUMNS))
         )
@@ -309,7 +329,7 @@ class _Letters:
             ),
         )
         rows.write.format("cometmq").mode("append").options(
-            nameserver=self.settings.nameserver, sinkId=f"dlq {self.topic} {self.settings.to}"
+            **self.settings.where, sinkId=f"dlq {self.topic} {self.settings.to}"
         ).save()
 
 

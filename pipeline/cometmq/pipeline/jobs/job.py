@@ -269,10 +269,26 @@ class Job:
     """Looks whether what the settings name is there, before Spark is started for it."""
 
 
-def setting(meaning: str, default: Any = MISSING, *, metavar: str = "") -> Any:
-    """Declare a field of a job's settings; without a default it must be given."""
-    metadata = {"meaning": meaning, "metavar": metavar}
-    return field(default=default, metadata=metadata)
+def setting(
+    meaning: str,
+    default: Any = MISSING,
+    *,
+    metavar: str = "",
+    in_environment: bool = False,
+    secret: bool = False,
+) -> Any:
+    """Declare a field of a job's settings; without a default it must be given.
+
+    The environment may say it, too, where that is said of it. A secret is not shown, and the
+    command line names no more than a file with it.
+    """
+    metadata = {
+        "meaning": meaning,
+        "metavar": metavar,
+        "in_environment": in_environment,
+        "secret": secret,
+    }
+    return field(default=default, repr=not secret, metadata=metadata)
 
 
 @contextmanager

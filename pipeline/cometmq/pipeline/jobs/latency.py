@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cometmq.pipeline import bounds
 from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
 from cometmq.pipeline.jobs.tables import (
     require_topics,
@@ -49,6 +50,7 @@ class LatencySettings:
     """What to look at, and how closely."""
 
     nameserver: str = setting("The cluster.", metavar="HOST:PORT[;...]")
+    credentials: Credentials = NOBODY
     topic: str = setting("Topics, separated by commas.", "")
     store: str = setting("Or: the folder of a store.", "", metavar="DIR")
     trace_topic: str = setting("Where clients write traces: RMQ_SYS_TRACE_TOPIC.", "")
@@ -66,6 +68,11 @@ class LatencySettings:
         if self.groups and not self.topic:
             raise OptionError("groups: their lag is that of a topic: say it")
         stored_between(self)  # Looks at the times.
+
+    @property
+    def where(self) -> dict[str, str]:
+        """How the cluster is reached."""
+        return self.credentials.at(self.nameserver)
 
 
 def latency(spark: SparkSession, settings: LatencySettings, run: Run | None = None) -> Report:
@@ -89,7 +96,7 @@ def latency(spark: SparkSession, settings: LatencySettings, run: Run | None = No
 
 def _look(settings: LatencySettings) -> None:
     if topics := ",".join(filter(None, (settings.topic, settings.trace_topic))):
-        require_topics(settings.nameserver, topics)
+        require_topics(settings.where, topics)
 
 
 class _Measuring:
@@ -126,7 +133,7 @@ class _Measuring:
     def _head(self) -> DataFrame:
         settings = self.settings
         frame = (
-            topic_table(self.spark, settings.nameserver, settings.topic, _HEAD)
+            topic_table(self.spark, settings.where, settings.topic, _HEAD)
             if settings.topic
             else store_table(self.spark, settings.store, _HEAD)
         )
@@ -137,9 +144,7 @@ class _Measuring:
         """Return how far groups are behind, and how long the first message has waited."""
         from pyspark.sql import functions
 
-        options = read_options(
-            {"nameserver": self.settings.nameserver, "topic": self.settings.topic}
-        )
+        options = read_options(self.settings.where | {"topic": self.settings.topic})
         cluster = options.cluster()
         survey = bounds.survey(cluster, options, whole=True)
         rows: list[tuple[Any, ...]] = []
@@ -168,9 +173,7 @@ class _Measuring:
     def _traced(self) -> dict[str, DataFrame]:
         """Return what traces say: of sends, and of consumptions."""
         settings = self.settings
-        frame = topic_table(
-            self.spark, settings.nameserver, settings.trace_topic, "store_time, body"
-        )
+        frame = topic_table(self.spark, settings.where, settings.trace_topic, "store_time, body")
         records = frame.where(stored_between(settings)).selectExpr(
             "explode(split(cast(body AS string), '\\u0002')) AS record"
         )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
 from cometmq.pipeline.jobs.streams import (
     CopySettings,
@@ -37,17 +38,23 @@ class MirrorSettings(CopySettings):
     """What to mirror, and where to."""
 
     to_nameserver: str = setting("The cluster to write to.", metavar="HOST:PORT[;...]")
+    to_credentials: Credentials = NOBODY
     prefix: str = setting("Put in front of the topics' names there.", "")
     max_rows: int = setting("Messages of a batch, at most.", 100_000)
     delivery: str = setting("auto, idempotent or at-least-once.", "auto")
 
     def __post_init__(self) -> None:
         StreamSettings.__post_init__(self)
-        write_options({"nameserver": self.to_nameserver, "delivery": self.delivery})
+        write_options({**self.written, "delivery": self.delivery})
         if self.nameserver == self.to_nameserver and not self.prefix:
             raise OptionError(
                 "to-nameserver: is the cluster that is read; say a prefix, or another"
             )
+
+    @property
+    def written(self) -> dict[str, str]:
+        """How the cluster to write to is reached."""
+        return self.to_credentials.at(self.to_nameserver)
 
 
 def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None) -> Report:
@@ -65,7 +72,7 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
             report.details["would_read"] = would_read(spark, settings, settings.checkpoint)
             return report
         writer = frame.writeStream.format("cometmq").options(
-            nameserver=settings.to_nameserver,
+            **settings.written,
             delivery=settings.delivery,
             checkpointLocation=settings.checkpoint,
         )
@@ -82,7 +89,7 @@ def _refuse_copies_of_copies(settings: MirrorSettings) -> None:
     pattern, prefix = settings.topic_pattern, settings.prefix
     if not pattern or settings.nameserver != settings.to_nameserver:
         return
-    options = read_options({"nameserver": settings.nameserver, "topicPattern": pattern})
+    options = read_options(settings.credentials.at(settings.nameserver) | {"topicPattern": pattern})
     cluster = options.cluster()
     names = retried(
         lambda: cluster.topics_like(pattern),

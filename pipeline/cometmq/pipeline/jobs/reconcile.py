@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_files import read_archive
+from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, setting, timed
 from cometmq.pipeline.jobs.tables import (
     require_topics,
@@ -78,6 +79,8 @@ class ReconcileSettings:
         "topic:NAME@HOST:PORT, archive:DIR[#TOPIC] or store:DIR[#TOPIC].", metavar="PLACE"
     )
     right: str = setting("The same; what is only here is extra.", metavar="PLACE")
+    left_credentials: Credentials = NOBODY
+    right_credentials: Credentials = NOBODY
     level: str = setting("count, checksum (of keys, tags, flags and bodies) or full.", "checksum")
     by: str = setting("place (queue and offset), or content, where places differ.", "place")
     since: str = setting("Only what was stored then or later: ms, or ISO 8601.", "")
@@ -101,7 +104,7 @@ class ReconcileSettings:
         if self.block < 1:
             raise OptionError("block: must be 1 at least")
         for name in ("left", "right"):
-            _Place.read(name, getattr(self, name))
+            _Place.of(self, name)
         stored_between(self)  # Looks at the times.
 
 
@@ -111,13 +114,16 @@ class _Place(NamedTuple):
     kind: str
     path: str
     topic: str
+    credentials: Credentials = NOBODY
 
     @classmethod
-    def read(cls, option: str, text: str) -> _Place:
+    def of(cls, settings: ReconcileSettings, option: str) -> _Place:
+        text: str = getattr(settings, option)
         kind, _, rest = text.partition(":")
         topic, at, path = rest.partition("@")
         if kind == "topic" and topic and at and path:
-            return cls(kind, path, topic)
+            credentials: Credentials = getattr(settings, f"{option}_credentials")
+            return cls(kind, path, topic, credentials)
         path, _, topic = rest.partition("#")
         if kind in _KINDS[1:] and path:
             return cls(kind, path, topic)
@@ -128,7 +134,8 @@ class _Place(NamedTuple):
     def table(self, spark: SparkSession, columns: tuple[str, ...]) -> DataFrame:
         """Return columns of it."""
         if self.kind == "topic":
-            return topic_table(spark, self.path, self.topic, ", ".join(columns))
+            where = self.credentials.at(self.path)
+            return topic_table(spark, where, self.topic, ", ".join(columns))
         if self.kind == "store":
             return store_table(spark, self.path, ", ".join(columns), self.topic)
         frame = read_archive(spark, self.path).select(*columns)
@@ -153,9 +160,9 @@ def reconcile(spark: SparkSession, settings: ReconcileSettings, run: Run | None 
 
 def _look(settings: ReconcileSettings) -> None:
     for name in ("left", "right"):
-        place = _Place.read(name, getattr(settings, name))
+        place = _Place.of(settings, name)
         if place.kind == "topic":
-            require_topics(place.path, place.topic)
+            require_topics(place.credentials.at(place.path), place.topic)
 
 
 class _Reconciling:
@@ -164,7 +171,7 @@ class _Reconciling:
     def __init__(self, spark: SparkSession, settings: ReconcileSettings, report: Report) -> None:
         self.settings = settings
         self.report = report
-        places = {name: _Place.read(name, getattr(settings, name)) for name in ("left", "right")}
+        places = {name: _Place.of(settings, name) for name in ("left", "right")}
         self.is_one_topic = all(each.topic for each in places.values())
         self.has_brokers = not settings.ignore_broker and all(
             each.kind != "store" for each in places.values()

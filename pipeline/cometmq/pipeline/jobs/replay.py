@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_files import BatchName, batches, read_batches
+from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
 from cometmq.pipeline.jobs.pacing import Pace, Tempo
@@ -54,6 +55,7 @@ class ReplaySettings:
 
     from_dir: str = setting("The archive.", metavar="DIR")
     nameserver: str = setting("The cluster to write to.", metavar="HOST:PORT[;...]")
+    credentials: Credentials = NOBODY
     to_topic: str = setting("The topic to write to.")
     where: str = setting("Only rows for which this SQL holds.", "")
     since: str = setting("Only what was stored then or later: ms, or ISO 8601.", "")
@@ -200,7 +202,7 @@ class _Replaying:
     def _send(self, piece: _Piece) -> None:
         writer = self._rows(piece.frame).write.format("cometmq").mode("append")
         writer.options(
-            nameserver=self.settings.nameserver,
+            **self.settings.credentials.at(self.settings.nameserver),
             topic=self.settings.to_topic,
             sinkId=f"replay {self.name}",
         ).save()

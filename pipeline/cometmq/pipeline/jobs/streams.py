@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline import bounds
 from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import setting
 from cometmq.pipeline.options import EARLIEST, read_options
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 ONCE: Final = "once"
 _OPTIONS: Final = {
-    "nameserver": "nameserver",
     "topic": "topic",
     "topic_pattern": "topicPattern",
     "start": "startingOffsets",
@@ -42,6 +42,7 @@ class StreamSettings:
     """What every such job is told, beside its own."""
 
     nameserver: str = setting("The cluster that is read.", metavar="HOST:PORT[;...]")
+    credentials: Credentials = NOBODY
     topic: str = setting("Topics, separated by commas.", "")
     start: str = setting("Where to begin: earliest, latest, group:NAME, JSON.", "earliest")
     filter: str = setting("Tags or SQL92: only what passes.", "")
@@ -109,7 +110,8 @@ def _survey(options: ReadOptions) -> tuple[bounds.Survey, dict[Queue, int]]:
 
 def _source_options(settings: StreamSettings) -> dict[str, str]:
     values = {name: getattr(settings, name, "") for name in _OPTIONS}
-    return {_OPTIONS[name]: str(value) for name, value in values.items() if value != ""}
+    given = {_OPTIONS[name]: str(value) for name, value in values.items() if value != ""}
+    return settings.credentials.at(settings.nameserver) | given
 
 
 def would_read(spark: SparkSession, settings: StreamSettings, checkpoint: str) -> int:

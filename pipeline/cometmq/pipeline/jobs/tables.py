@@ -8,29 +8,31 @@ from cometmq.pipeline import bounds
 from cometmq.pipeline.options import read_options, read_time_ms
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import DataFrame, SparkSession
 
 _SIGNS: Final = (("since", ">="), ("until", "<"))
 
 
 def topic_table(
-    spark: SparkSession, nameserver: str, topic: str, columns: str, **more: Any
+    spark: SparkSession, where: Mapping[str, str], topic: str, columns: str, **more: Any
 ) -> DataFrame:
-    """Return some columns of topics."""
-    reader = spark.read.format("cometmq").options(nameserver=nameserver, topic=topic)
+    """Return some columns of topics; `where` is the options by which their cluster is reached."""
+    reader = spark.read.format("cometmq").options(**where, topic=topic)
     frame: DataFrame = reader.options(columns=columns, **more).load()
     return frame
 
 
-def require_topics(nameserver: str, topic: str) -> None:
+def require_topics(where: Mapping[str, str], topic: str) -> None:
     """Refuse topics that do not exist; for `Job.look`."""
-    options = read_options({"nameserver": nameserver, "topic": topic})
+    options = read_options({**where, "topic": topic})
     bounds.require_topics(bounds.survey(options.cluster(), options, whole=True), options)
 
 
-def has_topics(nameserver: str, topic: str) -> bool:
+def has_topics(where: Mapping[str, str], topic: str) -> bool:
     """Whether topics exist; for jobs that know more about those that do not."""
-    options = read_options({"nameserver": nameserver, "topic": topic})
+    options = read_options({**where, "topic": topic})
     found = bounds.survey(options.cluster(), options, whole=True)
     return found.topics.issuperset(options.topics)
 

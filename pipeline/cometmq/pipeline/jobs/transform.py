@@ -144,7 +144,7 @@ class _Transforming:
     def _write(self, frame: DataFrame, topic: str = "") -> None:
         named = "to_topic" in frame.columns
         options: dict[str, Any] = {
-            "nameserver": self.settings.nameserver,
+            **self.settings.credentials.at(self.settings.nameserver),
             "sinkId": f"transform {query_id(Folder(self.spark, self.settings.checkpoint))} {topic}",
         }
         if topic or not named:

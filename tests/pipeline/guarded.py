@@ -1,0 +1,175 @@
+"""A cluster behind TLS that answers signed requests alone, as a guarded one of Apache's does.
+
+CometMQ's own servers have neither yet, so a front stands before each of a test's cluster: on
+another address of this machine, under the same port. What it says of brokers has that address, too,
+so whoever goes past the front is found out.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import os
+import select
+import shutil
+import socket
+import ssl
+import subprocess
+from contextlib import contextmanager, suppress
+from struct import Struct
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cometmq.pipeline.jobs.credentials import Credentials
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from pathlib import Path
+
+    from cometmq.testing import Cluster
+
+BEHIND, FRONT = "127.0.0.1", "127.0.0.2"
+HEAD = Struct(">II")
+NO_PERMISSION = 16
+ACCESS_KEY = "etl"
+_MAKING = (
+    "req -x509 -nodes -newkey ec -pkeyopt ec_paramgen_curve:P-256 -days 2 -subj /CN=front"
+    f" -addext subjectAltName=IP:{FRONT}"
+)
+
+
+def make_certificate(folder: Path) -> Path:
+    """Make a certificate for the fronts, with its key in the same file."""
+    program = shutil.which("openssl")
+    if program is None:
+        if os.environ.get("CI"):
+            raise AssertionError("openssl is missing")
+        pytest.skip("openssl is missing")
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    subprocess.run(
+        [program, *f"{_MAKING} -keyout {key} -out {certificate}".split()],
+        check=True,
+        capture_output=True,
+    )
+    certificate.write_text(certificate.read_text() + key.read_text())
+    return certificate
+
+
+class Front:
+    """Takes connections over TLS, and passes on what is signed."""
+
+    def __init__(self, address: str, certificate: Path, secret: str) -> None:
+        host, _, port = address.partition(":")
+        assert host == BEHIND
+        self._behind = (host, int(port))
+        self._secret = secret
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(certificate)
+        self._listener = socket.create_server((FRONT, int(port)))
+        self.address = f"{FRONT}:{port}"
+        self.codes: list[int] = []
+        """Of requests that were passed on."""
+        self.refused: list[int] = []
+        self._thread = Thread(target=self._accept)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # It is closed.
+            while True:
+                peer, _ = self._listener.accept()
+                Thread(target=self._serve, args=(peer,), daemon=True).start()
+
+    def _serve(self, plain: socket.socket) -> None:
+        with suppress(OSError), plain:  # ssl's errors are some, too: of a client without TLS.
+            peer = self._context.wrap_socket(plain, server_side=True)
+            with peer, socket.create_connection(self._behind) as behind:
+                self._pass_on(peer, behind)
+
+    def _pass_on(self, peer: ssl.SSLSocket, behind: socket.socket) -> None:
+        asked = bytearray()
+        while True:
+            ready = [peer] if peer.pending() else select.select([peer, behind], [], [])[0]
+            if peer in ready:
+                if not (data := peer.recv(1 << 16)):
+                    return
+                asked += data
+                while len(asked) >= 4 and len(asked) >= (size := HEAD.unpack(asked[:8])[0] + 4):
+                    if refusal := self._looked(bytes(asked[:size])):
+                        peer.sendall(refusal)
+                    else:
+                        behind.sendall(asked[:size])
+                    del asked[:size]
+            if behind in ready:
+                if not (data := behind.recv(1 << 16)):
+                    return
+                peer.sendall(data.replace(b'"%b:' % BEHIND.encode(), b'"%b:' % FRONT.encode()))
+
+    def _looked(self, frame: bytes) -> bytes:
+        """Return the refusal of a request that is not signed as it must be."""
+        _, header_size = HEAD.unpack(frame[:8])
+        header: dict[str, Any] = json.loads(frame[8 : 8 + header_size])
+        fields: dict[str, str] = header["extFields"]
+        signature = fields.pop("Signature", "")
+        text = "".join(fields[name] for name in sorted(fields)).encode() + frame[8 + header_size :]
+        wanted = base64.b64encode(hmac.digest(self._secret.encode(), text, "sha1")).decode()
+        if fields.get("AccessKey") == ACCESS_KEY and signature == wanted:
+            self.codes.append(header["code"])
+            return b""
+        self.refused.append(header["code"])
+        answer = {"code": NO_PERMISSION, "flag": 1, "opaque": header["opaque"], "remark": "no"}
+        said = json.dumps(answer | {"version": 513, "language": "JAVA"}).encode()
+        return HEAD.pack(4 + len(said), len(said)) + said
+
+
+class Guarded:
+    """What jobs are told to get into a cluster, and the fronts that they go through."""
+
+    def __init__(self, cluster: Cluster, certificate: Path, secret: str) -> None:
+        self.cluster = cluster
+        self.secret = secret
+        self.credentials = Credentials(
+            access_key=ACCESS_KEY, secret_key=secret, tls=True, tls_ca=str(certificate)
+        )
+        self.fronts = [
+            Front(address, certificate, secret) for address in (cluster.nameserver, cluster.broker)
+        ]
+        self.nameserver = self.fronts[0].address
+
+    @property
+    def codes(self) -> list[int]:
+        """Of requests that were passed on."""
+        return [code for front in self.fronts for code in front.codes]
+
+    @property
+    def refused(self) -> list[int]:
+        """Codes of requests that were not signed as they must be."""
+        return [code for front in self.fronts for code in front.refused]
+
+    def arguments(self, prefix: str = "") -> list[str]:
+        """Return what a command line says, but the secret."""
+        return [
+            f"--{prefix}nameserver={self.nameserver}",
+            f"--{prefix}access-key={ACCESS_KEY}",
+            f"--{prefix}tls",
+            f"--{prefix}tls-ca={self.credentials.tls_ca}",
+        ]
+
+
+@contextmanager
+def guarded(cluster: Cluster, certificate: Path, secret: str) -> Generator[Guarded]:
+    """Guard a cluster for a while."""
+    found = Guarded(cluster, certificate, secret)
+    try:
+        yield found
+    finally:
+        for front in found.fronts:
+            front.close()

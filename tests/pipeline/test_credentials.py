@@ -1,0 +1,183 @@
+"""Jobs and clusters that answer nobody but those who sign, over TLS."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+from dataclasses import fields
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+from tests.pipeline.guarded import ACCESS_KEY, Guarded, guarded, make_certificate
+
+from cometmq.admin.program import program
+from cometmq.pipeline import command, wire
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs import JOBS
+from cometmq.pipeline.jobs.credentials import Credentials
+from cometmq.pipeline.jobs.dlq import DlqSettings
+from cometmq.pipeline.jobs.job import Job, Report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cometmq.testing import Cluster
+
+SECRET = "hush-hush"
+
+
+@pytest.fixture(autouse=True)
+def no_connection_is_kept() -> Iterator[None]:
+    yield
+    for peer in wire._kept.values():  # pyright: ignore[reportPrivateUsage]  # Else they leak.
+        peer.close()
+    wire._kept.clear()  # pyright: ignore[reportPrivateUsage]  # As above.
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_certificate(tmp_path_factory.mktemp("certificate"))
+
+
+@pytest.fixture
+def there(rocketmq_session: Cluster, certificate: Path) -> Iterator[Guarded]:
+    rocketmq_session.admin.create_topic("there", queues=1)
+    rocketmq_session.admin.create_topic("%DLQ%there", queues=1)
+    with guarded(rocketmq_session, certificate, SECRET) as found:
+        yield found
+
+
+@pytest.fixture
+def settings(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What commands would run their jobs with."""
+    found: list[Any] = []
+
+    def without_spark(job: Job, settings: Any, *_: object) -> Report:
+        found.append(settings)
+        return Report(job.name)
+
+    monkeypatch.setattr(command, "_in_session", without_spark)
+    return found
+
+
+LINES = (
+    "archive --topic there --to a",
+    "replay --from-dir a --to-topic t",
+    "transform --topic there --sql SELECT --to-topic t --checkpoint c",
+    "aggregate --topic there --to-topic t --checkpoint c",
+    "mirror --topic there --prefix x- --to-nameserver 127.0.0.1:1 --checkpoint c",
+    "dlq --consumer-group there",
+    "latency --topic there",
+)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_what_is_looked_for_before_spark_is_started_is_asked_for_with_credentials(
+    there: Guarded, settings: list[Any], monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    monkeypatch.setenv("COMETMQ_SECRET_KEY", SECRET)
+    done = CliRunner().invoke(program, ["pipeline", *line.split(), *there.arguments()])
+    assert done.exit_code == 0, done.output
+    assert [each.credentials for each in settings] == [there.credentials]
+    assert there.refused == []
+    assert bool(there.codes) == (not line.startswith("replay"))  # Which looks for its archive.
+
+
+def test_each_side_of_a_comparison_has_credentials_of_its_own(
+    there: Guarded, settings: list[Any], tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text(f"{SECRET}\n")
+    arguments = [f"--right-secret-key-file={tmp_path / 'secret'}", *there.arguments("right-")[1:]]
+    arguments += ["--left", f"topic:there@{there.cluster.nameserver}"]
+    arguments += ["--right", f"topic:there@{there.nameserver}"]
+    done = CliRunner().invoke(program, ["pipeline", "reconcile", *arguments])
+    assert done.exit_code == 0, done.output
+    (found,) = settings
+    assert (found.left_credentials, found.right_credentials) == (Credentials(), there.credentials)
+    assert there.codes
+    assert there.refused == []
+
+
+def test_another_secret_is_refused_and_shown_nowhere(
+    there: Guarded, settings: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMETMQ_SECRET_KEY", "another-secret")
+    arguments = ["archive", "--topic", "there", "--to", "a", *there.arguments()]
+    done = CliRunner().invoke(program, ["pipeline", *arguments, "--progress", "json"])
+    assert done.exit_code == 3, done.output
+    assert "refused with code 16: no" in done.stderr
+    assert "another-secret" not in done.output
+    assert settings == []
+
+
+def test_secrets_are_not_shown_by_settings(there: Guarded) -> None:
+    found = DlqSettings(
+        nameserver="h:1", consumer_group="g", credentials=there.credentials, to="copies"
+    )
+    assert SECRET not in repr(found)
+    assert ACCESS_KEY in repr(found)
+
+
+@pytest.mark.parametrize("name", sorted(JOBS))
+def test_each_cluster_of_a_job_has_its_credentials(name: str) -> None:
+    job: Job = import_module(JOBS[name]).JOB
+    names = {each.name for each in fields(job.settings)}
+    asked = {name.removesuffix("nameserver") for name in names if name.endswith("nameserver")}
+    asked |= {f"{name}_" for name in names & {"left", "right"}}
+    assert {f"{each}credentials" for each in asked} == {n for n in names if "credentials" in n}
+    done = CliRunner().invoke(program, ["pipeline", name, "--help"])
+    for each in asked:
+        option = each.replace("_", "-")
+        for part in ("access-key", "secret-key-file", "tls", "tls-ca"):
+            assert f"--{option}{part}" in done.output
+        assert f"COMETMQ_{each.upper()}SECRET_KEY" in " ".join(done.output.split())
+    assert "secret-key " not in done.output  # Which all users would see.
+
+
+MISTAKES = {
+    "--access-key me": "secretKey: is missing, and accessKey is there",
+    "--tls-ca there.pem": "tlsCa: without tls nothing is encrypted",
+    "--tls --tls-ca no-such-file": "tlsCa: no-such-file: there is no such file",
+    "--secret-key-file no-such-file": "no-such-file: No such file",
+    "--redrive true --tls": "to: origin is the work of the client",
+}
+
+
+@pytest.mark.parametrize("given", MISTAKES)
+def test_credentials_that_cannot_be_are_refused(given: str) -> None:
+    done = CliRunner().invoke(program, ["pipeline", *f"dlq --consumer-group g {given}".split()])
+    assert done.exit_code == 2, done.output
+    assert MISTAKES[given] in done.output
+
+
+def test_a_secret_without_a_name_is_refused() -> None:
+    with pytest.raises(OptionError, match="accessKey: is missing, and secretKey is there"):
+        Credentials(secret_key=SECRET)
+
+
+def test_a_signature_is_that_of_apaches_clients() -> None:
+    sign = wire._signature  # pyright: ignore[reportPrivateUsage]  # To compare.
+    fields = {"topic": "T", "AccessKey": "rocketmq2"}
+    assert sign(fields, b"", "12345678") == "msA2HLu5rmWfLoIZzBCi0WKUq2o="
+    both = base64.b64encode(hmac.digest(b"12345678", b"rocketmq2T{}", "sha1")).decode()
+    assert sign(fields, b"{}", "12345678") == both
+
+
+@pytest.mark.parametrize(("group", "status"), [("quiet", 0), ("nobody-there", 2)])
+def test_of_a_guarded_cluster_a_group_is_known_by_its_topic_of_retries(
+    there: Guarded,
+    settings: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    group: str,
+    status: int,
+) -> None:
+    there.cluster.admin.create_topic("%RETRY%quiet", queues=1)
+    monkeypatch.setenv("COMETMQ_SECRET_KEY", SECRET)
+    arguments = ["dlq", f"--consumer-group={group}", *there.arguments()]
+    done = CliRunner().invoke(program, ["pipeline", *arguments])
+    assert done.exit_code == status, done.output
+    assert ("has consumed nothing from" in done.stderr) == bool(status)
+    assert len(settings) == 1 - bool(status)
