@@ -104,6 +104,13 @@ def read(
     ]
 
 
+def test_brokers_are_told_by_their_addresses(cluster: Cluster) -> None:
+    """By them a mirror knows the cluster that it reads."""
+    route = cluster.route("TBW102")
+    assert route is not None
+    assert cluster.brokers() == set(route.addresses.values())
+
+
 def test_what_is_written_in_batches_is_read(cluster: Cluster) -> None:
     bodies = write(cluster, "spark-batches", rows(500))
     assert sorted(read(cluster, "spark-batches", 500)) == sorted(bodies)

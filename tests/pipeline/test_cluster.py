@@ -13,6 +13,7 @@ from cometmq.pipeline.cluster import (
     Bounds,
     Cluster as Asked,
     Queue,
+    read_broker_addresses,
     read_nameservers,
     read_topic_status,
 )
@@ -97,6 +98,21 @@ def test_apaches_answer_to_202_is_no_json_and_is_read(asked: Asked) -> None:
         Queue("T", "b", 1): Bounds(2, 9),
         Queue("T", "b", 0): Bounds(0, 0),
     }
+
+
+def test_brokers_are_told_by_their_addresses(rocketmq_session: Cluster, asked: Asked) -> None:
+    assert asked.brokers() == {rocketmq_session.broker}
+
+
+def test_apaches_answer_to_106_is_no_json_and_is_read() -> None:
+    body = (
+        b'{"brokerAddrTable":{"broker-a":{"brokerAddrs":{0:"10.0.0.1:10911",1:"10.0.0.2:10911"},'
+        b'"brokerName":"broker-a","cluster":"C","enableActingMaster":false},"broker-b":{'
+        b'"brokerAddrs":{0:"[::1]:10911"},"brokerName":"broker-b","cluster":"C"}},'
+        b'"clusterAddrTable":{"C":["broker-a","broker-b"]}}'
+    )
+    assert read_broker_addresses(body) == {"10.0.0.1:10911", "10.0.0.2:10911", "[::1]:10911"}
+    assert read_broker_addresses(b'{"brokerAddrTable":{},"clusterAddrTable":{}}') == set()
 
 
 def test_a_group_that_is_not_there_is_made_when_it_is_told_its_progress(

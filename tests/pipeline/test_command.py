@@ -18,11 +18,10 @@ from cometmq.pipeline.errors import JavaError, OptionError, PipelineError
 from cometmq.pipeline.java import find_java, make_shim
 from cometmq.pipeline.jobs import JOBS
 from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, ours, setting
+from cometmq.testing import Cluster
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from cometmq.testing import Cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,8 +163,12 @@ MISTAKES = {
     "transform --topic t --sql s --checkpoint c --dead-letter d": "dead-letter: without a schema",
     "aggregate --topic t --to-topic u --checkpoint c --mode each": "mode: 'each'",
     "aggregate --topic t --to-topic u --checkpoint c --aggregations sum": "aggregations: 'sum'",
-    "mirror --topic t --to-nameserver 127.0.0.1:9876 --checkpoint c": "to-nameserver: is the",
+    "mirror --topic t --to-nameserver 127.0.0.1:9876 --checkpoint c": "is the cluster that is read",
     "mirror --topic t --to-nameserver h:1 --checkpoint c --delivery twice": "delivery: 'twice'",
+    "transform --topic t,u --sql s --checkpoint c --to-topic u": "to-topic: u is read, so all",
+    "transform --topic t --sql s --checkpoint c --schema S --dead-letter t": "dead-letter: t is",
+    "aggregate --topic t --to-topic t --checkpoint c": "to-topic: t is read, so all",
+    "dlq --consumer-group g --redrive true --to %DLQ%g": "to: %DLQ%g is what is read",
     "dlq --consumer-group g --cluster-by colour": "cluster-by: 'colour'",
     "dlq --consumer-group g --until then": "until: 'then' is no time",
     "audit --store s --check taste": "check: 'taste'",
@@ -254,6 +257,55 @@ def test_a_mirror_does_not_copy_its_copies(
     done = CliRunner().invoke(program, ["pipeline", "mirror", *arguments])
     assert done.exit_code == status, done.output
     assert ("matches x-there, too, which is the copy of there" in done.stderr) == (status == 2)
+
+
+def spellings(address: str) -> list[str]:
+    """Other ways to write a name server."""
+    port = address.rpartition(":")[2]
+    return [f"localhost:{port}", f"{address};{address}", f"127.0.0.1:1,{address}"]
+
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ([], "is the cluster that is read; say a prefix, or another"),
+        (["--prefix", "x-"], "matches x-there, too, which is the copy of there"),
+    ],
+)
+def test_a_mirror_knows_its_own_cluster_however_it_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+    rocketmq_session: Cluster,
+    tmp_path: Path,
+    number: int,
+    more: list[str],
+    said: str,
+) -> None:
+    rocketmq_session.admin.create_topic("there", queues=1)
+    monkeypatch.setattr(command, "_in_session", pytest.fail)
+    here = rocketmq_session.nameserver
+    arguments = ["-n", here, "--to-nameserver", spellings(here)[number], *more]
+    arguments += ["--topic-pattern", "(x-)?there", "--checkpoint", str(tmp_path)]
+    done = CliRunner().invoke(program, ["pipeline", "mirror", *arguments])
+    assert done.exit_code == 2, done.output
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize("more", [["--topic", "there"], ["--topic-pattern", "(x-)?there"]])
+def test_a_mirror_into_another_cluster_needs_no_prefix(
+    monkeypatch: pytest.MonkeyPatch, rocketmq_session: Cluster, tmp_path: Path, more: list[str]
+) -> None:
+    rocketmq_session.admin.create_topic("there", queues=1)
+
+    def without_spark(*_: object) -> Report:
+        return Report("mirror")
+
+    monkeypatch.setattr(command, "_in_session", without_spark)
+    with Cluster() as other:
+        arguments = ["-n", rocketmq_session.nameserver, "--to-nameserver", other.nameserver]
+        arguments += [*more, "--checkpoint", str(tmp_path)]
+        done = CliRunner().invoke(program, ["pipeline", "mirror", *arguments])
+    assert done.exit_code == 0, done.output
 
 
 def test_a_stream_that_has_begun_is_left_to_say_what_is_gone(

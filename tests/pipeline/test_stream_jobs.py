@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 
 from tests.pipeline.tables import Tables, numbers
 
-from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.aggregate import AggregateSettings, aggregate
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
 from cometmq.pipeline.jobs.job import Run
@@ -236,6 +236,36 @@ def test_sql_routes_rows_and_misfits_go_aside(tables: Tables, tmp_path: Path) ->
     misfits = tables.cluster.sent("orders-misfits", count=2)
     assert {message.body for message in misfits} == {b"no JSON", b"\xff\xfe"}
     assert "is no JSON of" in misfits[0].user_properties["DEAD_LETTER_REASON"]
+
+
+@pytest.mark.parametrize("to_topic", ["'circle-in'", "topic", "coalesce('circle-in', 'x')"])
+def test_sql_that_sends_each_row_to_its_source_is_refused_before_it_begins(
+    tables: Tables, tmp_path: Path, to_topic: str
+) -> None:
+    tables.fill("circle-in", 1)
+    sql = f"SELECT {KEPT}, body, {to_topic} AS to_topic FROM messages"
+    with pytest.raises(OptionError, match="sql: each row of circle-in is sent to a topic that is"):
+        transform(tables.spark, transforming(tables, tmp_path, topic="circle-in", sql=sql))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_row_for_its_source_ends_the_job_unless_it_is_forced(
+    tables: Tables, tmp_path: Path
+) -> None:
+    tables.fill("round-in", 10, queues=1)
+    sql = (
+        f"SELECT {KEPT}, body, if(cast(cast(body AS string) AS int) = 7, 'round-in', 'round-out')"
+        " AS to_topic FROM messages"
+    )
+    given = {"topic": "round-in", "sql": sql, "max_rows": 5}
+    with pytest.raises(PipelineError) as caught:
+        transform(tables.spark, transforming(tables, tmp_path, **given))
+    assert str(caught.value).startswith("column to_topic: round-in is read, and what is sent to it")
+    assert tables.bodies("round-in") == numbers(0, 10)
+    assert tables.bodies("round-out") == numbers(0, 5)
+    transform(tables.spark, transforming(tables, tmp_path, **given, force=True))
+    assert tables.bodies("round-out") == [str(each) for each in range(10) if each != 7]
+    assert tables.bodies("round-in") == sorted([*numbers(0, 10), "7"], key=int)
 
 
 FITTING = {

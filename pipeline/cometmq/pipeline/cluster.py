@@ -30,6 +30,7 @@ UPDATE_CONSUMER_OFFSET: Final = 15
 SEARCH_OFFSET_BY_TIMESTAMP: Final = 29
 GET_EARLIEST_MSG_STORETIME: Final = 32
 GET_ROUTEINFO_BY_TOPIC: Final = 105
+GET_BROKER_CLUSTER_INFO: Final = 106
 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Final = 200
 GET_TOPIC_STATS_INFO: Final = 202
 GET_ALL_TOPIC_LIST_FROM_NAMESERVER: Final = 206
@@ -45,6 +46,9 @@ _ASKED_MAX: Final = 200
 """Requests that are under way over one connection."""
 _STATUS = re.compile(r"(\{[^{}]*\})\s*:\s*(\{[^{}]*\})")
 """An entry of the answer to 202, whose keys are objects: Apache's JSON, and nobody else's."""
+_ADDRESSES = re.compile(r'"brokerAddrs"\s*:\s*\{([^{}]*)\}')
+_ADDRESS = re.compile(r':\s*"([^"]+)"')
+"""Of the answer to 106, whose keys are numbers."""
 
 _OF_GROUPS: Final = "%"
 """What the names of topics for retries and dead letters begin with."""
@@ -120,6 +124,15 @@ class Cluster:
             return None
         answer.expect(self.nameservers[0])
         return _read_route(json.loads(answer.body))
+
+    def brokers(self) -> frozenset[str]:
+        """Return the addresses of all brokers.
+
+        Two clusters that have one in common are one, however their name servers are written: who
+        reads the one and writes to the other reaches the same server under it.
+        """
+        answer = self._ask_nameserver(GET_BROKER_CLUSTER_INFO, {})
+        return read_broker_addresses(answer.expect(self.nameservers[0]).body)
 
     def topics_like(self, pattern: str) -> tuple[str, ...]:
         """Return the topics whose whole names a regular expression matches, sorted.
@@ -339,6 +352,12 @@ def read_topic_status(broker: str, body: bytes) -> Iterable[tuple[Queue, Bounds]
             Queue(queue["topic"], broker, int(queue["queueId"])),
             Bounds(int(status["minOffset"]), int(status["maxOffset"])),
         )
+
+
+def read_broker_addresses(body: bytes) -> frozenset[str]:
+    """Read the answer to 106."""
+    tables = _ADDRESSES.findall(body.decode())
+    return frozenset(address for each in tables for address in _ADDRESS.findall(each))
 
 
 def _read_route(said: Mapping[str, Any]) -> Route:

@@ -63,9 +63,12 @@ class AggregateSettings(StreamSettings):
     mode: str = setting("append: each window once. update: whenever it changed.", "append")
     max_rows: int = setting("Messages of a batch, at most.", 500_000)
     checkpoint: str = setting("Where it keeps how far it is, and what it reckoned.", metavar="DIR")
+    force: bool = setting("Write to a topic that is read.", False)
 
     def __post_init__(self) -> None:
         StreamSettings.__post_init__(self)
+        if not self.force:
+            self.refuse_sources("to_topic")
         if self.mode not in ("append", "update"):
             raise OptionError(f"mode: {self.mode!r} is neither append nor update")
         if bool(self.to_topic) == bool(self.to_dir):

@@ -99,6 +99,8 @@ class DlqSettings:
                 raise OptionError(f"cluster-by: {each!r} is none of {', '.join(_BY)}")
         if self.rate < 0 or self.sample < 0:
             raise OptionError("rate, sample: must not be negative")
+        if self.to == PREFIX + self.consumer_group:
+            raise OptionError(f"to: {self.to} is what is read; say origin, or another topic")
         if self.redrive and self.to == ORIGIN and self.credentials != NOBODY:
             raise OptionError(
                 "to: origin is the work of the client, which has neither credentials nor TLS yet;"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
@@ -19,6 +19,7 @@ from cometmq.pipeline.jobs.streams import (
     StreamSettings,
     look_for_topics,
     read_stream,
+    source_options,
     triggered,
     would_read,
 )
@@ -26,8 +27,14 @@ from cometmq.pipeline.options import read_options, write_options
 from cometmq.pipeline.retrying import retried
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
+
+    from cometmq.pipeline.options import ReadOptions, WriteOptions
+
+R = TypeVar("R")
 
 _COPIED: Final = "topic, broker, queue_id, queue_offset, key, tag, flag, properties, body"
 """The columns of a message that its copy is made of, and knows it by."""
@@ -47,9 +54,7 @@ class MirrorSettings(CopySettings):
         StreamSettings.__post_init__(self)
         write_options({**self.written, "delivery": self.delivery})
         if self.nameserver == self.to_nameserver and not self.prefix:
-            raise OptionError(
-                "to-nameserver: is the cluster that is read; say a prefix, or another"
-            )
+            raise _is_read(self.to_nameserver)
 
     @property
     def written(self) -> dict[str, str]:
@@ -64,7 +69,7 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
     run = run or Run()
     report = run.report_of("mirror")
     with timed(report):
-        _refuse_copies_of_copies(settings)
+        _refuse_circles(settings)
         frame = read_stream(spark, settings, _COPIED).withColumn(
             "to_topic", functions.concat(functions.lit(settings.prefix), "topic")
         )
@@ -84,19 +89,17 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
     return report
 
 
-def _refuse_copies_of_copies(settings: MirrorSettings) -> None:
-    """Refuse a pattern that matches what the job itself makes, which would be copied, too."""
+def _refuse_circles(settings: MirrorSettings) -> None:
+    """Refuse to copy topics onto themselves, and a pattern that matches its copies, too."""
     pattern, prefix = settings.topic_pattern, settings.prefix
-    if not pattern or settings.nameserver != settings.to_nameserver:
+    if prefix and not pattern:
         return
-    options = read_options(settings.credentials.at(settings.nameserver) | {"topicPattern": pattern})
-    cluster = options.cluster()
-    names = retried(
-        lambda: cluster.topics_like(pattern),
-        retries=options.retries,
-        interval_ms=options.retry_interval_ms,
-    )
-    for name in names:
+    read, written = read_options(source_options(settings)), write_options(settings.written)
+    if not _brokers(read) & _brokers(written):
+        return
+    if not prefix:
+        raise _is_read(settings.to_nameserver)
+    for name in _retried(read, lambda: read.cluster().topics_like(pattern)):
         if re.fullmatch(pattern, prefix + name):
             raise OptionError(
                 f"topic-pattern: {pattern!r} matches {prefix}{name}, too, which is the copy of"
@@ -104,8 +107,22 @@ def _refuse_copies_of_copies(settings: MirrorSettings) -> None:
             )
 
 
+def _is_read(nameserver: str) -> OptionError:
+    return OptionError(
+        f"to-nameserver: {nameserver} is the cluster that is read; say a prefix, or another"
+    )
+
+
+def _brokers(options: ReadOptions | WriteOptions) -> frozenset[str]:
+    return _retried(options, lambda: options.cluster().brokers())
+
+
+def _retried(options: ReadOptions | WriteOptions, do: Callable[[], R]) -> R:
+    return retried(do, retries=options.retries, interval_ms=options.retry_interval_ms)
+
+
 def _look(settings: MirrorSettings) -> None:
-    _refuse_copies_of_copies(settings)
+    _refuse_circles(settings)
     look_for_topics(settings)
 
 

@@ -56,9 +56,26 @@ class StreamSettings:
         return self.checkpoint
 
     def __post_init__(self) -> None:
-        read_options(_source_options(self))
+        read_options(source_options(self))
         if self.trigger != ONCE and not self.trigger.partition(" ")[0].isdigit():
             raise OptionError(f"trigger: {self.trigger!r} is neither once nor such as '30 seconds'")
+
+    def refuse_sources(self, *options: str) -> None:
+        """Refuse to write to a topic that is read: what is written would be read again, for ever.
+
+        `options` are the settings that name topics to write to.
+        """
+        for option in options:
+            if (topic := getattr(self, option)) in self.sources:
+                raise OptionError(
+                    f"{option.replace('_', '-')}: {topic} is read, so all that is written to it"
+                    " would be read again; say --force if that is what you want"
+                )
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The topics that are read, where they are named."""
+        return read_options(source_options(self)).topics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +92,8 @@ def read_stream(spark: SparkSession, settings: StreamSettings, columns: str = "*
     What is wrong with them is said before Spark begins a checkpoint, which it leaves behind.
     """
     if not _has_begun(Folder(spark, settings.checkpoint_folder).names("offsets")):
-        _survey(read_options(_source_options(settings)))
-    reader = spark.readStream.format("cometmq").options(**_source_options(settings))
+        _survey(read_options(source_options(settings)))
+    reader = spark.readStream.format("cometmq").options(**source_options(settings))
     frame: DataFrame = reader.option("columns", columns).load()
     return frame
 
@@ -88,7 +105,7 @@ def look_for_topics(settings: StreamSettings) -> None:
     """
     checkpoint = settings.checkpoint_folder
     if "://" not in checkpoint and not _has_begun(_listed(Path(checkpoint, "offsets"))):
-        _survey(read_options(_source_options(settings)))
+        _survey(read_options(source_options(settings)))
 
 
 def _has_begun(offsets: Iterable[str]) -> bool:
@@ -108,7 +125,8 @@ def _survey(options: ReadOptions) -> tuple[bounds.Survey, dict[Queue, int]]:
     return found, bounds.starts(cluster, options, found, EARLIEST)
 
 
-def _source_options(settings: StreamSettings) -> dict[str, str]:
+def source_options(settings: StreamSettings) -> dict[str, str]:
+    """Return the options of the source that settings become."""
     values = {name: getattr(settings, name, "") for name in _OPTIONS}
     given = {_OPTIONS[name]: str(value) for name, value in values.items() if value != ""}
     return settings.credentials.at(settings.nameserver) | given
@@ -116,7 +134,7 @@ def _source_options(settings: StreamSettings) -> dict[str, str]:
 
 def would_read(spark: SparkSession, settings: StreamSettings, checkpoint: str) -> int:
     """Return how many messages a run would read now, before the filter leaves any out."""
-    given = _source_options(settings)
+    given = source_options(settings)
     if reached := _reached(Folder(spark, checkpoint)):
         given["startingOffsets"] = reached
     found, starts = _survey(read_options(given))
@@ -125,7 +143,7 @@ def would_read(spark: SparkSession, settings: StreamSettings, checkpoint: str) -
 
 def still_there(settings: StreamSettings) -> dict[Queue, Bounds]:
     """Return from where to where brokers have messages of each queue now."""
-    options = read_options(_source_options(settings))
+    options = read_options(source_options(settings))
     return bounds.survey(options.cluster(), options, whole=False).queues
 
 

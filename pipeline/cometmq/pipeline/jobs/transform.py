@@ -10,6 +10,9 @@ see them; the stream goes on. Without that topic the SQL has them with `value` n
 
 The rows must keep the source's `topic`, `broker`, `queue_id` and `queue_offset`: they are how a row
 that is sent again is known. SQL that puts messages together has none of them, and is refused.
+
+A topic that is read is not written to, unless by `force`: the stream would feed itself. That is
+said before the start as far as it is known then; a row that says so by `to_topic` ends the job.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.errors import OptionError, SinkError
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
@@ -50,9 +53,12 @@ class TransformSettings(StreamSettings):
     schema: str = setting("Of JSON bodies, in Spark's DDL: 'id BIGINT, amount DOUBLE'.", "")
     dead_letter: str = setting("The topic for bodies that are not such JSON.", "")
     max_rows: int = setting("Messages of a batch, at most.", 100_000)
+    force: bool = setting("Write to a topic that is read.", False)
 
     def __post_init__(self) -> None:
         StreamSettings.__post_init__(self)
+        if not self.force:
+            self.refuse_sources("to_topic", "dead_letter")
         if self.dead_letter and not self.schema:
             raise OptionError("dead-letter: without a schema every body fits; say the schema, too")
         self.read_sql()
@@ -109,7 +115,30 @@ class _Transforming:
             )
         if "to_topic" not in columns and not self.settings.to_topic:
             raise OptionError("to-topic: say where to, here or by a column `to_topic`")
+        if "to_topic" in columns and not self.settings.force:
+            self._refuse_circle(stream.schema)
         return columns
+
+    def _refuse_circle(self, schema: Any) -> None:
+        """Refuse SQL that sends each row of a topic to one that is read, if Spark knows so much.
+
+        It does of a constant, and of the column `topic`. Other SQL shows when its rows come.
+        """
+        from pyspark.sql import functions
+
+        sources = self.settings.sources
+        to_topic = functions.coalesce("to_topic", functions.lit(""))
+        # Of a stream there is no plan to look at, and rows that are none would be one.
+        messages = self.spark.createDataFrame(self.spark.sparkContext.emptyRDD(), schema)
+        for topic in sources:
+            of_topic = self._parsed(messages.withColumn("topic", functions.lit(topic)))
+            elsewhere = self._selected(of_topic).where(~to_topic.isin(*sources))
+            most = elsewhere._jdf.queryExecution().optimizedPlan().maxRows()
+            if most.isDefined() and most.get() == 0:
+                raise OptionError(
+                    f"sql: each row of {topic} is sent to a topic that is read, and would be read"
+                    " again; say --force if that is what you want"
+                )
 
     def batch(self, frame: DataFrame, _batch_id: int) -> None:
         """Transform one batch."""
@@ -149,7 +178,27 @@ class _Transforming:
         }
         if topic or not named:
             options["topic"] = topic or self.settings.to_topic
+        elif not self.settings.force:
+            frame = self._without_circles(frame)
         frame.write.format("cometmq").mode("append").options(**options).save()
+
+    def _without_circles(self, frame: DataFrame) -> DataFrame:
+        """Let a row for a topic that is read end the job, in front of its record batch."""
+        from pyspark.sql import functions
+
+        to_topic = functions.col("to_topic")
+        said = functions.concat(
+            # On a line of its own an error of ours is found among all that Spark says.
+            functions.lit(f"\n{SinkError.__module__}.{SinkError.__name__}: column to_topic: "),
+            to_topic,
+            functions.lit(" is read, and what is sent to it would be read again; mend the SQL, or"),
+            functions.lit(" say --force if that is what you want"),
+        )
+        checked = functions.when(
+            to_topic.isin(*self.settings.sources), functions.raise_error(said)
+        ).otherwise(to_topic)
+        apart: DataFrame = frame.withColumn("to_topic", checked)
+        return apart
 
     def _write_dead_letters(self, misfits: DataFrame) -> None:
         from pyspark.sql import functions
