@@ -1,4 +1,4 @@
-"""One Spark for all tests that need one: starting it takes six seconds."""
+"""What tests of the pipeline share: above all one Spark, which takes six seconds to start."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+
+from cometmq.pipeline import wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,3 +38,12 @@ def spark() -> Iterator[SparkSession]:
     )
     yield spark
     spark.stop()
+
+
+@pytest.fixture
+def no_connection_is_kept() -> Iterator[None]:
+    """End the connections that a test's own process left to its next task."""
+    yield
+    for peer in wire._kept.values():  # pyright: ignore[reportPrivateUsage]  # Else they leak.
+        peer.close()
+    wire._kept.clear()  # pyright: ignore[reportPrivateUsage]  # As above.

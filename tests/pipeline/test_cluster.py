@@ -33,20 +33,14 @@ from cometmq.proto.message_list import MessageList
 from cometmq.proto.version import CURRENT_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from cometmq.pipeline.wire import Answer
     from cometmq.testing import Cluster
 
+pytestmark = pytest.mark.usefixtures("no_connection_is_kept")
+
 SETTINGS = Settings(timeout=5.0)
-
-
-@pytest.fixture(autouse=True)
-def no_connection_is_kept() -> Iterator[None]:
-    yield
-    for peer in wire._kept.values():  # pyright: ignore[reportPrivateUsage]  # Else they leak.
-        peer.close()
-    wire._kept.clear()  # pyright: ignore[reportPrivateUsage]  # As above.
 
 
 @pytest.fixture

@@ -26,15 +26,9 @@ if TYPE_CHECKING:
 
     from cometmq.testing import Cluster
 
+pytestmark = pytest.mark.usefixtures("no_connection_is_kept")
+
 SECRET = "hush-hush"
-
-
-@pytest.fixture(autouse=True)
-def no_connection_is_kept() -> Iterator[None]:
-    yield
-    for peer in wire._kept.values():  # pyright: ignore[reportPrivateUsage]  # Else they leak.
-        peer.close()
-    wire._kept.clear()  # pyright: ignore[reportPrivateUsage]  # As above.
 
 
 @pytest.fixture(scope="module")
