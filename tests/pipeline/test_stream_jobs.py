@@ -540,7 +540,7 @@ def test_windows_are_files_once_also_when_a_batch_is_repeated(
     ("more", "said"),
     [
         ({}, "to-topic, to-dir: say one of them"),
-        ({"to_topic": "a", "to_dir": "b"}, "to-topic, to-dir: say one of them"),
+        ({"to_topic": "z", "to_dir": "b"}, "to-topic, to-dir: say one of them"),
         ({"to_dir": "b", "mode": "update"}, "files cannot be updated"),
     ],
 )
