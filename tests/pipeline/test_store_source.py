@@ -1,4 +1,4 @@
-"""`format("cometmq-store")` and `audit`, in Spark."""
+"""`format("cometmq-store")`, in Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from tests.pipeline.store.logs import change, write_log
 from tests.store.apache_stores import manifest_records, unpack
 
 from cometmq.pipeline.columns import ALL_COLUMNS, DEFAULT_COLUMNS
-from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.store.options import store_options
 from cometmq.pipeline.store_source import PushingStoreReader, StoreReader
 
@@ -183,108 +182,3 @@ def test_what_is_no_store_is_told_with_what_to_do(spark: SparkSession, tmp_path:
         read(spark, tmp_path).collect()
     with pytest.raises(Exception, match="path: is required"):
         spark.read.format("cometmq-store").load().collect()
-
-
-def judged(
-    spark: SparkSession, root: Path, run: Run | None = None, **settings: Any
-) -> dict[str, Any]:
-    from cometmq.pipeline.jobs.audit import AuditSettings, audit
-
-    return audit(spark, AuditSettings(store=str(root), **settings), run).document()
-
-
-@pytest.mark.parametrize("store", ["clean", "killed", "ext"])
-def test_apaches_stores_are_sound(spark: SparkSession, tmp_path: Path, store: str) -> None:
-    found = judged(spark, unpack(store, tmp_path), split_bytes=20_000)
-    assert (found["outcome"], found["kinds"]) == ("done", {})
-    assert found["rows"] == len(manifest_records(store))
-    assert set(found["files"].values()) == {"sound", "open"}
-
-
-def test_an_audit_finds_each_kind_of_damage(spark: SparkSession, tmp_path: Path) -> None:
-    root = unpack("clean", tmp_path)
-    lines = [line for line in manifest_records("clean") if line["topic"] == "S_big"]
-    lines = lines or [line for line in manifest_records("clean") if line.get("client")]
-    record = next(line for line in lines if line["tagsHash"] and line["queueOffset"] > 2)
-    change(root, record["physicalOffset"] + 4, b"\xff", size=65536)
-    queue = root / "consumequeue" / record["topic"] / str(record["queueId"])
-    path, *_ = sorted(queue.iterdir())
-    entries = bytearray(path.read_bytes())
-    entries[12:20] = b"\0\0\0\0\0\0\0\x07"
-    entries[28:32] = b"\0\0\0\x64"
-    path.write_bytes(bytes(entries))
-    folder = str(tmp_path / "findings")
-    found = judged(spark, root, split_bytes=20_000, findings=folder)
-    assert found["outcome"] == "findings"
-    assert found["kinds"]["damage"] == 1
-    assert found["kinds"]["gap"] == 1
-    assert found["kinds"]["wrong entry"] == 1
-    assert found["kinds"]["dangling entry"] == 1
-    assert found["kinds"]["wrong tags code"] == 1
-    assert found["kinds"]["dangling item"] >= 1
-    damaged = [path for path, verdict in found["files"].items() if verdict == "damaged"]
-    assert len(damaged) == 1
-    assert spark.read.parquet(folder).count() == found["findings"]
-
-
-def test_an_audit_of_checksums_alone_reads_nothing_else(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    places = write_log(tmp_path, [b"x" * 200] * 40)
-    change(tmp_path, places[4] + 100, b"y")
-    folder = tmp_path / "findings"
-    found = judged(spark, tmp_path, check="log", findings=str(folder))
-    assert (found["kinds"], found["rows"]) == ({"damage": 1}, 39)
-    (shown,) = found["shown"]
-    assert [row.asDict() for row in spark.read.parquet(str(folder)).collect()] == [shown]
-    assert shown["start"] == places[4]
-    assert shown["detail"] == "the checksum of its body is wrong"
-
-
-def test_all_findings_of_an_audit_of_the_log_are_written(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    places = write_log(tmp_path, [b"x" * 200] * 60)
-    for number, inside, data in (
-        (4, 100, b"y"),  # Its body.
-        (8, 4, b"\xff"),  # Two that begin as no record does are one stretch.
-        (9, 4, b"\xff"),
-        (13, 0, b"\0\0\0\0"),  # The first of a file.
-        (20, 0, b"\0\0\0\1"),
-        (30, 28, b"\7\7"),  # Where it says that it is.
-    ):
-        change(tmp_path, places[number] + inside, data)
-    folder = str(tmp_path / "findings")
-    found = judged(spark, tmp_path, check="log", findings=folder, split_bytes=4096, shown=2)
-    assert (found["outcome"], found["kinds"], found["rows"]) == ("findings", {"damage": 5}, 54)
-    written = [row.asDict() for row in spark.read.parquet(folder).orderBy("start").collect()]
-    stretches = [(4, 5), (8, 10), (13, 14), (20, 21), (30, 31)]
-    assert [(each["start"], each["end"]) for each in written] == [
-        (places[first], places[end]) for first, end in stretches
-    ]
-    assert found["shown"] == written[:2]
-    damaged = {path for path, verdict in found["files"].items() if verdict == "damaged"}
-    assert damaged == {each["file"] for each in written}
-    assert len(damaged) == 3
-
-
-def test_what_is_written_of_findings_is_what_was_counted(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """The log is read once: meanwhile a broker may have removed what was damaged."""
-    places = write_log(tmp_path, [b"x" * 200] * 40)
-    change(tmp_path, places[4] + 100, b"y")
-    mending = Run(progress=lambda _news: change(tmp_path, places[4] + 100, b"x"))
-    folder = str(tmp_path / "findings")
-    found = judged(spark, tmp_path, mending, check="log", findings=folder)
-    assert (found["findings"], len(found["shown"])) == (1, 1)
-    assert spark.read.parquet(folder).count() == 1
-
-
-def test_an_audit_finds_only_what_it_was_asked_for(spark: SparkSession, tmp_path: Path) -> None:
-    places = write_log(tmp_path, [b"x" * 200] * 40)
-    change(tmp_path, places[4] + 4, b"\xff")
-    found = judged(spark, tmp_path, check="gaps")
-    assert (found["kinds"], found["rows"]) == ({"gap": 1}, 39)
-    found = judged(spark, tmp_path, check="index")
-    assert (found["outcome"], found["kinds"], found["rows"]) == ("done", {}, 0)

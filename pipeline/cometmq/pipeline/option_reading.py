@@ -78,8 +78,16 @@ def _read_int(option: str, text: str) -> int:
     return int(text)
 
 
+def _read_float(option: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise OptionError(f"{option}: {text!r} is no number") from None
+
+
 _READERS: Final[dict[str, Callable[[str, str], object]]] = {
     "bool": _read_bool,
+    "float": _read_float,
     "int": _read_int,
     "str": lambda _, text: text.strip(),
 }

@@ -116,7 +116,7 @@ class StoreReader(DataSourceReader):
             places = about(self.conditions, ("physical_offset",))
             found = [
                 part
-                for part in parts(look(options.path), options.split_bytes)
+                for part in parts(look(options.path), options.split_bytes, options.first_offset)
                 if all(begins_within(part, *range_of(each)) for each in places)
             ]
         return [InputPartition(part) for part in found]
@@ -138,6 +138,7 @@ class StoreReader(DataSourceReader):
                 self.columns,
                 checksums=self.options.checksums,
                 runs=self.options.runs,
+                sample=self.options.sample,
             )
         else:
             yield from self._records(part)

@@ -22,6 +22,8 @@ def test_options_are_told_apart_without_regard_to_case() -> None:
         ({"path": "/s", "onDamage": "stop"}, "onDamage: 'stop' is neither fail nor skip"),
         ({"path": "/s", "splitBytes": "100"}, "splitBytes: 100 is under 4096"),
         ({"path": "/s", "splitBytes": "much"}, "splitBytes: 'much' is no number"),
+        ({"path": "/s", "sample": "few"}, "sample: 'few' is no number"),
+        ({"path": "/s", "sample": "1.5"}, r"sample: 1\.5 is no share above 0, up to 1"),
         ({"path": "/s", "checksums": "no"}, "checksums: 'no' is neither true nor false"),
         ({"path": "/s", "topic": " , "}, "topic: ',' names none"),
     ],

@@ -10,11 +10,15 @@ from cometmq.pipeline.store import survey
 from cometmq.pipeline.store.splits import look, parts
 
 
-def rows(root: Path, split_size: int = 64 << 20, *, runs: bool = True) -> list[dict[str, object]]:
+def rows(
+    root: Path, split_size: int = 64 << 20, *, runs: bool = True, sample: float = 1.0
+) -> list[dict[str, object]]:
     return [
         row
         for part in parts(look(str(root)), split_size)
-        for batch in survey.survey_batches(part, tuple(survey.COLUMNS), checksums=True, runs=runs)
+        for batch in survey.survey_batches(
+            part, tuple(survey.COLUMNS), checksums=True, runs=runs, sample=sample
+        )
         for row in batch.to_pylist()
     ]
 
@@ -46,3 +50,26 @@ def test_a_damaged_record_is_a_row_and_a_gap(tmp_path: Path) -> None:
     assert part["count"] == 9
     assert [(run["first"], run["count"]) for run in runs] == [(0, 4), (5, 5)]
     assert places[5] < SIZE
+
+
+def test_a_sample_of_checksums_is_the_same_however_the_log_is_cut(tmp_path: Path) -> None:
+    places = write_log(tmp_path, [b"x" * 8000] * 400, size=1 << 20)
+    for place in places[:-1]:  # The log ends behind its last sound record.
+        change(tmp_path, place + 100, b"y", size=1 << 20)
+    before: set[object] = set()
+    for sample in (0.1, 0.25, 0.5, 1.0):
+        cuts = [
+            {row["start"] for row in rows(tmp_path, size, sample=sample) if row["kind"] == "damage"}
+            for size in (64 << 20, 100_000)
+        ]
+        assert cuts[0] == cuts[1] > before
+        assert abs(len(cuts[0]) - 400 * sample) < 20
+        before = cuts[0]
+
+
+def test_a_survey_says_how_many_checksums_were_compared(tmp_path: Path) -> None:
+    write_log(tmp_path, [b"x" * 8000] * 200, size=1 << 20)
+    for sample, low, high in ((1.0, 200, 200), (0.25, 40, 60)):
+        found = [row for row in rows(tmp_path, sample=sample) if row["kind"] == "part"]
+        assert sum(int(str(part["count"])) for part in found) == 200
+        assert low <= sum(int(str(part["compared"])) for part in found) <= high

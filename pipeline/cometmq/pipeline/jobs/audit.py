@@ -15,6 +15,11 @@ being written, is no finding: its file is `open`.
     queues      each record of a queue has its entry, each entry names its record and has the hash
                 of its tags; but for what expired, and for what is not dispatched yet
     index       each item of the index names a record
+    checkpoint  it says no more than the log has; with `queues`, records that have their entries by
+                what it says have them
+
+`since` passes over the files in front of the one in which the first record of that time may be, and
+judges the rest. `sample` is for checksums alone: all else is judged as a whole.
 
 Findings have a `kind`, a place, and say what is wrong; they end the job with status 1.
 """
@@ -25,27 +30,32 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.checkpoint_claims import read_claims, wrong_claims
 from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, setting, timed
 from cometmq.pipeline.jobs.tag_codes import with_tag_codes
+from cometmq.pipeline.options import read_time_ms
 from cometmq.pipeline.store.files import folders_of
 from cometmq.pipeline.store.options import store_options
+from cometmq.pipeline.store.places import first_since
 from cometmq.pipeline.store.queues import BATCH
 from cometmq.pipeline.store.splits import look
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
+    from cometmq.pipeline.jobs.checkpoint_claims import Claimed
     from cometmq.pipeline.store.splits import Log
 
-CHECKS: Final = ("log", "gaps", "queues", "index")
+CHECKS: Final = ("log", "gaps", "queues", "index", "checkpoint")
 """What can be checked."""
 
 _FINDING: Final = ("kind", "file", "start", "end", "detail")
 """The columns of a finding."""
 _NOTHING: Final = (
     "SELECT '' AS kind, '' AS file, 0L AS start, 0L AS end, '' AS detail,"
-    " 0L AS count, 0L AS size WHERE false"
+    " 0L AS count, 0L AS size, 0L AS compared WHERE false"
 )
+_FINDINGS: Final = "kind string, file string, start bigint, end bigint, detail string"
 """Findings, and between them the parts of the log, of which records and bytes are counted."""
 _ENTRY: Final = "concat('of queue ', queue_id, ' of ', topic, ' at offset ', queue_offset"
 _ENTRY_FINDINGS: Final = (
@@ -80,7 +90,9 @@ class AuditSettings:
     """Which store to judge, and by what."""
 
     store: str = setting("The folder of the store, the one with commitlog/.", metavar="DIR")
-    check: str = setting("Of log, gaps, queues, index, with commas.", ",".join(CHECKS))
+    check: str = setting("Of log, gaps, queues, index, checkpoint, with commas.", ",".join(CHECKS))
+    since: str = setting("Pass over files with nothing stored then or later: ms, or ISO 8601.", "")
+    sample: float = setting("The share of the log of which checksums are compared.", 1.0)
     findings: str = setting("Write all findings to this folder, as Parquet.", "", metavar="DIR")
     shown: int = setting("Findings in the report, at most.", 100)
     split_bytes: int = setting("Bytes of the log that one task reads; 0: by its size.", 0)
@@ -91,11 +103,20 @@ class AuditSettings:
         if not self.checks:
             raise OptionError(f"check: name some of {', '.join(CHECKS)}")
         store_options({"path": self.store, "splitBytes": str(self.split_bytes)})
+        if not 0 < self.sample <= 1:
+            raise OptionError(f"sample: {self.sample} is no share above 0, up to 1")
+        if self.sample < 1 and "log" not in self.checks:
+            raise OptionError("sample: only the check `log` compares checksums; name it, too")
+        self.since_ms()  # Looks at the time.
 
     @property
     def checks(self) -> tuple[str, ...]:
         """The checks by their names."""
         return tuple(each.strip() for each in self.check.split(",") if each.strip())
+
+    def since_ms(self) -> int | None:
+        """Return the time from which on records matter, if only some do."""
+        return read_time_ms("since", self.since) if self.since else None
 
 
 def audit(spark: SparkSession, settings: AuditSettings, run: Run | None = None) -> Report:
@@ -104,12 +125,16 @@ def audit(spark: SparkSession, settings: AuditSettings, run: Run | None = None) 
     report = run.report_of("audit")
     with timed(report):
         checks = settings.checks
+        claimed = read_claims(settings.store) if "checkpoint" in checks else None
         log = look(settings.store)
-        report.details |= {"store": settings.store, "checks": list(checks), "end": log.end}
+        since = settings.since_ms()
+        first = log.first if since is None else first_since(log, since)
+        report.details |= {"store": settings.store, "checks": list(checks)}
+        report.details |= {"first": first, "end": log.end}
         if run.dry_run:
-            report.details["would_read"] = log.end - log.first
+            report.details["would_read"] = log.end - first
             return report
-        _Audit(spark, settings, run, report, log).judge(checks)
+        _Audit(spark, settings, run, report, log, first, claimed).judge(checks)
     return report
 
 
@@ -117,27 +142,40 @@ class _Audit:
     """One store that is being judged."""
 
     def __init__(
-        self, spark: SparkSession, settings: AuditSettings, run: Run, report: Report, log: Log
+        self,
+        spark: SparkSession,
+        settings: AuditSettings,
+        run: Run,
+        report: Report,
+        log: Log,
+        first: int,
+        claimed: Claimed | None,
     ) -> None:
         self.spark = spark
         self.settings = settings
         self.run = run
         self.report = report
         self.log = log
+        self.first = first
+        """Where in the log the files begin that are looked at."""
+        self.claimed = claimed
         self.found: list[DataFrame] = []
 
     def judge(self, checks: tuple[str, ...]) -> None:
         survey = None
         if "log" in checks or "gaps" in checks:
             survey = self._read(
-                "survey", checksums=str("log" in checks).lower(), runs=str("gaps" in checks).lower()
+                "survey",
+                checksums=str("log" in checks).lower(),
+                runs=str("gaps" in checks).lower(),
+                sample=self.settings.sample,
             )
             if "gaps" in checks:  # Else it is read once.
                 survey = survey.persist()
             kinds = "'part', 'damage'" if "log" in checks else "'part'"
             self.found.append(
                 survey.where(f"kind IN ({kinds})").selectExpr(
-                    "kind", "file", "start", "end", "reason AS detail", "count", "size"
+                    "kind", "file", "start", "end", "reason AS detail", "count", "size", "compared"
                 )
             )
         if survey is not None and "gaps" in checks:
@@ -146,17 +184,32 @@ class _Audit:
             self.found.append(self._queues())
         if "index" in checks:
             self.found.append(self._index())
+        if self.claimed is not None:
+            self.report.details["checkpoint"] = self.claimed.written_by
+            wrong = wrong_claims(self.claimed, self.log, self._latest_ms)
+            self.found.append(self.spark.createDataFrame(wrong, _FINDINGS))
         self._conclude()
         if survey is not None:
             survey.unpersist()
 
     def _read(self, view: str, **options: object) -> DataFrame:
         reading = self.spark.read.format("cometmq-store").option("view", view)
-        options = {"splitBytes": self.settings.split_bytes, "onDamage": "skip", **options}
+        options = {
+            "splitBytes": self.settings.split_bytes,
+            "firstOffset": self.first,
+            "onDamage": "skip",
+            **options,
+        }
         for name, value in options.items():
             reading = reading.option(name, value)
         frame: DataFrame = reading.load(self.settings.store)
         return frame
+
+    def _latest_ms(self) -> int:
+        """Return the latest store time of all records; -1 without one."""
+        times = self._read("records", columns="store_time", unwrap="false", checksums="false")
+        (row,) = times.selectExpr("unix_millis(max(store_time)) AS ms").collect()
+        return -1 if row["ms"] is None else int(row["ms"])
 
     def _gaps(self, survey: DataFrame) -> DataFrame:
         """Compare each run of a queue's offsets with the one before it in the log.
@@ -184,9 +237,12 @@ class _Audit:
         with_tag_codes(records).createOrReplaceTempView("cometmq_audit_records")
         entries = self._read("queues").where(f"physical_offset >= {self.log.first}").persist()
         entries.createOrReplaceTempView("cometmq_audit_entries")
-        # Entries come in the order of the log: what stands behind the last is not dispatched yet.
+        judged = f"(SELECT * FROM cometmq_audit_entries WHERE physical_offset >= {self.first})"
+        # Entries come in the order of the log: what stands behind the last is not dispatched yet,
+        # but for what the checkpoint says was.
         (row,) = entries.selectExpr("max(physical_offset) AS dispatched").collect()
-        dispatched = -1 if row["dispatched"] is None else row["dispatched"]
+        claimed = self.claimed.entries_to - 1 if self.claimed is not None else -1
+        dispatched = max(-1 if row["dispatched"] is None else row["dispatched"], claimed)
         kinds = " ".join(
             f"WHEN {condition} THEN struct('{kind}' AS kind, {detail} AS detail)"
             for kind, condition, detail in _ENTRY_FINDINGS
@@ -198,7 +254,7 @@ class _Audit:
             " e.*, coalesce(r.physical_offset, e.physical_offset) AS place,"
             f" {dispatched}L AS dispatched, {self.log.end}L AS log_end, q.topic AS known"
             " FROM cometmq_audit_records r"
-            " FULL JOIN cometmq_audit_entries e ON r.physical_offset = e.physical_offset"
+            f" FULL JOIN {judged} e ON r.physical_offset = e.physical_offset"
             " LEFT JOIN (SELECT DISTINCT topic FROM cometmq_audit_entries) q ON r.topic = q.topic)"
         )
         named: DataFrame = found.where("found IS NOT NULL").selectExpr(
@@ -212,7 +268,7 @@ class _Audit:
             "records", columns="physical_offset", unwrap="false", checksums="false"
         )
         items = self._read("index").where(
-            f"physical_offset >= {self.log.first} AND physical_offset < {self.log.end}"
+            f"physical_offset >= {self.first} AND physical_offset < {self.log.end}"
         )
         lost: DataFrame = items.join(records, "physical_offset", "left_anti").selectExpr(
             "'dangling item' AS kind",
@@ -235,13 +291,18 @@ class _Audit:
             every = every.persist()
         kinds: dict[str, int] = {}
         damaged: set[str] = set()
+        compared = 0
         for row in _by_file(every):
             if row["kind"] == "part":
                 report.rows += row["records"]
                 report.size = (report.size or 0) + row["bytes"]
+                compared += row["compared"]
             else:
                 kinds[row["kind"]] = kinds.get(row["kind"], 0) + row["rows"]
                 damaged.add(row["file"])
+        if "log" in settings.checks:
+            report.details["sample"] = settings.sample
+            report.details["checksums_compared"] = compared
         self.run.tell(records=report.rows, bytes=report.size)
         findings = every.where("kind <> 'part'").select(*_FINDING).orderBy("start", "kind")
         if settings.findings:
@@ -260,6 +321,8 @@ class _Audit:
     def _verdict(self, file: Any, damaged: set[str]) -> str:
         if file.path in damaged:
             return "damaged"
+        if file.start + file.size <= self.first:
+            return "passed over"
         log = self.log
         is_last = file.start <= log.end < file.start + file.size
         return "open" if is_last or log.end < file.start < log.data_end else "sound"
@@ -270,7 +333,10 @@ def _by_file(every: DataFrame) -> list[Row]:
     from pyspark.sql.functions import expr
 
     counted = every.groupBy("kind", "file").agg(
-        expr("count(*) AS rows"), expr("sum(count) AS records"), expr("sum(size) AS bytes")
+        expr("count(*) AS rows"),
+        expr("sum(count) AS records"),
+        expr("sum(size) AS bytes"),
+        expr("sum(compared) AS compared"),
     )
     found: list[Row] = counted.collect()
     return found

@@ -47,6 +47,10 @@ class StoreOptions:
     executor's log, and passed over."""
     runs: bool = True
     """Of a survey: whether it says how the offsets of queues follow one another."""
+    sample: float = 1.0
+    """Of a survey: of which share of the log the checksums are compared, see `scan.sampled`."""
+    first_offset: int = 0
+    """Files of the log that end in front of this physical offset are passed over."""
     split_bytes: int = 0
     """Bytes of the log that one task reads, about; 0 leaves that to its size and the cores."""
 
@@ -67,6 +71,8 @@ def store_options(options: Mapping[str, str]) -> StoreOptions:
         raise OptionError(f"onDamage: {found.on_damage!r} is neither fail nor skip")
     if found.split_bytes and found.split_bytes < _SPLIT_SIZE_MIN:
         raise OptionError(f"splitBytes: {found.split_bytes} is under {_SPLIT_SIZE_MIN}")
+    if not 0 < found.sample <= 1:
+        raise OptionError(f"sample: {found.sample} is no share above 0, up to 1")
     if found.topic and not found.topics:
         raise OptionError(f"topic: {found.topic!r} names none")
     return found

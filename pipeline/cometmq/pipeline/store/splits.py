@@ -36,6 +36,8 @@ class Log(NamedTuple):
     """Behind the last sound record."""
     data_end: int
     """Behind the last byte that is not zero: more than `end` where the tail is torn."""
+    last: int = 0
+    """Where the last sound record begins; `end` when there is none."""
 
     @property
     def first(self) -> int:
@@ -60,11 +62,12 @@ def _log_of(root: str) -> Log:
                 continue
             if data_end is None:
                 data_end = file.start + filled
-            end = _last_end(opened, file, filled)
-        if end is not None:
-            return Log(root, files, end, data_end)
+            last = _last(opened, file, filled)
+        if last is not None:
+            start, size = last
+            return Log(root, files, start + size, data_end, start)
     first = files[0].start if files else 0
-    return Log(root, files, first, first if data_end is None else data_end)
+    return Log(root, files, first, first if data_end is None else data_end, first)
 
 
 def _filled(opened: Opened, size: int) -> int:
@@ -81,8 +84,8 @@ def _filled(opened: Opened, size: int) -> int:
     return 0
 
 
-def _last_end(opened: Opened, file: StoreFile, filled: int) -> int | None:
-    """Return where in the log the last sound record of a file ends; None when it has none.
+def _last(opened: Opened, file: StoreFile, filled: int) -> tuple[int, int] | None:
+    """Return where in the log the last sound record of a file begins, and its size; or None.
 
     Chunk by chunk from the end; each is read as far as the longest record that begins in it goes.
     """
@@ -93,19 +96,22 @@ def _last_end(opened: Opened, file: StoreFile, filled: int) -> int | None:
         data = opened.read(min(place + more, file.size) - start, start)
         found = last_record(data, place - start, file.start + start)
         if found is not None:
-            return file.start + start + sum(found)
+            return file.start + start + found[0], found[1]
         more = _RECORD_SIZE_MAX
         place = start
     return None
 
 
-def parts(log: Log, split_size: int = 0) -> list[Part]:
-    """Divide a log into parts of about so many bytes; with 0 by what it has, and by the cores."""
-    split_size = split_size or _split_size(log.end - log.first)
+def parts(log: Log, split_size: int = 0, first: int = 0) -> list[Part]:
+    """Divide a log into parts of about so many bytes; with 0 by what it has, and by the cores.
+
+    Files that end in front of `first`, a physical offset, are left out.
+    """
+    split_size = split_size or _split_size(log.end - max(log.first, first))
     found: list[Part] = []
     for file in log.files:
         limit = min(file.size, log.end - file.start)
-        if limit <= 0:
+        if limit <= 0 or file.start + file.size <= first:
             continue
         step = -(-limit // max(round(limit / split_size), 1))  # No part shall be left with little.
         for start in range(0, limit, step):

@@ -3,7 +3,8 @@
 Rows of several kinds in one table, told apart by `kind`:
 
 ======  ==================================================================================
-part    one for each: `count` records of `size` bytes from `start` to `end` in the log
+part    one for each: `count` records of `size` bytes from `start` to `end` in the log, of
+        `compared` of which the checksums were compared
 damage  a place that holds no sound record, where one should be, from `start` to `end`
 run     `count` messages of a queue whose offsets follow one another, from `first` on; the
         first of them is at `start` in the log
@@ -19,7 +20,7 @@ import pyarrow as pa
 
 from cometmq.pipeline.columns import BIGINT, INT, STRING, Column, schema_of
 from cometmq.pipeline.records.slices import pieces
-from cometmq.pipeline.store.scan import Damage, scan
+from cometmq.pipeline.store.scan import Damage, sampled, scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -38,6 +39,7 @@ COLUMNS: Final[Mapping[str, Column]] = {
         Column("end", BIGINT, "Where it ends; null of a run."),
         Column("count", BIGINT, "Records, or messages of a run; null of damage."),
         Column("size", BIGINT, "Bytes of a part's records; else null."),
+        Column("compared", BIGINT, "Records of a part whose checksums were compared; else null."),
         Column("topic", STRING, "Of a run; else null."),
         Column("queue_id", INT, "Of a run; else null."),
         Column("first", BIGINT, "The queue offset of a run's first message; else null."),
@@ -56,22 +58,25 @@ _INNER_BATCH: Final = 0x80
 
 
 def survey_batches(
-    part: Part, columns: Sequence[str], *, checksums: bool, runs: bool
+    part: Part, columns: Sequence[str], *, checksums: bool, runs: bool, sample: float = 1.0
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a part; those of queues only if `runs` are asked for."""
     rows: list[Row] = []
     noted = _Runs()
-    count = size = 0
-    for found in scan(part, checksums=checksums):
+    count = size = compared = 0
+    for found in scan(part, checksums=checksums, sample=sample):
         if isinstance(found, Damage):
             rows.append({"kind": "damage", **found._asdict()})
             continue
         count += len(found.starts)
         size += int(found.sizes.sum())
+        if checksums:
+            compared += int(sampled(found.int64s(_PHYSICAL_OFFSET_AT), sample).sum())
         if runs:
             noted.add(found)
     begin, end = part.base + part.start, part.base + part.stop
-    rows.append({"kind": "part", "start": begin, "end": end, "count": count, "size": size})
+    counted = {"count": count, "size": size, "compared": compared}
+    rows.append({"kind": "part", "start": begin, "end": end, **counted})
     rows += noted.rows()
     whole = [{name: row.get(name) for name in columns} for row in rows]
     if "file" in columns:

@@ -1,0 +1,145 @@
+"""What the checkpoint of a store says of its log, compared with the log: for `audit`.
+
+Both layouts are known: Apache's six numbers, and what CometMQ writes behind them, which counts
+while nobody else wrote since (see `cometmq.store.checkpoint`). A checkpoint may say less than
+there is, never more: it is read before the log is looked at, to which a broker may append.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.store.places import behind_filler, record_at, store_time_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cometmq.pipeline.store.splits import Log
+    from cometmq.store.checkpoint import Checkpoint, Claims
+
+FILE: Final = "checkpoint"
+_KIND: Final = "wrong checkpoint"
+
+
+class Claimed(NamedTuple):
+    """A checkpoint, read by the driver."""
+
+    root: str
+    checkpoint: Checkpoint | None
+    """None of a store that has none, such as a copy of the log alone."""
+
+    @property
+    def written_by(self) -> str:
+        """Whose layout counts; `none` without a checkpoint, or when it is damaged."""
+        if self.checkpoint is None or self.checkpoint.is_damaged:
+            return "none"
+        return "apache" if self.checkpoint.claims is None else "cometmq"
+
+    @property
+    def entries_to(self) -> int:
+        """The physical offset in front of which all records have their entries; 0 is unknown."""
+        if self.checkpoint is None:
+            return 0
+        claims = self.checkpoint.claims
+        return self.checkpoint.longs.queues_offset if claims is None else claims.recover_from
+
+
+def read_claims(root: str) -> Claimed:
+    """Read the checkpoint of a store."""
+    from cometmq.store.checkpoint import load_checkpoint
+    from cometmq.store.errors import StoreFormatError
+    from cometmq.store.filesystem import RealFileSystem
+
+    if "://" in root:
+        raise OptionError(f"check: {FILE} is of local stores only")
+    path = f"{root.rstrip('/')}/{FILE}"
+    try:
+        there = load_checkpoint(RealFileSystem(), path) if Path(path).is_file() else None
+    except OSError as error:
+        raise OptionError(f"store: {path}: {error.strerror}") from None
+    except StoreFormatError as error:
+        raise OptionError(f"store: {error}") from None
+    return Claimed(root, there)
+
+
+def wrong_claims(
+    claimed: Claimed, log: Log, latest_ms: Callable[[], int]
+) -> list[tuple[str, str, int, int, str]]:
+    """Return findings: kind, file, start, end, detail; places are those of the log.
+
+    `latest_ms` looks for the latest store time of all records, which takes a while: the last one
+    in the log has it, unless a clock went back.
+    """
+    checkpoint = claimed.checkpoint
+    if checkpoint is None:
+        return []
+    if checkpoint.is_damaged:
+        problem = "it does not fit its checksum, or is of nobody: a start reads the whole log"
+        return [("damaged checkpoint", FILE, 0, 0, problem)]
+    found = (
+        _of_apache(checkpoint, log, latest_ms)
+        if checkpoint.claims is None
+        else _of_ours(claimed, checkpoint.claims, log)
+    )
+    return [(_KIND, FILE, place, place, problem) for place, problem in found]
+
+
+def _of_apache(
+    checkpoint: Checkpoint, log: Log, latest_ms: Callable[[], int]
+) -> Iterator[tuple[int, str]]:
+    longs = checkpoint.longs
+    time = max(longs.log_timestamp, longs.queues_timestamp)
+    last = record_at(log, log.last)
+    if (last is None or store_time_ms(last) < time) and latest_ms() < time:
+        yield log.end, f"it knows a record that was stored at {time} ms, later than any in the log"
+    # Of a log in which nothing was, we wrote 1, for to Apache 0 is none.
+    if longs.queues_offset > max(behind_filler(log, log.end), 1):
+        yield (
+            longs.queues_offset,
+            f"it knows an entry of a record at {longs.queues_offset}, where the log ends at"
+            f" {log.end}",
+        )
+
+
+def _of_ours(claimed: Claimed, claims: Claims, log: Log) -> Iterator[tuple[int, str]]:
+    end = behind_filler(log, log.end)
+    if claims.synced_offset > end:
+        lost = claims.synced_offset - end
+        yield end, f"the log was synced up to {claims.synced_offset}: {lost} bytes are lost"
+    for name, place in (
+        ("recover from", claims.recover_from),
+        ("verify from", claims.verify_from),
+    ):
+        if place > end:
+            yield place, f"{name} is {place}, where the log ends at {log.end}"
+        elif log.first <= place < log.end and not _begins_something(log, place):
+            yield place, f"{name} is {place}, where no record begins"
+    if log.files and claims.segment_size != log.files[0].size:
+        yield (
+            log.first,
+            f"it says that files of the log have {claims.segment_size} bytes, and they have"
+            f" {log.files[0].size}",
+        )
+    if claims.journal is not None and (problem := _of_journal(claimed, claims)):
+        yield claims.journal.start, problem
+
+
+def _begins_something(log: Log, place: int) -> bool:
+    return record_at(log, place) is not None or behind_filler(log, place) > place
+
+
+def _of_journal(claimed: Claimed, claims: Claims) -> str:
+    """Say what is wrong with the journal that is named; nothing, if another one is by now."""
+    from cometmq.store.entry_journal import journal_path
+
+    assert claims.journal is not None
+    path = Path(journal_path(claimed.root.rstrip("/"), claims.journal.start))
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        size = 0
+    if size >= claims.journal.size or read_claims(claimed.root) != claimed:
+        return ""
+    return f"it names {claims.journal.size} bytes of {path.name} in {path.parent.name}, of {size}"

@@ -1,0 +1,177 @@
+"""`audit`, in Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+
+from tests.pipeline.store.logs import change, write_log
+from tests.store.apache_stores import manifest_records, unpack
+
+from cometmq.pipeline.jobs.audit import AuditSettings, audit
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+def judged(spark: SparkSession, root: Path, **settings: Any) -> dict[str, Any]:
+    return audit(spark, AuditSettings(store=str(root), **settings)).document()
+
+
+@pytest.mark.parametrize("store", ["clean", "killed", "ext"])
+def test_apaches_stores_are_sound(spark: SparkSession, tmp_path: Path, store: str) -> None:
+    found = judged(spark, unpack(store, tmp_path), split_bytes=20_000)
+    assert (found["outcome"], found["kinds"]) == ("done", {})
+    assert found["rows"] == len(manifest_records(store))
+    assert set(found["files"].values()) == {"sound", "open"}
+
+
+def test_an_audit_finds_each_kind_of_damage(spark: SparkSession, tmp_path: Path) -> None:
+    root = unpack("clean", tmp_path)
+    lines = [line for line in manifest_records("clean") if line["topic"] == "S_big"]
+    lines = lines or [line for line in manifest_records("clean") if line.get("client")]
+    record = next(line for line in lines if line["tagsHash"] and line["queueOffset"] > 2)
+    change(root, record["physicalOffset"] + 4, b"\xff", size=65536)
+    queue = root / "consumequeue" / record["topic"] / str(record["queueId"])
+    path, *_ = sorted(queue.iterdir())
+    entries = bytearray(path.read_bytes())
+    entries[12:20] = b"\0\0\0\0\0\0\0\x07"
+    entries[28:32] = b"\0\0\0\x64"
+    path.write_bytes(bytes(entries))
+    folder = str(tmp_path / "findings")
+    found = judged(spark, root, split_bytes=20_000, findings=folder)
+    assert found["outcome"] == "findings"
+    assert found["kinds"]["damage"] == 1
+    assert found["kinds"]["gap"] == 1
+    assert found["kinds"]["wrong entry"] == 1
+    assert found["kinds"]["dangling entry"] == 1
+    assert found["kinds"]["wrong tags code"] == 1
+    assert found["kinds"]["dangling item"] >= 1
+    damaged = [path for path, verdict in found["files"].items() if verdict == "damaged"]
+    assert len(damaged) == 1
+    assert spark.read.parquet(folder).count() == found["findings"]
+
+
+def test_an_audit_of_checksums_alone_reads_nothing_else(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    places = write_log(tmp_path, [b"x" * 200] * 40)
+    change(tmp_path, places[4] + 100, b"y")
+    folder = tmp_path / "findings"
+    found = judged(spark, tmp_path, check="log", findings=str(folder))
+    assert (found["kinds"], found["rows"]) == ({"damage": 1}, 39)
+    (shown,) = found["shown"]
+    assert [row.asDict() for row in spark.read.parquet(str(folder)).collect()] == [shown]
+    assert shown["start"] == places[4]
+    assert shown["detail"] == "the checksum of its body is wrong"
+
+
+def test_an_audit_finds_only_what_it_was_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+    places = write_log(tmp_path, [b"x" * 200] * 40)
+    change(tmp_path, places[4] + 4, b"\xff")
+    found = judged(spark, tmp_path, check="gaps")
+    assert (found["kinds"], found["rows"]) == ({"gap": 1}, 39)
+    found = judged(spark, tmp_path, check="index")
+    assert (found["outcome"], found["kinds"], found["rows"]) == ("done", {}, 0)
+
+
+def test_files_with_nothing_of_a_time_are_passed_over(spark: SparkSession, tmp_path: Path) -> None:
+    places = write_log(tmp_path, [b"x" * 200] * 40)
+    for number, place in enumerate(places):  # Of 13 records each file.
+        change(tmp_path, place + 56, (1000 * number).to_bytes(8, "big"))
+    change(tmp_path, places[4] + 100, b"y")
+    found = judged(spark, tmp_path, check="log,gaps", since="20000")
+    assert (found["kinds"], found["rows"], found["first"]) == ({}, 27, 4096)
+    assert list(found["files"].values()) == ["passed over", "sound", "sound", "open"]
+    assert judged(spark, tmp_path, check="log", since="5000")["kinds"] == {"damage": 1}
+
+
+def test_what_is_left_of_a_store_since_a_time_is_sound(spark: SparkSession, tmp_path: Path) -> None:
+    root = unpack("clean", tmp_path)
+    times = sorted(line["storeTimestamp"] for line in manifest_records("clean"))
+    found = judged(spark, root, since=str(times[len(times) * 3 // 4]))
+    assert (found["outcome"], found["kinds"]) == ("done", {})
+    assert 0 < found["rows"] < len(times)
+    assert list(found["files"].values()).count("passed over") > 2
+
+
+def test_a_sample_of_checksums_is_told_as_one(spark: SparkSession, tmp_path: Path) -> None:
+    places = write_log(tmp_path, [b"x" * 8000] * 200, size=1 << 20)
+    for place in places[:100]:
+        change(tmp_path, place + 100, b"y", size=1 << 20)
+    change(tmp_path, places[150] + 4, b"\xff", size=1 << 20)
+    found = judged(spark, tmp_path, check="log", sample=0.25)
+    again = judged(spark, tmp_path, check="log", sample=0.25, split_bytes=100_000)
+    assert found["sample"] == 0.25
+    assert 15 < found["checksums_compared"] < 40
+    assert 10 < found["findings"] < 40
+    assert [each["start"] for each in found["shown"]].count(places[150]) == 1
+    same = ("checksums_compared", "kinds", "shown", "files", "rows")
+    assert {name: found[name] for name in same} == {name: again[name] for name in same}
+    assert judged(spark, tmp_path, check="log")["findings"] == 101
+
+
+def test_records_whose_entries_a_checkpoint_knows_must_have_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Else the last entries of a log may be those that are not dispatched yet."""
+    root = unpack("clean", tmp_path)
+    latest = max(line["physicalOffset"] for line in manifest_records("clean"))
+    for path in (root / "consumequeue").glob("*/*/*"):
+        entries = bytearray(path.read_bytes())
+        for at in range(0, len(entries), 20):
+            if int.from_bytes(entries[at : at + 8], "big") > latest - 3000:
+                entries[at : at + 20] = bytes(20)
+        path.write_bytes(bytes(entries))
+    found = judged(spark, root, check="queues,checkpoint")
+    assert found["checkpoint"] == "apache"
+    assert set(found["kinds"]) == {"missing entry"}
+    assert judged(spark, root, check="queues")["kinds"] == {}
+
+
+def test_a_log_that_ends_in_front_of_what_the_checkpoint_knows_is_a_finding(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    root = unpack("clean", tmp_path)
+    assert judged(spark, root, check="checkpoint")["kinds"] == {}
+    last = max(line["physicalOffset"] for line in manifest_records("clean"))
+    change(root, last, bytes(100), size=65536)
+    found = judged(spark, root, check="log,checkpoint")
+    assert found["kinds"] == {"wrong checkpoint": 1}
+    assert found["shown"][0]["file"] == "checkpoint"
+    assert "later than any in the log" in found["shown"][0]["detail"]
+    assert set(found["files"].values()) == {"sound", "open"}
+
+
+def test_all_findings_of_an_audit_of_the_log_are_written(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    places = write_log(tmp_path, [b"x" * 200] * 60)
+    for number, inside, data in (
+        (4, 100, b"y"),  # Its body.
+        (8, 4, b"\xff"),  # Two that begin as no record does are one stretch.
+        (9, 4, b"\xff"),
+        (13, 0, b"\0\0\0\0"),  # The first of a file.
+        (20, 0, b"\0\0\0\1"),
+        (30, 28, b"\7\7"),  # Where it says that it is.
+    ):
+        change(tmp_path, places[number] + inside, data)
+    folder = str(tmp_path / "findings")
+    found = judged(spark, tmp_path, check="log", findings=folder, split_bytes=4096, shown=2)
+    assert (found["outcome"], found["kinds"], found["rows"]) == ("findings", {"damage": 5}, 54)
+    written = [row.asDict() for row in spark.read.parquet(folder).orderBy("start").collect()]
+    stretches = [(4, 5), (8, 10), (13, 14), (20, 21), (30, 31)]
+    assert [(each["start"], each["end"]) for each in written] == [
+        (places[first], places[end]) for first, end in stretches
+    ]
+    assert found["shown"] == written[:2]
+    damaged = {path for path, verdict in found["files"].items() if verdict == "damaged"}
+    assert damaged == {each["file"] for each in written}
+    assert len(damaged) == 3
