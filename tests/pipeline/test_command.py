@@ -178,6 +178,7 @@ MISTAKES = {
     "audit --store s --sample 0": "sample: 0.0 is no share above 0, up to 1",
     "audit --store s --sample 0.5 --check gaps": "sample: only the check `log` compares checksums",
     "latency": "topic, store: say one of them",
+    "latency --topic t --html no-such/l.html": "html: no-such/l.html: no such folder",
     "latency --topic t --since then": "since: 'then' is no time",
     "reconcile --left here --right store:d": "left: 'here' is none of",
     "reconcile --left store:c --right store:d --level deep": "level: 'deep'",

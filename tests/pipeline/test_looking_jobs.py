@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,6 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
+from tests.pipeline.store.logs import change, write_log
 from tests.pipeline.tables import Tables
 
 from cometmq.client import ClientConfig, DeadLetterFilter, Redriven, SyncClient
@@ -302,6 +304,53 @@ def test_traces_say_how_long_sends_and_consumptions_took(tables: Tables, died: s
     assert (consumed["count"], consumed["failed"]) == (4, 4)
     (delivered,) = (each for each in found["deliveries"] if each["consumer"] == died)
     assert (delivered["topic"], delivered["count"], delivered["negative"]) == ("died", 4, 0)
+
+
+def test_traces_say_how_long_it_took_until_a_message_was_consumed(tables: Tables) -> None:
+    tables.cluster.admin.create_group("content")
+    with SyncClient(tables.cluster.nameserver, TRACED) as mq:
+        mq.send("consumed", b"x")
+        with mq.consume("consumed", group="content", start="first") as consumer, next(consumer):
+            pass
+    found = measured(tables, trace_topic="RMQ_SYS_TRACE_TOPIC")
+    (acknowledged,) = (each for each in found["acknowledgements"] if each["consumer"] == "content")
+    (delivered,) = (each for each in found["deliveries"] if each["consumer"] == "content")
+    assert (acknowledged["topic"], acknowledged["count"]) == ("consumed", 1)
+    assert acknowledged["max_ms"] >= delivered["max_ms"] >= 0
+
+
+def test_a_report_is_a_page_that_needs_nothing_else(tables: Tables, tmp_path: Path) -> None:
+    tables.fill("seen", 20)
+    tables.cluster.admin.create_group("looking")
+    path = tmp_path / "latency.html"
+    measured(tables, topic="seen", groups="looking", html=str(path))
+    text = path.read_text()
+    headings = re.findall("<h2>(.*?)</h2>", text)
+    assert {"From born to stored", "How long when", "Queues", "Consumer groups"} <= set(headings)
+    drawn = re.findall(r"<title>[0-9: -]+, [a-z0-9. ]+: ([0-9]+)</title>", text)
+    assert sum(map(int, drawn)) == 20
+    settings = LatencySettings(
+        nameserver=tables.cluster.nameserver, topic="seen", html=str(tmp_path / "dry.html")
+    )
+    latency(tables.spark, settings, Run(dry_run=True))
+    assert not (tmp_path / "dry.html").exists()
+
+
+def test_a_host_whose_clock_is_ahead_is_told(tables: Tables, tmp_path: Path) -> None:
+    """What it sends seems to be the quickest, so it is not among the slowest that are shown."""
+    places = write_log(tmp_path, [b"x" * 200] * 12)
+    for number, place in enumerate(places):
+        host = bytes((10, 0, 0, number % 3)) + (9).to_bytes(4, "big")
+        ahead = 5000 if number % 3 == 2 and number > 2 else -7
+        times = (1_000_000 + ahead).to_bytes(8, "big") + host + (1_000_000).to_bytes(8, "big")
+        change(tmp_path, place + 40, times)
+    found = measured(tables, store=str(tmp_path), shown=2)
+    assert "10.0.0.2" not in {each["host"] for each in found["hosts"]}
+    (clock,) = found["clocks"]
+    assert (clock["host"], clock["count"]) == ("10.0.0.2", 4)
+    assert (clock["negative"], clock["min_ms"]) == (0.75, -5000)
+    heat = {each["from_ms"]: each["count"] for each in found["heat"]}
+    assert heat == {-1: 3, 4: 9}
 
 
 def test_latency_wants_to_know_of_what(tables: Tables) -> None:

@@ -3,8 +3,10 @@
 * From born to stored, of a topic or a store: by time, producing host and queue. Clocks of hosts
   differ; the share of messages that were stored before they were born says of which ones.
 * How far consumer groups are behind, in messages and in seconds.
-* From the traces of clients (`trace_topic`): how long sends took, from sent to delivered, how long
-  consuming took, what failed, and how often it was tried.
+* From the traces of clients (`trace_topic`): how long sends took, from sent to delivered and to
+  consumed, how long consuming took, what failed, and how often it was tried.
+
+`html` makes a page of it, to be looked at (see `latency_page`).
 
 Bodies are not read, but for traces. Percentiles are approximate.
 """
@@ -12,6 +14,8 @@ Bodies are not read, but for traces. Percentiles are approximate.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline import bounds
@@ -19,6 +23,7 @@ from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
+from cometmq.pipeline.jobs.latency_page import COLUMNS_MAX, Heat, now, page
 from cometmq.pipeline.jobs.tables import (
     require_topics,
     rows_as_dicts,
@@ -41,7 +46,8 @@ _BY: Final = {
 """The tables of a report, and what each row of them is of."""
 _MS: Final = "unix_millis(store_time) - unix_millis(born_time) AS ms"
 _CLASS: Final = (
-    "CASE WHEN ms < 1 THEN 0 ELSE cast(pow(2, floor(log2(ms))) AS bigint) END AS from_ms"
+    "CASE WHEN ms < 0 THEN -1 WHEN ms < 1 THEN 0"
+    " ELSE cast(pow(2, floor(log2(ms))) AS bigint) END AS from_ms"
 )
 
 
@@ -60,6 +66,7 @@ class LatencySettings:
     bucket: str = setting("How much time a row of `buckets` is of.", "1 minute")
     shown: int = setting("Rows of each table in the report, the slowest.", 50)
     to: str = setting("Write the whole tables there, as Parquet.", "", metavar="DIR")
+    html: str = setting("Write the report as a page, with a heat map.", "", metavar="FILE")
 
     def __post_init__(self) -> None:
         read_nameservers(self.nameserver)
@@ -68,6 +75,19 @@ class LatencySettings:
         if self.groups and not self.topic:
             raise OptionError("groups: their lag is that of a topic: say it")
         stored_between(self)  # Looks at the times.
+        if self.html and not Path(self.html).absolute().parent.is_dir():
+            raise OptionError(f"html: {self.html}: no such folder")
+
+    def facts(self) -> list[str]:
+        """Say what was looked at, for who reads the report elsewhere."""
+        named = {
+            "topics": self.topic,
+            "store": self.store,
+            "traces": self.trace_topic,
+            "since": self.since,
+            "until": self.until,
+        }
+        return [f"{name} {text}" for name, text in named.items() if text]
 
     @property
     def where(self) -> dict[str, str]:
@@ -80,6 +100,7 @@ def latency(spark: SparkSession, settings: LatencySettings, run: Run | None = No
     run = run or Run()
     report = run.report_of("latency")
     measuring = _Measuring(spark, settings)
+    heat: Heat | None = None
     with timed(report):
         for name, frame in measuring.tables(run.dry_run).items():
             frame = frame.persist()
@@ -88,9 +109,23 @@ def latency(spark: SparkSession, settings: LatencySettings, run: Run | None = No
                 report.rows = sum(each["count"] for each in rows)
             if settings.to and not run.dry_run:
                 frame.write.mode("overwrite").parquet(f"{settings.to}/{name}")
+            if name == "hosts":  # The slowest are others: what these send seems to be quick.
+                wrong = frame.where("negative > 0").orderBy("min_ms").limit(settings.shown)
+                report.details["clocks"] = rows_as_dicts(
+                    wrong.select("topic", "host", "count", "negative", "min_ms")
+                )
+            if name == "heat" and settings.html:
+                heat = measuring.drawn(frame)
             report.details[name] = rows_as_dicts(frame.limit(settings.shown))
             run.tell(table=name, rows=frame.count())
             frame.unpersist()
+        if settings.html and not run.dry_run:
+            counted = f"{report.rows:,} messages"
+            limit = f"at most {settings.shown} rows a table"
+            facts = [*settings.facts(), counted, limit, f"made {now()}"]
+            text = page("Latency", facts, report.details, heat)
+            Path(settings.html).write_text(text, encoding="utf-8")
+            report.details["html"] = settings.html
     return report
 
 
@@ -129,6 +164,30 @@ class _Measuring:
         if settings.trace_topic and not dry_run:
             found |= self._traced()
         return found
+
+    def drawn(self, heat: DataFrame) -> Heat | None:
+        """Return the cells of the heat maps, of so many columns as can be looked at."""
+        from pyspark.sql import functions
+
+        when = "unix_millis(bucket)"
+        (ends,) = heat.selectExpr(f"min({when}) AS first", f"max({when}) AS last").collect()
+        if ends["first"] is None:
+            return None
+        window = f"window(timestamp_millis(0), '{self.settings.bucket}')"
+        (row,) = self.spark.sql(
+            f"SELECT unix_millis(w.end) - unix_millis(w.start) AS ms FROM (SELECT {window} AS w)"
+        ).collect()
+        count = (ends["last"] - ends["first"]) // row["ms"] + 1
+        step_ms = row["ms"] * -(-count // COLUMNS_MAX)
+        column = f"cast(({when} - {ends['first']}) div {step_ms} AS int) AS column"
+        cells = heat.groupBy("topic", functions.expr(column), "from_ms").agg(
+            functions.expr("sum(count) AS count")
+        )
+        return Heat(
+            datetime.fromtimestamp(ends["first"] / 1000, UTC),
+            timedelta(milliseconds=step_ms),
+            [tuple(cell) for cell in cells.collect()],
+        )
 
     def _head(self) -> DataFrame:
         settings = self.settings
@@ -188,6 +247,9 @@ class _Measuring:
             "deliveries": _summed(
                 self.spark.sql(_DELIVERED), ("topic", "consumer"), "max(retries) AS retries"
             ),
+            "acknowledgements": _summed(
+                self.spark.sql(_ACKNOWLEDGED), ("topic", "consumer"), "max(retries) AS retries"
+            ),
             "consumptions": _summed(
                 consumed.where("ms IS NOT NULL"),
                 ("consumer",),
@@ -215,6 +277,10 @@ _DELIVERED: Final = """
 SELECT s.topic, c.consumer, c.time - s.time AS ms, c.retries
 FROM cometmq_trace_consumed c JOIN cometmq_trace_sends s ON s.id = c.id WHERE c.retries = 0
 """
+_ACKNOWLEDGED: Final = """
+SELECT s.topic, c.consumer, c.time + c.ms - s.time AS ms, c.retries
+FROM cometmq_trace_consumed c JOIN cometmq_trace_sends s ON s.id = c.id WHERE c.success
+"""
 
 
 def _summed(frame: DataFrame, by: tuple[str, ...], *more: str) -> DataFrame:
@@ -228,6 +294,7 @@ def _summed(frame: DataFrame, by: tuple[str, ...], *more: str) -> DataFrame:
         .agg(
             functions.expr("count(*) AS count"),
             functions.expr(f"percentile_approx(ms, array({shares})) AS p"),
+            functions.expr("min(ms) AS min_ms"),
             functions.expr("max(ms) AS max_ms"),
             functions.expr("round(count_if(ms < 0) / count(*), 4) AS negative"),
             *(functions.expr(each) for each in more),
@@ -235,6 +302,7 @@ def _summed(frame: DataFrame, by: tuple[str, ...], *more: str) -> DataFrame:
         .selectExpr(
             *names,
             "count",
+            "min_ms",
             *(
                 f"p[{n}] AS p{str(share * 100).removesuffix('.0').replace('.', '_')}_ms"
                 for n, share in enumerate(_SHARES)
