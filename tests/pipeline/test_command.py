@@ -161,6 +161,8 @@ MISTAKES = {
     "replay --from-dir a --to-topic t --rate -1": "rate: must not be negative",
     "transform --topic t --sql @no-such-file --checkpoint c": "sql: no-such-file: No such file",
     "transform --topic t --sql s --checkpoint c --dead-letter d": "dead-letter: without a schema",
+    "transform --topic t --sql s --checkpoint c --udf prices": "udf: 'prices' is not MODULE:FUNCT",
+    "transform --topic t --sql s --checkpoint c --udf no.where:f --udf a:g": "udf: there is no mod",
     "aggregate --topic t --to-topic u --checkpoint c --mode each": "mode: 'each'",
     "aggregate --topic t --to-topic u --checkpoint c --aggregations sum": "aggregations: 'sum'",
     "mirror --topic t --to-nameserver 127.0.0.1:9876 --checkpoint c": "is the cluster that is read",

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from cometmq.pipeline.doctor import Finding
 
+_MANY: Final = "tuple[str, ...]"
+"""The type of a setting whose option is repeatable."""
 _TYPES: Final = {"str": str, "int": int, "float": float}
 _REPEATING: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 """Loggers of PySpark that say as JSON what the error says that is raised."""
@@ -190,6 +192,7 @@ def _options(declared: Field[Any]) -> list[click.Option]:
 
 def _option(declared: Field[Any], prefix: str = "") -> click.Option:
     is_flag = declared.type in ("bool", bool)
+    is_many = declared.type == _MANY
     name = f"{prefix}{declared.name}".replace("_", "-")
     if declared.name == "nameserver":
         return _nameserver(declared.metadata["meaning"])
@@ -198,10 +201,11 @@ def _option(declared: Field[Any], prefix: str = "") -> click.Option:
     default: dict[str, Any] = {} if required else {"default": declared.default}
     return click.Option(
         [f"--{name}/--no-{name}" if is_flag and declared.default is True else f"--{name}"],
-        type=None if is_flag else _TYPES[str(declared.type).partition(" ")[0]],
+        type=None if is_flag else str if is_many else _TYPES[str(declared.type).partition(" ")[0]],
         is_flag=is_flag,
+        multiple=is_many,
         required=required,
-        show_default=not required and declared.default not in ("", None, False),
+        show_default=not required and declared.default not in ("", None, False, ()),
         envvar=_variable(prefix, declared) if declared.metadata.get("in_environment") else None,
         show_envvar=True,
         help=declared.metadata.get("meaning", ""),

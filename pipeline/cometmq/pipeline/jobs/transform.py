@@ -9,7 +9,8 @@ topic, if there is one, with the reason in the property `DEAD_LETTER_REASON`, an
 see them; the stream goes on. Without that topic the SQL has them with `value` null, as a whole.
 
 The rows must keep the source's `topic`, `broker`, `queue_id` and `queue_offset`: they are how a row
-that is sent again is known. SQL that puts messages together has none of them, and is refused.
+that is sent again is known. SQL that puts messages together is refused (`stateless`). It may call
+functions of Python that `udf` names (`functions`).
 
 A topic that is read is not written to, unless by `force`: the stream would feed itself. That is
 said before the start as far as it is known then; a row that says so by `to_topic` ends the job.
@@ -23,9 +24,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError, SinkError
+from cometmq.pipeline.jobs import functions as python_functions
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
+from cometmq.pipeline.jobs.stateless import require_stateless
 from cometmq.pipeline.jobs.streams import (
     StreamSettings,
     look_for_topics,
@@ -52,6 +55,9 @@ class TransformSettings(StreamSettings):
     to_topic: str = setting("Where rows go that do not say `to_topic`.", "")
     schema: str = setting("Of JSON bodies, in Spark's DDL: 'id BIGINT, amount DOUBLE'.", "")
     dead_letter: str = setting("The topic for bodies that are not such JSON.", "")
+    udf: tuple[str, ...] = setting(
+        "A function of Python for the SQL; repeatable.", (), metavar="MODULE:FUNCTION"
+    )
     max_rows: int = setting("Messages of a batch, at most.", 100_000)
     force: bool = setting("Write to a topic that is read.", False)
 
@@ -61,6 +67,7 @@ class TransformSettings(StreamSettings):
             self.refuse_sources("to_topic", "dead_letter")
         if self.dead_letter and not self.schema:
             raise OptionError("dead-letter: without a schema every body fits; say the schema, too")
+        python_functions.check_names(self.udf)
         self.read_sql()
 
     def read_sql(self) -> str:
@@ -79,6 +86,7 @@ def transform(spark: SparkSession, settings: TransformSettings, run: Run | None 
     report = run.report_of("transform")
     transforming = _Transforming(spark, settings, report)
     with timed(report):
+        python_functions.register(spark, settings.udf)
         stream = read_stream(spark, settings)
         report.details["columns"] = transforming.check(stream)
         if run.dry_run:
@@ -105,9 +113,11 @@ class _Transforming:
         from pyspark.errors import AnalysisException
 
         try:
-            columns = self._selected(self._parsed(stream)).columns
+            selected = self._selected(self._parsed(stream))
+            columns = selected.columns
         except AnalysisException as error:
             raise OptionError(f"sql: {first_line(error)}") from None
+        require_stateless(selected)
         if missing := [name for name in _COORDINATES if name not in columns]:
             raise OptionError(
                 f"sql: the rows have lost {', '.join(missing)}, by which a row that is sent again"
@@ -221,10 +231,15 @@ def _names_once(sql: str) -> bool:
     )
 
 
+def _look(settings: TransformSettings) -> None:
+    python_functions.look_for_modules(settings.udf)
+    look_for_topics(settings)
+
+
 JOB: Final = Job(
     "transform",
     TransformSettings,
     transform,
     "Topic to topic with SQL.",
-    look=look_for_topics,
+    look=_look,
 )

@@ -1,0 +1,160 @@
+"""Python functions for the SQL of a job: `--udf MODULE:FUNCTION`.
+
+::
+
+    # prices.py
+    def gross(net: float | None) -> float | None:
+        return None if net is None else net * 1.19
+
+    cometmq pipeline transform --udf prices:gross --sql 'SELECT ..., gross(value.net) ...'
+
+A function has the type that its annotation says, or is a `pyspark.sql.functions.udf` (or a
+`pandas_udf`), which has one of its own. It is called by its name. The module is imported here, from
+the working directory or the `PYTHONPATH`. Executors are sent what its functions need of it, and not
+the module: there it could not be imported, when it has a `udf` whose type is a text. What the
+module imports itself must be there.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+import typing
+from contextlib import contextmanager
+from datetime import date, datetime
+from decimal import Decimal
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+from cometmq.pipeline.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable
+
+    from pyspark.sql import SparkSession
+
+_TYPES: Final[dict[Any, str]] = {
+    bool: "BooleanType",
+    bytes: "BinaryType",
+    date: "DateType",
+    datetime: "TimestampType",
+    Decimal: "DecimalType",
+    float: "DoubleType",
+    int: "LongType",
+    str: "StringType",
+}
+"""Types of Python, and the classes of Spark's."""
+_DIGITS: Final = (38, 18)
+"""Of a decimal number, and how many of them are behind the point."""
+
+
+def check_names(named: Iterable[str]) -> None:
+    """Refuse what names no function, or two by one name."""
+    names: dict[str, str] = {}
+    for each in named:
+        module, _, name = each.partition(":")
+        if not (name.isidentifier() and all(part.isidentifier() for part in module.split("."))):
+            raise OptionError(f"udf: {each!r} is not MODULE:FUNCTION")
+        if other := names.get(name.lower()):
+            raise OptionError(f"udf: {other} and {each} have one name in SQL")
+        names[name.lower()] = each
+
+
+def look_for_modules(named: Iterable[str]) -> None:
+    """Refuse what is in no module. None is run: to make a function, a module may need Spark."""
+    for each in named:
+        module = each.partition(":")[0]
+        with _found_here(module):
+            if find_spec(module) is None:
+                raise ModuleNotFoundError(name=module)
+
+
+def load(named: Iterable[str]) -> dict[str, Any]:
+    """Return functions by their names, each as Spark takes it."""
+    from pyspark import cloudpickle
+    from pyspark.sql.functions import udf
+
+    pickling: Any = cloudpickle  # It has no types.
+    found: dict[str, Any] = {}
+    for each in named:
+        module, _, name = each.partition(":")
+        with _found_here(module):
+            imported = import_module(module)
+        pickling.register_pickle_by_value(imported)
+        function = getattr(imported, name, None)
+        if not callable(function):
+            raise OptionError(f"udf: there is no function {name} in {module}")
+        if not hasattr(function, "returnType"):
+            # By Arrow: else Spark makes a null of whatever is not just the type that was said, as
+            # of a whole number where a float is.
+            function = udf(function, _type_of(each, function), useArrow=True)
+        found[name] = function
+    return found
+
+
+def register(spark: SparkSession, named: Iterable[str]) -> None:
+    """Make functions known to the SQL of a session."""
+    for name, function in load(named).items():
+        spark.udf.register(name, function)
+
+
+@contextmanager
+def _found_here(module: str) -> Generator[None]:
+    """Look in the working directory, too, and say of a module what is wrong with it."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # As for `python -m`, and for Spark's workers.
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise OptionError(f"udf: {module} needs a module that is not there: {error}") from None
+        raise OptionError(
+            f"udf: there is no module {error.name}, neither in the working directory nor in the"
+            " PYTHONPATH"
+        ) from None
+    except Exception as error:
+        kind = type(error).__name__
+        raise OptionError(f"udf: {module} cannot be imported: {kind}: {error}") from error
+
+
+def _type_of(named: str, function: Any) -> Any:
+    """Return the type that a function says it returns, as Spark has it."""
+    try:
+        said = typing.get_type_hints(function).get("return")
+    except (NameError, TypeError) as error:
+        raise OptionError(f"udf: {named}: its annotations cannot be read: {error}") from None
+    found = None if said is None else _as_of_spark(said)
+    if found is None:
+        what = "does not say what it returns" if said is None else f"returns {_shown(said)}"
+        raise OptionError(
+            f"udf: {named} {what}: annotate it with one of"
+            f" {', '.join(sorted(each.__name__ for each in _TYPES))}, a list or dict of those, or"
+            " make it by pyspark.sql.functions.udf, which takes any type of Spark"
+        )
+    return found
+
+
+def _as_of_spark(said: Any) -> Any:
+    from pyspark.sql import types as of_spark
+
+    if said is Decimal:
+        return of_spark.DecimalType(*_DIGITS)
+    if said in _TYPES:
+        return getattr(of_spark, _TYPES[said])()
+    origin, arguments = typing.get_origin(said), typing.get_args(said)
+    if origin in (typing.Union, types.UnionType):
+        some = [each for each in arguments if each is not type(None)]
+        return _as_of_spark(some[0]) if len(some) == 1 else None
+    inner: list[Any] = [_as_of_spark(each) for each in arguments]
+    if None in inner:
+        return None
+    if origin is list and len(inner) == 1:
+        return of_spark.ArrayType(inner[0])
+    if origin is dict and len(inner) == 2:
+        return of_spark.MapType(*inner)
+    return None
+
+
+def _shown(said: Any) -> str:
+    return said.__name__ if isinstance(said, type) else str(said)

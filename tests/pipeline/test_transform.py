@@ -1,0 +1,165 @@
+"""The SQL of `transform`: functions of Python in it, and what is not taken."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+
+from tests.pipeline.tables import Tables
+
+from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.jobs.transform import TransformSettings, transform
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from cometmq.testing import Cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
+
+KEPT = "topic, broker, queue_id, queue_offset"
+FUNCTIONS = """
+from pyspark.sql.functions import udf
+
+TIMES = 2
+
+def gross(net: float | None) -> float | None:
+    return None if net is None else net * TIMES
+
+def whole(net: float) -> float:
+    return int(net)
+
+@udf("array<string>")
+def halves(text):
+    return [text[:1], text[1:]]
+
+def failing(text: str) -> str:
+    raise RuntimeError("no such price")
+"""
+
+
+@pytest.fixture
+def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
+    return Tables(spark, rocketmq_session)
+
+
+@pytest.fixture
+def functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module of functions that only this process can import."""
+    name = f"{tmp_path.name}_functions"
+    (tmp_path / f"{name}.py").write_text(FUNCTIONS)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    return name
+
+
+def transforming(tables: Tables, checkpoint: Path, **more: Any) -> TransformSettings:
+    return TransformSettings(
+        nameserver=tables.cluster.nameserver, checkpoint=str(checkpoint / "checkpoint"), **more
+    )
+
+
+def test_sql_calls_functions_of_python(tables: Tables, functions: str, tmp_path: Path) -> None:
+    tables.fill("priced-in", 10)
+    body = (
+        "concat_ws(' ', gross(cast(text AS double)), whole(cast(text AS double)),"
+        " size(halves(text)), coalesce(string(gross(NULL)), 'none'))"
+    )
+    settings = transforming(
+        tables,
+        tmp_path,
+        topic="priced-in",
+        to_topic="priced-out",
+        udf=tuple(f"{functions}:{name}" for name in ("gross", "whole", "halves")),
+        sql=f"SELECT {KEPT}, {body} AS body FROM messages",
+    )
+    assert transform(tables.spark, settings).rows == 10
+    sent = tables.cluster.sent("priced-out", count=10)
+    wanted = [f"{number * 2}.0 {number}.0 2 none" for number in range(10)]
+    assert sorted(each.body.decode() for each in sent) == sorted(wanted)
+
+
+def test_what_a_function_raises_ends_the_job_with_its_words(
+    tables: Tables, functions: str, tmp_path: Path
+) -> None:
+    tables.fill("failing-in", 1)
+    settings = transforming(
+        tables,
+        tmp_path,
+        topic="failing-in",
+        to_topic="failing-out",
+        udf=(f"{functions}:failing",),
+        sql=f"SELECT {KEPT}, failing(text) AS body FROM messages",
+    )
+    with pytest.raises(PipelineError, match="no such price"):
+        transform(tables.spark, settings)
+
+
+AS_M = "m.topic, m.broker, m.queue_id, m.queue_offset, m.body"
+
+
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        (f"SELECT {KEPT}, max(body) AS body FROM messages GROUP BY {KEPT}", "GROUP BY"),
+        ("SELECT count(*) AS body FROM messages", "GROUP BY or an aggregate"),
+        (f"SELECT DISTINCT {KEPT}, body FROM messages", "DISTINCT"),
+        (f"SELECT {KEPT}, body FROM messages UNION SELECT {KEPT}, body FROM messages", "DISTINCT"),
+        (f"SELECT {KEPT}, body FROM messages LIMIT 5", "LIMIT"),
+        (f"SELECT {KEPT}, body FROM messages OFFSET 5", "OFFSET"),
+        (
+            f"SELECT {KEPT}, cast(row_number() OVER (PARTITION BY key ORDER BY queue_offset)"
+            " AS string) AS body FROM messages",
+            "OVER",
+        ),
+        (f"SELECT {AS_M} FROM messages m JOIN messages n ON m.key = n.key", "a JOIN of messages"),
+        (
+            "WITH last AS (SELECT key, max(queue_offset) AS at FROM messages GROUP BY key)"
+            f" SELECT {AS_M} FROM messages m JOIN last ON last.key = m.key",
+            "GROUP BY",
+        ),
+        (f"SELECT {KEPT}, body FROM messages EXCEPT SELECT {KEPT}, body FROM messages", "EXCEPT"),
+    ],
+)
+def test_sql_that_puts_messages_together_is_refused_before_a_stream_begins(
+    tables: Tables, tmp_path: Path, sql: str, words: str
+) -> None:
+    tables.fill("together-in", 1)
+    settings = transforming(tables, tmp_path, topic="together-in", to_topic="together-out", sql=sql)
+    with pytest.raises(OptionError, match=f"^sql: .*{words}.* puts messages together"):
+        transform(tables.spark, settings)
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_a_subquery_about_messages_is_refused(tables: Tables, tmp_path: Path) -> None:
+    tables.fill("together-in", 1)
+    sql = f"SELECT {KEPT}, body FROM messages WHERE key IN (SELECT key FROM messages)"
+    settings = transforming(tables, tmp_path, topic="together-in", to_topic="together-out", sql=sql)
+    with pytest.raises(OptionError, match=r"^sql: .*Streaming query is not allowed in subquery"):
+        transform(tables.spark, settings)
+
+
+def test_sql_may_look_into_tables_that_do_not_stream(tables: Tables, tmp_path: Path) -> None:
+    tables.fill("joined-in", 6)
+    prices = tables.spark.createDataFrame([(n, f"p{n}") for n in range(4)], "id int, price string")
+    prices.write.parquet(str(tmp_path / "prices"))
+    there = f"parquet.`{tmp_path}/prices`"
+    settings = transforming(
+        tables,
+        tmp_path,
+        topic="joined-in",
+        to_topic="joined-out",
+        sql=f"SELECT {AS_M.replace(', m.body', '')},"
+        f" concat(price, ' ', (SELECT max(id) FROM {there})) AS body"
+        " FROM (SELECT *, explode(array(text)) AS number FROM messages) m"
+        f" JOIN (SELECT id, first(price) AS price FROM {there} GROUP BY id) p"
+        " ON p.id = cast(m.number AS int) ORDER BY queue_offset",
+    )
+    assert transform(tables.spark, settings).rows == 6
+    sent = tables.cluster.sent("joined-out", count=4)
+    assert sorted(each.body.decode() for each in sent) == ["p0 3", "p1 3", "p2 3", "p3 3"]
