@@ -17,8 +17,12 @@ from cometmq.pipeline.cluster import Bounds, Queue
 from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs import expiry_guard
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
-from cometmq.pipeline.jobs.archive_compact import CompactSettings, archive_compact
-from cometmq.pipeline.jobs.archive_files import batches, read_archive
+from cometmq.pipeline.jobs.archive_compact import (
+    CompactSettings,
+    _Compacting,  # pyright: ignore[reportPrivateUsage]  # To come between two of its steps.
+    archive_compact,
+)
+from cometmq.pipeline.jobs.archive_files import Manifest, batches, read_archive
 from cometmq.pipeline.jobs.archive_vacuum import VacuumSettings, archive_vacuum
 from cometmq.pipeline.jobs.expiry_guard import ExpiryGuard
 from cometmq.pipeline.jobs.folders import Folder
@@ -197,6 +201,29 @@ def test_files_that_do_not_hold_what_the_manifests_say_are_not_compacted(
     with pytest.raises(PipelineError, match="nothing was changed"):
         archived.compact()
     assert archived.names == ["000000", "000001", "000002"]
+
+
+def test_what_another_compaction_has_merged_meanwhile_is_not_merged_again(
+    archived: Archived, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare = _Compacting._compare  # pyright: ignore[reportPrivateUsage]  # As above.
+
+    def comparing(compacting: _Compacting, manifest: Manifest, path: str) -> None:
+        compare(compacting, manifest, path)
+        monkeypatch.undo()
+        archived.compact()
+
+    monkeypatch.setattr(_Compacting, "_compare", comparing)
+    with pytest.raises(PipelineError, match="another archive-compact has merged them meanwhile"):
+        archived.compact()
+    assert archived.names == ["000000-000002"]
+    assert archived.bodies == numbers(0, 30)
+
+
+def test_merging_that_came_to_no_end_is_cleared_away_by_the_next(archived: Archived) -> None:
+    shutil.copytree(archived.path / "batch=000001", archived.path / "batch=000001-000007")
+    archived.compact()
+    assert archived.folders == ["batch=000000-000002"]
 
 
 def test_batches_with_other_columns_or_folders_stay_apart(tables: Tables, tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ checksum over all of them. Then they take their place, and with the new manifest
 count no more; what is left of them is removed, now or by the next run. A job that is killed leaves
 an archive that is whole.
 
-While it runs, a reader that does not go by manifests may see the messages of a batch twice or, with
-files that go while it reads, an error. `archive` may go on meanwhile.
+While it runs, and after it was killed until it runs again, a reader that does not go by manifests
+may see the messages of a batch twice or, with files that go while it reads, an error. `archive` may
+go on meanwhile; another `archive-compact` may not.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from cometmq.pipeline.jobs.archive_files import (
     merged_away,
     read_batches,
     read_files,
+    unfinished,
 )
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
@@ -123,8 +125,9 @@ class _Compacting:
             raise OptionError(f"archive: {settings.archive} is no archive, or has nothing in it")
 
     def clean_up(self) -> None:
-        """Remove what is left of batches that were merged."""
-        for path in list(merged_away(self._folder)):
+        """Remove what is left of batches that were merged, and of merging that came to no end."""
+        never_there = [name.folder for name in unfinished(self._folder) if name.is_merged]
+        for path in [*merged_away(self._folder), *never_there]:
             self._folder.remove(path)
 
     def groups(self) -> Iterator[list[_Batch]]:
@@ -188,11 +191,21 @@ class _Compacting:
         folder.remove(staged, "_SUCCESS")
         self._compare(manifest, folder.of(staged))
         count = len(folder.files(staged))
+        self._look_for_others(group)
         folder.remove(manifest.name.folder)
         folder.rename(staged, manifest.name.folder)
         manifest.write(folder)
         self.clean_up()
         return count
+
+    def _look_for_others(self, group: Sequence[_Batch]) -> None:
+        """Refuse to merge what another run has merged meanwhile: it would be there twice."""
+        there = batches(self._folder)
+        if gone := [str(each.name) for each in group if each.name not in there]:
+            raise PipelineError(
+                f"batches {', '.join(gone)}: another archive-compact has merged them meanwhile; let"
+                " one of them run at a time"
+            )
 
     def _write(self, frame: DataFrame, manifest: Manifest, size: int, path: str) -> None:
         parts = manifest.parts

@@ -67,7 +67,7 @@ class BatchName:
         return cls(first, int(found[2] or first))
 
     def __str__(self) -> str:
-        return f"{self.first:06d}" + f"-{self.last:06d}" * (self.last > self.first)
+        return f"{self.first:06d}" + f"-{self.last:06d}" * self.is_merged
 
     @property
     def folder(self) -> str:
@@ -78,6 +78,11 @@ class BatchName:
     def manifest(self) -> str:
         """The file that says so."""
         return f"{self}{_SUFFIX}"
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether it is several batches."""
+        return self.last > self.first
 
     @property
     def numbers(self) -> range:
@@ -170,12 +175,12 @@ def merged_away(folder: Folder) -> Iterator[str]:
     yield from (f"{MANIFESTS}/{each.manifest}" for each in names if is_over(each))
 
 
-def unfinished(folder: Folder) -> Iterator[str]:
-    """Yield folders of batches that have no manifest: a crash, or a job that is running."""
+def unfinished(folder: Folder) -> Iterator[BatchName]:
+    """Yield batches that have files and no manifest: a crash, or a job that is running."""
     there = batches(folder)
     for name in _named(folder.names(), _FOLDER):
         if not any(each.holds(name) for each in there):
-            yield name.folder
+            yield name
 
 
 def read_archive(spark: SparkSession, path: str) -> DataFrame:
@@ -196,7 +201,7 @@ def read_batches(spark: SparkSession, folder: Folder, names: Sequence[BatchName]
     of_kinds = [
         read_files(spark, folder.path, [folder.of(name.folder) for name in some])
         for merged in (False, True)
-        if (some := [name for name in names if (name.last > name.first) is merged])
+        if (some := [name for name in names if name.is_merged is merged])
     ]
     return reduce(lambda one, two: one.unionByName(two, allowMissingColumns=True), of_kinds)
 

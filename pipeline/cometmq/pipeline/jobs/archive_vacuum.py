@@ -64,7 +64,7 @@ def _strays(folder: Folder, settings: VacuumSettings) -> list[str]:
         f"{parent}/{name}" for parent in (STAGING, COMPACTING) for name in folder.names(parent)
     ]
     youngest_ms = int(time.time() * 1000) - settings.older_than_hours * _HOUR_MS
-    maybe = [*under_way, *unfinished(folder)]
+    maybe = [*under_way, *(each.folder for each in unfinished(folder))]
     old = [path for path in maybe if folder.modified_ms(path) <= youngest_ms]
     return [*merged_away(folder), *old]  # What was merged is nobody's any more.
 
