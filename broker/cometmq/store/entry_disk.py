@@ -7,6 +7,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.errors import StoreFormatError
+from cometmq.store.queue_ends import QueueEnds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +32,7 @@ class EntryDisk:
         "_half_written",
         "backs",
         "clean",
+        "ends",
         "filesystem",
         "forgotten",
         "is_whole",
@@ -51,6 +53,7 @@ class EntryDisk:
         self.open_files = open_files
         self.clean = clean
         self.read_only = read_only
+        self.ends = QueueEnds()
         self.unwritten: deque[EntryFiles] = deque()
         self.unsynced_files: set[str] = set()
         self.unsynced_directories: set[str] = set()

@@ -31,11 +31,13 @@ from cometmq.store.findings import Progress
 from cometmq.store.folder import load_segments
 from cometmq.store.inspection import queue_folders
 from cometmq.store.integrity import Block, Integrity
+from cometmq.store.known_ends import known_ends
 from cometmq.store.lock import mark_running
 from cometmq.store.log_check import Damage, LogCheck
 from cometmq.store.log_repair import keep, repair
 from cometmq.store.log_scan import NEVER
 from cometmq.store.placeholders import BATCH_SIZE_MAX, Lost, fill
+from cometmq.store.queue_ends import save_queue_ends
 from cometmq.store.queue_files import QueueFiles
 from cometmq.store.recovery import LogEnd
 from cometmq.store.sealing import INTEGRITY_FOLDER
@@ -272,6 +274,10 @@ def _mark(store: Inspected, plan: Plan, process_id: int) -> None:
         master_flushed_offset=min(checkpoint.longs.master_flushed_offset, claims.synced_offset)
     )
     mark_running(filesystem, root, process_id)
+    known = known_ends(store)
+    kept = {key: end for key, end in known.items() if end.physical_offset < min(starts)}
+    if len(kept) < len(known):
+        save_queue_ends(filesystem, root, kept)
     file = CheckpointFile(filesystem, f"{root}/checkpoint")
     file.write(longs, claims)
     file.close()

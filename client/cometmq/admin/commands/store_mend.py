@@ -52,6 +52,11 @@ def _refuse_open(inspected: Inspected) -> None:
 
 @click.command()
 @store_command
+@click.option(
+    "--accept-restarts",
+    is_flag=True,
+    help="Where a queue's offsets were given out twice, keep the later messages in it.",
+)
 @click.pass_context
 def rebuild(
     context: click.Context,
@@ -59,6 +64,7 @@ def rebuild(
     as_json: bool,
     index_slots: int | None,
     index_items: int | None,
+    accept_restarts: bool,
 ) -> None:
     """Make the ConsumeQueues and the index anew from the log.
 
@@ -66,6 +72,9 @@ def rebuild(
     removed. The log is only read, and refused if it is damaged: then repair it first. The new
     folders are made beside the old ones and swapped with them in one step each, so that being
     killed in the middle does no harm; it takes the room of both meanwhile. No broker may run.
+
+    A queue whose offsets were given out twice, because its files were lost, is refused: it can have
+    only the later messages, with --accept-restarts. The earlier ones stay in the log.
 
     \b
     Examples:
@@ -79,7 +88,8 @@ def rebuild(
     try:
         check_rebuildable(inspected)
         with progress_bar() as bar:
-            bar.follow(run_rebuild(inspected, rebuilt, time.time_ns() // 1_000_000))
+            now_ms = time.time_ns() // 1_000_000
+            bar.follow(run_rebuild(inspected, rebuilt, now_ms, accept_restarts=accept_restarts))
     finally:
         lock.close()
     seconds = time.monotonic() - began
