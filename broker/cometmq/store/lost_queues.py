@@ -15,10 +15,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.errors import CorruptionError
+from cometmq.store.queue_ends import save_queue_ends
 
 if TYPE_CHECKING:
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.entry_disk import Shelf
+    from cometmq.store.filesystem import FileSystem
     from cometmq.store.queue_ends import Ends, QueueEnd, QueueKey
     from cometmq.store.recovery import Start
     from cometmq.store.segments import Segments
@@ -43,6 +45,22 @@ def lost_queues(queues: ConsumeQueues, ends: Ends, start: Start, segments: Segme
     }
 
 
+def forget_cut(
+    filesystem: FileSystem, root: str, queues: ConsumeQueues, lost: Ends, recover_from: int
+) -> None:
+    """Take queues from the list whose last entry is about to be cut, and made again from the log.
+
+    A start that is cut off behind that must not miss it: it reads the log back from there.
+    """
+    known = queues.ends.known
+    kept = {
+        key: end for key, end in known.items() if end.physical_offset < recover_from or key in lost
+    }
+    if len(kept) < len(known):
+        save_queue_ends(filesystem, root, kept)
+        queues.ends.known = kept
+
+
 def _has_entry(shelf: Shelf, key: QueueKey, end: QueueEnd) -> bool:
     number, place = divmod(end.entries - 1, shelf.file_entries)
     path = shelf.path(key.topic, key.queue_id, number)
@@ -52,7 +70,10 @@ def _has_entry(shelf: Shelf, key: QueueKey, end: QueueEnd) -> bool:
         return False
     try:
         entry = file.read(shelf.entry_size, place * shelf.entry_size)
-        return end.is_of(entry) and file.size() == shelf.file_size
+        size = file.size()
+        # A start that is cut off while it cuts a queue leaves a short file.
+        has_size = size == shelf.file_size or (size < shelf.file_size and not shelf.disk.clean)
+        return has_size and end.is_of(entry)
     finally:
         file.close()
 

@@ -26,7 +26,7 @@ from cometmq.store.integrity import Integrity
 from cometmq.store.lock import acquire_lock, mark_running, sign_lock, was_shut_down
 from cometmq.store.log_repair import repair
 from cometmq.store.log_scan import NEVER
-from cometmq.store.lost_queues import lost_queues, lost_text
+from cometmq.store.lost_queues import forget_cut, lost_queues, lost_text
 from cometmq.store.opened import Opened
 from cometmq.store.queue_ends import load_queue_ends, remove_queue_ends, without_deleted
 from cometmq.store.reading import QueueReader
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cometmq.store.config import StoreConfig
+    from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.filesystem import File, FileSystem
 
 
@@ -122,6 +123,8 @@ class Opening:
             queue_file_size=found.queues.simple.file_size,
             batch_queue_file_size=found.queues.batch.file_size,
         )
+        if found.history is History.BROKEN_OFF:
+            forget_cut(self._filesystem, self._root, found.queues, found.lost, claims.recover_from)
         longs = first_longs(found.checkpoint, claims, self._index)
         file = CheckpointFile(self._filesystem, f"{self._root}/checkpoint")
         file.write(longs, claims)
@@ -160,12 +163,12 @@ class Opening:
         queues = load_queues(filesystem, root, config, checkpoint, clean=clean)
         deletions = Deletions(filesystem, root)
         is_ours, delays = checkpoint.claims is not None, config.delay_levels_ms
-        if is_ours and (ends := load_queue_ends(filesystem, root)) is not None:
-            queues.ends.known = without_deleted(ends, deletions)
-            queues.ends.is_saved = len(queues.ends.known) == len(ends)
+        if is_ours:
+            self._take_ends(queues, deletions)
         self._is_batch_topic = queues.kinds(self._says_batch)
         self._levels = load_delay_levels(filesystem, root, delays, is_ours=is_ours)
         start = choose_start(segments, checkpoint)
+        start = start.with_witnesses(queues, segments, clean=clean)
         integrity = Integrity(filesystem, f"{root}/{INTEGRITY_FOLDER}", segments.size)
         sealed = SealedTail(integrity, segments, is_ours=is_ours)
         if config.integrity:
@@ -189,7 +192,9 @@ class Opening:
         )
         sealed.check(start, end.offset, verify=config.integrity)
         if history is History.FOREIGN and start.replay_from > end.offset:
-            history = History.BROKEN_OFF  # What Apache cut from the log is still in its queues.
+            # What Apache cut from the log is still in its queues, or one entry is damaged.
+            history = History.BROKEN_OFF
+            start = start._replace(replay_from=segments.first_offset)
         elif clean and history is not History.FOREIGN and start.replay_from == end.offset:
             history = History.COMPLETE
         start = start._replace(
@@ -220,6 +225,13 @@ class Opening:
             lost,
             journal,
         )
+
+    def _take_ends(self, queues: ConsumeQueues, deletions: Deletions) -> None:
+        """Let the queues know where they ended."""
+        ends = load_queue_ends(self._filesystem, self._root)
+        if ends is not None:
+            queues.ends.known = without_deleted(ends, deletions)
+            queues.ends.is_saved = len(queues.ends.known) == len(ends)
 
     def _make_folders(self) -> None:
         """Make what is empty, too: a folder that is missing at the next start was removed."""

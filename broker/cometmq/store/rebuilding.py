@@ -165,6 +165,9 @@ class _Work:
                 yield Progress("log", message.physical_offset - first, total - first)
         for damage in log.damages[:1]:
             raise _damaged(store, damage.start, damage.problem)
+        if (missing_end := log.missing_end()) is not None:
+            problem = f"files are missing, it went up to {missing_end}"
+            raise _damaged(store, store.segments.data_limit, problem)
         if log.torn_problem is None:
             self._complete_to = log.end_offset
 

@@ -138,6 +138,10 @@ def _report_log(store: Inspected, log: LogCheck, report: Report) -> None:
                 store, damage.start, f"no sound record begins here: {damage.problem}; {behind}"
             )
         )
+    missing_end = log.missing_end()
+    if missing_end is not None:
+        problem = f"the log ends here, but it went up to {missing_end}: files are missing"
+        report.add(_log_finding(store, store.segments.data_limit, problem))
     if log.torn_problem is not None:
         report.torn_bytes = log.data_end - log.end_offset
         report.notes.append(
