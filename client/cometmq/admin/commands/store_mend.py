@@ -216,10 +216,31 @@ def _show_plan(
             f"{will}cut off: {size_text(plan.cut_end - plan.cut_at)}, the {what} from physical"
             f" offset {plan.cut_at} ({plan.cut_problem}), with {plan.records_cut} sound records"
         )
+    _show_lost(plan)
     for path in kept:
         click.echo(f"kept: {path}")
     if is_done and not (plan.is_tail_only or plan.is_log_kept):
         click.echo("The next start brings the ConsumeQueues and the index in line.")
+
+
+def _show_lost(plan: Plan) -> None:
+    """Say what is lost with what is cut off, and with files that are missing."""
+    if plan.missing_to is not None:
+        click.echo(
+            f"missing: {size_text(plan.missing_size)} of the log, which went up to physical offset"
+            f" {plan.missing_to}; restore the files from a replica if there is one"
+        )
+    for each in plan.lost:
+        goes_on = each.first_offset if each.has_others else each.next_offset
+        click.echo(
+            f"  lost: {each.topic} queue {each.queue_id} offset {each.first_offset} to"
+            f" {each.next_offset - 1}; the next message gets {goes_on}"
+        )
+    if any(each.has_others for each in plan.lost):
+        click.echo(
+            "Offsets are given out again where the log keeps older messages of a queue: reset the"
+            " groups that were further (`cometmq offset reset`)."
+        )
 
 
 def _plan_document(
@@ -240,6 +261,18 @@ def _plan_document(
         "cut_at": plan.cut_at,
         "cut_size": 0 if plan.cut_at is None else plan.cut_end - plan.cut_at,
         "records_cut": plan.records_cut,
+        "missing_to": plan.missing_to,
+        "missing_size": plan.missing_size,
+        "lost": [
+            {
+                "topic": each.topic,
+                "queue_id": each.queue_id,
+                "first_offset": each.first_offset,
+                "next_offset": each.next_offset,
+                "goes_on_at": each.first_offset if each.has_others else each.next_offset,
+            }
+            for each in plan.lost
+        ],
         "torn_tail_only": plan.is_tail_only,
         "wrong_blocks": [
             {"physical_offset": block.physical_offset, "size": block.size} for block in plan.blocks
