@@ -125,7 +125,8 @@ class Shelf:
             if odd or not (entry.size == file_size or short or unused):
                 raise StoreFormatError(
                     f"{directory}/{entry.name}: {entry.size} bytes, in a store with queue files of"
-                    f" {file_size} bytes"
+                    f" {file_size} bytes; stop the broker, restore the file from a copy or move it"
+                    " elsewhere, and run `cometmq store rebuild`"
                 )
             numbers.append(number)
         return numbers
