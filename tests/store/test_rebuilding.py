@@ -144,9 +144,9 @@ def given_twice(*, batch: bool) -> SimulatedFileSystem:
         disk.remove(path)
     disk.remove(f"{ROOT}/{QUEUE_ENDS_NAME}")
     store = opened_again(disk)
-    for _ in range(3):
-        put = store.put(topic, 0, b"again", b"", Origin(1, 1, HOST))
-    assert put.queue_offset == 2
+    origin = Origin(1, 1, HOST)
+    puts = [store.put(topic, 0, b"again", b"", origin) for _ in range(3)]
+    assert [put.queue_offset for put in puts] == [0, 1, 2]
     store.commit()
     assert store.close(2)
     return disk

@@ -210,25 +210,26 @@ def _show_plan(
             last = lost.queue_offset + lost.count - 1
             span = f"{lost.queue_offset}" if lost.count == 1 else f"{lost.queue_offset} to {last}"
             click.echo(f"  lost: {lost.topic} queue {lost.queue_id} offset {span}")
-    if plan.cut_at is not None:
+    if plan.cut_at is not None and plan.cut_end > plan.cut_at:
         what = "torn tail" if plan.is_tail_only else "end of the log"
         click.echo(
             f"{will}cut off: {size_text(plan.cut_end - plan.cut_at)}, the {what} from physical"
             f" offset {plan.cut_at} ({plan.cut_problem}), with {plan.records_cut} sound records"
         )
-    _show_lost(plan)
+    _show_lost(plan, will)
     for path in kept:
         click.echo(f"kept: {path}")
     if is_done and not (plan.is_tail_only or plan.is_log_kept):
         click.echo("The next start brings the ConsumeQueues and the index in line.")
 
 
-def _show_lost(plan: Plan) -> None:
+def _show_lost(plan: Plan, will: str) -> None:
     """Say what is lost with what is cut off, and with files that are missing."""
     if plan.missing_to is not None:
         click.echo(
-            f"missing: {size_text(plan.missing_size)} of the log, which went up to physical offset"
-            f" {plan.missing_to}; restore the files from a replica if there is one"
+            f"{will}given up: {size_text(plan.missing_size)} of the log, whose files are missing: it"
+            f" went up to physical offset {plan.missing_to}, and ends at {plan.cut_at} without them;"
+            " restore them from a replica if there is one"
         )
     for each in plan.lost:
         goes_on = each.first_offset if each.has_others else each.next_offset
