@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests import archives
+from tests.store.damaged_stores import contents, overwrite
 
 from cometmq.proto.java import tags_code
 from cometmq.proto.message import StoredMessage, read_message
@@ -19,6 +20,7 @@ from cometmq.store.checkpoint import load_checkpoint
 from cometmq.store.commit_log import Cold
 from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import Boundary
+from cometmq.store.errors import CorruptionError
 from cometmq.store.filesystem import RealFileSystem
 from cometmq.store.message_store import MessageStore
 from cometmq.store.reading import Filter, ReadStatus
@@ -249,3 +251,40 @@ def test_messages_are_picked_by_tag_where_apache_put_the_codes_into_an_extension
         other = apache.store.read(topic, int(queue_id), 0, 32, wanted=Filter(codes={1}))
         assert other.status is ReadStatus.NO_MATCHED_MESSAGE
     assert apache.store.close(NOW_MS)
+
+
+@pytest.mark.parametrize("name", ["clean", "killed"])
+def test_a_store_whose_log_is_missing_is_refused_and_not_changed(name: str, tmp_path: Path) -> None:
+    root, disk = unpack(name, tmp_path), RealFileSystem()
+    for path in (root / "commitlog").iterdir():
+        path.unlink()
+    before = contents(disk, str(root))
+    with pytest.raises(CorruptionError, match="look whether the disk that it is on is mounted"):
+        MessageStore.open(str(root), CONFIG, now_ms=1, threads=False)
+    assert contents(disk, str(root)) == before
+
+
+@pytest.mark.parametrize("name", ["clean", "killed"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_store_that_lacks_the_last_files_of_its_log_is_refused(
+    name: str, count: int, tmp_path: Path
+) -> None:
+    root, disk = unpack(name, tmp_path), RealFileSystem()
+    for path in sorted((root / "commitlog").iterdir())[-count:]:
+        path.unlink()
+    before = contents(disk, str(root))
+    with pytest.raises(CorruptionError, match="restore the missing files"):
+        MessageStore.open(str(root), CONFIG, now_ms=1, threads=False)
+    assert contents(disk, str(root)) == before
+
+
+def test_a_damaged_entry_that_leads_behind_the_log_is_no_witness(tmp_path: Path) -> None:
+    root, disk = unpack("clean", tmp_path), RealFileSystem()
+    store = MessageStore.open(str(root), CONFIG, now_ms=1, threads=False)
+    topic = next(each for each in store.queues.simple.topics() if store.max_offset(each, 0) == 1)
+    assert store.close(1)
+    root = unpack("clean", tmp_path / "again")
+    overwrite(disk, str(next((root / "consumequeue" / topic / "0").iterdir())), 0, b"\x01")
+    store = MessageStore.open(str(root), CONFIG, now_ms=1, threads=False)
+    assert store.max_offset(topic, 0) == 1
+    assert store.close(1)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from base64 import b64decode
+
 import pytest
 from tests.crash.disk import KillAt, Killed, SimulatedFileSystem
 from tests.store.damaged_stores import (
@@ -15,6 +18,7 @@ from tests.store.damaged_stores import (
     small_store,
     verified,
 )
+from tests.store.records import HOST
 
 from cometmq.proto.message import StoredMessage, read_message
 from cometmq.store.errors import CorruptionError
@@ -23,6 +27,7 @@ from cometmq.store.log_check import LogCheck
 from cometmq.store.mending import Plan, carry_out, make_plan
 from cometmq.store.message_store import MessageStore
 from cometmq.store.placeholders import Lost
+from cometmq.store.turn import Origin
 
 
 def planned(disk: SimulatedFileSystem, *, cut: bool = False) -> Plan:
@@ -76,7 +81,7 @@ def test_each_record_can_be_stepped_over_and_every_other_message_is_read_as_befo
         disk = disk.kill()
         with pytest.raises(CorruptionError):
             opened(disk)
-        (kept,) = repaired(disk)
+        kept, *_ = repaired(disk)
         assert kept.startswith(f"{ROOT}/cut/{victim.physical_offset:020d}")
         store = opened(disk)
         expected = {m.raw for m in before if m is not victim and m.topic == "T"}
@@ -114,7 +119,7 @@ def test_what_was_replaced_is_kept_as_it_was() -> None:
     path = f"{ROOT}/commitlog/00000000000000000000"
     start = victim.physical_offset
     damaged = content(disk, path)[start : start + victim.size]
-    (kept,) = repaired(disk)
+    kept, *_ = repaired(disk)
     assert content(disk, kept) == damaged
 
 
@@ -127,7 +132,7 @@ def test_cutting_ends_the_log_in_front_of_the_damage_and_keeps_the_rest() -> Non
     assert plan.cut_at is not None
     assert plan.cut_at == before[9].physical_offset
     assert plan.records_cut == len(before) - 11
-    (kept,) = repaired(disk, cut=True)
+    kept, *_ = repaired(disk, cut=True)
     assert len(content(disk, kept)) == plan.cut_end - plan.cut_at
     store = opened(disk)
     assert store.end_offset == before[9].physical_offset
@@ -144,7 +149,7 @@ def test_a_torn_tail_is_cut_and_nothing_else_is_touched() -> None:
     overwrite(disk, path, end % 4096, b"\0\0\1\0\xda\xa3\x20\xa7torn")
     plan = planned(disk)
     assert plan.is_tail_only
-    (kept,) = repaired(disk)
+    kept, *_ = repaired(disk)
     assert content(disk, kept) == b"\0\0\1\0\xda\xa3\x20\xa7torn"
     after = contents(disk)
     del after[kept]
@@ -212,3 +217,68 @@ def test_killed_at_any_moment_a_repair_can_be_run_again() -> None:
             store = opened(after)
             assert store.close(2)
             assert verified(after).findings == []
+
+
+def without_last_segments(disk: SimulatedFileSystem, count: int) -> int:
+    """Remove the last files of the log; returns where it ends then."""
+    log = disk.list(f"{ROOT}/commitlog")
+    for entry in log[-count:]:
+        disk.remove(f"{ROOT}/commitlog/{entry.name}")
+    return int(log[-count].name)
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "killed"])
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_what_is_lost_with_missing_files_is_said_and_kept(count: int, is_clean: bool) -> None:
+    disk = small_store(close=is_clean)
+    disk = disk if is_clean else disk.kill()
+    last = messages(disk)[-1]
+    log_end = last.physical_offset + last.size
+    before = [m for m in messages(disk) if m.sys_flag & 0xC != 0x4]
+    end = without_last_segments(disk, count)
+    untouched = contents(disk)
+    with pytest.raises(CorruptionError, match="restore the missing files"):
+        opened(disk)
+    assert any("files are missing" in each.problem for each in verified(disk).findings)
+    plan = planned(disk)
+    assert contents(disk) == untouched
+    assert not plan.is_empty
+    assert plan.cut_at is not None
+    assert plan.cut_at <= end
+    assert plan.missing_to == log_end
+    assert plan.missing_size == log_end - max(plan.cut_end, plan.end_offset) > 0
+    told = {(each.topic, each.queue_id): each for each in plan.lost}
+    if is_clean:
+        missing = {(m.topic, m.queue_id) for m in before if m.physical_offset >= plan.cut_at}
+        assert told.keys() == missing
+    kept = repaired(disk)
+    lines = [json.loads(line) for line in content(disk, kept[-1]).splitlines()]
+    assert {(line["topic"], line["queue_id"]) for line in lines} == told.keys()
+    for line in lines:
+        each = told[line["topic"], line["queue_id"]]
+        assert b64decode(line["entries"]) == each.entries
+        assert (line["first_offset"], line["next_offset"]) == (each.first_offset, each.next_offset)
+    store = opened(disk)
+    for (topic, queue_id), each in told.items():
+        goes_on = each.first_offset if each.has_others else each.next_offset
+        assert store.max_offset(topic, queue_id) == goes_on
+    assert store.close(1)
+    assert verified(disk).is_sound
+
+
+def test_the_queues_of_a_log_that_is_gone_go_on_behind_what_was_given_out() -> None:
+    disk = small_store()
+    store = opened(disk)
+    ends = {topic: store.max_offset(topic, 0) for topic in ("T", BATCHES)}
+    assert store.close(1)
+    without_last_segments(disk, len(disk.list(f"{ROOT}/commitlog")))
+    plan = planned(disk)
+    assert not any(each.has_others for each in plan.lost)
+    repaired(disk)
+    store = opened(disk)
+    for topic, end in ends.items():
+        assert (store.min_offset(topic, 0), store.max_offset(topic, 0)) == (end, end)
+        assert store.put(topic, 0, b"next", b"", Origin(1, 1, HOST)).queue_offset == end
+    store.commit()
+    assert store.close(1)
+    assert verified(disk).is_sound

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.crash.disk import KillAt, Killed, Moment, Operation
+from tests.crash.disk import KillAt, Killed, Moment, Operation, SimulatedFileSystem
 from tests.store.apache_stores import unpack
 from tests.store.damaged_stores import (
     BATCHES,
@@ -16,27 +16,39 @@ from tests.store.damaged_stores import (
     SMALL,
     content,
     contents,
+    files_of,
     flip,
     overwrite,
     small_store,
     verified,
 )
+from tests.store.records import HOST
 
 from cometmq.store.config import StoreConfig
 from cometmq.store.errors import CorruptionError, StoreFormatError
 from cometmq.store.filesystem import FileSystem, RealFileSystem
+from cometmq.store.findings import Kind
 from cometmq.store.inspection import inspect
 from cometmq.store.log_check import LogCheck
 from cometmq.store.message_store import MessageStore
+from cometmq.store.queue_ends import QUEUE_ENDS_NAME
 from cometmq.store.rebuilding import Rebuilt, check_rebuildable, rebuild
 from cometmq.store.swap import BESIDE, finish_swap, unfinished_swaps
+from cometmq.store.turn import Origin
 
 NOW_MS = 1_795_256_000_000
 
 
-def rebuilt(disk: FileSystem, root: str = ROOT, config: StoreConfig = SMALL) -> Rebuilt:
+def rebuilt(
+    disk: FileSystem,
+    root: str = ROOT,
+    config: StoreConfig = SMALL,
+    *,
+    accept_restarts: bool = False,
+) -> Rebuilt:
     done = Rebuilt()
-    for _ in rebuild(inspect(disk, root, config), done, NOW_MS):
+    store = inspect(disk, root, config)
+    for _ in rebuild(store, done, NOW_MS, accept_restarts=accept_restarts):
         pass
     return done
 
@@ -96,6 +108,69 @@ def test_a_queue_whose_messages_have_expired_keeps_its_offset() -> None:
     assert verified(disk).is_sound
 
 
+@pytest.mark.parametrize("batch", [False, True], ids=["simple", "batch"])
+def test_a_lost_queue_whose_messages_have_expired_goes_on_where_it_was(batch: bool) -> None:
+    disk = small_store()
+    topic, queue_id = (BATCHES, 0) if batch else ("SCHEDULE_TOPIC_XXXX", 2)
+    queue = f"{ROOT}/{'batch' if batch else ''}consumequeue/{topic}/{queue_id}"
+    for entry in disk.list(f"{ROOT}/commitlog")[:-1]:
+        disk.remove(f"{ROOT}/commitlog/{entry.name}")
+    rebuilt(disk)
+    for path in list(files_of(disk, queue)):
+        disk.remove(path)
+    assert [(each.kind, each.topic) for each in verified(disk).findings] == [
+        (Kind.MISSING_ENTRY, topic)
+    ]
+    rebuilt(disk)
+    assert verified(disk).findings == []
+    store = opened_again(disk)
+    assert store.max_offset(topic, queue_id) == (16 if batch else 5)
+    assert store.min_offset(topic, queue_id) == (16 if batch else 5)
+    assert not store.made_again
+    assert store.close(2)
+
+
+def opened_again(disk: FileSystem) -> MessageStore:
+    return MessageStore.open(
+        ROOT, SMALL, now_ms=1, filesystem=disk, is_batch_topic=lambda t: t == BATCHES, threads=False
+    )
+
+
+def given_twice(*, batch: bool) -> SimulatedFileSystem:
+    """A store of which a queue was lost, and its offsets were given out again."""
+    disk = small_store()
+    topic, folder = (BATCHES, "batchconsumequeue") if batch else ("T", "consumequeue")
+    for path in list(files_of(disk, f"{ROOT}/{folder}/{topic}/0")):
+        disk.remove(path)
+    disk.remove(f"{ROOT}/{QUEUE_ENDS_NAME}")
+    store = opened_again(disk)
+    origin = Origin(1, 1, HOST)
+    puts = [store.put(topic, 0, b"again", b"", origin) for _ in range(3)]
+    assert [put.queue_offset for put in puts] == [0, 1, 2]
+    store.commit()
+    assert store.close(2)
+    return disk
+
+
+@pytest.mark.parametrize("batch", [False, True], ids=["simple", "batch"])
+def test_offsets_that_were_given_out_twice_are_found_and_not_made_final(batch: bool) -> None:
+    disk = given_twice(batch=batch)
+    found = verified(disk).findings
+    missing = {each.topic for each in found}
+    assert missing == {BATCHES if batch else "T"}
+    twice = [each for each in found if "given out again" in each.problem]
+    assert len(twice) == (0 if batch else 3)
+    before = contents(disk)
+    with pytest.raises(StoreFormatError, match=r"given out again.*--accept-restarts"):
+        rebuilt(disk)
+    assert contents(disk) == before
+    rebuilt(disk, accept_restarts=True)
+    store = opened_again(disk)
+    assert not store.made_again
+    assert store.max_offset(BATCHES if batch else "T", 0) == 3
+    assert store.close(3)
+
+
 def test_a_damaged_log_is_refused_and_nothing_is_changed() -> None:
     disk = small_store()
     flip(disk, f"{ROOT}/commitlog/00000000000000000000", 8, 255)
@@ -144,7 +219,7 @@ def test_killed_at_any_moment_each_folder_is_wholly_old_or_wholly_new(
     seen: set[bool] = set()
     cut_off = 0
     # Each operation of the swap, and some of those before.
-    for number in [*range(1, total - 30, max(1, total // 30)), *range(total - 30, total + 1)]:
+    for number in [*range(1, total - 40, max(1, total // 30)), *range(total - 40, total + 1)]:
         disk = small_store()
         flip(disk, damaged, 3, 255)
         assert disk.operations == first

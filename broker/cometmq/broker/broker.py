@@ -7,6 +7,7 @@ sync flush, `synced` does when the disk has confirmed it.
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import contextmanager
 from dataclasses import replace
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
     from cometmq.net import Peer
     from cometmq.proto.host import Host
     from cometmq.store.filesystem import FileSystem
+
+log = logging.getLogger(__name__)
 
 DAILY_BREAD = RequestReader(
     {
@@ -282,7 +285,7 @@ def _opened(
     now_ms: int,
 ) -> MessageStore:
     """Open the store of a broker at this packed address."""
-    return open_store(
+    store = open_store(
         config.store_path,
         replace(config.store, store_host=host),
         now_ms=now_ms,
@@ -290,6 +293,11 @@ def _opened(
         is_batch_topic=topics.is_batch,
         on_locked=load,  # Not earlier: two brokers must not write one table.
     )
+    if store.made_again:
+        log.warning(
+            "queues had lost entries, and were made again from the log: %s", store.made_again
+        )
+    return store
 
 
 def _load(

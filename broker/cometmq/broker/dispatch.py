@@ -7,8 +7,10 @@ with code 1 and logs it.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+from cometmq.broker.errors import RequestError
 from cometmq.broker.filter.compiler import CompilerLoadingError
 from cometmq.broker.handlers import (
     bulk,
@@ -40,6 +42,7 @@ from cometmq.broker.handlers import (
 from cometmq.broker.refusals import Refusal, refuse
 from cometmq.net import LATER
 from cometmq.proto.codes import RequestCode as Code, ResponseCode
+from cometmq.store.errors import StoreFilesError, disk_error_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,6 +52,8 @@ if TYPE_CHECKING:
     from cometmq.proto.command import Command
 
     Handler: TypeAlias = Callable[[Command, Session], Command | Frame | Later]
+
+log = logging.getLogger(__name__)
 
 
 class Row(NamedTuple):
@@ -162,3 +167,8 @@ def dispatch(request: Command, peer: Peer) -> Command | Frame | Later:
         return LATER
     except Refusal as error:
         return refuse(request, session, error)
+    except (StoreFilesError, OSError) as error:
+        # What stands in the store's folder, which may be looked at for this request first.
+        text = disk_error_text(error) if isinstance(error, OSError) else str(error)
+        log.error("%s", text)
+        return refuse(request, session, RequestError(ResponseCode.SYSTEM_ERROR, text))

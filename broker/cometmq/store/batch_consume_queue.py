@@ -20,10 +20,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from cometmq.store.consume_queue import Boundary
 from cometmq.store.entry_files import EntryFiles
+from cometmq.store.entry_search import BLANK_SIZE
 
 if TYPE_CHECKING:
     from cometmq.store.entry_disk import Shelf
@@ -55,6 +56,8 @@ class BatchEntry(NamedTuple):
 
 class BatchConsumeQueue(EntryFiles):
     """The entries of one queue of a batch topic."""
+
+    is_batch: ClassVar[bool] = True
 
     __slots__ = ("_max_of", "_max_offset", "next_offset", "run")
 
@@ -115,6 +118,13 @@ class BatchConsumeQueue(EntryFiles):
         self.append(entry)
         self.next_offset = self.max_offset
         return True
+
+    def hold_at(self, queue_offset: int) -> None:
+        """Go on at an offset, though no message in front of it is left: a blank entry keeps it."""
+        blank = BatchEntry(0, BLANK_SIZE, 0, 0, queue_offset, 0)
+        self.restart_behind(BATCH_ENTRY.pack(*blank), 1)
+        self._max_of = -1
+        self.next_offset = self.max_offset
 
     def locate(self, queue_offset: int) -> int:
         """Return the place of the entry that holds a message, or of the next one behind it."""

@@ -220,6 +220,7 @@ class Checkpointer:
                 self._journal.end()
             else:
                 self._journal.begin(self._appender.published_offset)
+            self._queues.ends.begin(self._appender.published_offset)
         self._mark = (self.write_behind.now, self._appender.published_timestamp)
         self._syncer.request(self._appender.end_offset)
 
@@ -261,7 +262,11 @@ class Checkpointer:
     def _job(self, mark: tuple[int, int], *, last: bool = False) -> Callable[[], None]:
         """Return what syncs the files as they are now and then writes the checkpoint."""
         unsynced: list[Unsynced | UnsyncedJournal] = [self._queues.take_unsynced()]
-        bounds = [self._queues.settled_offset, self._bound(unsynced)]
+        if last:
+            self._queues.ends.begin(mark[0])
+        ends = self._queues.take_ends()
+        # What was written of records behind the mark is not in the list of where queues end.
+        bounds = [mark[0], self._queues.settled_offset, self._bound(unsynced)]
         reached = min(bound for bound in bounds if bound is not None)
         recover_from, journal = max(reached, self._claims.recover_from), self._claims.journal
         if journal is not None and journal.end <= recover_from:
@@ -272,7 +277,7 @@ class Checkpointer:
             timestamp = mark[1] or longs.log_timestamp  # Nothing was put since the start.
             index = None if last else self._index  # After a clean stop Apache removes nothing.
             longs = longs_for(recover_from, timestamp, index, longs.master_flushed_offset)
-        return self._syncing(unsynced, longs, claims)
+        return self._syncing(unsynced, longs, claims, ends)
 
     def _journal_job(self) -> Callable[[], None]:
         """Return what syncs the journal as it is now and then writes a checkpoint that names it.
@@ -296,9 +301,16 @@ class Checkpointer:
         return bound
 
     def _syncing(
-        self, unsynced: list[Unsynced | UnsyncedJournal], longs: Longs, claims: Claims
+        self,
+        unsynced: list[Unsynced | UnsyncedJournal],
+        longs: Longs,
+        claims: Claims,
+        ends: Callable[[], None] | None = None,
     ) -> Callable[[], None]:
-        """Return what syncs all of that and then writes a checkpoint."""
+        """Return what syncs all of that and then writes a checkpoint.
+
+        In front of it the list of where the queues end, if the queues' files are synced.
+        """
         claims = replace(
             claims,
             verify_from=self._verify_from(claims.complete_to),
@@ -312,7 +324,7 @@ class Checkpointer:
             except OSError as error:
                 self._syncer.fail(error)
             else:
-                self._write(longs, claims)
+                self._write(longs, claims, ends)
             self._is_syncing = False
 
         return sync
@@ -324,7 +336,7 @@ class Checkpointer:
             known.popleft()
         return known[0]
 
-    def _write(self, longs: Longs, claims: Claims) -> None:
+    def _write(self, longs: Longs, claims: Claims, ends: Callable[[], None] | None) -> None:
         """Replace the checkpoint. When the disk refuses it, the one before stays true.
 
         After a failed sync none is written any more: what that one was to sync is not among the
@@ -333,6 +345,8 @@ class Checkpointer:
         if self._syncer.failure is not None:
             return
         try:
+            if ends is not None:
+                ends()
             self._file.write(longs, claims)
         except OSError as error:
             self.write_error = error

@@ -24,6 +24,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.entry_files import EntryFiles
+from cometmq.store.entry_search import BLANK_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,6 +98,15 @@ class ConsumeQueue(EntryFiles):
         self.extend(entry, 1)
         self.next_offset = self.end
         return True
+
+    def hold_at(self, queue_offset: int) -> None:
+        """Go on at an offset, though no message in front of it is left.
+
+        The file that the message in front of it was in is made anew: its name, and blank entries,
+        keep the offset.
+        """
+        self.restart_behind(self._shelf.heads.pack(0, BLANK_SIZE), queue_offset)
+        self.next_offset = self.end
 
     def read(self, queue_offset: int, count: int) -> bytes:
         """Return up to `count` entries from a queue offset on, never across two files.

@@ -15,6 +15,7 @@ so that a second crash starts from there again.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.batch_consume_queue import BATCH_ENTRY_SIZE, BatchConsumeQueue
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from cometmq.store.deletions import Deletions
     from cometmq.store.entry_files import EntryFiles
     from cometmq.store.filesystem import FileSystem
+    from cometmq.store.queue_ends import Ends, QueueEnds
     from cometmq.store.segments import Segments
 
 SIMPLE_FOLDER: Final = "consumequeue"
@@ -57,6 +59,7 @@ class ConsumeQueues:
         `file_sizes` are those of both kinds as the store noted them down: files that a power cut
         left with an equal wrong length say nothing then.
         """
+        self._filesystem, self._root = filesystem, root
         self._open_files = OpenFiles(config.consume_queue_files_max)
         self._disk = EntryDisk(filesystem, self._open_files, clean=clean, read_only=read_only)
         self.simple = QueueTable(
@@ -90,13 +93,25 @@ class ConsumeQueues:
                         f"topic {topic} is {kind}, but its queues lie in"
                         f" {BATCH_FOLDER if batch else SIMPLE_FOLDER}/"
                     )
-        in_folder = frozenset(self.batch.topics())
+        in_folder = {*self.batch.topics()}
+        in_folder |= {key.topic for key in self.ends.known if key.is_batch}  # A lost one, too.
 
         def is_batch(topic: str) -> bool:
             says = is_batch_topic(topic)
             return topic in in_folder if says is None else says
 
         return is_batch
+
+    @property
+    def ends(self) -> QueueEnds:
+        """Where each queue ends on the disk."""
+        return self._disk.ends
+
+    def discard(self, lost: Ends) -> None:
+        """Remove what is left of queues that are to be made again from the log."""
+        for key in lost:
+            table = self.batch if key.is_batch else self.simple
+            table.discard(key.topic, key.queue_id)
 
     def expect_records(self, segments: Segments) -> None:
         """Take no last entry of a queue, when it is loaded, that is of no record in the log."""
@@ -157,6 +172,10 @@ class ConsumeQueues:
         )
         disk.unsynced_files, disk.unsynced_directories = set(), set()
         return unsynced
+
+    def take_ends(self) -> Callable[[], None]:
+        """Return what saves where the queues end, once what is unsynced now is synced."""
+        return partial(self.ends.take().save, self._filesystem, self._root)
 
     def topics(self) -> set[str]:
         """Return the topics that have a queue."""

@@ -7,6 +7,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.errors import StoreFormatError
+from cometmq.store.queue_ends import QueueEnds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +32,7 @@ class EntryDisk:
         "_half_written",
         "backs",
         "clean",
+        "ends",
         "filesystem",
         "forgotten",
         "is_whole",
@@ -51,6 +53,7 @@ class EntryDisk:
         self.open_files = open_files
         self.clean = clean
         self.read_only = read_only
+        self.ends = QueueEnds()
         self.unwritten: deque[EntryFiles] = deque()
         self.unsynced_files: set[str] = set()
         self.unsynced_directories: set[str] = set()
@@ -122,7 +125,8 @@ class Shelf:
             if odd or not (entry.size == file_size or short or unused):
                 raise StoreFormatError(
                     f"{directory}/{entry.name}: {entry.size} bytes, in a store with queue files of"
-                    f" {file_size} bytes"
+                    f" {file_size} bytes; stop the broker, restore the file from a copy or move it"
+                    " elsewhere, and run `cometmq store rebuild`"
                 )
             numbers.append(number)
         return numbers

@@ -33,56 +33,26 @@ from cometmq.store.entry_search import (
 )
 from cometmq.store.entry_tail import behind
 from cometmq.store.errors import CorruptionError, MissingEntriesError
+from cometmq.store.readable_entries import ReadableEntries
 
 if TYPE_CHECKING:
     from cometmq.store.entry_disk import Shelf
-    from cometmq.store.entry_tail import Tail
     from cometmq.store.filesystem import File
 
 WRITE_BYTES_MAX: Final = 65536
 """Written in one go at most, about 20 µs, so that a busy queue's tail does not hold the loop up."""
 
 
-class EntryFiles:
+class EntryFiles(ReadableEntries):
     """The entries of one queue, appended in memory and written behind."""
 
-    __slots__ = (
-        "_first",
-        "_min",
-        "_min_physical_offset",
-        "_shelf",
-        "_tail",
-        "end",
-        "journal_number",
-        "queue_id",
-        "topic",
-    )
+    __slots__ = ("_min", "_min_physical_offset", "journal_number")
 
     def __init__(self, shelf: Shelf, topic: str, queue_id: int) -> None:
-        self._shelf = shelf
-        self.topic = topic
-        self.queue_id = queue_id
-        self.end: int = 0
-        self._first: int | None = None  # The first file's first entry, once there is a file.
+        super().__init__(shelf, topic, queue_id)
         self._min: int = 0
         self._min_physical_offset = -1  # What `_min` was last corrected for.
-        self._tail: Tail = b""
         self.journal_number: int = -1  # By which the journal knows the queue that is written now.
-
-    @property
-    def directory(self) -> str:
-        """The queue's folder."""
-        return f"{self._shelf.root}/{self.topic}/{self.queue_id}"
-
-    @property
-    def start(self) -> int:
-        """The index at which the queue's first file begins."""
-        return self.written if self._first is None else self._first
-
-    @property
-    def written(self) -> int:
-        """How far entries are in the files: the index of the first that is not."""
-        return self.end - len(self._tail) // self._shelf.entry_size
 
     @property
     def min_entry(self) -> int:
@@ -94,61 +64,6 @@ class EntryFiles:
     def first_unwritten(self) -> int | None:
         """Return the physical offset of the first entry that is only in memory."""
         return int.from_bytes(self._tail[:8], "big") if self._tail else None
-
-    def read_entries(self, index: int, count: int) -> bytes:
-        """Return up to `count` entries from `index` on, none from behind the end of a file.
-
-        Empty when there is nothing at `index`, or its file is gone.
-        """
-        size = self._shelf.entry_size
-        written = self.end - len(self._tail) // size
-        if index >= written:
-            start = (index - written) * size
-            return bytes(self._tail[start : start + count * size])
-        number, place = divmod(index, self._shelf.file_entries)
-        stop = min(count, self._shelf.file_entries - place) + index
-        try:
-            file = self._file(number)
-        except FileNotFoundError:
-            return b""
-        data = file.read((min(stop, written) - index) * size, place * size)
-        if stop > written:
-            data += self._tail[: (stop - written) * size]
-        return data
-
-    def read_entries_cached(self, index: int, count: int) -> bytes | bytearray | None:
-        """Return what `read_entries` does, or None when the disk would have to be waited for."""
-        size = self._shelf.entry_size
-        written = self.end - len(self._tail) // size
-        if index >= written:
-            return self.read_entries(index, count)
-        number, place = divmod(index, self._shelf.file_entries)
-        stop = min(count, self._shelf.file_entries - place) + index
-        try:
-            file = self._file(number)
-        except FileNotFoundError:
-            return b""
-        data = file.read_cached((min(stop, written) - index) * size, place * size)
-        if data is not None and stop > written:
-            data += self._tail[: (stop - written) * size]
-        return data
-
-    def head(self, index: int) -> tuple[int, int]:
-        """Return the physical offset and record size in an entry; (0, 0) if it cannot be read."""
-        data = self.read_entries(index, 1)
-        if len(data) < self._shelf.entry_size:
-            return 0, 0
-        head: tuple[int, int] = self._shelf.heads.unpack(data)
-        return head
-
-    def _file(self, number: int) -> File:
-        disk = self._shelf.disk
-        file = disk.open_files.get(self, number)
-        if file is None:
-            path = self._shelf.path(self.topic, self.queue_id, number)
-            file = disk.filesystem.open(path, read_only=disk.read_only)
-            disk.open_files.put(self, number, file)
-        return file
 
     # Writing
 
@@ -163,11 +78,19 @@ class EntryFiles:
 
     def restart_at(self, index: int) -> None:
         """Forget every entry and begin at `index`, behind pre-blank entries of its file."""
+        blank = index % self._shelf.file_entries
+        self._restart(self._shelf.heads.pack(0, BLANK_SIZE), index, blank)
+
+    def restart_behind(self, blank: bytes, index: int) -> None:
+        """The same where no entry follows: at least one blank one stays in front of `index`."""
+        self._restart(blank, index, (index - 1) % self._shelf.file_entries + 1)
+
+    def _restart(self, blank: bytes, index: int, count: int) -> None:
         if self.end or self._first is not None:
             self._clear()
-        self.end = index - index % self._shelf.file_entries
-        if blank := index - self.end:
-            self.extend(self._shelf.heads.pack(0, BLANK_SIZE) * blank, blank)
+        self.end = index - count
+        if count:
+            self.extend(blank * count, count)
         self._min = index
 
     def write(self) -> bool:
@@ -198,6 +121,7 @@ class EntryFiles:
                 else:
                     file.close()
         self._tail = behind(tail, count)
+        disk.ends.note(self, self.written, data)
         disk.unsynced_files.add(file.path)
         return not self._tail
 
@@ -268,7 +192,7 @@ class EntryFiles:
             self._shelf.disk.open_files.close(self, number)  # Opened to be written, it is grown.
         if cut is not None:
             self.end, holds_messages = backed_end(self, self._shelf.disk.backs)
-            if self.end and not holds_messages:
+            if self.end and not holds_messages and not self._shelf.disk.ends.vouches(self):
                 self._forget()
             elif not self._shelf.disk.read_only:
                 self._erase(numbers)
@@ -382,6 +306,7 @@ class EntryFiles:
         """Remove the queue with its files and its folder."""
         self._clear()
         disk = self._shelf.disk
+        disk.ends.forget(self)
         if disk.filesystem.exists(self.directory):
             disk.filesystem.remove_directory(self.directory)
             disk.unsynced_directories.discard(self.directory)

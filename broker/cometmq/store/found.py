@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cometmq.store.filesystem import FileSystem
     from cometmq.store.integrity import Integrity
     from cometmq.store.journal_reading import Journal
+    from cometmq.store.queue_ends import Ends
     from cometmq.store.recovery import LogEnd, Start
     from cometmq.store.sealing import SealedTail
     from cometmq.store.segments import Segments
@@ -44,6 +45,8 @@ class Found(NamedTuple):
     sealed: SealedTail
     deletions: Deletions
     succession: Succession
+    lost: Ends
+    """Queues of which fewer entries are there than there were."""
     journal: Journal | None
     """Has what the queues may lack in front of `complete_to`."""
 

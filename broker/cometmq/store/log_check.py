@@ -7,6 +7,7 @@ damage the next sound record is looked for byte by byte, because no length leads
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.proto.record import MAGIC_V1, MAGIC_V2
@@ -101,6 +102,18 @@ class LogCheck:
         if verdict is Verdict.CUT and self.data_end > end:
             self.torn_problem = scan.problem or "there are zeros"
         return verdict is Verdict.CORRUPT
+
+    def missing_end(self) -> int | None:
+        """Return how far the log went, if files at its end are missing; asked when it was read."""
+        store = self._store
+        queues = ConsumeQueues(
+            store.filesystem, store.root, store.config, clean=False, read_only=True
+        )
+        start = store.start
+        with suppress(StoreFormatError):
+            start = start.with_witnesses(queues, store.segments, clean=store.is_clean)
+        queues.close()
+        return start.missing_end(store.segments)
 
     def _queues_end(self, segments: Segments) -> int:
         store = self._store

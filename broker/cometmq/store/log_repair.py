@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cometmq.store.segments import Segments
 
 _CHUNK_SIZE: Final = 4 << 20
-_CUT_FOLDER: Final = "cut"
+CUT_FOLDER: Final = "cut"
 
 
 def repair(
@@ -46,7 +46,7 @@ def repair(
 
 def _cut_before(filesystem: FileSystem, root: str, offset: int) -> int:
     """Return how much an earlier start cut there, perhaps without coming to sync that."""
-    entries = filesystem.list(f"{root}/{_CUT_FOLDER}")
+    entries = filesystem.list(f"{root}/{CUT_FOLDER}")
     return max((each.size for each in entries if each.name.startswith(f"{offset:020d}")), default=0)
 
 
@@ -74,7 +74,7 @@ def _erase_unseen(segments: Segments, start: int, size: int) -> None:
 
 def keep(filesystem: FileSystem, root: str, segments: Segments, end: LogEnd) -> str:
     """Copy what will be cut into a file of its own; one that was made before is used again."""
-    folder = f"{root}/{_CUT_FOLDER}"
+    folder = f"{root}/{CUT_FOLDER}"
     number = 0
     filesystem.make_directories(folder)
     while filesystem.exists(path := f"{folder}/{end.offset:020d}-{number}"):

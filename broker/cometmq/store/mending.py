@@ -31,11 +31,19 @@ from cometmq.store.findings import Progress
 from cometmq.store.folder import load_segments
 from cometmq.store.inspection import queue_folders
 from cometmq.store.integrity import Block, Integrity
+from cometmq.store.known_ends import known_ends
 from cometmq.store.lock import mark_running
 from cometmq.store.log_check import Damage, LogCheck
 from cometmq.store.log_repair import keep, repair
 from cometmq.store.log_scan import NEVER
+from cometmq.store.lost_messages import (
+    LostMessages,
+    ends_to_keep,
+    keep_entries,
+    lost_messages,
+)
 from cometmq.store.placeholders import BATCH_SIZE_MAX, Lost, fill
+from cometmq.store.queue_ends import save_queue_ends
 from cometmq.store.queue_files import QueueFiles
 from cometmq.store.recovery import LogEnd
 from cometmq.store.sealing import INTEGRITY_FOLDER
@@ -79,6 +87,16 @@ class Plan:
     """Sealed blocks whose checksum alone is wrong: every record in them is sound by its own."""
     accepts_blocks: bool = False
     """Whether their checksums are made anew from what stands there."""
+    missing_to: int | None = None
+    """How far the log went, if files at its end are missing."""
+    lost: list[LostMessages] = field(default_factory=list[LostMessages])
+    """What the queues have of messages behind a cut that is not of a torn tail."""
+
+    @property
+    def missing_size(self) -> int:
+        """Bytes of the log that are lost with its missing files."""
+        here = max(self.cut_end, self.end_offset)
+        return 0 if self.missing_to is None else max(0, self.missing_to - here)
 
     @property
     def is_empty(self) -> bool:
@@ -119,6 +137,7 @@ def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
     _note_ends(store, tracks, damages, lost)
     plan.end_offset = log.end_offset
     _decide(plan, log, lost, times, cut=cut)
+    _note_missing(store, plan, log)
     changed_from = min([step.damage.start for step in plan.steps], default=plan.cut_at)
     for number, block in enumerate(sealed_blocks(store, plan.end_offset)):
         # Behind the first damage that is mended no checksum stays.
@@ -127,6 +146,18 @@ def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
             plan.blocks.append(block)
         if number % BLOCKS_A_STEP == 0:
             yield Progress("blocks", block.physical_offset - first, total - first)
+
+
+def _note_missing(store: Inspected, plan: Plan, log: LogCheck) -> None:
+    """Note what is lost behind the end, with files that are missing or with what is cut off."""
+    plan.missing_to = log.missing_end()
+    if plan.missing_to is not None and plan.cut_at is None:
+        plan.cut_at, plan.cut_end = log.end_offset, max(log.data_end, log.end_offset)
+    if plan.missing_to is not None and plan.cut_end == plan.cut_at:
+        plan.cut_problem = "the files behind it are missing"
+    plan.is_tail_only = plan.is_tail_only and plan.missing_to is None
+    if plan.cut_at is not None and not plan.is_tail_only:
+        plan.lost = list(lost_messages(store, plan.cut_at))
 
 
 def _count_of(message: StoredMessage) -> int:
@@ -228,6 +259,8 @@ def _mend_log(store: Inspected, plan: Plan, process_id: int) -> list[str]:
     ]
     if cut is not None and cut.data_end > cut.offset:
         kept.append(keep(filesystem, root, segments, cut))
+    if plan.lost and plan.cut_at is not None:
+        kept.append(keep_entries(filesystem, root, plan.cut_at, plan.lost))
     if not plan.is_tail_only:
         _mark(store, plan, process_id)
     for _, records in pieces:
@@ -272,6 +305,11 @@ def _mark(store: Inspected, plan: Plan, process_id: int) -> None:
         master_flushed_offset=min(checkpoint.longs.master_flushed_offset, claims.synced_offset)
     )
     mark_running(filesystem, root, process_id)
+    known = known_ends(store)
+    kept = {key: end for key, end in known.items() if end.physical_offset < min(starts)}
+    kept |= ends_to_keep(plan.lost)
+    if kept != known:
+        save_queue_ends(filesystem, root, kept)
     file = CheckpointFile(filesystem, f"{root}/checkpoint")
     file.write(longs, claims)
     file.close()

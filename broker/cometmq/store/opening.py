@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cometmq.store.appending import Appender
+from cometmq.store.catching_up import CatchUp
 from cometmq.store.checkpoint import CheckpointFile, Claims, Longs, load_checkpoint
 from cometmq.store.checkpointing import Checkpointer, first_longs
 from cometmq.store.commit_log import CommitLog
@@ -17,28 +18,19 @@ from cometmq.store.consume_queues import SIMPLE_FOLDER
 from cometmq.store.delay_levels import load_delay_levels
 from cometmq.store.deletions import Deletions
 from cometmq.store.entry_journal import EntryJournal
-from cometmq.store.errors import MissingEntriesError
 from cometmq.store.expiry import Expiry
 from cometmq.store.folder import LOG_FOLDER, check_root, load_queues, load_segments
-from cometmq.store.found import Found, History, find_journal, place_journal
+from cometmq.store.found import Found, History, find_journal
 from cometmq.store.index import INDEX_FOLDER, Index
 from cometmq.store.integrity import Integrity
 from cometmq.store.lock import acquire_lock, mark_running, sign_lock, was_shut_down
 from cometmq.store.log_repair import repair
 from cometmq.store.log_scan import NEVER
+from cometmq.store.lost_queues import forget_cut, lost_queues, lost_text
 from cometmq.store.opened import Opened
+from cometmq.store.queue_ends import load_queue_ends, remove_queue_ends, without_deleted
 from cometmq.store.reading import QueueReader
-from cometmq.store.record_check import RecordCheck
-from cometmq.store.recovery import (
-    LogEnd,
-    choose_start,
-    end_at,
-    find_end,
-    gap_in_log,
-    queues_end,
-    records_up_to,
-)
-from cometmq.store.replay import Replay
+from cometmq.store.recovery import choose_start, find_end, queues_end
 from cometmq.store.retention import Retention
 from cometmq.store.sealing import INTEGRITY_FOLDER, SealedTail, Sealing
 from cometmq.store.swap import finish_swap
@@ -50,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cometmq.store.config import StoreConfig
+    from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.filesystem import File, FileSystem
 
 
@@ -78,7 +71,6 @@ class Opening:
         self._process_id = process_id
         self._is_batch_topic: Callable[[str], bool]
         self._index: Index | None = None
-        self._replayed: Replay | None = None
 
     def run(self) -> Opened:
         """Open the store, or leave it as it was found."""
@@ -101,8 +93,20 @@ class Opening:
         mark_running(self._filesystem, self._root, self._process_id)
         found.segments.remove_spare()
         replay_from, noted = found.complete_to, found.checkpoint.claims
+        catch_up = CatchUp(
+            self._filesystem,
+            self._root,
+            found,
+            self._index,
+            self._levels,
+            is_batch_topic=self._is_batch_topic,
+            unsynced_size_max=self._config.unsynced_size_max,
+            now_ms=self._now_ms,
+        )
         if found.history is not History.COMPLETE:
-            replay_from = min(replay_from, self._index_from(found))
+            replay_from = min(replay_from, catch_up.index_from())
+        if noted is None:
+            remove_queue_ends(self._filesystem, self._root)  # Of before another program wrote.
         journal = None
         if found.journal is not None and noted is not None and noted.journal is not None:
             journal = noted.journal._replace(end=replay_from)
@@ -119,6 +123,8 @@ class Opening:
             queue_file_size=found.queues.simple.file_size,
             batch_queue_file_size=found.queues.batch.file_size,
         )
+        if found.history is History.BROKEN_OFF:
+            forget_cut(self._filesystem, self._root, found.queues, found.lost, claims.recover_from)
         longs = first_longs(found.checkpoint, claims, self._index)
         file = CheckpointFile(self._filesystem, f"{self._root}/checkpoint")
         file.write(longs, claims)
@@ -130,13 +136,9 @@ class Opening:
         if found.history is not History.COMPLETE:
             found.integrity.drop(found.sealed.end)
         found.sealed.resume(found.start)
-        promised = self._promised_end(found)
-        at = self._catch_up(found, replay_from, promised)
-        if self._contradiction(found, at) is not None:
-            # Entries may have been lost from a queue, too: what the log says counts.
-            at = self._replay_all(found, promised)
-            found = found._replace(end=self._checked_end(found, at))
-        clean, end = found.history is not History.BROKEN_OFF, found.end
+        at, end = catch_up.run(replay_from)
+        found = found._replace(end=end)
+        clean = found.history is not History.BROKEN_OFF
         kept = repair(
             self._filesystem,
             self._root,
@@ -147,7 +149,7 @@ class Opening:
             turn_size_max=self._config.turn_size_max,
         )
         file.note_synced(end.offset)
-        self._replay(found, at, at, end.offset)
+        catch_up.finish(at)
         found.deletions.settle(found.segments.first_offset, end.offset)
         self._levels.change(end.offset, self._config.delay_levels_ms, found.segments.first_offset)
         return self._assemble(lock, found, kept, file, claims, longs)
@@ -159,11 +161,14 @@ class Opening:
         checkpoint = load_checkpoint(filesystem, f"{root}/checkpoint")
         segments = load_segments(filesystem, root, config, checkpoint)
         queues = load_queues(filesystem, root, config, checkpoint, clean=clean)
-        self._is_batch_topic = queues.kinds(self._says_batch)
         deletions = Deletions(filesystem, root)
         is_ours, delays = checkpoint.claims is not None, config.delay_levels_ms
+        if is_ours:
+            self._take_ends(queues, deletions)
+        self._is_batch_topic = queues.kinds(self._says_batch)
         self._levels = load_delay_levels(filesystem, root, delays, is_ours=is_ours)
         start = choose_start(segments, checkpoint)
+        start = start.with_witnesses(queues, segments, clean=clean)
         integrity = Integrity(filesystem, f"{root}/{INTEGRITY_FOLDER}", segments.size)
         sealed = SealedTail(integrity, segments, is_ours=is_ours)
         if config.integrity:
@@ -187,7 +192,9 @@ class Opening:
         )
         sealed.check(start, end.offset, verify=config.integrity)
         if history is History.FOREIGN and start.replay_from > end.offset:
-            history = History.BROKEN_OFF  # What Apache cut from the log is still in its queues.
+            # What Apache cut from the log is still in its queues, or one entry is damaged.
+            history = History.BROKEN_OFF
+            start = start._replace(replay_from=segments.first_offset)
         elif clean and history is not History.FOREIGN and start.replay_from == end.offset:
             history = History.COMPLETE
         start = start._replace(
@@ -203,6 +210,7 @@ class Opening:
         journal = None
         if history is History.BROKEN_OFF and checkpoint.claims is not None:
             journal = find_journal(filesystem, root, segments, checkpoint.claims, start, end)
+        lost = lost_queues(queues, queues.ends.known, start, segments)
         return Found(
             history,
             checkpoint,
@@ -214,98 +222,16 @@ class Opening:
             sealed,
             deletions,
             succession,
+            lost,
             journal,
         )
 
-    def _index_from(self, found: Found) -> int:
-        """Return from where on records may be missing in the index, after repairing it."""
-        if (index := self._index) is None:
-            return found.complete_to
-        if not self._filesystem.exists(f"{self._root}/{INDEX_FOLDER}"):
-            resume = 0
-        elif found.history is History.FOREIGN:
-            resume = index.resume_offset - 1  # The last record that is in it.
-        else:
-            replay_from, check = found.complete_to, RecordCheck(found.segments)
-            is_ours = found.checkpoint.claims is not None
-            resume = index.recover(replay_from, synced=is_ours, count_sound=check.count_items)
-        return max(resume, found.segments.first_offset)
-
-    def _promised_end(self, found: Found) -> int:
-        """Return how far nothing but sound records can stand: none of it may be cut any more."""
-        start, end = found.start, found.end.offset
-        synced = None if found.checkpoint.claims is None else start.synced_offset
-        if found.history is not History.BROKEN_OFF or synced is None:
-            return end
-        return min(max(synced, start.replay_from), end)
-
-    def _checked_end(self, found: Found, at: int) -> LogEnd:
-        """Return the end of the log, in front of what does not follow in its queue."""
-        end, size_max = found.end, self._config.unsynced_size_max
-        torn = self._contradiction(found, at)
-        if torn is None:
-            return end
-        return end_at(found.segments, found.start, torn, end.data_end, unsynced_size_max=size_max)
-
-    def _contradiction(self, found: Found, at: int) -> int | None:
-        """Return where the first record stands that does not follow in its queue.
-
-        The queues hold all records in front of `at`, where what was promised ends.
-        """
-        if at >= found.end.offset:
-            return None
-        return found.succession.first_contradiction(found.queues, found.segments.first_offset)
-
-    def _catch_up(self, found: Found, replay_from: int, until: int) -> int:
-        """Bring the ConsumeQueues and the index up to an offset; returns where the next record is.
-
-        From the first record if a queue turns out to lack entries in front of where it should.
-        """
-        queues, segments = found.queues, found.segments
-        queues.correct_min(segments.first_offset)
-        if found.history is History.COMPLETE:
-            queues.destroy_deleted(found.deletions)
-            queues.expect_whole()
-            return until
-        queues_from = found.start.replay_from
-        if found.history is History.BROKEN_OFF:
-            queues.expect_records(segments)
-            queues.truncate(queues_from)
-            queues.destroy_deleted(found.deletions)
-        if place_journal(found):
-            queues_from = found.complete_to
-        replay_from = min(replay_from, queues_from)
-        try:
-            return self._replay(found, replay_from, queues_from, until)
-        except MissingEntriesError:
-            return self._replay_all(found, until)
-
-    def _replay_all(self, found: Found, until: int) -> int:
-        """Make the entries of all records in front of an offset anew."""
-        first_offset = found.segments.first_offset
-        found.queues.expect_all(first_offset)
-        try:
-            return self._replay(found, first_offset, first_offset, until)
-        except MissingEntriesError as gap:
-            raise gap_in_log(found.segments, gap) from gap
-
-    def _replay(self, found: Found, replay_from: int, queues_from: int, until: int) -> int:
-        """Read the log back; returns where the first record at or behind an offset begins."""
-        end = found.end.offset
-        if replay_from >= end:
-            return end
-        if self._replayed is None:
-            self._replayed = Replay(
-                found.queues,
-                self._index,
-                found.deletions,
-                is_batch_topic=self._is_batch_topic,
-                levels=self._levels,
-                now_ms=self._now_ms,
-            )
-        records = records_up_to(found.segments, replay_from, found.start, end)
-        following = self._replayed.run(records, queues_from, until)
-        return end if following is None else min(following, end)
+    def _take_ends(self, queues: ConsumeQueues, deletions: Deletions) -> None:
+        """Let the queues know where they ended."""
+        ends = load_queue_ends(self._filesystem, self._root)
+        if ends is not None:
+            queues.ends.known = without_deleted(ends, deletions)
+            queues.ends.is_saved = len(queues.ends.known) == len(ends)
 
     def _make_folders(self) -> None:
         """Make what is empty, too: a folder that is missing at the next start was removed."""
@@ -366,6 +292,7 @@ class Opening:
             delay_levels=self._levels,
             reader=QueueReader(log, queues, config),
             kept=kept,
+            made_again=lost_text(found.lost),
         )
 
     def _expiry(

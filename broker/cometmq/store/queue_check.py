@@ -51,14 +51,29 @@ class Missed:
     expected: bytes
     found: bytes
 
+    @property
+    def physical_offset(self) -> int:
+        """Of the record that calls for it."""
+        return int.from_bytes(self.expected[:8], "big")
+
 
 class QueueTrack:
     """What the log calls for in one queue, and what of it is there."""
 
-    __slots__ = ("collected", "exists", "files", "first", "matched", "missed", "next")
+    __slots__ = (
+        "collected",
+        "exists",
+        "files",
+        "first",
+        "matched",
+        "missed",
+        "next",
+        "ours_from",
+    )
 
-    def __init__(self, files: QueueFiles) -> None:
+    def __init__(self, files: QueueFiles, ours_from: int) -> None:
         self.files = files
+        self.ours_from = ours_from
         self.exists = bool(files)
         self.collected = bytearray()
         self.first = 0
@@ -69,8 +84,13 @@ class QueueTrack:
     def note_matched(self, start: int, end: int) -> None:
         """Note that these entries are right; those in front of them may have been replaced."""
         if self.missed and self.missed[-1].index >= start:
-            # The numbers went back: those records are of a topic that was deleted.
-            self.missed = [missed for missed in self.missed if missed.index < start]
+            # The numbers went back: those records are of a topic that was deleted. We note that
+            # in our own stores, and such records do not come here.
+            self.missed = [
+                missed
+                for missed in self.missed
+                if missed.index < start or missed.physical_offset >= self.ours_from
+            ]
         if self.matched and self.matched[-1][1] == start:
             self.matched[-1] = (self.matched[-1][0], end)
         else:
@@ -121,7 +141,7 @@ class QueueCheck:
         files = QueueFiles(
             store.filesystem, folder, store.config.consume_queue_file_size, ENTRY_SIZE
         )
-        return QueueTrack(files)
+        return QueueTrack(files, store.start.ours_from)
 
     def _miss_all(self, track: QueueTrack, message: StoredMessage, topic: str) -> None:
         """Count a record whose queue has no files; one whose topic is gone needs none."""
@@ -223,11 +243,14 @@ class QueueCheck:
     def _report_missed(self, about: _About) -> None:
         track = about.track
         for missed in track.missed if track.exists else ():
-            if _is_in(track.matched, missed.index):
+            is_taken = _is_in(track.matched, missed.index)
+            if is_taken and missed.physical_offset < track.ours_from:
                 continue
             physical_offset, size, code = ENTRY.unpack(missed.expected)
             is_missing = missed.found == _NOTHING
             found = "there is none" if is_missing else _differences(missed.found, missed.expected)
+            if is_taken:
+                found = f"the offset was given out again, to another message ({found})"
             finding = about.queue.finding(
                 Kind.MISSING_ENTRY if is_missing else Kind.WRONG_ENTRY,
                 missed.index,

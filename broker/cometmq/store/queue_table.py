@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 
-from cometmq.store.entry_disk import Shelf
+from cometmq.store.entry_disk import Shelf, is_file_of_queue
 from cometmq.store.entry_files import EntryFiles
 
 if TYPE_CHECKING:
@@ -53,6 +53,11 @@ class QueueTable(Generic[Queue]):
     def root(self) -> str:
         """The folder of all its queues."""
         return self._root
+
+    @property
+    def shelf(self) -> Shelf:
+        """Where its queues stand, and the shape of their files."""
+        return self._shelf
 
     @property
     def file_size(self) -> int:
@@ -139,6 +144,15 @@ class QueueTable(Generic[Queue]):
             self._on_disk.pop(topic, None)
             self._remove_folder(f"{self._root}/{topic}")
 
+    def discard(self, topic: str, queue_id: int) -> None:
+        """Remove the files of a queue that is not loaded, whatever they are: it is made again."""
+        directory, disk = f"{self._root}/{topic}/{queue_id}", self._disk
+        for entry in disk.filesystem.list(directory):
+            if is_file_of_queue(entry):
+                disk.filesystem.remove(f"{directory}/{entry.name}")
+        self._listed(topic).discard(queue_id)
+        disk.unsynced_directories |= {directory, f"{self._root}/{topic}", self._root}
+
     def _remove_folder(self, path: str) -> None:
         filesystem = self._disk.filesystem
         if filesystem.exists(path) and not filesystem.list(path):
@@ -168,6 +182,8 @@ class QueueTable(Generic[Queue]):
         on_disk = self._listed(topic)
         if queue_id in on_disk:
             queue.load(self._cut)
+            if not self._disk.read_only:
+                self._disk.ends.note_loaded(queue)
             on_disk.discard(queue_id)
             for index, entries in self._waiting.get(topic, {}).get(queue_id, ()):
                 self._go_on(queue, index, entries)

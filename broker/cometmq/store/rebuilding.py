@@ -31,7 +31,9 @@ from cometmq.store.findings import Progress
 from cometmq.store.index import INDEX_FOLDER, Index
 from cometmq.store.index_format import IndexShape
 from cometmq.store.inspection import queue_folders
+from cometmq.store.known_ends import check_not_given_twice, keep_offsets, known_ends
 from cometmq.store.log_check import LogCheck
+from cometmq.store.queue_ends import remove_queue_ends
 from cometmq.store.queue_files import QueueFiles
 from cometmq.store.swap import BESIDE, FOLDERS, remove_tree, swap
 
@@ -81,16 +83,20 @@ def check_rebuildable(store: Inspected) -> None:
             )
 
 
-def rebuild(store: Inspected, rebuilt: Rebuilt, now_ms: int) -> Iterator[Progress]:
+def rebuild(
+    store: Inspected, rebuilt: Rebuilt, now_ms: int, *, accept_restarts: bool = False
+) -> Iterator[Progress]:
     """Make the queues and the index anew, one slice a step; the caller holds the store's lock.
 
-    `CorruptionError`, with nothing changed, when the log is damaged.
+    `CorruptionError`, with nothing changed, when the log is damaged. `StoreFormatError` when it has
+    two messages of one number, though their topic was not deleted; with `accept_restarts` the later
+    ones count.
     """
     filesystem = store.filesystem
     beside = f"{store.root}/{BESIDE}"
     remove_tree(filesystem, beside)
     filesystem.make_directories(beside)
-    work = _Work(store, beside, rebuilt, now_ms)
+    work = _Work(store, beside, rebuilt, now_ms, accept_restarts=accept_restarts)
     try:
         yield from work.replay()
         yield Progress("sync", 0, 1)
@@ -101,6 +107,7 @@ def rebuild(store: Inspected, rebuilt: Rebuilt, now_ms: int) -> Iterator[Progres
         raise
     work.close()
     yield Progress("swap", 0, 1)
+    remove_queue_ends(filesystem, store.root)
     for folder in FOLDERS:
         if filesystem.exists(f"{beside}/{folder}"):
             swap(filesystem, store.root, folder)
@@ -113,7 +120,15 @@ def rebuild(store: Inspected, rebuilt: Rebuilt, now_ms: int) -> Iterator[Progres
 class _Work:
     """The new folders while they are being made."""
 
-    def __init__(self, store: Inspected, beside: str, rebuilt: Rebuilt, now_ms: int) -> None:
+    def __init__(
+        self,
+        store: Inspected,
+        beside: str,
+        rebuilt: Rebuilt,
+        now_ms: int,
+        *,
+        accept_restarts: bool,
+    ) -> None:
         self._store = store
         self._beside = beside
         self._rebuilt = rebuilt
@@ -126,6 +141,8 @@ class _Work:
             self._index = Index(store.filesystem, beside, store.config, clean=True)
         self._extended = _Extended(store)
         self._complete_to: int | None = None
+        self._accepts_restarts = accept_restarts
+        self._queues.ends.known = known_ends(store)
 
     def replay(self) -> Iterator[Progress]:
         """Take every record of the log."""
@@ -148,6 +165,9 @@ class _Work:
                 yield Progress("log", message.physical_offset - first, total - first)
         for damage in log.damages[:1]:
             raise _damaged(store, damage.start, damage.problem)
+        if (missing_end := log.missing_end()) is not None:
+            problem = f"files are missing, it went up to {missing_end}"
+            raise _damaged(store, store.segments.data_limit, problem)
         if log.torn_problem is None:
             self._complete_to = log.end_offset
 
@@ -167,6 +187,10 @@ class _Work:
                 self._index.build(BUILD_RECORDS, self._now_ms)
 
     def _place(self, message: StoredMessage) -> None:
+        name = f"{message.topic}/{message.queue_id}"
+        if not self._accepts_restarts and name not in self._rebuilt.gaps:
+            is_batch = self._is_batch[message.topic]
+            check_not_given_twice(self._store, self._queues, message, is_batch=is_batch)
         levels = self._store.delay_levels
         address = self._extended.address(message, levels)
         for _ in range(2):
@@ -182,7 +206,7 @@ class _Work:
                 # Its numbers go on behind a gap: of a topic that was deleted and made again by a
                 # broker that kept counting. What stands in front of the gap is out of reach.
                 self._queues.destroy(message.topic, message.queue_id)
-                self._rebuilt.gaps.append(f"{message.topic}/{message.queue_id}")
+                self._rebuilt.gaps.append(name)
                 continue
             self._rebuilt.entries += placed
             return
@@ -190,6 +214,7 @@ class _Work:
     def finish(self) -> None:
         """Take over what the log does not tell, and bring everything to the disk."""
         store, rebuilt = self._store, self._rebuilt
+        keep_offsets(store, self._queues.ends.known, self._queues)
         self._queues.write_behind(_FOREVER, _FOREVER)
         if self._index is not None:
             self._index.finish(self._now_ms)
@@ -231,6 +256,8 @@ class _Work:
         """Let the next start begin to read the log behind what is in the new folders."""
         store = self._store
         claims = store.checkpoint.claims
+        if claims is not None:
+            self._queues.ends.take().save(store.filesystem, store.root)
         if claims is not None and self._complete_to is not None:
             claims = replace(claims, recover_from=max(claims.recover_from, self._complete_to))
             file = CheckpointFile(store.filesystem, f"{store.root}/checkpoint")

@@ -15,6 +15,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cometmq.store.entry_search import BLANK_SIZE
 from cometmq.store.errors import CorruptionError
 from cometmq.store.log_scan import NEVER, LogScan, data_end, last_record_behind
 
@@ -98,6 +99,22 @@ class Start(NamedTuple):
     """From here on no other program wrote to the log."""
     checked_from: int = NEVER
     """From here on every record ends with its own checksum."""
+    least_end: int = 0
+    """The log went so far when somebody looked last: files that end in front of it are missing."""
+
+    def with_witnesses(self, queues: ConsumeQueues, segments: Segments, *, clean: bool) -> Start:
+        """Let the queues say how far the log went, where nobody noted it and they are right."""
+        if self.is_noted or (segments and not clean):
+            return self
+        behind = queues_behind(queues, segments.data_limit) or 0
+        return self._replace(least_end=max(self.least_end, behind))
+
+    def missing_end(self, segments: Segments) -> int | None:
+        """Return how far the log went, if it did not end where its files do."""
+        noted = (self.synced_offset or 0) if self.is_noted else 0
+        least = max(self.least_end, self.scan_from, noted)
+        # An empty store of ours says 1, which to Apache is not unknown.
+        return least if least > max(segments.data_limit, 1) else None
 
 
 class LogEnd(NamedTuple):
@@ -125,12 +142,13 @@ def choose_start(segments: Segments, checkpoint: Checkpoint) -> Start:
             ours_from=claims.ours_from,
             checked_from=claims.checked_from,
         )
-    noted = checkpoint.longs.queues_offset
+    least_end = noted = checkpoint.longs.queues_offset
     if checkpoint.last_claims is not None:
         noted = min(noted, checkpoint.last_claims.recover_from)
+        least_end = max(least_end, checkpoint.last_claims.synced_offset)
     segment = segments.at(noted) if noted > 0 else None
     start = first if segment is None else segment.start
-    return Start(start, start, None, is_noted=False)
+    return Start(start, start, None, is_noted=False, least_end=least_end)
 
 
 def find_end(
@@ -145,12 +163,14 @@ def find_end(
 
     `look_at` is shown every record on the way.
     """
-    if start.scan_from > segments.data_limit:
+    missing_end = start.missing_end(segments)
+    if missing_end is not None:
         raise CorruptionError(
             segments.directory,
             segments.data_limit,
-            f"the log ends here, but it was safe on the disk up to {start.scan_from};"
-            " restore the missing files from a replica",
+            f"the log ends here, but it was on the disk up to {missing_end}: look whether the disk"
+            " that it is on is mounted, and restore the missing files from a replica; `cometmq"
+            " store repair` says what is lost without them",
         )
     scan = _scan(segments, start.scan_from, start)
     for each in scan.stretches():
@@ -257,6 +277,24 @@ def queues_end(queues: ConsumeQueues) -> int:
                 physical_offset, size = queue.head(queue.end - 1)
                 end = max(end, physical_offset + size)
     return end
+
+
+def queues_behind(queues: ConsumeQueues, data_limit: int) -> int | None:
+    """Return how far the queues say that a log went whose files end here; None if no further.
+
+    A single entry that leads behind them may be a damaged one, unless it leads to the next byte.
+    """
+    end = count = 0
+    is_next = False
+    for table in (queues.simple, queues.batch):
+        for queue in table.walk():
+            for index in range(max(queue.start, queue.end - 2), queue.end):
+                physical_offset, size = queue.head(index)
+                if physical_offset >= data_limit and size != BLANK_SIZE:
+                    count += 1
+                    end = max(end, physical_offset + size)
+                    is_next |= physical_offset == data_limit
+    return end if count > 1 or is_next else None
 
 
 def _scan(

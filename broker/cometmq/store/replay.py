@@ -19,7 +19,7 @@ from cometmq.store.dispatch import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable
 
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.delay_levels import DelayLevels
@@ -48,7 +48,10 @@ class Replay:
         is_batch_topic: Callable[[str], bool],
         levels: DelayLevels,
         now_ms: int,
+        only: Container[tuple[str, int]] | None = None,
     ) -> None:
+        """Of `only` some queues, or of all, what they lack is given to them."""
+        self._only = only
         self._queues = queues
         self._index = index
         self._deletions = deletions
@@ -80,7 +83,11 @@ class Replay:
 
     def _take(self, message: StoredMessage, queues_from: int) -> None:
         offset, index, deletions = message.physical_offset, self._index, self._deletions
-        if offset >= queues_from and not (deletions.offsets and deletions.covers(message)):
+        if (
+            offset >= queues_from
+            and not (deletions.offsets and deletions.covers(message))
+            and (self._only is None or (message.topic, message.queue_id) in self._only)
+        ):
             place_record(self._queues, message, self._is_batch_topic, self._levels)
         if index is not None and offset >= self._noted_to:
             note_record(index, message)
@@ -113,8 +120,10 @@ class Replay:
         sizes: list[int] = (stretch.ends - stretch.starts).tolist()
         for rows in stretch.rows_by_queue(first):
             some = int(rows[0])
-            queue_id = int(stretch.queue_ids[some])
-            queue = self._queues.simple.get(topics[stretch.topics[some]], queue_id)
+            topic, queue_id = topics[stretch.topics[some]], int(stretch.queue_ids[some])
+            if self._only is not None and (topic, queue_id) not in self._only:
+                continue
+            queue = self._queues.simple.get(topic, queue_id)
             together = len(rows) >= _TOGETHER_MIN
             if together and stretch.first_gap(rows, queue.end) is None:
                 queue.extend(entries[rows].tobytes(), len(rows))

@@ -19,6 +19,7 @@ from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.findings import Finding, Kind, Progress, Report
 from cometmq.store.index_check import IndexCheck
 from cometmq.store.inspection import queue_folders
+from cometmq.store.known_ends import check_ends
 from cometmq.store.log_check import LogCheck
 from cometmq.store.queue_check import QueueCheck
 
@@ -124,6 +125,7 @@ class _Pass:
         yield from self._queues.finish(log.damages, log.end_offset, iter(simple))
         yield from self._batches.finish(log.damages, iter(batch))
         yield from self._index.finish(log.damages)
+        yield from check_ends(store, self._report)
 
 
 def _report_log(store: Inspected, log: LogCheck, report: Report) -> None:
@@ -136,6 +138,10 @@ def _report_log(store: Inspected, log: LogCheck, report: Report) -> None:
                 store, damage.start, f"no sound record begins here: {damage.problem}; {behind}"
             )
         )
+    missing_end = log.missing_end()
+    if missing_end is not None:
+        problem = f"the log ends here, but it went up to {missing_end}: files are missing"
+        report.add(_log_finding(store, store.segments.data_limit, problem))
     if log.torn_problem is not None:
         report.torn_bytes = log.data_end - log.end_offset
         report.notes.append(

@@ -52,6 +52,11 @@ def _refuse_open(inspected: Inspected) -> None:
 
 @click.command()
 @store_command
+@click.option(
+    "--accept-restarts",
+    is_flag=True,
+    help="Where a queue's offsets were given out twice, keep the later messages in it.",
+)
 @click.pass_context
 def rebuild(
     context: click.Context,
@@ -59,6 +64,7 @@ def rebuild(
     as_json: bool,
     index_slots: int | None,
     index_items: int | None,
+    accept_restarts: bool,
 ) -> None:
     """Make the ConsumeQueues and the index anew from the log.
 
@@ -66,6 +72,9 @@ def rebuild(
     removed. The log is only read, and refused if it is damaged: then repair it first. The new
     folders are made beside the old ones and swapped with them in one step each, so that being
     killed in the middle does no harm; it takes the room of both meanwhile. No broker may run.
+
+    A queue whose offsets were given out twice, because its files were lost, is refused: it can have
+    only the later messages, with --accept-restarts. The earlier ones stay in the log.
 
     \b
     Examples:
@@ -79,7 +88,8 @@ def rebuild(
     try:
         check_rebuildable(inspected)
         with progress_bar() as bar:
-            bar.follow(run_rebuild(inspected, rebuilt, time.time_ns() // 1_000_000))
+            now_ms = time.time_ns() // 1_000_000
+            bar.follow(run_rebuild(inspected, rebuilt, now_ms, accept_restarts=accept_restarts))
     finally:
         lock.close()
     seconds = time.monotonic() - began
@@ -200,16 +210,38 @@ def _show_plan(
             last = lost.queue_offset + lost.count - 1
             span = f"{lost.queue_offset}" if lost.count == 1 else f"{lost.queue_offset} to {last}"
             click.echo(f"  lost: {lost.topic} queue {lost.queue_id} offset {span}")
-    if plan.cut_at is not None:
+    if plan.cut_at is not None and plan.cut_end > plan.cut_at:
         what = "torn tail" if plan.is_tail_only else "end of the log"
         click.echo(
             f"{will}cut off: {size_text(plan.cut_end - plan.cut_at)}, the {what} from physical"
             f" offset {plan.cut_at} ({plan.cut_problem}), with {plan.records_cut} sound records"
         )
+    _show_lost(plan, will)
     for path in kept:
         click.echo(f"kept: {path}")
     if is_done and not (plan.is_tail_only or plan.is_log_kept):
         click.echo("The next start brings the ConsumeQueues and the index in line.")
+
+
+def _show_lost(plan: Plan, will: str) -> None:
+    """Say what is lost with what is cut off, and with files that are missing."""
+    if plan.missing_to is not None:
+        click.echo(
+            f"{will}given up: {size_text(plan.missing_size)} of the log, whose files are missing: it"
+            f" went up to physical offset {plan.missing_to}, and ends at {plan.cut_at} without them;"
+            " restore them from a replica if there is one"
+        )
+    for each in plan.lost:
+        goes_on = each.first_offset if each.has_others else each.next_offset
+        click.echo(
+            f"  lost: {each.topic} queue {each.queue_id} offset {each.first_offset} to"
+            f" {each.next_offset - 1}; the next message gets {goes_on}"
+        )
+    if any(each.has_others for each in plan.lost):
+        click.echo(
+            "Offsets are given out again where the log keeps older messages of a queue: reset the"
+            " groups that were further (`cometmq offset reset`)."
+        )
 
 
 def _plan_document(
@@ -230,6 +262,18 @@ def _plan_document(
         "cut_at": plan.cut_at,
         "cut_size": 0 if plan.cut_at is None else plan.cut_end - plan.cut_at,
         "records_cut": plan.records_cut,
+        "missing_to": plan.missing_to,
+        "missing_size": plan.missing_size,
+        "lost": [
+            {
+                "topic": each.topic,
+                "queue_id": each.queue_id,
+                "first_offset": each.first_offset,
+                "next_offset": each.next_offset,
+                "goes_on_at": each.first_offset if each.has_others else each.next_offset,
+            }
+            for each in plan.lost
+        ],
         "torn_tail_only": plan.is_tail_only,
         "wrong_blocks": [
             {"physical_offset": block.physical_offset, "size": block.size} for block in plan.blocks

@@ -1,0 +1,183 @@
+"""Bringing the ConsumeQueues and the index of a store that is being opened up to the log's end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cometmq.store.errors import MissingEntriesError
+from cometmq.store.found import History, place_journal
+from cometmq.store.index import INDEX_FOLDER
+from cometmq.store.lost_queues import hold_offsets
+from cometmq.store.record_check import RecordCheck
+from cometmq.store.recovery import LogEnd, end_at, gap_in_log, records_up_to
+from cometmq.store.replay import Replay
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cometmq.store.delay_levels import DelayLevels
+    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.found import Found
+    from cometmq.store.index import Index
+
+
+class CatchUp:
+    """What the queues and the index of one store lack, read back from the log."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        root: str,
+        found: Found,
+        index: Index | None,
+        levels: DelayLevels,
+        *,
+        is_batch_topic: Callable[[str], bool],
+        unsynced_size_max: int,
+        now_ms: int,
+    ) -> None:
+        self._filesystem = filesystem
+        self._root = root
+        self._found = found
+        self._index = index
+        self._levels = levels
+        self._is_batch_topic = is_batch_topic
+        self._unsynced_size_max = unsynced_size_max
+        self._now_ms = now_ms
+        self._replayed: Replay | None = None
+
+    def index_from(self) -> int:
+        """Return from where on records may be missing in the index, after repairing it."""
+        found = self._found
+        if (index := self._index) is None:
+            return found.complete_to
+        if not self._filesystem.exists(f"{self._root}/{INDEX_FOLDER}"):
+            resume = 0
+        elif found.history is History.FOREIGN:
+            resume = index.resume_offset - 1  # The last record that is in it.
+        else:
+            replay_from, check = found.complete_to, RecordCheck(found.segments)
+            is_ours = found.checkpoint.claims is not None
+            resume = index.recover(replay_from, synced=is_ours, count_sound=check.count_items)
+        return max(resume, found.segments.first_offset)
+
+    def run(self, replay_from: int) -> tuple[int, LogEnd]:
+        """Take the records that were promised, and find out whether those behind them follow.
+
+        Returns where the next record is, and where the log ends, in front of what does not follow
+        in its queue.
+        """
+        promised = self._promised_end()
+        at = self._catch_up(replay_from, promised)
+        if self._contradiction(at) is not None:
+            # Entries may have been lost from a queue, too: what the log says counts.
+            at = self._replay_all(promised)
+            self._found = self._found._replace(end=self._checked_end(at))
+        return at, self._found.end
+
+    def finish(self, at: int) -> None:
+        """Take the records from an offset on to the end, and keep the offsets of lost queues."""
+        found = self._found
+        self._replay(at, at, found.end.offset)
+        hold_offsets(found.queues, found.lost, found.segments)
+
+    def _promised_end(self) -> int:
+        """Return how far nothing but sound records can stand: none of it may be cut any more."""
+        found = self._found
+        start, end = found.start, found.end.offset
+        synced = None if found.checkpoint.claims is None else start.synced_offset
+        if found.history is not History.BROKEN_OFF or synced is None:
+            return end
+        return min(max(synced, start.replay_from), end)
+
+    def _checked_end(self, at: int) -> LogEnd:
+        found = self._found
+        end, size_max = found.end, self._unsynced_size_max
+        torn = self._contradiction(at)
+        if torn is None:
+            return end
+        return end_at(found.segments, found.start, torn, end.data_end, unsynced_size_max=size_max)
+
+    def _contradiction(self, at: int) -> int | None:
+        """Return where the first record stands that does not follow in its queue.
+
+        The queues hold all records in front of `at`, where what was promised ends.
+        """
+        found = self._found
+        if at >= found.end.offset:
+            return None
+        return found.succession.first_contradiction(found.queues, found.segments.first_offset)
+
+    def _catch_up(self, replay_from: int, until: int) -> int:
+        """Bring the ConsumeQueues and the index up to an offset; returns where the next record is.
+
+        From the first record if a queue turns out to lack entries in front of where it should.
+        """
+        found = self._found
+        queues, segments = found.queues, found.segments
+        queues.correct_min(segments.first_offset)
+        if found.history is History.COMPLETE:
+            queues.destroy_deleted(found.deletions)
+            self._make_lost_again(until)
+            queues.expect_whole()
+            return until
+        queues_from = found.start.replay_from
+        if found.history is History.BROKEN_OFF:
+            queues.expect_records(segments)
+            queues.truncate(queues_from)
+            queues.destroy_deleted(found.deletions)
+            self._make_lost_again(until)
+        if place_journal(found):
+            queues_from = found.complete_to
+        replay_from = min(replay_from, queues_from)
+        try:
+            return self._replay(replay_from, queues_from, until)
+        except MissingEntriesError:
+            return self._replay_all(until)
+
+    def _make_lost_again(self, until: int) -> None:
+        """Make queues that lost entries anew, as far as the log has their messages."""
+        found, lost = self._found, self._found.lost
+        first_offset = found.segments.first_offset
+        if not lost:
+            return
+        found.queues.discard(lost)
+        records = records_up_to(found.segments, first_offset, found.start, found.end.offset)
+        only = {(key.topic, key.queue_id) for key in lost}
+        try:
+            self._replay_of(None, only).run(records, first_offset, until)
+        except MissingEntriesError as gap:
+            raise gap_in_log(found.segments, gap) from gap
+
+    def _replay_all(self, until: int) -> int:
+        """Make the entries of all records in front of an offset anew."""
+        found = self._found
+        first_offset = found.segments.first_offset
+        found.queues.expect_all(first_offset)
+        try:
+            return self._replay(first_offset, first_offset, until)
+        except MissingEntriesError as gap:
+            raise gap_in_log(found.segments, gap) from gap
+
+    def _replay(self, replay_from: int, queues_from: int, until: int) -> int:
+        """Read the log back; returns where the first record at or behind an offset begins."""
+        found = self._found
+        end = found.end.offset
+        if replay_from >= end:
+            return end
+        if self._replayed is None:
+            self._replayed = self._replay_of(self._index, None)
+        records = records_up_to(found.segments, replay_from, found.start, end)
+        following = self._replayed.run(records, queues_from, until)
+        return end if following is None else min(following, end)
+
+    def _replay_of(self, index: Index | None, only: set[tuple[str, int]] | None) -> Replay:
+        return Replay(
+            self._found.queues,
+            index,
+            self._found.deletions,
+            is_batch_topic=self._is_batch_topic,
+            levels=self._levels,
+            now_ms=self._now_ms,
+            only=only,
+        )

@@ -1,0 +1,118 @@
+"""What the offline tools make of the list of where the queues end, see `queue_ends`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cometmq.proto.sysflag import TRANSACTION_MASK
+from cometmq.store.batch_consume_queue import BATCH_ENTRY_SIZE
+from cometmq.store.consume_queue import ENTRY_SIZE
+from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
+from cometmq.store.dispatch import RECORDS_WITHOUT_ENTRY, batch_entry
+from cometmq.store.errors import StoreFormatError
+from cometmq.store.findings import Finding, Kind
+from cometmq.store.queue_ends import QUEUE_ENDS_NAME, load_queue_ends, without_deleted
+from cometmq.store.queue_files import AboutQueue, QueueFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.consume_queues import ConsumeQueues
+    from cometmq.store.findings import Report
+    from cometmq.store.inspection import Inspected
+    from cometmq.store.queue_ends import Ends, QueueEnd, QueueKey
+
+
+def known_ends(store: Inspected) -> Ends:
+    """Return where the queues are known to have ended; nothing if another program wrote since."""
+    if store.checkpoint.claims is None:
+        return {}
+    ends = load_queue_ends(store.filesystem, store.root)
+    return {} if ends is None else without_deleted(ends, store.deletions)
+
+
+def check_ends(store: Inspected, report: Report) -> Iterator[None]:
+    """Report queues that lost their end with all their messages expired, one a step.
+
+    Of the others the records tell.
+    """
+    path, is_ours = f"{store.root}/{QUEUE_ENDS_NAME}", store.checkpoint.claims is not None
+    is_there = is_ours and store.filesystem.exists(path)
+    if is_there and load_queue_ends(store.filesystem, store.root) is None:
+        problem = (
+            "does not fit its checksum: the next start does not notice queues that lost their files"
+        )
+        report.add(Finding(kind=Kind.CHECKPOINT, path=path, position=0, problem=problem))
+    for key, end in known_ends(store).items():
+        if end.physical_offset >= store.segments.first_offset:
+            continue
+        files = _files_of(store, key)
+        if not _has_entry(files, end):
+            report.add(
+                AboutQueue(key.topic, key.queue_id, files).finding(
+                    Kind.MISSING_ENTRY,
+                    end.entries - 1,
+                    f"the queue had {end.next_offset} messages, all expired, and its last entry is"
+                    " not here; the next start, or `cometmq store rebuild`, lets it go on behind"
+                    " them",
+                    "",
+                    max(0, end.physical_offset),
+                )
+            )
+        files.close()
+        yield
+
+
+def _files_of(store: Inspected, key: QueueKey) -> QueueFiles:
+    folder, size, entry_size = SIMPLE_FOLDER, store.config.consume_queue_file_size, ENTRY_SIZE
+    if key.is_batch:
+        folder, entry_size = BATCH_FOLDER, BATCH_ENTRY_SIZE
+        size = store.config.batch_consume_queue_file_size
+    path = f"{store.root}/{folder}/{key.topic}/{key.queue_id}"
+    return QueueFiles(store.filesystem, path, size, entry_size)
+
+
+def _has_entry(files: QueueFiles, end: QueueEnd) -> bool:
+    return end.is_of(files.read(end.entries - 1, 1))
+
+
+def keep_offsets(store: Inspected, ends: Ends, queues: ConsumeQueues) -> None:
+    """Let queues that are made anew, and have no message in the log, go on where they would have.
+
+    Not those that still have their last entry: their files are taken over.
+    """
+    for key, end in ends.items():
+        table = queues.batch if key.is_batch else queues.simple
+        if key.queue_id in table.queues(key.topic):
+            continue
+        files = _files_of(store, key)
+        if not _has_entry(files, end):
+            table.get(key.topic, key.queue_id).hold_at(end.next_offset)
+        files.close()
+
+
+def check_not_given_twice(
+    store: Inspected, queues: ConsumeQueues, message: StoredMessage, *, is_batch: bool
+) -> None:
+    """Refuse a record whose queue offset an earlier one has, when we alone wrote both.
+
+    We note it when a topic is deleted, so it is no topic that was made again.
+    """
+    if message.sys_flag & TRANSACTION_MASK in RECORDS_WITHOUT_ENTRY:
+        return
+    topic, queue_id, ours_from = message.topic, message.queue_id, store.start.ours_from
+    number, table = message.queue_offset, queues.batch if is_batch else queues.simple
+    if message.physical_offset < ours_from or (queue := table.find(topic, queue_id)) is None:
+        return
+    if is_batch and (entry := batch_entry(message, store.delay_levels)) is not None:
+        number = entry.base_offset
+    if number >= queue.max_offset or queue.head(queue.end - 1)[0] < ours_from:
+        return
+    raise StoreFormatError(
+        f"{topic}/{queue_id}: the record at physical offset {message.physical_offset} is message"
+        f" {number}, and the log has {queue.max_offset} in front of it, though the topic was not"
+        " deleted: the queue was lost, and its offsets were given out again. It can have only the"
+        f" later ones: look at the earlier ones (`cometmq store dump --topic {topic}`), send again"
+        " what is needed, and run this with --accept-restarts"
+    )

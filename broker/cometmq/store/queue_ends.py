@@ -1,0 +1,267 @@
+"""Where each queue ended when that was last surely on the disk: by it a start misses lost queues.
+
+A start reads only the end of the log, and a queue is loaded when it is first touched. A queue whose
+files were lost would go unnoticed, and give its offsets out again. So each whole checkpoint lists
+where every queue ends: how many entries it has, to which record the last one leads, and which
+offset is next. Each entry that is named was synced before the list was written, and the list before
+the checkpoint; so it is true with the checkpoint before, too. With the checkpoint that follows it,
+no queue has an entry of a record in front of *recover from* that the list leaves out.
+
+The file is JSON on one line, and replaced as a whole; `crc32` is that of the text of `queues`::
+
+    {"crc32":3632233996,"queues":{"simple":{"T":{"0":[2,116,2]}},"batch":{}},"version":1}
+
+Apache's brokers do not know it: once one has written to the checkpoint, it says nothing any more.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from cometmq.store.entry_search import BLANK_SIZE
+from cometmq.store.errors import StoreFormatError
+
+if TYPE_CHECKING:
+    from cometmq.store.deletions import Deletions
+    from cometmq.store.entry_files import EntryFiles
+    from cometmq.store.filesystem import FileSystem
+
+QUEUE_ENDS_NAME: Final = "queue_ends.json"
+VERSION: Final = 1
+
+NO_RECORD: Final = -1
+"""Where the last entry of a queue leads that has none of a message, but goes on at an offset."""
+
+_HEAD: Final = Struct(">qi")  # Physical offset and size of the record: what each entry begins with.
+_BATCH_BASE: Final = Struct(">28xqh8x")  # First queue offset and messages of a batch's entry.
+
+
+class QueueKey(NamedTuple):
+    """Which queue."""
+
+    is_batch: bool
+    topic: str
+    queue_id: int
+
+
+class QueueEnd(NamedTuple):
+    """Where a queue ends."""
+
+    entries: int
+    """The place behind its last entry."""
+    physical_offset: int
+    """Of the record that its last entry leads to, or `NO_RECORD`."""
+    next_offset: int
+    """The queue offset behind its last message."""
+
+    def is_of(self, entry: bytes) -> bool:
+        """Whether that is the queue's last entry."""
+        if len(entry) < _HEAD.size:
+            return False
+        physical_offset, size = _HEAD.unpack_from(entry)
+        if self.physical_offset == NO_RECORD:
+            return bool(size == BLANK_SIZE)
+        return bool(physical_offset == self.physical_offset and 0 < size < BLANK_SIZE)
+
+
+Ends = dict[QueueKey, QueueEnd]
+
+
+class _Kinds(msgspec.Struct):
+    simple: dict[str, dict[int, QueueEnd]]
+    batch: dict[str, dict[int, QueueEnd]]
+
+
+class _Content(msgspec.Struct):
+    crc32: int
+    queues: msgspec.Raw
+    version: int
+
+
+class _Version(msgspec.Struct):
+    version: int = VERSION
+
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def load_queue_ends(filesystem: FileSystem, root: str) -> Ends | None:
+    """Read the list; None when there is none, or it is damaged: then nobody knows.
+
+    `StoreFormatError` when a newer version of this program wrote it.
+    """
+    path = f"{root}/{QUEUE_ENDS_NAME}"
+    try:
+        file = filesystem.open(path, read_only=True)
+    except FileNotFoundError:
+        return None
+    try:
+        data = file.read(file.size(), 0)
+    finally:
+        file.close()
+    try:
+        version = msgspec.json.decode(data, type=_Version).version
+        if version > VERSION:
+            raise StoreFormatError(
+                f"{path}: version {version}, but this program knows up to {VERSION}; use a newer"
+                " one"
+            )
+        content = msgspec.json.decode(data, type=_Content)
+        is_intact = content.crc32 == crc32(content.queues) and _encode(content) == data
+        if content.version != VERSION or not is_intact:
+            return None
+        kinds = msgspec.json.decode(content.queues, type=_Kinds)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return {
+        QueueKey(is_batch, topic, queue_id): end
+        for is_batch, topics in ((False, kinds.simple), (True, kinds.batch))
+        for topic, queues in topics.items()
+        for queue_id, end in queues.items()
+    }
+
+
+def save_queue_ends(filesystem: FileSystem, root: str, ends: Ends) -> None:
+    """Replace the list; when this returns, it would survive a power cut."""
+    kinds = _Kinds({}, {})
+    for (is_batch, topic, queue_id), end in ends.items():
+        topics = kinds.batch if is_batch else kinds.simple
+        topics.setdefault(topic, {})[queue_id] = end
+    queues = _encode(kinds)
+    path = f"{root}/{QUEUE_ENDS_NAME}"
+    file = filesystem.open(f"{path}.new", create=True)
+    try:
+        file.resize(0)
+        file.write(_encode(_Content(crc32(queues), msgspec.Raw(queues), VERSION)), 0)
+        file.sync()
+    finally:
+        file.close()
+    filesystem.rename(f"{path}.new", path)
+    filesystem.sync_directory(root)
+
+
+def remove_queue_ends(filesystem: FileSystem, root: str) -> None:
+    """Remove the list, because it is no longer true; returns once a power cut keeps that."""
+    path = f"{root}/{QUEUE_ENDS_NAME}"
+    if filesystem.exists(path):
+        filesystem.remove(path)
+        filesystem.sync_directory(root)
+
+
+def without_deleted(ends: Ends, deletions: Deletions) -> Ends:
+    """Return the ends of those queues whose topic was not deleted since."""
+    deleted = deletions.offsets
+    if not deleted:
+        return ends
+    return {
+        key: end
+        for key, end in ends.items()
+        if end.physical_offset >= deleted.get(key.topic.encode(), -2)
+    }
+
+
+class QueueEnds:
+    """The ends of the queues of an open store, kept up to date as their entries are written.
+
+    One thread notes what is written; another one, when a checkpoint is taken, saves it.
+    """
+
+    def __init__(self) -> None:
+        self.known: Ends = {}
+        """As they are on the disk: what is changed since waits for the next checkpoint."""
+        self.is_saved = False
+        """Whether the file says what is known."""
+        self._written: dict[EntryFiles, tuple[int, bytes]] = {}
+        """By queue, its end and its last entry."""
+        self._later: dict[EntryFiles, tuple[int, bytes]] = {}
+        """The same with entries of records behind the mark."""
+        self._gone: set[QueueKey] = set()
+        self._mark: int | None = None
+
+    def note(self, queue: EntryFiles, end: int, entries: bytes | bytearray | memoryview) -> None:
+        """Note that a queue has these entries, up to that end, in its files."""
+        size, mark = queue.entry_size, self._mark
+        last = bytes(entries[-size:])
+        if mark is None or int.from_bytes(last[:8], "big") < mark:
+            self._written[queue] = end, last
+            return
+        self._later[queue] = end, last
+        count = len(entries) // size
+        kept = bisect_left(
+            range(count),
+            mark,
+            key=lambda at: int.from_bytes(entries[at * size : at * size + 8], "big"),
+        )
+        if kept:
+            self._written[queue] = (
+                end - count + kept,
+                bytes(entries[(kept - 1) * size : kept * size]),
+            )
+
+    def note_loaded(self, queue: EntryFiles) -> None:
+        """Note where a queue ends that nobody listed yet."""
+        if queue.key not in self.known and queue.end > queue.start:
+            self._written[queue] = queue.end, queue.read_entries(queue.end - 1, 1)
+
+    def vouches(self, queue: EntryFiles) -> bool:
+        """Whether the queue is known to end where it does."""
+        end = self.known.get(queue.key)
+        return end is not None and end.entries == queue.end
+
+    def forget(self, queue: EntryFiles) -> None:
+        """Note that a queue is removed for good."""
+        self._written.pop(queue, None)
+        self._later.pop(queue, None)
+        self._gone.add(queue.key)
+
+    def begin(self, mark: int) -> None:
+        """Leave out, from now on, entries of records at or behind a physical offset."""
+        self._written.update(self._later)
+        self._later = {}
+        self._mark = mark
+
+    def take(self) -> Changes:
+        """Return what changed in front of the mark, since the last time."""
+        changes = Changes(self, self._written, self._gone)
+        self._written, self._later, self._gone, self._mark = self._later, {}, set(), None
+        return changes
+
+
+class Changes:
+    """What changed since the list was saved last; for the thread that saves it."""
+
+    def __init__(
+        self, ends: QueueEnds, written: dict[EntryFiles, tuple[int, bytes]], gone: set[QueueKey]
+    ) -> None:
+        self._ends = ends
+        self._written = written
+        self._gone = gone
+
+    def save(self, filesystem: FileSystem, root: str) -> None:
+        """Bring the list up to date; all that it names must be on the disk."""
+        ends = self._ends
+        if self._gone or self._written:
+            ends.is_saved = False
+        known = ends.known.copy()
+        for key in self._gone:
+            known.pop(key, None)
+        for queue, (end, last) in self._written.items():
+            known[queue.key] = _end_of(queue.key, end, last)
+        ends.known = known
+        if not ends.is_saved:
+            save_queue_ends(filesystem, root, known)
+            ends.is_saved = True
+
+
+def _end_of(key: QueueKey, entries: int, last: bytes) -> QueueEnd:
+    physical_offset, size = _HEAD.unpack_from(last)
+    next_offset = entries
+    if key.is_batch:
+        base, count = _BATCH_BASE.unpack(last)
+        next_offset = base + count
+    return QueueEnd(entries, NO_RECORD if size == BLANK_SIZE else physical_offset, next_offset)

@@ -1,0 +1,109 @@
+"""The entries of one queue, read from its files and from what is not written to them yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from cometmq.store.queue_ends import QueueKey
+
+if TYPE_CHECKING:
+    from cometmq.store.entry_disk import Shelf
+    from cometmq.store.entry_tail import Tail
+    from cometmq.store.filesystem import File
+
+
+class ReadableEntries:
+    """What `entry_files` reads of a queue; that module has the picture."""
+
+    is_batch: ClassVar[bool] = False
+    """Whether it is the queue of a batch topic."""
+
+    __slots__ = ("_first", "_shelf", "_tail", "end", "queue_id", "topic")
+
+    def __init__(self, shelf: Shelf, topic: str, queue_id: int) -> None:
+        self._shelf = shelf
+        self.topic = topic
+        self.queue_id = queue_id
+        self.end: int = 0
+        self._first: int | None = None  # The first file's first entry, once there is a file.
+        self._tail: Tail = b""
+
+    @property
+    def directory(self) -> str:
+        """The queue's folder."""
+        return f"{self._shelf.root}/{self.topic}/{self.queue_id}"
+
+    @property
+    def key(self) -> QueueKey:
+        """Which queue it is."""
+        return QueueKey(self.is_batch, self.topic, self.queue_id)
+
+    @property
+    def entry_size(self) -> int:
+        """The length of each entry, in bytes."""
+        return self._shelf.entry_size
+
+    @property
+    def start(self) -> int:
+        """The index at which the queue's first file begins."""
+        return self.written if self._first is None else self._first
+
+    @property
+    def written(self) -> int:
+        """How far entries are in the files: the index of the first that is not."""
+        return self.end - len(self._tail) // self._shelf.entry_size
+
+    def read_entries(self, index: int, count: int) -> bytes:
+        """Return up to `count` entries from `index` on, none from behind the end of a file.
+
+        Empty when there is nothing at `index`, or its file is gone.
+        """
+        size = self._shelf.entry_size
+        written = self.end - len(self._tail) // size
+        if index >= written:
+            start = (index - written) * size
+            return bytes(self._tail[start : start + count * size])
+        number, place = divmod(index, self._shelf.file_entries)
+        stop = min(count, self._shelf.file_entries - place) + index
+        try:
+            file = self._file(number)
+        except FileNotFoundError:
+            return b""
+        data = file.read((min(stop, written) - index) * size, place * size)
+        if stop > written:
+            data += self._tail[: (stop - written) * size]
+        return data
+
+    def read_entries_cached(self, index: int, count: int) -> bytes | bytearray | None:
+        """Return what `read_entries` does, or None when the disk would have to be waited for."""
+        size = self._shelf.entry_size
+        written = self.end - len(self._tail) // size
+        if index >= written:
+            return self.read_entries(index, count)
+        number, place = divmod(index, self._shelf.file_entries)
+        stop = min(count, self._shelf.file_entries - place) + index
+        try:
+            file = self._file(number)
+        except FileNotFoundError:
+            return b""
+        data = file.read_cached((min(stop, written) - index) * size, place * size)
+        if data is not None and stop > written:
+            data += self._tail[: (stop - written) * size]
+        return data
+
+    def head(self, index: int) -> tuple[int, int]:
+        """Return the physical offset and record size in an entry; (0, 0) if it cannot be read."""
+        data = self.read_entries(index, 1)
+        if len(data) < self._shelf.entry_size:
+            return 0, 0
+        head: tuple[int, int] = self._shelf.heads.unpack(data)
+        return head
+
+    def _file(self, number: int) -> File:
+        disk = self._shelf.disk
+        file = disk.open_files.get(self, number)
+        if file is None:
+            path = self._shelf.path(self.topic, self.queue_id, number)
+            file = disk.filesystem.open(path, read_only=disk.read_only)
+            disk.open_files.put(self, number, file)
+        return file

@@ -1,0 +1,287 @@
+"""A queue whose files are lost is made again from the log, and never gives an offset out twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.crash.disk import KillAt, Killed, SimulatedFileSystem
+from tests.store.damaged_stores import contents, files_of, overwrite
+from tests.store.records import HOST, messages_in
+
+from cometmq.store.config import StoreConfig
+from cometmq.store.errors import CorruptionError
+from cometmq.store.message_store import MessageStore
+from cometmq.store.queue_ends import QueueEnd, QueueKey, load_queue_ends
+from cometmq.store.turn import Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = "/s"
+BATCHES = "Batches"
+SIMPLE_QUEUE = f"{ROOT}/consumequeue/T/0"
+BATCH_QUEUE = f"{ROOT}/batchconsumequeue/{BATCHES}/0"
+ENTRIES_OF_A_FILE = 40
+CONFIG = StoreConfig(
+    segment_size=8192,
+    consume_queue_file_size=ENTRIES_OF_A_FILE * 20,
+    batch_consume_queue_file_size=ENTRIES_OF_A_FILE * 46,
+    index_slots=16,
+    index_items=4096,
+    checkpoint_interval_ms=1,
+    disk_used_percent_force=100,
+    disk_used_percent_max=100,
+)
+MESSAGES = 110
+"""Of each queue: two full files, and a half."""
+
+
+class Held:
+    """A store on a simulated disk, with messages in an ordinary queue and in one of batches."""
+
+    def __init__(self) -> None:
+        self.disk = SimulatedFileSystem()
+        self.now_ms = 1000
+        self.store = self.opened()
+        for number in range(MESSAGES):
+            self.put(b"T%d" % number)
+            self.put(b"O%d" % number, topic="Other")
+            self.put(b"B%d" % number, topic=BATCHES)
+
+    def opened(self, config: StoreConfig = CONFIG) -> MessageStore:
+        """Open it; the topics say nothing of which one is of batches."""
+        self.now_ms += 1000
+        self.store = MessageStore.open(
+            ROOT,
+            config,
+            now_ms=self.now_ms,
+            filesystem=self.disk,
+            is_batch_topic=lambda topic: topic == BATCHES or None,
+            threads=False,
+        )
+        return self.store
+
+    def put(self, body: bytes, topic: str = "T") -> int:
+        self.now_ms += 1
+        put = self.store.put(topic, 0, body, b"", Origin(self.now_ms, self.now_ms, HOST))
+        self.store.commit()
+        self.store.run_jobs()
+        self.store.advance()
+        return put.queue_offset
+
+    def stop(self, *, clean: bool) -> None:
+        """End the process, cleanly or some time behind its last checkpoint."""
+        if clean:
+            assert self.store.close(self.now_ms)
+            return
+        for _ in range(8):
+            self.now_ms += 1000
+            self.store.tick(self.now_ms)
+            self.store.run_jobs()
+        self.disk = self.disk.kill()
+
+    def bodies(self, topic: str = "T") -> list[bytes]:
+        store = self.store
+        found: list[bytes] = []
+        offset = store.min_offset(topic, 0)
+        while offset < store.max_offset(topic, 0):
+            result = store.read(topic, 0, offset, 32)
+            found += [message.body for message in messages_in(result.slices)]
+            offset = result.next_begin_offset
+        return found
+
+
+def remove_all(disk: SimulatedFileSystem, queue: str) -> None:
+    for path in list(files_of(disk, queue)):
+        disk.remove(path)
+    disk.remove_directory(queue)
+
+
+def remove_last(disk: SimulatedFileSystem, queue: str) -> None:
+    disk.remove(list(files_of(disk, queue))[-1])
+
+
+def resize_last(size: int) -> Callable[[SimulatedFileSystem, str], None]:
+    def damage(disk: SimulatedFileSystem, queue: str) -> None:
+        disk.open(list(files_of(disk, queue))[-1]).resize(size)
+
+    return damage
+
+
+def blank_last(entries: int) -> Callable[[SimulatedFileSystem, str], None]:
+    def damage(disk: SimulatedFileSystem, queue: str) -> None:
+        path = list(files_of(disk, queue))[-1]
+        size = disk.open(path).size()
+        first = size * entries // ENTRIES_OF_A_FILE
+        overwrite(disk, path, first, bytes(size - first))
+
+    return damage
+
+
+def grow_last(disk: SimulatedFileSystem, queue: str) -> None:
+    path = list(files_of(disk, queue))[-1]
+    disk.open(path).resize(100_000)
+
+
+DAMAGES = {
+    "the folder is gone": remove_all,
+    "the last file is gone": remove_last,
+    "the last file is empty": resize_last(0),
+    "the last file is cut to 7 bytes": resize_last(7),
+    "the last file is cut in the middle of its entries": resize_last(5 * 46),
+    "the last file is too long": grow_last,
+    "the last file is all zeros": blank_last(0),
+    "its last entries are zeros": blank_last(20),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize(("topic", "queue"), [("T", SIMPLE_QUEUE), (BATCHES, BATCH_QUEUE)])
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
+def test_a_queue_that_lost_entries_is_made_again(
+    clean: bool, topic: str, queue: str, damage: Callable[[SimulatedFileSystem, str], None]
+) -> None:
+    held = Held()
+    held.stop(clean=clean)
+    before = {path: data for path, data in contents(held.disk).items() if "consumequeue" in path}
+    damage(held.disk, queue)
+    store = held.opened()
+    assert store.made_again == f"{topic}/0 ({MESSAGES} messages)"
+    for each in ("T", "Other", BATCHES):
+        assert held.bodies(each) == [b"%c%d" % (each[0].encode(), n) for n in range(MESSAGES)]
+    held.stop(clean=True)
+    after = {path: data for path, data in contents(held.disk).items() if "consumequeue" in path}
+    assert after == before
+    assert not held.opened().made_again
+    assert held.put(b"next", topic) == MESSAGES
+
+
+def test_a_batch_topic_that_lost_its_folder_gets_batch_queues_again() -> None:
+    held = Held()
+    held.stop(clean=True)
+    remove_all(held.disk, BATCH_QUEUE)
+    held.disk.remove_directory(f"{ROOT}/batchconsumequeue/{BATCHES}")
+    store = MessageStore.open(ROOT, CONFIG, now_ms=1, filesystem=held.disk, threads=False)
+    assert store.queues.batch.topics() == [BATCHES]
+    assert store.max_offset(BATCHES, 0) == MESSAGES
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
+def test_a_start_that_is_cut_off_while_it_makes_a_queue_again_is_made_good(clean: bool) -> None:
+    number = 0
+    while True:
+        held = Held()
+        held.stop(clean=clean)
+        remove_all(held.disk, SIMPLE_QUEUE)
+        held.disk.hook = KillAt(held.disk.operations + 1 + 7 * number)
+        try:
+            held.opened()
+            held.stop(clean=True)
+        except Killed:
+            number += 1
+        else:
+            break
+        held.disk = held.disk.kill()
+        held.opened()
+        assert held.bodies() == [b"T%d" % n for n in range(MESSAGES)]
+    assert number > 5
+
+
+@pytest.mark.parametrize("messages", [MESSAGES, 2 * ENTRIES_OF_A_FILE])
+@pytest.mark.parametrize("topic", ["T", BATCHES])
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
+def test_a_lost_queue_without_a_message_in_the_log_goes_on_where_it_was(
+    clean: bool, topic: str, messages: int
+) -> None:
+    held = Held()
+    for number in range(messages):
+        held.put(b"%d" % number, "Old" if topic == "T" else "OldBatches")
+    topic, folder = ("Old", "consumequeue") if topic == "T" else (BATCHES, "batchconsumequeue")
+    expected = messages if topic == "Old" else MESSAGES
+    for number in range(2 * MESSAGES):
+        held.put(b"%d" % number)
+    held.stop(clean=True)
+    _expire(held.disk, held.store.max_offset("T", 0))
+    held.opened()
+    held.stop(clean=clean)
+    remove_all(held.disk, f"{ROOT}/{folder}/{topic}/0")
+    for stop in (clean, False, True):
+        store = held.opened()
+        assert (store.min_offset(topic, 0), store.max_offset(topic, 0)) == (expected, expected)
+        assert held.bodies(topic) == []
+        held.stop(clean=stop)
+    held.opened()
+    assert held.put(b"next", topic) == expected
+    assert held.bodies(topic) == [b"next"]
+
+
+def _expire(disk: SimulatedFileSystem, _: int) -> None:
+    """Let the log begin at its last segment."""
+    for path in list(files_of(disk, f"{ROOT}/commitlog"))[:-1]:
+        disk.remove(path)
+
+
+def test_a_queue_of_a_deleted_topic_is_not_missed() -> None:
+    held = Held()
+    held.stop(clean=False)
+    held.opened()
+    held.store.delete_topics(["T"])
+    held.disk = held.disk.kill()
+    store = held.opened()
+    assert not store.made_again
+    assert store.max_offset("T", 0) == 0
+    assert held.put(b"again") == 0
+    held.stop(clean=True)
+    assert not held.opened().made_again
+    assert held.bodies() == [b"again"]
+
+
+def test_the_list_says_nothing_any_more_once_another_program_wrote() -> None:
+    held = Held()
+    held.stop(clean=True)
+    overwrite(held.disk, f"{ROOT}/checkpoint", 40, (1).to_bytes(8, "big"))
+    remove_all(held.disk, SIMPLE_QUEUE)
+    store = held.opened()
+    assert not store.made_again
+    assert load_queue_ends(held.disk, ROOT) is None
+
+
+def test_a_log_without_the_last_message_of_a_lost_queue_is_refused() -> None:
+    held = Held()
+    held.stop(clean=True)
+    ends = load_queue_ends(held.disk, ROOT)
+    assert ends is not None
+    key = QueueKey(is_batch=False, topic="T", queue_id=0)
+    assert ends[key].next_offset == MESSAGES
+    held.opened()
+    held.store.queues.ends.known[key] = replace_end(ends[key])
+    held.put(b"more", "Other")
+    held.stop(clean=True)
+    with pytest.raises(CorruptionError, match="the last of the 115 messages of T/0 was here"):
+        held.opened()
+
+
+def replace_end(end: QueueEnd) -> QueueEnd:
+    """One that claims five messages more."""
+    return end._replace(entries=end.entries + 5, next_offset=end.next_offset + 5)
+
+
+def test_a_new_store_lists_its_queues_at_each_whole_checkpoint() -> None:
+    held = Held()
+    held.stop(clean=False)
+    ends = load_queue_ends(held.disk, ROOT)
+    assert ends is not None
+    assert {(key.topic, key.is_batch): end.next_offset for key, end in ends.items()} == {
+        ("T", False): MESSAGES,
+        ("Other", False): MESSAGES,
+        (BATCHES, True): MESSAGES,
+    }
+
+
+def test_the_size_of_the_files_that_is_set_does_not_matter_to_a_store_that_has_some() -> None:
+    held = Held()
+    held.stop(clean=True)
+    store = held.opened(replace(CONFIG, consume_queue_file_size=4000))
+    assert not store.made_again
