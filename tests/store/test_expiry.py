@@ -212,8 +212,8 @@ NO_CHECKPOINTS = replace(CONFIG, checkpoint_bytes=1 << 40, checkpoint_interval_m
 
 
 def test_a_full_disk_waits_for_no_regular_checkpoint_before_old_segments_go() -> None:
-    large = {"consume_queue_file_size": 20 * 1000, "index_items": 3000}  # The log is what fills it.
-    life = Life(replace(NO_CHECKPOINTS, retention_size_max=None, **large))
+    config = replace(NO_CHECKPOINTS, consume_queue_file_size=20 * 1000, index_items=3000)
+    life = Life(replace(config, retention_size_max=None))  # The log is what fills the disk.
     refused = 0
     for number in range(2000):
         try:

@@ -197,7 +197,7 @@ def test_damage_without_a_good_backup_is_an_error_that_names_the_file_and_nothin
     disk = SimulatedFileSystem()
     put_text(disk, TOPICS, b'{"topicConfigTable":')
     before = disk.operations
-    with pytest.raises(StoreFormatError, match=f"{FOLDER}/{TOPICS}: .*restore the file"):
+    with pytest.raises(StoreFormatError, match=f"{FOLDER}/{TOPICS}: .*restore it from a copy"):
         new_file(disk).load()
     assert disk.operations == before
 
