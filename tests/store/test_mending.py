@@ -212,3 +212,17 @@ def test_killed_at_any_moment_a_repair_can_be_run_again() -> None:
             store = opened(after)
             assert store.close(2)
             assert verified(after).findings == []
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_what_a_repair_leaves_is_sound_for_verify_before_any_start(cut: bool) -> None:
+    found = messages(small_store())
+    for number in range(1, len(found), 3):
+        after = small_store()
+        for each in (number, *([] if cut else range(number + 20, len(found), 20))):
+            damage(after, found[each])
+        repaired(after, cut=cut)
+        assert verified(after).findings == [], number
+        store = opened(after)
+        assert store.close(1)
+        assert verified(after).findings == [], number
