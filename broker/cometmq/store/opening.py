@@ -22,6 +22,7 @@ from cometmq.store.expiry import Expiry
 from cometmq.store.folder import LOG_FOLDER, check_root, load_queues, load_segments
 from cometmq.store.found import Found, History, find_journal, place_journal
 from cometmq.store.index import INDEX_FOLDER, Index
+from cometmq.store.index_off import load_off, settle_off
 from cometmq.store.integrity import Integrity
 from cometmq.store.lock import acquire_lock, mark_running, sign_lock, was_shut_down
 from cometmq.store.log_repair import repair
@@ -122,6 +123,13 @@ class Opening:
         longs = first_longs(found.checkpoint, claims, self._index)
         file = CheckpointFile(self._filesystem, f"{self._root}/checkpoint")
         file.write(longs, claims)
+        settle_off(
+            self._filesystem,
+            self._root,
+            is_on=self._index is not None,
+            complete_to=0 if noted is None else found.complete_to,
+            end=found.end.offset,
+        )
         self._journal = EntryJournal(self._filesystem, self._root)
         self._journal.remove_others(journal)
         self._make_folders()
@@ -193,12 +201,13 @@ class Opening:
         start = start._replace(
             replay_from=min(max(start.replay_from, segments.first_offset), end.offset)
         )
+        off = load_off(filesystem, root)
         if config.index:
-            self._index = Index(filesystem, root, config, clean=clean)
+            self._index = Index(filesystem, root, config, clean=clean and off is None)
         if not filesystem.exists(f"{root}/{SIMPLE_FOLDER}"):
             history = History.BROKEN_OFF
             start = start._replace(replay_from=segments.first_offset)
-        elif config.index and not filesystem.exists(f"{root}/{INDEX_FOLDER}"):
+        elif config.index and not (off is None and filesystem.exists(f"{root}/{INDEX_FOLDER}")):
             history = History.FOREIGN if history is History.COMPLETE else history
         journal = None
         if history is History.BROKEN_OFF and checkpoint.claims is not None:
@@ -221,12 +230,14 @@ class Opening:
         """Return from where on records may be missing in the index, after repairing it."""
         if (index := self._index) is None:
             return found.complete_to
+        off = load_off(self._filesystem, self._root)
         if not self._filesystem.exists(f"{self._root}/{INDEX_FOLDER}"):
             resume = 0
-        elif found.history is History.FOREIGN:
+        elif found.history is History.FOREIGN and off is None:
             resume = index.resume_offset - 1  # The last record that is in it.
         else:
             replay_from, check = found.complete_to, RecordCheck(found.segments)
+            replay_from = replay_from if off is None else min(off, replay_from)
             is_ours = found.checkpoint.claims is not None
             resume = index.recover(replay_from, synced=is_ours, count_sound=check.count_items)
         return max(resume, found.segments.first_offset)

@@ -30,6 +30,7 @@ from cometmq.store.errors import CorruptionError, MissingEntriesError, StoreForm
 from cometmq.store.findings import Progress
 from cometmq.store.index import INDEX_FOLDER, Index
 from cometmq.store.index_format import IndexShape
+from cometmq.store.index_off import forget_off
 from cometmq.store.inspection import queue_folders
 from cometmq.store.log_check import LogCheck
 from cometmq.store.queue_files import QueueFiles
@@ -106,6 +107,8 @@ def rebuild(store: Inspected, rebuilt: Rebuilt, now_ms: int) -> Iterator[Progres
             swap(filesystem, store.root, folder)
             rebuilt.swapped.append(folder)
     work.note_complete()
+    if store.config.index:
+        forget_off(filesystem, store.root)
     remove_tree(filesystem, beside)
     filesystem.sync_directory(store.root)
 
