@@ -227,16 +227,19 @@ class RealFileSystem:
         The lock is the one that Apache takes (a POSIX record lock on the first byte), so that the
         two keep out of each other's stores; it goes away with the process, however it ends.
         """
-        file = self.open(path, create=True)
-        try:
-            fcntl.lockf(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-        except OSError as error:
-            file.close()
-            if error.errno in _HELD_BY_ANOTHER:
-                return None
-            error.filename = path
-            raise
-        return file
+        while True:
+            file = self.open(path, create=True)
+            try:
+                fcntl.lockf(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+                if _is_named(file.fileno(), path):
+                    return file
+            except OSError as error:
+                file.close()
+                if error.errno in _HELD_BY_ANOTHER:
+                    return None
+                error.filename = path
+                raise
+            file.close()  # Who had it removed it in between.
 
     def lock_owner(self, path: str) -> int | None:
         """The id of the other process that has a file locked, None when none has."""
@@ -305,3 +308,10 @@ class RealFileSystem:
         stat = os.statvfs(path)
         reserved = stat.f_bfree - stat.f_bavail
         return Space((stat.f_blocks - reserved) * stat.f_frsize, stat.f_bavail * stat.f_frsize)
+
+
+def _is_named(descriptor: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from cometmq.store.filesystem import FileSystem
+    from cometmq.store.index import Index
 
 log = logging.getLogger(__name__)
 
@@ -49,13 +50,13 @@ def note_off(filesystem: FileSystem, root: str, offset: int) -> None:
 
 
 def settle_off(
-    filesystem: FileSystem, root: str, *, is_on: bool, complete_to: int, end: int
+    filesystem: FileSystem, root: str, index: Index | None, complete_to: int, end: int
 ) -> None:
-    """Note what a start that accepted the store does about it.
+    """Note what a start that accepted the store does about it; its checkpoint is on the disk.
 
-    The checkpoint that is on the disk has the log read from `complete_to` on, for the index too.
+    Without an index, records from `complete_to` on may not be in it.
     """
-    if not is_on:
+    if index is None:
         note_off(filesystem, root, complete_to)
     elif (known := load_off(filesystem, root)) is not None:
         log.warning(

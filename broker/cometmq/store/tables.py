@@ -60,6 +60,9 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 }
 """The members of each file that are maps and may be large: their entries are kept encoded."""
 
+TABLES = frozenset({*SECTIONS, TIMER_METRICS, TRANSACTION_METRICS, "timercheck"})
+"""What a folder of settings may hold, in which there is no store yet."""
+
 FILE_SIZE_MAX = 256 << 20
 MEMBERS_MAX = 20_000_000
 _CHUNK = 500
