@@ -182,6 +182,10 @@ def test_verify_prints_so_many_findings_and_counts_the_others() -> None:
     ("options", "offsets"),
     [
         (("--topic", "T", "--queue", "1", "--from", "3", "--to", "6"), [3, 4, 5]),
+        (("--topic", "Batches", "--queue", "0", "--from", "5", "--to", "8"), [4, 7]),
+        (("--topic", "Batches", "--queue", "0", "--from", "6", "--to", "7"), [4]),
+        (("--topic", "Batches", "--queue", "0", "--from", "7", "--to", "8"), [7]),
+        (("--topic", "Batches", "--queue", "0", "--from", "14"), [12, 15]),
         (("--key", "k7"), [3]),
         (("--key", "U007"), [3]),
         (("--topic", "T", "--key", "all", "--limit", "3"), [0, 0, 1]),
