@@ -23,6 +23,7 @@ from tests.store.damaged_stores import (
     write_small_store,
 )
 
+from cometmq.store.checkpoint import load_checkpoint
 from cometmq.store.config import StoreConfig
 from cometmq.store.errors import CorruptionError, StoreFormatError
 from cometmq.store.filesystem import FileSystem, RealFileSystem, mount_points
@@ -298,3 +299,16 @@ def test_a_mount_point_is_known_by_its_name_in_the_kernels_table() -> None:
     )
     assert mount_points(table) == {"/", "/data/my store/consumequeue"}
     assert not RealFileSystem().is_movable("/")
+
+
+def test_behind_a_torn_tail_a_rebuild_claims_nothing_of_the_log() -> None:
+    disk = small_store(close=False).kill()
+    end = verified(disk).end_offset
+    path = f"{ROOT}/commitlog/{end // 4096 * 4096:020d}"
+    overwrite(disk, path, end % 4096, b"\0\0\1\0\xda\xa3\x20\xa7torn")
+    before = load_checkpoint(disk, f"{ROOT}/checkpoint").claims
+    rebuilt(disk)
+    after = load_checkpoint(disk, f"{ROOT}/checkpoint").claims
+    assert before is not None
+    assert after is not None
+    assert after.recover_from == before.recover_from < end

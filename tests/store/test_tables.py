@@ -279,3 +279,11 @@ def test_a_full_disk_leaves_the_old_table() -> None:
     disk.total = 1 << 20
     save(file, 3, padding=20_000)
     assert saved(disk) == 3
+
+
+def test_nothing_of_a_longer_table_that_a_killed_save_left_behind_gets_into_the_next() -> None:
+    disk = SimulatedFileSystem()
+    put_text(disk, f"{TOPICS}.tmp", b"{" + b"x" * 9000)
+    save(new_file(disk), 1, padding=3)
+    assert saved(disk) == 1
+    assert disk.open(f"{FOLDER}/{TOPICS}").size() < 200
