@@ -178,10 +178,33 @@ def test_verify_prints_so_many_findings_and_counts_the_others() -> None:
     assert "45 findings: 45 missing entry" in result.stdout
 
 
+def test_one_finding_is_said_as_one() -> None:
+    disk = small_store()
+    flip(disk, f"{ROOT}/consumequeue/T/1/{0:020d}", 11, 0x40)
+    assert "1 finding: 1 wrong entry" in run("verify", ROOT, disk=disk).stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_name_is_not_the_root_of_the_machine(command: tuple[str, ...]) -> None:
+    assert "DIR is empty: name the folder of a store" in told(run(*command, ""), 2)
+
+
+def test_stat_without_a_checkpoint_says_what_that_means() -> None:
+    disk = small_store()
+    disk.remove(f"{ROOT}/checkpoint")
+    shown = run("stat", ROOT, disk=disk).stdout
+    assert "none: the next start reads the log from its beginning" in shown
+    assert "1970" not in shown
+
+
 @pytest.mark.parametrize(
     ("options", "offsets"),
     [
         (("--topic", "T", "--queue", "1", "--from", "3", "--to", "6"), [3, 4, 5]),
+        (("--topic", "Batches", "--queue", "0", "--from", "5", "--to", "8"), [4, 7]),
+        (("--topic", "Batches", "--queue", "0", "--from", "6", "--to", "7"), [4]),
+        (("--topic", "Batches", "--queue", "0", "--from", "7", "--to", "8"), [7]),
+        (("--topic", "Batches", "--queue", "0", "--from", "14"), [12, 15]),
         (("--key", "k7"), [3]),
         (("--key", "U007"), [3]),
         (("--topic", "T", "--key", "all", "--limit", "3"), [0, 0, 1]),

@@ -13,9 +13,10 @@ from tests.broker.wired import Wired
 from tests.crash.disk import SimulatedFileSystem
 
 from cometmq.broker.handlers.query import QUERY_COUNT_MAX, UNIQUE_QUERY_COUNT
+from cometmq.proto.bodies import UniqueKeys
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import Command
-from cometmq.proto.commands import QueryMessage, QueryMessageResponse
+from cometmq.proto.commands import FindUniqueKeys, QueryMessage, QueryMessageResponse
 from cometmq.proto.message_list import MessageList
 
 TOPIC = "BenchmarkTest"
@@ -91,3 +92,20 @@ def test_what_there_is_not_is_not_found(wired: Wired) -> None:
     assert answer.read(QueryMessageResponse) == QueryMessageResponse(0, 0)
     for none in (0, -1):
         assert ask(wired, "order", max_num=none).code == ResponseCode.QUERY_NOT_FOUND
+
+
+def test_a_broker_without_an_index_says_so_and_not_that_nothing_is_stored(tmp_path: Path) -> None:
+    """Who asks before it sends would send a second time."""
+    config = config_of(tmp_path)
+    wired = Wired(replace(config, store=replace(config.store, index=False)), SimulatedFileSystem())
+    peer = wired.connect()
+    header = QueryMessage(TOPIC, "key", 32, 0, 1 << 60)
+    keys = UniqueKeys(keys=("AB",)).encode()
+    for request in (
+        Command.request(RequestCode.QUERY_MESSAGE, header),
+        Command.request(RequestCode.FIND_UNIQUE_KEYS, FindUniqueKeys(TOPIC), body=keys),
+    ):
+        answer = wired.ask(peer, request)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "index=false" in (answer.remark or "")
+    wired.close()

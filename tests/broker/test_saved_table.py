@@ -28,20 +28,20 @@ def test_apaches_table_torn_anywhere_is_as_it_was_a_save_before_and_that_is_said
     backup = path.with_name(f"{name}.bak")
     before = fastjson.loads(backup.read_bytes())
     table = SavedTable(RealFileSystem(), str(path.parent), name, on_change=lambda: None)
-    assert table.load() == fastjson.loads(whole)
+    assert table.load(dict) == fastjson.loads(whole)
     assert caplog.messages == []
     for length in range(0, len(whole) - 1, STEP):
         path.write_bytes(whole[:length])
-        assert table.load() == before
+        assert table.load(dict) == before
         (message,) = caplog.messages
         assert f"{path} is missing or damaged" in message
         assert str(backup) in message
         caplog.clear()
         backup.rename(tmp_path / "away")
         if length:
-            with pytest.raises(StoreFormatError, match="restore the file"):
-                table.load()
+            with pytest.raises(StoreFormatError, match="restore it from a copy"):
+                table.load(dict)
         (tmp_path / "away").rename(backup)
     path.unlink()
-    assert table.load() == before
+    assert table.load(dict) == before
     assert len(caplog.messages) == 1

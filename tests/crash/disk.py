@@ -387,6 +387,10 @@ class SimulatedFileSystem:
         self._disk.check_alive()
         return path in self._disk.names.live
 
+    def is_movable(self, path: str) -> bool:
+        """Whether a folder is one itself, and neither a link nor a mount point."""
+        return self.exists(path)
+
     def modified_ms(self, path: str) -> int:
         """When the file was last written, in milliseconds since 1970."""
         node = self._disk.node(path)

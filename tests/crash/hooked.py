@@ -132,6 +132,10 @@ class HookedFileSystem:
         """The names in a folder, sorted."""
         return self._inner.list(path)
 
+    def is_movable(self, path: str) -> bool:
+        """Whether a folder is one itself, and neither a link nor a mount point."""
+        return self._inner.is_movable(path)
+
     def exists(self, path: str) -> bool:
         """Whether a file or folder of that name is there."""
         return self._inner.exists(path)

@@ -208,6 +208,58 @@ def test_a_disk_that_the_store_fills_itself_is_emptied_by_the_store_itself() -> 
     assert life.store.close(life.now_ms)
 
 
+NO_CHECKPOINTS = replace(CONFIG, checkpoint_bytes=1 << 40, checkpoint_interval_ms=1 << 40)
+
+
+def test_a_full_disk_waits_for_no_regular_checkpoint_before_old_segments_go() -> None:
+    config = replace(NO_CHECKPOINTS, consume_queue_file_size=20 * 1000, index_items=3000)
+    life = Life(replace(config, retention_size_max=None))  # The log is what fills the disk.
+    refused = 0
+    for number in range(2000):
+        try:
+            life.put(1, ("A",))
+        except StoreNotWriteableError:
+            refused += 1
+            life.upkeep(8)  # Not the ten until the next round, nor a checkpoint of its own.
+            life.count -= 1
+            life.put(1, ("A",))
+        if number % 60 == 59:
+            life.upkeep(1)
+    assert refused > 1
+    assert life.store.first_offset > 50 * SEGMENT
+    assert life.bodies("A")[-1] == 2000
+
+
+def test_a_quota_below_what_a_checkpoint_waits_for_holds() -> None:
+    life = Life(replace(NO_CHECKPOINTS, retention_size_max=3 * SEGMENT))
+    for _ in range(10):
+        life.put(25)
+        life.upkeep(12)
+        assert len(life.files("commitlog")) <= 4
+    end = life.store.end_offset
+    life.upkeep(60)
+    assert life.store.end_offset == end
+
+
+def test_what_no_checkpoint_can_cover_asks_for_one_a_round_and_no_more() -> None:
+    life = Life(replace(NO_CHECKPOINTS, retention_size_max=3 * SEGMENT))
+    life.put(100)
+    asked: list[str] = []
+
+    def refuse(operation: Operation) -> None:
+        if operation.path.startswith(f"{ROOT}/checkpoint") and operation.moment is Moment.BEFORE:
+            asked.append(operation.verb)
+            raise OSError(28, "No space left on device", operation.path)
+
+    life.disk.hook = refuse
+    life.upkeep(60)
+    assert 1 <= len(asked) <= 12
+    assert life.store.first_offset == 0
+    life.disk.hook = None
+    life.upkeep(20)
+    assert len(life.files("commitlog")) <= 4
+
+
 def test_what_the_disk_refuses_to_remove_is_removed_in_a_later_round() -> None:
     life = Life()
     life.put(100)

@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
 import pytest
 from tests.crash.disk import SimulatedFileSystem
+from tests.store.records import refuse
 
 from cometmq.store.errors import StoreLockedError
+from cometmq.store.filesystem import RealFileSystem
 from cometmq.store.lock import (
     acquire_lock,
+    give_up_lock,
     mark_running,
     mark_shut_down,
     sign_lock,
     was_shut_down,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cometmq.store.real_files import RealFile
+
+HOLD = """
+import sys
+from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.lock import acquire_lock
+lock = acquire_lock(RealFileSystem(), sys.argv[1])
+print("locked", flush=True)
+sys.stdin.read()
+"""
 
 
 @pytest.fixture
@@ -28,17 +49,68 @@ def test_the_second_process_is_refused_with_the_pid_of_the_first(disk: Simulated
     mark_running(disk, "/s", 4711)
     other = disk.other_process()
     before = disk.operations
-    with pytest.raises(StoreLockedError, match=r"/s: .*another process \(pid 4711\)"):
+    with pytest.raises(StoreLockedError, match=r"/s: .*another process \(pid 1\)"):
         acquire_lock(other, "/s")
     assert disk.operations == before
     lock.close()
     acquire_lock(other, "/s")
 
 
-def test_whose_a_lock_is_need_not_be_known(disk: SimulatedFileSystem) -> None:
-    acquire_lock(disk, "/s")
-    with pytest.raises(StoreLockedError, match="another process; stop it"):
-        acquire_lock(disk.other_process(), "/s")
+def test_the_pid_is_that_of_who_has_the_lock_and_not_of_who_died_before(
+    disk: SimulatedFileSystem,
+) -> None:
+    mark_running(disk, "/s", 424242)
+    starting = disk.kill()
+    acquire_lock(starting, "/s")
+    with pytest.raises(StoreLockedError, match=r"\(pid 1\)"):
+        acquire_lock(starting.other_process(), "/s")
+
+
+def test_the_pid_is_known_before_anything_is_written(tmp_path: Path) -> None:
+    (tmp_path / "abort").write_text("424242")
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with pytest.raises(StoreLockedError, match=rf"\(pid {holder.pid}\)"):
+            acquire_lock(RealFileSystem(), str(tmp_path))
+        holder.communicate()
+    acquire_lock(RealFileSystem(), str(tmp_path)).close()
+
+
+def test_who_waited_for_a_lock_that_was_removed_locks_the_new_one(tmp_path: Path) -> None:
+    class Slow(RealFileSystem):
+        """In between of opening the file and locking it, its owner gives it up."""
+
+        opened = 0
+
+        def open(self, path: str, *, create: bool = False, read_only: bool = False) -> RealFile:
+            file = super().open(path, create=create, read_only=read_only)
+            self.opened += 1
+            if self.opened == 1:
+                (tmp_path / "lock").unlink()
+            return file
+
+    lock = acquire_lock(Slow(), str(tmp_path))
+    assert (tmp_path / "lock").exists()
+    give_up_lock(RealFileSystem(), str(tmp_path), lock, is_made=True)
+    assert not (tmp_path / "lock").exists()
+
+
+def test_a_mark_that_the_disk_refuses_is_as_it_was_before(disk: SimulatedFileSystem) -> None:
+    for before in (None, b"424242"):
+        for verb in ("write", "sync"):
+            if before is not None:
+                mark_running(disk, "/s", int(before))
+            disk.hook = refuse(verb)
+            with pytest.raises(OSError, match="refused"):
+                mark_running(disk, "/s", 7)
+            disk.hook = None
+            assert was_shut_down(disk, "/s") == (before is None)
+            if before is not None:
+                assert disk.open("/s/abort").read(9, 0) == before
 
 
 def test_the_files_are_as_apache_writes_them(disk: SimulatedFileSystem) -> None:

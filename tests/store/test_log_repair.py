@@ -12,8 +12,10 @@ from tests.store.records import record, refuse
 from cometmq.store.config import StoreConfig
 from cometmq.store.errors import SyncFailedError
 from cometmq.store.folder import LOG_FOLDER
+from cometmq.store.log_repair import keep
 from cometmq.store.log_scan import LogScan, data_end
 from cometmq.store.message_store import MessageStore
+from cometmq.store.recovery import LogEnd
 from cometmq.store.segments import Segments
 from cometmq.store.turn import Origin
 
@@ -115,3 +117,40 @@ def test_a_full_disk_hinders_no_start_that_only_erases_what_was_never_written() 
     disk.hook = None
     assert store.end_offset == end
     assert store.close(1)
+
+
+def torn() -> tuple[SimulatedFileSystem, Segments, LogEnd]:
+    disk, store = with_one_message()
+    end = store.end_offset
+    assert store.close(1)
+    file = disk.open(f"{LOG}/{0:020d}")
+    file.write(b"torn", end)
+    file.sync()
+    file.close()
+    segments = Segments(disk, LOG, SIZE, known_size=SIZE, maps_max=4)
+    return disk, segments, LogEnd(end, end + 4)
+
+
+@pytest.mark.parametrize("verb", ["write", "sync"])
+def test_a_copy_that_the_disk_does_not_take_is_not_left_half(verb: str) -> None:
+    disk, segments, end = torn()
+    disk.hook = refuse(verb, code=errno.ENOSPC)
+    with pytest.raises(OSError, match="refused"):
+        keep(disk, "/s", segments, end)
+    assert not disk.exists("/s/cut")
+    assert keep(disk, "/s", segments, end).endswith("-0")
+
+
+def test_a_copy_is_on_the_disk_and_never_written_over_another() -> None:
+    disk, segments, end = torn()
+    first = keep(disk, "/s", segments, end)
+    assert keep(disk, "/s", segments, end) == first
+    file = disk.open(f"{LOG}/{0:020d}")
+    file.write(b"else", end.offset)
+    file.sync()
+    second = keep(disk, "/s", segments, end)
+    assert second != first
+    for seed in range(CUTS):
+        after = disk.power_cut(Random(seed))
+        for path, text in ((first, b"torn"), (second, b"else")):
+            assert after.open(path, read_only=True).read(9, 0) == text

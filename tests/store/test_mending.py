@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
+from random import Random
 
 import pytest
 from tests.crash.disk import KillAt, Killed, SimulatedFileSystem
@@ -21,6 +22,7 @@ from tests.store.damaged_stores import (
 from tests.store.records import HOST
 
 from cometmq.proto.message import StoredMessage, read_message
+from cometmq.store.checkpoint import load_checkpoint
 from cometmq.store.errors import CorruptionError
 from cometmq.store.inspection import inspect
 from cometmq.store.log_check import LogCheck
@@ -282,3 +284,46 @@ def test_the_queues_of_a_log_that_is_gone_go_on_behind_what_was_given_out() -> N
     store.commit()
     assert store.close(1)
     assert verified(disk).is_sound
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_what_a_repair_leaves_is_sound_for_verify_before_any_start(cut: bool) -> None:
+    found = messages(small_store())
+    for number in range(1, len(found), 3):
+        after = small_store()
+        for each in range(number, number + 1 if cut else len(found), 20):
+            damage(after, found[each])
+        repaired(after, cut=cut)
+        assert verified(after).findings == [], number
+        store = opened(after)
+        assert store.close(1)
+        assert verified(after).findings == [], number
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_what_a_repair_did_survives_a_power_cut(cut: bool) -> None:
+    wanted: list[bytes] = []
+    for seed in range(12):
+        disk = small_store()
+        damage(disk, messages(disk)[20])
+        repaired(disk, cut=cut)
+        wanted = wanted or [message.raw for message in messages(disk)]
+        after = disk.power_cut(Random(seed))
+        assert [message.raw for message in messages(after)] == wanted, seed
+        assert verified(after).findings == []
+
+
+def test_a_repair_behind_a_kill_keeps_what_the_start_had_to_read_back() -> None:
+    disk = small_store(close=False).kill()
+    before = inspect(disk, ROOT, SMALL).start.replay_from
+    found = messages(disk)
+    assert before < found[-3].physical_offset
+    damage(disk, found[-3])
+    repaired(disk)
+    claims = load_checkpoint(disk, f"{ROOT}/checkpoint").claims
+    assert claims is not None
+    assert claims.recover_from == before
+    store = opened(disk)
+    assert len(read_all(store, "T", 0)) + len(read_all(store, "T", 1)) == 40
+    assert store.close(1)
+    assert verified(disk).findings == []

@@ -21,12 +21,14 @@ from tests.store.damaged_stores import (
     overwrite,
     small_store,
     verified,
+    write_small_store,
 )
 from tests.store.records import HOST
 
+from cometmq.store.checkpoint import load_checkpoint
 from cometmq.store.config import StoreConfig
 from cometmq.store.errors import CorruptionError, StoreFormatError
-from cometmq.store.filesystem import FileSystem, RealFileSystem
+from cometmq.store.filesystem import FileSystem, RealFileSystem, mount_points
 from cometmq.store.findings import Kind
 from cometmq.store.inspection import inspect
 from cometmq.store.log_check import LogCheck
@@ -288,3 +290,100 @@ def test_a_queue_that_begins_behind_a_gap_of_the_log_stays_so_for_the_next_start
     assert store.min_offset(second.topic, second.queue_id) == 2
     assert store.close(1)
     assert opened().close(1)
+
+
+FOREIGN = (
+    *("index/foo", "index/copy/20240101000000000", "consumequeue/x.txt", "consumequeue/T/y.txt"),
+    *("consumequeue/T/old/z", "consumequeue/T/0/notes.txt", "consumequeue/Gone/w"),
+    *("batchconsumequeue/q", "consumequeue/T/0/17"),
+)
+
+
+def with_foreign_files() -> SimulatedFileSystem:
+    disk = small_store()
+    for name in FOREIGN:
+        path = f"{ROOT}/{name}"
+        disk.make_directories(path.rpartition("/")[0])
+        file = disk.open(path, create=True)
+        file.write(name.encode(), 0)
+        file.close()
+    return disk
+
+
+def test_what_others_keep_in_the_folders_stays_where_it_was() -> None:
+    disk = with_foreign_files()
+    before = contents(disk)
+    rebuilt(disk)
+    after = contents(disk)
+    assert {name: after.get(f"{ROOT}/{name}") for name in FOREIGN} == {
+        name: before[f"{ROOT}/{name}"] for name in FOREIGN
+    }
+    assert not disk.exists(f"{ROOT}/{BESIDE}")
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_what_others_keep_survives_a_rebuild_that_is_killed_at_any_moment(
+    can_exchange: bool,
+) -> None:
+    def refuse(operation: Operation) -> None:
+        if operation.verb == "exchange" and not can_exchange and operation.moment is Moment.BEFORE:
+            raise OSError(errno.EINVAL, "Invalid argument", operation.path)
+
+    def run(disk: SimulatedFileSystem, kill: KillAt | None) -> None:
+        def hook(operation: Operation) -> None:
+            if kill is not None:
+                kill(operation)
+            refuse(operation)
+
+        disk.hook = hook
+        rebuilt(disk)
+
+    whole = with_foreign_files()
+    first = whole.operations
+    run(whole, None)
+    for number in range(whole.operations, first, -1):
+        disk = with_foreign_files()
+        with pytest.raises(Killed):
+            run(disk, KillAt(disk.operations + number - first))
+        after = disk.kill()
+        finish_swap(after, ROOT)
+        run(after, None)
+        found = contents(after)
+        assert [found.get(f"{ROOT}/{name}") for name in FOREIGN] == [n.encode() for n in FOREIGN]
+        if number < whole.operations - 80:
+            break
+
+
+@pytest.mark.parametrize("folder", ["consumequeue", "index", "consumequeue/T", "consumequeue/T/0"])
+def test_a_link_is_refused_before_any_work(folder: str, tmp_path: Path) -> None:
+    root, disk = tmp_path / "s", RealFileSystem()
+    write_small_store(disk, str(root))
+    (root / folder).rename(tmp_path / "target")
+    (root / folder).symlink_to(tmp_path / "target")
+    before = contents(disk, str(root))
+    with pytest.raises(StoreFormatError, match=rf"{root / folder}: a link or a mount point"):
+        check_rebuildable(inspect(disk, str(root), SMALL))
+    assert contents(disk, str(root)) == before
+    assert not (root / BESIDE).exists()
+
+
+def test_a_mount_point_is_known_by_its_name_in_the_kernels_table() -> None:
+    table = (
+        "36 35 98:0 / / rw - ext4 /dev/root rw\n"
+        r"37 36 98:0 /q /data/my\040store/consumequeue rw,noatime master:1 - ext4 /dev/root rw"
+    )
+    assert mount_points(table) == {"/", "/data/my store/consumequeue"}
+    assert not RealFileSystem().is_movable("/")
+
+
+def test_behind_a_torn_tail_a_rebuild_claims_nothing_of_the_log() -> None:
+    disk = small_store(close=False).kill()
+    end = verified(disk).end_offset
+    path = f"{ROOT}/commitlog/{end // 4096 * 4096:020d}"
+    overwrite(disk, path, end % 4096, b"\0\0\1\0\xda\xa3\x20\xa7torn")
+    before = load_checkpoint(disk, f"{ROOT}/checkpoint").claims
+    rebuilt(disk)
+    after = load_checkpoint(disk, f"{ROOT}/checkpoint").claims
+    assert before is not None
+    assert after is not None
+    assert after.recover_from == before.recover_from < end

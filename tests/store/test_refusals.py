@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.crash.disk import SimulatedFileSystem
+from tests.crash.disk import Moment, SimulatedFileSystem
 from tests.store.damaged_stores import (
     BATCHES,
     ROOT,
@@ -34,6 +34,8 @@ from cometmq.store.turn import Origin
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from pathlib import Path
+
+    from tests.crash.disk import Operation
 
 FIRST = f"{ROOT}/commitlog/{0:020d}"
 
@@ -119,6 +121,82 @@ def test_what_is_refused_is_not_changed(what: str, lock: bytes | None) -> None:
     assert advice in str(refused.value)
     assert "\n" not in str(refused.value)
     assert (contents(disk), disk.operations) == (before, operations)
+
+
+@pytest.mark.parametrize("lock", [b"lock", None])
+@pytest.mark.parametrize("abort", [b"424242", None])
+@pytest.mark.parametrize(
+    ("verb", "name"),
+    [
+        ("write", "abort"),
+        ("sync", "abort"),
+        ("resize", "checkpoint.new"),
+        ("write", "checkpoint.new"),
+        ("sync", "checkpoint.new"),
+        ("rename", "checkpoint.new"),
+    ],
+)
+def test_a_disk_that_refuses_the_first_writes_of_a_start_leaves_the_store_as_it_was(
+    verb: str, name: str, abort: bytes | None, lock: bytes | None
+) -> None:
+    disk = small_store()
+    disk.remove(f"{ROOT}/lock")
+    for path, content in (("abort", abort), ("lock", lock)):
+        if content is not None:
+            make(disk, f"{ROOT}/{path}", content)
+    before = contents(disk)
+
+    def refuse(operation: Operation) -> None:
+        is_it = operation.verb == verb and f"{ROOT}/{name}" in operation.path
+        if is_it and operation.moment is Moment.BEFORE:
+            disk.hook = None
+            raise OSError(errno.ENOSPC, "No space left on device", operation.path)
+
+    disk.hook = refuse
+    with pytest.raises(OSError, match="No space"):
+        opened(disk)
+    assert contents(disk) == before
+    assert opened(disk).close(1)
+
+
+FOREIGN = {
+    "a folder of settings of somebody else": ["config/notes.txt", "lock"],
+    "a file named config": ["config"],
+    "foreign files, one of which is named config": ["config", "letter.txt"],
+    "foreign files, one of which is named checkpoint": ["checkpoint", "model.bin"],
+    "foreign files and a folder of an index": ["index/readme", "letter.txt"],
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_a_folder_of_somebody_else_is_no_store_whatever_its_names(what: str) -> None:
+    disk = SimulatedFileSystem()
+    for name in FOREIGN[what]:
+        make(disk, f"{ROOT}/{name}", b"Dear Sir")
+    before, operations = contents(disk), disk.operations
+    with pytest.raises(StoreError, match="but nothing of a store; name an empty folder"):
+        opened(disk)
+    assert (contents(disk), disk.operations) == (before, operations)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["lock"],
+        ["lock", "abort"],
+        ["lock", "abort", "checkpoint.new"],
+        ["config/topics.json"],
+        ["config/topics.json.bak", "config/notes.txt"],
+        ["consumequeue/notes.txt", "letter.txt"],
+    ],
+)
+def test_what_a_start_that_was_killed_left_and_settings_that_wait_for_a_store_are_taken(
+    names: list[str],
+) -> None:
+    disk = SimulatedFileSystem()
+    for name in names:
+        make(disk, f"{ROOT}/{name}", b"")
+    assert opened(disk).close(1)
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused() -> None:

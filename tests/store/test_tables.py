@@ -197,7 +197,7 @@ def test_damage_without_a_good_backup_is_an_error_that_names_the_file_and_nothin
     disk = SimulatedFileSystem()
     put_text(disk, TOPICS, b'{"topicConfigTable":')
     before = disk.operations
-    with pytest.raises(StoreFormatError, match=f"{FOLDER}/{TOPICS}: .*restore the file"):
+    with pytest.raises(StoreFormatError, match=f"{FOLDER}/{TOPICS}: .*restore it from a copy"):
         new_file(disk).load()
     assert disk.operations == before
 
@@ -279,3 +279,11 @@ def test_a_full_disk_leaves_the_old_table() -> None:
     disk.total = 1 << 20
     save(file, 3, padding=20_000)
     assert saved(disk) == 3
+
+
+def test_nothing_of_a_longer_table_that_a_killed_save_left_behind_gets_into_the_next() -> None:
+    disk = SimulatedFileSystem()
+    put_text(disk, f"{TOPICS}.tmp", b"{" + b"x" * 9000)
+    save(new_file(disk), 1, padding=3)
+    assert saved(disk) == 1
+    assert disk.open(f"{FOLDER}/{TOPICS}").size() < 200

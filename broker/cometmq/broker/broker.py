@@ -34,6 +34,7 @@ from cometmq.broker.log_tail import recover
 from cometmq.broker.long_polling import LongPolling
 from cometmq.broker.offsets import ConsumerOffsets
 from cometmq.broker.recent_rates import RecentRates
+from cometmq.broker.saved_numbers import check_delay_offsets
 from cometmq.broker.session import Session, State
 from cometmq.broker.topics import Topics
 from cometmq.broker.traffic import Traffic
@@ -108,7 +109,7 @@ class Broker:
         topics = Topics(config, filesystem, traffic, on_change=topic_changed, on_unsaved=unsaved)
         groups = Groups(config, filesystem, on_unsaved=unsaved)
         offsets = ConsumerOffsets(config, filesystem, on_unsaved=unsaved)
-        load = partial(_load, topics, groups, offsets, now_ms)
+        load = partial(_load, config, filesystem, topics, groups, offsets, now_ms)
         open_store = partial(MessageStore.open, on_change=store_changed, threads=threads)
         store = self.store = _opened(open_store, config, filesystem, topics, load, host, now_ms())
         consumers, producers = _members(config)
@@ -301,11 +302,17 @@ def _opened(
 
 
 def _load(
-    topics: Topics, groups: Groups, offsets: ConsumerOffsets, now_ms: Callable[[], int]
+    config: BrokerConfig,
+    filesystem: FileSystem,
+    topics: Topics,
+    groups: Groups,
+    offsets: ConsumerOffsets,
+    now_ms: Callable[[], int],
 ) -> None:
     topics.load(now_ms())
     groups.load(now_ms())
     offsets.load()
+    check_delay_offsets(filesystem, f"{config.store_path}/config")
 
 
 def _members(config: BrokerConfig) -> tuple[Consumers, Producers]:

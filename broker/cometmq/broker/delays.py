@@ -26,6 +26,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.broker.delay_delivery import DELIVERED_FROM, Delivery, delivered
 from cometmq.broker.delay_runs import DelayRuns
+from cometmq.broker.saved_numbers import (
+    AHEAD,
+    LOG_OFFSET,
+    SECTION,
+    TAIL_OFFSET,
+    delay_offsets,
+)
 from cometmq.broker.saved_table import SavedTable
 from cometmq.broker.stepping import Step, messages_from
 from cometmq.proto.bodies import DataVersion
@@ -40,7 +47,7 @@ from cometmq.proto.property_names import CRC32
 from cometmq.proto.record import RECORD_CRC_SIZE
 from cometmq.store.consume_queue import ENTRY
 from cometmq.store.dispatch import SCHEDULE_TOPIC
-from cometmq.store.errors import MessageIllegalError, PutRefusedError, StoreFormatError
+from cometmq.store.errors import MessageIllegalError, PutRefusedError
 from cometmq.store.reading import ReadStatus
 from cometmq.store.tables import DELAY_OFFSETS
 
@@ -64,15 +71,6 @@ LOOK_EVERY_MS: Final = 100
 SAVE_EVERY_SIZE: Final = 64 << 20
 """Bytes of the log after which the offsets are saved though nothing was delivered, so that
 a start never has much to read."""
-
-_SECTION: Final = "offsetTable"
-_LOG_OFFSET: Final = "logOffset"
-"""Our member of Apache's file: up to where in the log it knows of all deliveries."""
-
-_AHEAD: Final = "ahead"
-"""And one for runs that come before others of their level are done: `DelayRuns.saved`."""
-_TAIL_OFFSET: Final = "sentOnceFrom"
-"""Another one, of `idempotence`: from where a start has to read the log."""
 
 _DELIVERY_SIZE: Final = len(DELIVERED_FROM) + len(b"\x01000:\x02") + 19 + RECORD_CRC_SIZE + 1
 """What that property takes at most, with the checksum of a record and what ends one before it."""
@@ -163,24 +161,18 @@ class Delays:
 
     def load(self) -> int:
         """Read the file; returns up to where in the log it knows of all deliveries, -1 of none."""
-        tree = self.file.load()
+        saved = self.file.load(delay_offsets)
         self.file.set_member("dataVersion", DataVersion())
-        try:
-            offsets = {int(level): int(at) for level, at in tree.get(_SECTION, {}).items()}
-            log_offset = int(tree.get(_LOG_OFFSET, -1))
-            self.tail_offset = int(tree.get(_TAIL_OFFSET, -1))
-            ahead = [(int(a), int(b), int(c)) for a, b, c in tree.get(_AHEAD, ())]
-        except (AttributeError, TypeError, ValueError) as error:
-            raise StoreFormatError(f"{DELAY_OFFSETS}: {error}") from error
-        self._runs.load(offsets, ahead)
+        self.tail_offset = saved.tail_offset
+        self._runs.load(saved.offsets, saved.ahead)
         self.file.loaded()
-        return log_offset
+        return saved.log_offset
 
     def keep_tail(self, offset: int) -> None:
         """Keep in this file, too, from where on messages that were sent once are looked for."""
         if offset != self.tail_offset:
             self.tail_offset = offset
-            self.file.set_member(_TAIL_OFFSET, offset)
+            self.file.set_member(TAIL_OFFSET, offset)
 
     def recovered(self, message: StoredMessage) -> None:
         """Look whether a record of the log's tail was delivered from here."""
@@ -202,7 +194,7 @@ class Delays:
     def start(self, log_offset: int) -> None:
         """Begin, with all deliveries known up to a place in the log."""
         self._log_offset = log_offset
-        self.file.set_member(_TAIL_OFFSET, self.tail_offset)
+        self.file.set_member(TAIL_OFFSET, self.tail_offset)
         self._save({run: run.next_offset for run in self._runs.all})
 
     # Delivering
@@ -328,9 +320,9 @@ class Delays:
         self._runs.forget_done()
         offsets, ahead = self._runs.saved()
         for level, offset in offsets.items():
-            self.file.put(_SECTION, level, offset)
-        self.file.set_member(_AHEAD, ahead)
-        self.file.set_member(_LOG_OFFSET, self._log_offset)
+            self.file.put(SECTION, level, offset)
+        self.file.set_member(AHEAD, ahead)
+        self.file.set_member(LOG_OFFSET, self._log_offset)
 
 
 def _come(

@@ -59,7 +59,7 @@ class Groups:
 
         `StoreFormatError` when the file is damaged.
         """
-        table = SubscriptionGroupTable.from_tree(self.file.load())
+        table = self.file.load(SubscriptionGroupTable.from_tree)
         self.data_version = table.data_version
         self.file.set_member("dataVersion", table.data_version)
         for group, topics in table.forbidden_table.items():

@@ -10,12 +10,12 @@ and how far each queue was pulled, are of this process only.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from cometmq.broker.errors import LimitError
+from cometmq.broker.saved_numbers import SECTION, consumer_offsets
 from cometmq.broker.saved_table import SavedTable
 from cometmq.proto.bodies import DataVersion
-from cometmq.store.errors import StoreFormatError
 from cometmq.store.tables import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from cometmq.broker.config import BrokerConfig
     from cometmq.store.filesystem import FileSystem
-
-_SECTION: Final = "offsetTable"
 
 
 class ConsumerOffsets:
@@ -51,16 +49,12 @@ class ConsumerOffsets:
 
     def load(self) -> None:
         """Read the file; `StoreFormatError` when it is damaged."""
-        tree = self.file.load()
+        table = self.file.load(consumer_offsets)
         self.file.set_member("dataVersion", DataVersion())
-        try:
-            for name, queues in tree.get(_SECTION, {}).items():
-                topic, _, group = name.partition("@")
-                kept = {int(queue): int(offset) for queue, offset in queues.items()}
-                self._add(group, topic, kept)
-                self.file.put(_SECTION, name, kept)
-        except (AttributeError, TypeError, ValueError) as error:
-            raise StoreFormatError(f"{CONSUMER_OFFSETS}: {error}") from error
+        for name, kept in table.items():
+            topic, _, group = name.partition("@")
+            self._add(group, topic, kept)
+            self.file.put(SECTION, name, kept)
         self.file.loaded()
 
     # One queue of one group.
@@ -188,12 +182,12 @@ class ConsumerOffsets:
         for queue_id in queues:
             self.resets.pop((group, topic, queue_id), None)
         self._changed.discard((group, topic))
-        self.file.discard(_SECTION, f"{topic}@{group}")
+        self.file.discard(SECTION, f"{topic}@{group}")
         self._on_unsaved()
 
     def flush(self) -> None:
         """Put what has changed into the table that is saved."""
         for group, topic in self._changed:
             queues: dict[int, Any] = self._offsets.get((group, topic), {})
-            self.file.put(_SECTION, f"{topic}@{group}", dict(queues))
+            self.file.put(SECTION, f"{topic}@{group}", dict(queues))
         self._changed.clear()

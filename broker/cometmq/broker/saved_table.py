@@ -9,7 +9,7 @@ version of the change. One save at a time: `begin_save` on the loop, `write` in 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cometmq.store.tables import SECTIONS, Table, TableFile
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from cometmq.store.tables import Snapshot
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class SavedTable:
@@ -36,19 +38,21 @@ class SavedTable:
         self._table = Table(SECTIONS[name])
         self._on_change = on_change
 
-    def load(self) -> dict[str, Any]:
+    def load(self, read: Callable[[dict[str, Any]], T]) -> T:
         """Read what the file holds; `StoreFormatError` when it is damaged beyond its backup.
 
-        The caller puts what it keeps of it: nothing counts as changed by that until `loaded`.
+        `read` makes of the tree what the caller is about, or raises a `BodyError` where it has
+        another shape: what cannot be read is taken from the backup, too. The caller puts what it
+        keeps of it: nothing counts as changed by that until `loaded`.
         """
-        loaded = self._file.load()
+        loaded = self._file.load(read)
         if loaded.from_backup:
             log.warning(
                 "%s is missing or damaged: what it was at the save before is taken from %s.bak",
                 self._file.path,
                 self._file.path,
             )
-        return loaded.tree
+        return read(loaded.tree)
 
     def loaded(self) -> None:
         """Say that the table holds what the file does."""

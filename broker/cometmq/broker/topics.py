@@ -7,7 +7,7 @@ Each change counts the data version up, so that name servers see it, and is in t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -23,6 +23,7 @@ from cometmq.broker.topic_names import (
 )
 from cometmq.broker.transaction_records import half_part
 from cometmq.proto.bodies import DataVersion, TopicConfig, TopicConfigTable
+from cometmq.proto.errors import BodyError
 from cometmq.store.tables import TOPICS
 
 if TYPE_CHECKING:
@@ -127,8 +128,7 @@ class Topics:
 
         `StoreFormatError` when the file is damaged.
         """
-        tree = self.file.load()
-        table = TopicConfigTable.from_tree(tree)
+        table = self.file.load(_read_topics)
         self.data_version = table.data_version
         for config in table.topic_config_table.values():
             self._topics[config.topic_name] = self._topic_of(config)
@@ -266,6 +266,14 @@ class Topics:
     def _check_room(self) -> None:
         if not self.has_room:
             raise LimitError("topics_max", self.config.topics_max, "topics")
+
+
+def _read_topics(tree: dict[str, Any]) -> TopicConfigTable:
+    table = TopicConfigTable.from_tree(tree)
+    for name in {each.topic_name for each in table.topic_config_table.values()}:
+        if "/" in name or "\0" in name or name in (".", ".."):
+            raise BodyError(f"{name!r} is no name of a topic")  # It becomes one of a folder.
+    return table
 
 
 def _topic(name: str, queues: int, perm: int = READ | WRITE) -> TopicConfig:

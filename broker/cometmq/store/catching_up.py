@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from cometmq.store.errors import MissingEntriesError
 from cometmq.store.found import History, place_journal
 from cometmq.store.index import INDEX_FOLDER
+from cometmq.store.index_off import load_off
 from cometmq.store.lost_queues import hold_offsets
 from cometmq.store.record_check import RecordCheck
 from cometmq.store.recovery import LogEnd, end_at, gap_in_log, records_up_to
@@ -51,12 +52,14 @@ class CatchUp:
         found = self._found
         if (index := self._index) is None:
             return found.complete_to
+        off = load_off(self._filesystem, self._root)
         if not self._filesystem.exists(f"{self._root}/{INDEX_FOLDER}"):
             resume = 0
-        elif found.history is History.FOREIGN:
+        elif found.history is History.FOREIGN and off is None:
             resume = index.resume_offset - 1  # The last record that is in it.
         else:
             replay_from, check = found.complete_to, RecordCheck(found.segments)
+            replay_from = replay_from if off is None else min(off, replay_from)
             is_ours = found.checkpoint.claims is not None
             resume = index.recover(replay_from, synced=is_ours, count_sound=check.count_items)
         return max(resume, found.segments.first_offset)

@@ -44,6 +44,7 @@ its help. Who knows of no journals starts further back.
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from dataclasses import astuple, dataclass, field, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Final
@@ -248,6 +249,8 @@ class CheckpointFile:
             self._filesystem.rename(beside, self._path)
         except BaseException:
             file.close()
+            with suppress(OSError):
+                self._filesystem.remove(beside)
             raise
         with self._lock:
             before, self._file, self._crc = self._file, file, crc

@@ -164,8 +164,8 @@ class Checkpointer:
         return more
 
     def bring_queues_to_files(self) -> None:
-        """Take a whole checkpoint soon, if a journal puts it off: retention waits for it."""
-        self._is_whole_wanted = self._claims.journal is not None
+        """Take a whole checkpoint now, unless all is in the last: retention waits for it."""
+        self._is_whole_wanted = self._appender.published_offset > self._claims.recover_from
 
     def _write_behind(self, now_ms: int) -> bool:
         for _ in range(SETTLED_A_TICK):

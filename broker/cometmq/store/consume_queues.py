@@ -91,7 +91,9 @@ class ConsumeQueues:
                     kind = f"{'not ' if batch else ''}queue.type=BatchCQ"
                     raise StoreFormatError(
                         f"topic {topic} is {kind}, but its queues lie in"
-                        f" {BATCH_FOLDER if batch else SIMPLE_FOLDER}/"
+                        f" {BATCH_FOLDER if batch else SIMPLE_FOLDER}/; give the topic back its"
+                        " queue.type in config/topics.json, or move its folder elsewhere and run"
+                        " `cometmq store rebuild`"
                     )
         in_folder = {*self.batch.topics()}
         in_folder |= {key.topic for key in self.ends.known if key.is_batch}  # A lost one, too.

@@ -14,8 +14,10 @@ the settings are all that is known.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from cometmq.proto.errors import BodyError
 from cometmq.store.config import DELAY_LEVELS_MS
 from cometmq.store.errors import StoreFormatError, StoreNotWriteableError
 from cometmq.store.tables import TableFile, encode
@@ -100,15 +102,19 @@ def load_delay_levels(
     A `StoreFormatError` when the file is damaged beyond its backup, or of a newer version.
     """
     file = TableFile(filesystem, root, DELAY_LEVELS)
-    tree = file.load().tree
+    tree = file.load(partial(_changes, file.path)).tree
     if not tree:
         held = DELAY_LEVELS_MS if is_ours else delays_ms
         return DelayLevels([Change(0, held)], file, is_noted=held == DELAY_LEVELS_MS)
+    return DelayLevels(_changes(file.path, tree), file)
+
+
+def _changes(path: str, tree: dict[str, Any]) -> list[Change]:
+    """Read the changes; `BodyError` when they are damaged."""
     version = tree.get("version", VERSION)
     if isinstance(version, int) and version > VERSION:
         raise StoreFormatError(
-            f"{file.path}: version {version}, but this program knows up to {VERSION}; use a newer"
-            " one"
+            f"{path}: version {version}, but this program knows up to {VERSION}; use a newer one"
         )
     try:
         found = cast("list[dict[str, Any]]", tree["changes"])
@@ -116,15 +122,8 @@ def load_delay_levels(
             Change(int(each["from"]), tuple(int(delay) for delay in each["delays"]))
             for each in found
         ]
-    except (KeyError, TypeError, ValueError) as error:
-        raise _damaged(file, repr(error)) from error
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise BodyError(f"damaged ({error!r})") from error
     if not changes or not all(change.delays_ms for change in changes):
-        raise _damaged(file, "no delays")
-    return DelayLevels(changes, file)
-
-
-def _damaged(file: TableFile, problem: str) -> StoreFormatError:
-    return StoreFormatError(
-        f"{file.path}: damaged ({problem}); restore it from a copy, or remove it if the delay"
-        " levels never changed"
-    )
+        raise BodyError("damaged (no delays)")
+    return changes

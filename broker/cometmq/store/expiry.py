@@ -6,7 +6,8 @@ last one, ConsumeQueues, index and sidecars let go of what lies in front of the 
 process that ends in the middle leaves files of which nobody knows; the next start looks for them.
 
 How full the disk is, is looked at each second, and with what it says puts are refused and taken
-again. What the disk refuses here is tried again in the next round.
+again. A segment that should go, but is not covered by the last checkpoint, has the next one taken
+at once, and goes in the second after. What the disk refuses here is tried again in the next round.
 """
 
 from __future__ import annotations
@@ -124,6 +125,7 @@ class Expiry:
         was_full = self._retention.is_full
         self._retention.look()
         is_due = _has_passed(self._round_ms, now_ms, self.config.retention_interval_ms)
+        is_due |= self._retention.is_held_no_longer
         if is_due or (self._retention.is_full and not was_full):
             self._round_ms = now_ms
             self.error = None

@@ -18,6 +18,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from cometmq.store.linux_calls import exchange_names, first_byte_locked_by, sync_partition
@@ -152,6 +153,10 @@ class FileSystem(Protocol):
         """Whether a file or folder of that name is there."""
         ...
 
+    def is_movable(self, path: str) -> bool:
+        """Whether a folder is one itself, and neither a link nor a mount point."""
+        ...
+
     def modified_ms(self, path: str) -> int:
         """When the file was last written, in milliseconds since 1970."""
         ...
@@ -227,16 +232,19 @@ class RealFileSystem:
         The lock is the one that Apache takes (a POSIX record lock on the first byte), so that the
         two keep out of each other's stores; it goes away with the process, however it ends.
         """
-        file = self.open(path, create=True)
-        try:
-            fcntl.lockf(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-        except OSError as error:
-            file.close()
-            if error.errno in _HELD_BY_ANOTHER:
-                return None
-            error.filename = path
-            raise
-        return file
+        while True:
+            file = self.open(path, create=True)
+            try:
+                fcntl.lockf(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+                if _is_named(file.fileno(), path):
+                    return file
+            except OSError as error:
+                file.close()
+                if error.errno in _HELD_BY_ANOTHER:
+                    return None
+                error.filename = path
+                raise
+            file.close()  # Who had it removed it in between.
 
     def lock_owner(self, path: str) -> int | None:
         """The id of the other process that has a file locked, None when none has."""
@@ -263,6 +271,16 @@ class RealFileSystem:
     def exists(self, path: str) -> bool:
         """Whether a file or folder of that name is there."""
         return os.path.exists(path)
+
+    def is_movable(self, path: str) -> bool:
+        """Whether a folder is one itself, and neither a link nor a mount point."""
+        if os.path.islink(path) or os.path.ismount(path):
+            return False
+        try:
+            with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as table:
+                return os.path.realpath(path) not in mount_points(table.read())
+        except FileNotFoundError:  # Not Linux.
+            return True
 
     def modified_ms(self, path: str) -> int:
         """When the file was last written, in milliseconds since 1970."""
@@ -305,3 +323,20 @@ class RealFileSystem:
         stat = os.statvfs(path)
         reserved = stat.f_bfree - stat.f_bavail
         return Space((stat.f_blocks - reserved) * stat.f_frsize, stat.f_bavail * stat.f_frsize)
+
+
+def mount_points(table: str) -> set[str]:
+    """Return where something is mounted, by the text of `/proc/self/mountinfo`."""
+    fields = (line.split(" ") for line in table.splitlines())
+    return {re.sub(r"\\([0-7]{3})", _unescaped, each[4]) for each in fields if len(each) > 4}
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    return chr(int(match[1], 8))
+
+
+def _is_named(descriptor: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False

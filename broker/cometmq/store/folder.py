@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.consume_queues import ConsumeQueues
+from cometmq.store.delay_levels import DELAY_LEVELS
+from cometmq.store.deletions import DELETIONS_NAME
 from cometmq.store.errors import NotAStoreError
 from cometmq.store.segments import Segments
+from cometmq.store.tables import TABLES
 
 if TYPE_CHECKING:
     from cometmq.store.checkpoint import Checkpoint
@@ -15,13 +18,20 @@ if TYPE_CHECKING:
 
 LOG_FOLDER: Final = "commitlog"
 
+_OF_A_STORE: Final = frozenset({LOG_FOLDER, "consumequeue", "batchconsumequeue"})
+"""Folders that nothing else has: what stands beside them does not matter."""
+
 _KNOWN_NAMES: Final = frozenset(
     {
-        *(LOG_FOLDER, "consumequeue", "consumequeue_ext", "batchconsumequeue", "index"),
-        *("checkpoint", "abort", "abort.bak", "lock", "config", "integrity", "cut"),
-        *("timerwheel", "timerlog", "compaction", "kvStore", "rocksdbstore"),
+        *("consumequeue_ext", "index", "index_off", "config", "integrity", "cut", "entryjournal"),
+        *("checkpoint", "checkpoint.new", "commitlog.new", "abort", "abort.bak", "lock"),
+        *("rebuilding", "timerwheel", "timerlog", "compaction", "kvStore", "rocksdbstore"),
     }
 )
+"""What may stand alone, in a store that was just begun, or that lost its log."""
+
+_TABLES: Final = (DELETIONS_NAME, DELAY_LEVELS, "queue_ends.json")
+"""With what stands beside each while it is replaced."""
 
 _OF_THE_FILE_SYSTEM: Final = frozenset({"lost+found"})
 """What stands in the root of a new volume."""
@@ -35,11 +45,25 @@ def check_root(filesystem: FileSystem, root: str) -> None:
         raise NotAStoreError(
             f"{root}: a file; name the folder of a store, which has {LOG_FOLDER}/ in it"
         ) from None
-    if names and not names & _KNOWN_NAMES:
-        some = ", ".join(sorted(names)[:3])
+    if names & _OF_A_STORE:
+        return
+    foreign = {name for name in names - _KNOWN_NAMES if not name.startswith(_TABLES)}
+    if not foreign and "config" in names and not _has_tables(filesystem, f"{root}/config"):
+        foreign = names
+    if foreign:
+        some = ", ".join(sorted(foreign)[:3])
         raise NotAStoreError(
             f"{root}: holds {some}, but nothing of a store; name an empty folder for a new store"
         )
+
+
+def _has_tables(filesystem: FileSystem, folder: str) -> bool:
+    """Whether a folder of settings is one of a broker's, or empty."""
+    try:
+        names = [entry.name for entry in filesystem.list(folder)]
+    except NotADirectoryError:
+        return False
+    return not names or any(name.removesuffix(".bak") in TABLES for name in names)
 
 
 def load_segments(

@@ -18,6 +18,7 @@ from cometmq.store.index import INDEX_FOLDER
 from cometmq.store.index_format import SECONDS_MAX, IndexShape
 from cometmq.store.index_hash import Hashed, hash_noted
 from cometmq.store.index_items import IndexItems, read_headers
+from cometmq.store.index_off import load_off
 from cometmq.store.index_structure import check_structure
 
 if TYPE_CHECKING:
@@ -51,6 +52,10 @@ class IndexCheck:
         self._items = IndexItems(store.filesystem, self._files, shape)
         settled = store.settled_offset
         self._settled = settled if settled is not None else 1 << 62
+        self._off = load_off(store.filesystem, store.root)
+        self._is_closed = store.is_clean and self._off is None
+        if self._off is not None:
+            self._settled = min(self._settled, self._off)
         self._began = False
         self._unindexed: list[int] = []  # Count, first and last record in front of the first item.
         self._is_readable = self._check_files(shape)
@@ -61,7 +66,7 @@ class IndexCheck:
             self._report.notes.append("there is no index: nothing to check")
             return False
         for file in self._files:
-            half_made = not self._store.is_clean and file.size < shape.file_size
+            half_made = not self._is_closed and file.size < shape.file_size
             if file.size not in (0, shape.file_size) and not half_made:
                 self._find(
                     Kind.INDEX_FILE,
@@ -213,7 +218,7 @@ class IndexCheck:
         path, number = self._items.where()
         offset = int(called.offsets[at])
         if min(offset, there[1]) >= self._settled:
-            self._report.unsettled_items += 1
+            self._pass_unsettled(there[1])
         else:
             self._find(
                 Kind.WRONG_ITEM,
@@ -226,10 +231,18 @@ class IndexCheck:
         self._items.advance(1)
         return at + 1
 
+    def _pass_unsettled(self, offset: int) -> None:
+        """Step over an item that the next start will look at again: its file's header knows it."""
+        self._report.unsettled_items += 1
+        file, number, _ = self._items.run(1)
+        file.last_time, file.last_offset = None, offset
+        if number == 1:
+            file.first_offset = offset
+
     def _report_extra(self, there: tuple[int, int]) -> None:
         path, number = self._items.where()
         if there[1] >= self._settled:
-            self._report.unsettled_items += 1
+            self._pass_unsettled(there[1])
         elif there[1] != self._items.last_offset:
             self._extras.append((path, number, *there))
         self._items.advance(1)
@@ -247,6 +260,12 @@ class IndexCheck:
         self._compare()
         while len(found := self._items.peek(1).hashes):
             self._report_extra((int(found[0]), int(self._items.peek(1).offsets[0])))
+        if self._off is not None:
+            self._report.notes.append(
+                f"the index was turned off at {self._off}: keys of records from there on are in no"
+                " index file; the next start with index=true, or `cometmq store rebuild`, puts"
+                " them in"
+            )
         lost = 0
         for path, number, key_hash, offset in self._extras:
             if any(damage.start <= offset < damage.end for damage in damages):
@@ -270,7 +289,7 @@ class IndexCheck:
             )
         self._items.close()
         for number, file in enumerate(self._files):
-            is_hot = not self._store.is_clean and number >= len(self._files) - 2
+            is_hot = not self._is_closed and number >= len(self._files) - 2
             for finding in check_structure(
                 self._store.filesystem, file, self._items, is_hot=is_hot
             ):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from cometmq.proto.errors import BodyError
 from cometmq.store.batch_consume_queue import BATCH_ENTRY_SIZE
 from cometmq.store.checkpoint import load_checkpoint
 from cometmq.store.consume_queue import ENTRY_SIZE
@@ -160,7 +161,7 @@ def check_store(filesystem: FileSystem, root: str) -> None:
 def _load_topics(filesystem: FileSystem, root: str) -> tuple[frozenset[str] | None, frozenset[str]]:
     """Return the topics of Apache's table, and those of them that have batch queues."""
     try:
-        tree = TableFile(filesystem, f"{root}/config", TOPICS).load().tree
+        tree = TableFile(filesystem, f"{root}/config", TOPICS).load(_check_topics).tree
     except StoreFormatError:
         return None, frozenset()  # The queues say which topics there are.
     table: Any = tree.get("topicConfigTable")
@@ -168,6 +169,11 @@ def _load_topics(filesystem: FileSystem, root: str) -> tuple[frozenset[str] | No
         return None, frozenset()
     topics = cast("dict[str, Any]", table)
     return frozenset(topics), frozenset(filter(lambda name: _is_batch(topics[name]), topics))
+
+
+def _check_topics(tree: dict[str, Any]) -> None:
+    if not isinstance(tree.get("topicConfigTable", {}), dict):
+        raise BodyError("topicConfigTable: not an object")
 
 
 def _is_batch(topic: Any) -> bool:

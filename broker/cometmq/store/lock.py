@@ -1,7 +1,8 @@
 """One process per store, and the mark that its last shutdown was clean.
 
 `root/lock` is locked while a process has the store open, with the lock that Apache takes, so the
-two keep out of each other's stores; what it holds is of no meaning. `root/abort` holds the id of
+two keep out of each other's stores; what it holds is of no meaning. A start that refuses the store
+removes the file if it made it. `root/abort` holds the id of
 that process and is removed by a clean shutdown: where it stands at a start, the process before
 ended without one.
 """
@@ -36,16 +37,25 @@ def sign_lock(lock: File) -> None:
         lock.write(_CONTENT, 0)
 
 
+def give_up_lock(filesystem: FileSystem, root: str, lock: File, *, is_made: bool) -> None:
+    """Unlock a store that was refused; the file goes if it was made for that.
+
+    While it is still locked: who waits for another file of that name finds a new one.
+    """
+    if is_made:
+        with suppress(OSError):
+            filesystem.remove(f"{root}/lock")
+            filesystem.sync_directory(root)
+    lock.close()
+
+
 def _owner(filesystem: FileSystem, root: str) -> str:
+    """Name the process that has the lock: the kernel knows; what stands in `abort` may be old."""
+    process_id = None
     with suppress(OSError):
-        file = filesystem.open(f"{root}/abort", read_only=True)
-        try:
-            process_id = file.read(20, 0).decode("ascii", "replace").strip()
-        finally:
-            file.close()
-        if process_id.isdigit():
-            return f" (pid {process_id})"
-    return ""
+        process_id = filesystem.lock_owner(f"{root}/lock")
+    # A process of another container has no id here.
+    return f" (pid {process_id})" if process_id is not None and process_id > 0 else ""
 
 
 def was_shut_down(filesystem: FileSystem, root: str) -> bool:
@@ -53,17 +63,56 @@ def was_shut_down(filesystem: FileSystem, root: str) -> bool:
     return not filesystem.exists(f"{root}/abort")
 
 
-def mark_running(filesystem: FileSystem, root: str, process_id: int) -> None:
-    """Say that a process is writing; returns once that would survive a power cut."""
-    text = str(process_id).encode()
-    file = filesystem.open(f"{root}/abort", create=True)
+class RunningMark:
+    """The mark of a start, until it has come so far that it changes the store."""
+
+    def __init__(self, filesystem: FileSystem, root: str) -> None:
+        self._filesystem = filesystem
+        self._root = root
+        self._before = _content(filesystem, f"{root}/abort")
+
+    def put(self, process_id: int) -> None:
+        """Say that a process is writing; returns once that would survive a power cut."""
+        self._write(str(process_id).encode())
+        self._filesystem.sync_directory(self._root)
+
+    def take_back(self) -> None:
+        """Leave `abort` as it was found, as far as the disk allows it."""
+        with suppress(OSError):
+            if self._before is not None:
+                self._write(self._before)
+            elif self._filesystem.exists(f"{self._root}/abort"):
+                mark_shut_down(self._filesystem, self._root)
+
+    def _write(self, text: bytes) -> None:
+        file = self._filesystem.open(f"{self._root}/abort", create=True)
+        try:
+            file.write(text, 0)
+            file.resize(len(text))  # Not before: what has a block can be written on a full disk.
+            file.sync()
+        finally:
+            file.close()
+
+
+def _content(filesystem: FileSystem, path: str) -> bytes | None:
     try:
-        file.resize(0)
-        file.write(text, 0)
-        file.sync()
+        file = filesystem.open(path, read_only=True)
+    except FileNotFoundError:
+        return None
+    try:
+        return file.read(file.size(), 0)
     finally:
         file.close()
-    filesystem.sync_directory(root)
+
+
+def mark_running(filesystem: FileSystem, root: str, process_id: int) -> None:
+    """Say that a process is writing, or leave the mark as it was."""
+    mark = RunningMark(filesystem, root)
+    try:
+        mark.put(process_id)
+    except OSError:
+        mark.take_back()
+        raise
 
 
 def mark_shut_down(filesystem: FileSystem, root: str) -> None:

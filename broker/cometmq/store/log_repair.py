@@ -7,6 +7,7 @@ kernel shows bytes that the disk does not have.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.commit_log import NO_ROOM, erase
@@ -87,11 +88,21 @@ def keep(filesystem: FileSystem, root: str, segments: Segments, end: LogEnd) -> 
             size = min(_CHUNK_SIZE, end.data_end - position)
             file.write(_read(segments, position, size), position - end.offset)
         file.sync()
+    except OSError:
+        _give_up(filesystem, path)
+        raise
     finally:
         file.close()
     filesystem.sync_directory(folder)
     filesystem.sync_directory(root)
     return path
+
+
+def _give_up(filesystem: FileSystem, path: str) -> None:
+    """Remove a copy that the disk did not take, and its folder if nothing else is in it."""
+    with suppress(OSError):
+        filesystem.remove(path)
+        filesystem.remove_directory(path.rpartition("/")[0])
 
 
 def _is_copy(filesystem: FileSystem, path: str, segments: Segments, end: LogEnd) -> bool:

@@ -22,8 +22,9 @@ from cometmq.store.expiry import Expiry
 from cometmq.store.folder import LOG_FOLDER, check_root, load_queues, load_segments
 from cometmq.store.found import Found, History, find_journal
 from cometmq.store.index import INDEX_FOLDER, Index
+from cometmq.store.index_off import load_off, settle_off
 from cometmq.store.integrity import Integrity
-from cometmq.store.lock import acquire_lock, mark_running, sign_lock, was_shut_down
+from cometmq.store.lock import RunningMark, acquire_lock, give_up_lock, sign_lock, was_shut_down
 from cometmq.store.log_repair import repair
 from cometmq.store.log_scan import NEVER
 from cometmq.store.lost_queues import forget_cut, lost_queues, lost_text
@@ -71,27 +72,31 @@ class Opening:
         self._process_id = process_id
         self._is_batch_topic: Callable[[str], bool]
         self._index: Index | None = None
+        self._is_accepted = False
 
     def run(self) -> Opened:
         """Open the store, or leave it as it was found."""
         check_root(self._filesystem, self._root)
-        if not self._filesystem.exists(f"{self._root}/lock"):
+        is_lock_made = not self._filesystem.exists(f"{self._root}/lock")
+        if is_lock_made:
             self._inspect().close()  # A store that is refused does not even get a lock.
         self._filesystem.make_directories(self._root)
         lock = acquire_lock(self._filesystem, self._root)
+        self._mark = RunningMark(self._filesystem, self._root)
         try:
             finish_swap(self._filesystem, self._root)
             self._on_locked()
             return self._open(lock)
         except BaseException:
-            lock.close()
+            if not self._is_accepted:
+                self._mark.take_back()
+            is_made = is_lock_made and not self._is_accepted
+            give_up_lock(self._filesystem, self._root, lock, is_made=is_made)
             raise
 
     def _open(self, lock: File) -> Opened:
         found = self._inspect()
-        sign_lock(lock)
-        mark_running(self._filesystem, self._root, self._process_id)
-        found.segments.remove_spare()
+        self._mark.put(self._process_id)
         replay_from, noted = found.complete_to, found.checkpoint.claims
         catch_up = CatchUp(
             self._filesystem,
@@ -128,6 +133,11 @@ class Opening:
         longs = first_longs(found.checkpoint, claims, self._index)
         file = CheckpointFile(self._filesystem, f"{self._root}/checkpoint")
         file.write(longs, claims)
+        self._is_accepted = True
+        sign_lock(lock)
+        found.segments.remove_spare()
+        off_from = 0 if noted is None else found.complete_to
+        settle_off(self._filesystem, self._root, self._index, off_from, found.end.offset)
         self._journal = EntryJournal(self._filesystem, self._root)
         self._journal.remove_others(journal)
         self._make_folders()
@@ -200,12 +210,13 @@ class Opening:
         start = start._replace(
             replay_from=min(max(start.replay_from, segments.first_offset), end.offset)
         )
+        off = load_off(filesystem, root)
         if config.index:
-            self._index = Index(filesystem, root, config, clean=clean)
+            self._index = Index(filesystem, root, config, clean=clean and off is None)
         if not filesystem.exists(f"{root}/{SIMPLE_FOLDER}"):
             history = History.BROKEN_OFF
             start = start._replace(replay_from=segments.first_offset)
-        elif config.index and not filesystem.exists(f"{root}/{INDEX_FOLDER}"):
+        elif config.index and not (off is None and filesystem.exists(f"{root}/{INDEX_FOLDER}")):
             history = History.FOREIGN if history is History.COMPLETE else history
         journal = None
         if history is History.BROKEN_OFF and checkpoint.claims is not None:

@@ -2,7 +2,8 @@
 
 The new folders are written beside the old ones (`rebuilding/`), synced, and then swapped with them,
 see `swap`: a process that is killed in the middle leaves each folder wholly old or wholly
-new, and either is true. What is left of an interrupted run is removed by the next one.
+new, and either is true. What others have put into the old ones is moved over (`foreign_files`).
+What is left of an interrupted run is removed by the next one.
 
 What only the queues knew is taken over from them: a queue whose messages have all expired keeps its
 files, because their names hold its offset; and an entry that holds the address of a unit in an
@@ -28,8 +29,10 @@ from cometmq.store.dispatch import (
 )
 from cometmq.store.errors import CorruptionError, MissingEntriesError, StoreFormatError
 from cometmq.store.findings import Progress
+from cometmq.store.foreign_files import check_folders, move_foreign
 from cometmq.store.index import INDEX_FOLDER, Index
 from cometmq.store.index_format import IndexShape
+from cometmq.store.index_off import forget_off
 from cometmq.store.inspection import queue_folders
 from cometmq.store.known_ends import check_not_given_twice, keep_offsets, known_ends
 from cometmq.store.log_check import LogCheck
@@ -70,6 +73,7 @@ class Rebuilt:
 
 def check_rebuildable(store: Inspected) -> None:
     """Refuse when the log may not be read, or the shape of the new index files is unknown."""
+    check_folders(store.filesystem, store.root)
     for segment in store.segments:
         store.filesystem.open(segment.path, read_only=True).close()
     files = store.filesystem.list(f"{store.root}/{INDEX_FOLDER}")
@@ -94,7 +98,7 @@ def rebuild(
     """
     filesystem = store.filesystem
     beside = f"{store.root}/{BESIDE}"
-    remove_tree(filesystem, beside)
+    _clear(filesystem, store.root)
     filesystem.make_directories(beside)
     work = _Work(store, beside, rebuilt, now_ms, accept_restarts=accept_restarts)
     try:
@@ -113,8 +117,16 @@ def rebuild(
             swap(filesystem, store.root, folder)
             rebuilt.swapped.append(folder)
     work.note_complete()
-    remove_tree(filesystem, beside)
+    if store.config.index:
+        forget_off(filesystem, store.root)
+    _clear(filesystem, store.root)
     filesystem.sync_directory(store.root)
+
+
+def _clear(filesystem: FileSystem, root: str) -> None:
+    """Remove the old folders, or what is left of an interrupted run, but nothing of others."""
+    move_foreign(filesystem, f"{root}/{BESIDE}", root)
+    remove_tree(filesystem, f"{root}/{BESIDE}")
 
 
 class _Work:

@@ -177,6 +177,7 @@ class Retention:
         self._settled_offset = settled_offset
         self._on_held = on_held
         self._rounds_asked = 0
+        self._held_until: int | None = None
 
     @property
     def settled_offset(self) -> int:
@@ -202,11 +203,22 @@ class Retention:
         )
         self._rounds_asked = max(0, self._rounds_asked - 1)
         wanted = decide(self._files(), situation, self.config)
-        end = min(self._segments.synced_offset, self._settled_offset())
-        safe = [removal for removal in wanted if removal.start + self._segments.size <= end]
+        size, end = self._segments.size, self._safe_offset
+        safe = [removal for removal in wanted if removal.start + size <= end]
+        self._held_until = None
         if len(safe) < len(wanted):
+            self._held_until = wanted[len(safe)].start + size
             self._on_held()
         return safe
+
+    @property
+    def is_held_no_longer(self) -> bool:
+        """Whether a segment that a plan left out, for its queues were not safe, may go by now."""
+        return self._held_until is not None and self._held_until <= self._safe_offset
+
+    @property
+    def _safe_offset(self) -> int:
+        return min(self._segments.synced_offset, self._settled_offset())
 
     @property
     def is_leaving(self) -> bool:

@@ -30,7 +30,7 @@ class Wanted:
     topic: str | None = None
     queue_id: int | None = None
     from_offset: int | None = None
-    """The first queue offset."""
+    """The first queue offset; a record of a batch that holds it is wanted, too."""
     to_offset: int | None = None
     """The queue offset behind the last."""
     physical_offset: int | None = None
@@ -46,7 +46,7 @@ class Wanted:
         offset, time = message.queue_offset, message.store_timestamp
         return (
             (self.queue_id is None or message.queue_id == self.queue_id)
-            and (self.from_offset is None or offset >= self.from_offset)
+            and (self.from_offset is None or offset + _count_of(message) > self.from_offset)
             and (self.to_offset is None or offset < self.to_offset)
             and (self.since_ms is None or time >= self.since_ms)
             and (self.until_ms is None or time < self.until_ms)
@@ -54,6 +54,12 @@ class Wanted:
             and (self.topic is None or message.topic_raw == self.topic.encode())
             and (self.key is None or self.key in (message.unique_id, *message.keys))
         )
+
+
+def _count_of(message: StoredMessage) -> int:
+    """Return how many messages a record holds, of queue offsets from its own on."""
+    number = message.find("INNER_NUM") if message.is_inner_batch else None
+    return int(number) if number is not None and number.isdecimal() else 1
 
 
 class Selection:

@@ -33,7 +33,7 @@ from cometmq.proto.errors import BodyError
 from cometmq.store.errors import StoreFormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from cometmq.store.filesystem import FileSystem
 
@@ -59,6 +59,9 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     DELAY_OFFSETS: ("offsetTable",),
 }
 """The members of each file that are maps and may be large: their entries are kept encoded."""
+
+TABLES = frozenset({*SECTIONS, TIMER_METRICS, TRANSACTION_METRICS, "timercheck"})
+"""What a folder of settings may hold, in which there is no store yet."""
 
 FILE_SIZE_MAX = 256 << 20
 MEMBERS_MAX = 20_000_000
@@ -209,17 +212,20 @@ class TableFile:
         self._temporary = f"{self.path}.tmp"
         self._is_good: bool | None = None
 
-    def load(self) -> Loaded:
+    def load(self, check: Callable[[dict[str, Any]], object] = lambda _: None) -> Loaded:
         """Read the file, or its backup where it is missing, empty or damaged.
 
         Nothing is changed or removed. No file, or only ones without content, is an empty table;
         damaged content without a good backup is a `StoreFormatError`, because an empty table would
-        forget every topic there is.
+        forget every topic there is. `check` raises a `BodyError` for a tree of a wrong shape, which
+        is damage as well: a tree that is returned has passed it.
         """
         problems: list[str] = []
         for path in (self.path, self._backup):
             try:
                 tree = self._read(path)
+                if tree is not None:
+                    check(tree)
             except BodyError as error:
                 problems.append(f"{path}: {error}")
                 continue
@@ -229,7 +235,8 @@ class TableFile:
         self._is_good = False
         if problems:
             raise StoreFormatError(
-                f"{'; '.join(problems)}: restore the file, or remove it to begin an empty table"
+                f"{'; '.join(problems)}: restore it from a copy, or remove it, with its .bak where"
+                " there is one, to begin an empty table"
             )
         return Loaded({}, from_backup=False)
 

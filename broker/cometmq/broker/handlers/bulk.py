@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.broker.errors import RequestError
 from cometmq.broker.filter.errors import FilterError
 from cometmq.broker.filter.subscriptions import filter_of
+from cometmq.broker.handlers.query import check_indexed
 from cometmq.broker.handlers.reading import answered
 from cometmq.broker.refusals import no_topic
 from cometmq.broker.topics import READ
@@ -149,6 +150,7 @@ def find_unique_keys(request: Command, session: Session) -> Command | Later:
     header = request.read(FindUniqueKeys)
     keys = UniqueKeys.decode(request.body).keys
     state = session.state
+    check_indexed(state)
     most = state.config.unique_keys_max
     if len(keys) > most:
         raise RequestError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from cometmq.broker.errors import RequestError
 from cometmq.broker.handlers.reading import answered
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.commands.query import QueryMessage, QueryMessageResponse, ViewMessageById
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from cometmq.broker.cold_reads import Fetched
-    from cometmq.broker.session import Session
+    from cometmq.broker.session import Session, State
     from cometmq.net import Later
     from cometmq.proto.buffer import Buffer
     from cometmq.proto.command import Command
@@ -36,9 +37,17 @@ def view_message_by_id(request: Command, session: Session) -> Command | Later:
     return _read(request, session, [offset], answer)
 
 
+def check_indexed(state: State) -> None:
+    """Refuse to say what is stored without an index: "nothing" would have it sent once more."""
+    if not state.config.store.index:
+        remark = "messages are not found by key: the index of this broker is off (index=false)"
+        raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
+
+
 def query_message(request: Command, session: Session) -> Command | Later:
     """12: the messages that may have a key, newest first: only hashes are compared."""
     header = request.read(QueryMessage)
+    check_indexed(session.state)
     count = UNIQUE_QUERY_COUNT if header.unique_key_query else min(header.max_num, QUERY_COUNT_MAX)
     store = session.state.store
     offsets = store.query(

@@ -17,6 +17,7 @@ from cometmq.admin.render import (
     size_text,
     time_text,
 )
+from cometmq.store.checkpoint import Longs
 from cometmq.store.config import StoreConfig
 from cometmq.store.errors import StoreError, disk_error_text
 from cometmq.store.filesystem import RealFileSystem
@@ -108,6 +109,8 @@ def config_of(index_slots: int | None, index_items: int | None) -> StoreConfig:
 
 def clean_root(root: str) -> str:
     """Return a folder's name without slashes at its end."""
+    if not root:
+        raise click.UsageError("DIR is empty: name the folder of a store")
     return root.rstrip("/") or "/"
 
 
@@ -200,6 +203,8 @@ def _facts(inspected: Inspected, summary: Summary) -> Iterator[tuple[str, str]]:
             "checkpoint",
             f"synced to {claims.synced_offset}, recovery from {claims.recover_from}",
         )
+    elif longs == Longs():
+        yield "checkpoint", "none: the next start reads the log from its beginning"
     else:
         yield (
             "checkpoint",

@@ -107,7 +107,7 @@ def _facts(root: str, report: Report, seconds: float) -> Iterator[tuple[str, str
         yield "result", "sound"
     else:
         kinds = ", ".join(f"{count} {kind.value}" for kind, count in report.counts.items())
-        yield "result", f"{report.found} findings: {kinds}"
+        yield "result", f"{count_text(report.found, 'finding')}: {kinds}"
 
 
 def _document(root: str, report: Report, seconds: float) -> dict[str, Any]:
