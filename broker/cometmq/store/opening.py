@@ -222,20 +222,8 @@ class Opening:
         if history is History.BROKEN_OFF and checkpoint.claims is not None:
             journal = find_journal(filesystem, root, segments, checkpoint.claims, start, end)
         lost = lost_queues(queues, queues.ends.known, start, segments)
-        return Found(
-            history,
-            checkpoint,
-            segments,
-            queues,
-            start,
-            end,
-            integrity,
-            sealed,
-            deletions,
-            succession,
-            lost,
-            journal,
-        )
+        parts = integrity, sealed, deletions, succession
+        return Found(history, checkpoint, segments, queues, start, end, *parts, lost, journal)
 
     def _take_ends(self, queues: ConsumeQueues, deletions: Deletions) -> None:
         """Let the queues know where they ended."""

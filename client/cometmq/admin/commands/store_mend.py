@@ -227,8 +227,8 @@ def _show_lost(plan: Plan, will: str) -> None:
     """Say what is lost with what is cut off, and with files that are missing."""
     if plan.missing_to is not None:
         click.echo(
-            f"{will}given up: {size_text(plan.missing_size)} of the log, whose files are missing: it"
-            f" went up to physical offset {plan.missing_to}, and ends at {plan.cut_at} without them;"
+            f"{will}given up: {size_text(plan.missing_size)} of log, whose files are missing: it"
+            f" went up to physical offset {plan.missing_to}, and ends at {plan.cut_at} now;"
             " restore them from a replica if there is one"
         )
     for each in plan.lost:
