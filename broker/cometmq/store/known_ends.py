@@ -11,7 +11,7 @@ from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.dispatch import RECORDS_WITHOUT_ENTRY, batch_entry
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.findings import Finding, Kind
-from cometmq.store.queue_ends import QUEUE_ENDS_NAME, load_queue_ends, without_deleted
+from cometmq.store.queue_ends import NO_RECORD, QUEUE_ENDS_NAME, load_queue_ends, without_deleted
 from cometmq.store.queue_files import AboutQueue, QueueFiles
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ def check_ends(store: Inspected, report: Report) -> Iterator[None]:
     for key, end in known_ends(store).items():
         if end.physical_offset >= store.segments.first_offset:
             continue
+        if end.physical_offset == NO_RECORD and not store.is_clean:
+            continue  # A repair gave its messages up, and the next start sees to the rest.
         files = _files_of(store, key)
         if not _has_entry(files, end):
             report.add(
