@@ -225,9 +225,12 @@ class _Transforming:
 
 
 def _names_once(sql: str) -> bool:
-    """Whether SQL looks at the messages once for certain; what a WITH names may be used often."""
+    """Whether SQL looks at the messages once for certain.
+
+    What a WITH names may be used often, and to sort them Spark looks first where to divide them.
+    """
     return len(re.findall(rf"\b{_VIEW}\b", sql, re.IGNORECASE)) == 1 and not re.search(
-        r"\bwith\b", sql, re.IGNORECASE
+        r"\b(with|order|sort)\b", sql, re.IGNORECASE
     )
 
 
