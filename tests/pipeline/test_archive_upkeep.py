@@ -226,15 +226,51 @@ def test_merging_that_came_to_no_end_is_cleared_away_by_the_next(archived: Archi
     assert archived.folders == ["batch=000000-000002"]
 
 
-def test_batches_with_other_columns_or_folders_stay_apart(tables: Tables, tmp_path: Path) -> None:
+def test_batches_with_other_columns_stay_apart_and_empty_ones_between_do_not(
+    tables: Tables, tmp_path: Path
+) -> None:
     archived = Archived(tables, "apart", tmp_path)
     archived.grow(4)
     archived.grow(4, body="text")
-    archived.grow(4, body="text", partition_by="topic")
-    archived.grow(4, body="text", partition_by="topic")
+    archived.grow(4, body="text", filter="NOSUCH")
+    archived.grow(4, body="text")
+    assert archived.bodies == numbers(0, 8) + numbers(12, 16)
     archived.compact()
-    assert archived.names == ["000000", "000001", "000002-000003"]
-    assert archived.path.joinpath("batch=000002-000003/topic=apart").is_dir()
+    assert archived.names == ["000000", "000001-000003"]
+    assert archived.bodies == numbers(0, 8) + numbers(12, 16)
+    tables.cluster.admin.create_topic("again-apart", queues=2)
+    settings = ReplaySettings(
+        from_dir=str(tmp_path), nameserver=tables.cluster.nameserver, to_topic="again-apart"
+    )
+    assert replay(tables.spark, settings, Run(dry_run=True)).rows == 12
+
+
+def test_an_archive_in_which_nothing_passed_can_be_gone_on_with_and_replayed(
+    tables: Tables, tmp_path: Path
+) -> None:
+    archived = Archived(tables, "sparse", tmp_path)
+    archived.grow(4, filter="NOSUCH")
+    with pytest.raises(OptionError, match="has nothing in it"):
+        read_archive(tables.spark, str(tmp_path))
+    archived.grow(4)
+    settings = ReplaySettings(
+        from_dir=str(tmp_path), nameserver=tables.cluster.nameserver, to_topic="again-sparse"
+    )
+    assert replay(tables.spark, settings, Run(dry_run=True)).rows == 4
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"partition_by": ""}, "partition-by: .* was begun with \\['topic', 'date'\\]"),
+        ({"schema": "id BIGINT"}, "schema: .* was begun with 'none'"),
+    ],
+)
+def test_other_folders_or_columns_than_an_archive_has_are_refused(
+    archived: Archived, more: dict[str, str], said: str
+) -> None:
+    with pytest.raises(OptionError, match=said):
+        archived.grow(0, **more)
 
 
 def test_a_topic_of_digits_keeps_its_name(tables: Tables, tmp_path: Path) -> None:
@@ -314,7 +350,7 @@ def test_another_checkpoint_that_adopts_an_archive_numbers_its_batches_behind(
     archived = Archived(tables, "adopted", tmp_path / "archive")
     archived.grow(4)
     archived.grow(4)
-    other = {"checkpoint": str(tmp_path / "other"), "start": '{"adopted": {"0": 4, "1": 4}}'}
+    other = {"checkpoint": str(tmp_path / "other")}
     with pytest.raises(OptionError, match="begun with another checkpoint"):
         archived.grow(4, **other)
     archived.grow(4, **other, adopt=True)

@@ -7,6 +7,7 @@ import re
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,10 +15,11 @@ from click.testing import CliRunner
 
 from cometmq.admin.program import program
 from cometmq.pipeline import command
-from cometmq.pipeline.errors import JavaError, OptionError, PipelineError
+from cometmq.pipeline.errors import JavaError, OptionError, PipelineError, WorkerLateError
 from cometmq.pipeline.java import find_java, make_shim
 from cometmq.pipeline.jobs import JOBS
 from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, ours, setting
+from cometmq.pipeline.jobs.streams import StreamSettings, run_batches
 from cometmq.testing import Cluster
 
 if TYPE_CHECKING:
@@ -343,6 +345,9 @@ class Query:
             raise self.error
         return self.batches == 300
 
+    def stop(self) -> None:
+        """It has ended by itself."""
+
     @property
     def recentProgress(self) -> list[dict[str, Any]]:  # noqa: N802  # Spark's name
         from pyspark.sql import Row
@@ -429,6 +434,13 @@ def java_home(home: Path, version: str) -> Path:
     return home
 
 
+BUSY = (
+    "this machine is so busy that a Python process took more than the ten seconds to start that"
+    " Spark waits for one; try again when there is less to do, or with fewer tasks at a time"
+    " (--master 'local[1]')"
+)
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "said"),
     [
@@ -441,8 +453,54 @@ def java_home(home: Path, version: str) -> Path:
         ("[SPARK] it\nfailed\n\tat org.apache", PipelineError, "[SPARK] it\nfailed"),
         ("An error occurred while calling o1.do.\n: disk full\n\tat x", PipelineError, "disk full"),
         ("", PipelineError, "Spark failed"),
+        ("o1.x.\n: Python worker failed to connect back.\n\tat x", WorkerLateError, BUSY),
     ],
 )
 def test_of_what_spark_says_ours_counts(text: str, kind: type[PipelineError], said: str) -> None:
     error = ours(RuntimeError(text))
     assert (type(error), str(error)) == (kind, said)
+
+
+LATE = "[STREAM_FAILED] it\nPython worker failed to connect back.\n\tat x"
+
+
+class Writer:
+    """As much of Spark's writer of a stream as `run_batches` uses; each start has its query."""
+
+    def __init__(self, queries: list[Query]) -> None:
+        self.queries = queries
+        self.foreachBatch = self.outputMode = self.option = self.queryName = self.trigger = (
+            self.same
+        )
+
+    def same(self, *_: object, **__: object) -> Writer:
+        return self
+
+    def start(self) -> Query:
+        return self.queries.pop(0)
+
+
+@pytest.mark.parametrize(("late", "ends"), [(1, True), (2, True), (3, False)])
+def test_a_python_process_that_is_late_is_waited_for_again(late: int, ends: bool) -> None:
+    errors = pytest.importorskip("pyspark.errors", reason="cometmq[spark] is not installed")
+    queries = [Query(errors.StreamingQueryException(LATE)) for _ in range(late)]
+    frame: Any = SimpleNamespace(writeStream=Writer([*queries, Query(None)]))
+    settings = StreamSettings(nameserver="127.0.0.1:1", topic="t", checkpoint="c")
+    news: list[str] = []
+    run = Run(progress=lambda each: news.append(str(each.get("warning", ""))))
+    report = run.report_of("archive")
+    with nullcontext() if ends else pytest.raises(WorkerLateError, match="this machine is so busy"):
+        run_batches(frame, lambda _frame, _number: None, "c", settings, run, report)
+    assert sum("trying again" in each for each in news) == min(late, 2)
+
+
+def test_a_report_that_cannot_be_written_is_told_before_anything_is_done(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(command, "_in_session", pytest.fail)
+    nowhere = str(tmp_path / "nowhere" / "report.json")
+    arguments = ["--archive", "a", "--report", nowhere]
+    done = CliRunner().invoke(program, ["pipeline", "archive-vacuum", *arguments])
+    assert done.exit_code == 2, done.output
+    assert f"--report {nowhere}: there is no such folder" in done.stderr
+    assert "Traceback" not in done.output

@@ -142,7 +142,7 @@ _WHAT_TO_DO: Final = {
     errno.ENOTDIR: "a file is where a folder has to be: move it elsewhere",
     errno.EISDIR: "a folder is where a file has to be: move it elsewhere",
     errno.ENOLCK: "this file system has no locks: mount it with them, or move to a local disk",
-    errno.EIO: "the disk fails: copy what can be read, and restore the rest from a replica",
+    errno.EIO: "the disk fails: copy what can be read, and restore the rest from a copy",
 }
 
 

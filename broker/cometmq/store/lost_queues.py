@@ -95,7 +95,7 @@ def hold_offsets(queues: ConsumeQueues, lost: Ends, segments: Segments) -> None:
                 end.physical_offset % segments.size,
                 f"the last of the {end.next_offset} messages of {key.topic}/{key.queue_id} was"
                 f" here, and the log has it no more, only those up to {queue.max_offset - 1};"
-                " restore the log from a replica, or let the queue go on behind these with"
+                " restore the log from a copy, or let the queue go on behind these with"
                 " `cometmq store rebuild`",
             )
         queue.hold_at(end.next_offset)

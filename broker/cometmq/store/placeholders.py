@@ -156,6 +156,6 @@ def _no_room(store: Inspected, offset: int, problem: str) -> CorruptionError:
     return CorruptionError(
         store.segments.directory if segment is None else segment.path,
         offset % store.segments.size,
-        f"cannot be stepped over: {problem}; restore the file from a replica, or end the log here"
+        f"cannot be stepped over: {problem}; restore the file from a copy, or end the log here"
         " with `cometmq store repair --cut`",
     )

@@ -169,7 +169,7 @@ def find_end(
             segments.directory,
             segments.data_limit,
             f"the log ends here, but it was on the disk up to {missing_end}: look whether the disk"
-            " that it is on is mounted, and restore the missing files from a replica; `cometmq"
+            " that it is on is mounted, and restore the missing files from a copy; `cometmq"
             " store repair` says what is lost without them",
         )
     scan = _scan(segments, start.scan_from, start)
@@ -202,7 +202,7 @@ def end_at(
             segments.directory if segment is None else segment.path,
             offset % segments.size,
             "the record here is not the next one of its queue, and so much stands behind it that it"
-            " must have been safe on the disk; restore the log from a replica",
+            " must have been safe on the disk; restore the log from a copy",
         )
     return LogEnd(offset, written)
 
@@ -244,7 +244,7 @@ def _corruption(segments: Segments, scan: LogScan, start: Start, *, clean: bool)
     return CorruptionError(
         path,
         end % segments.size,
-        f"{why}; restore the log from a replica, or mend it with `cometmq store repair`, which says"
+        f"{why}; restore the log from a copy, or mend it with `cometmq store repair`, which says"
         " first what it would do",
     )
 
@@ -259,7 +259,7 @@ def gap_in_log(segments: Segments, gap: MissingEntriesError) -> CorruptionError:
         segments.directory if segment is None else segment.path,
         gap.physical_offset % segments.size,
         f"this record is message {gap.queue_offset} of {gap.topic}/{gap.queue_id}, and the log has"
-        f" none from {gap.end} to {gap.queue_offset - 1}; restore the log from a replica, or let"
+        f" none from {gap.end} to {gap.queue_offset - 1}; restore the log from a copy, or let"
         " the queue begin here with `cometmq store rebuild`",
     )
 
@@ -322,5 +322,5 @@ def records_up_to(
             segments.directory if segment is None else segment.path,
             scan.end_offset % segments.size,
             f"no sound record begins here ({scan.problem or 'there are zeros'}), but the log goes"
-            f" on up to offset {end}; restore it from a replica",
+            f" on up to offset {end}; restore it from a copy",
         )

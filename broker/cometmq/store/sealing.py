@@ -75,7 +75,7 @@ class SealedTail:
                     segment.path,
                     block.physical_offset - segment.start,
                     f"the {block.size} bytes from here on are not what was sealed; restore them"
-                    " from a replica, or look at them with `cometmq store verify` and accept them"
+                    " from a copy, or look at them with `cometmq store verify` and accept them"
                     " with `cometmq store repair --accept-blocks`",
                 )
 

@@ -112,6 +112,9 @@ def run_job(
     tell = _PROGRESS[progress]
     run = Run(dry_run=dry_run, progress=tell)
     try:
+        if report and not Path(report).absolute().parent.is_dir():
+            report, missing = None, report
+            raise OptionError(f"--report {missing}: there is no such folder")
         settings = job.settings(**_with_credentials(job, given))
         pairs = _pairs(conf)
         if job.look is not None:
@@ -123,10 +126,18 @@ def run_job(
     except Exception as error:
         done = _failed(job, error, run)
     if report:
-        done.write(report)
+        _write_report(job, done, report)
     if progress != "none":
         click.echo(json.dumps(done.document(), default=str) if progress == "json" else _shown(done))
     return int(done.outcome)
+
+
+def _write_report(job: Job, done: Report, path: str) -> None:
+    """Write what was done; if it cannot be, that is no reason to do it again."""
+    try:
+        done.write(path)
+    except OSError as error:
+        click.echo(f"cometmq pipeline {job.name}: --report {path}: {error.strerror}", err=True)
 
 
 def _failed(job: Job, error: Exception, run: Run) -> Report:

@@ -10,6 +10,7 @@
     ├── RefusedError          a server answered with a code that says no
     │   └── BusyError         it has too much to do just now: trying again may help
     ├── SinkError             rows that cannot be written
+    ├── WorkerLateError       Spark waited ten seconds for a Python process of its own
     └── JavaError             there is no Java for Spark, or one that it cannot use
 
 Each can be pickled: it may be raised in an executor, and is read by the driver.
@@ -75,6 +76,10 @@ PASSING: Final = (ConnectionLostError, BusyError)
 
 class SinkError(PipelineError):
     """Rows that cannot be written as messages; it says which column, and why."""
+
+
+class WorkerLateError(PipelineError):
+    """A Python process of Spark's took longer to start than Spark waits: the machine is busy."""
 
 
 class JavaError(PipelineError):

@@ -135,7 +135,7 @@ def repair(
     cut: bool,
     accept_blocks: bool,
 ) -> None:
-    """Mend a log that a start refuses. Restoring it from a replica is better where there is one.
+    """Mend a log that a start refuses. Restoring it from a copy is better where there is one.
 
     A torn tail is cut off. Damage in the middle is stepped over: the messages that were there
     become ones without a body and with the property COMETMQ_LOST, everything else stays. With --cut
@@ -179,7 +179,7 @@ def repair(
         warn("Nothing was changed. To do this, run it again with --yes.")
         raise click.exceptions.Exit(1)
     if plan.blocks and not accept_blocks:
-        warn("Sealed blocks are not what was sealed: restore them from a replica, or take them as")
+        warn("Sealed blocks are not what was sealed: restore them from a copy, or take them as")
         warn("they are with --accept-blocks. Until then a start refuses the store.")
         raise click.exceptions.Exit(1)
 
@@ -229,7 +229,7 @@ def _show_lost(plan: Plan, will: str) -> None:
         click.echo(
             f"{will}given up: {size_text(plan.missing_size)} of log, whose files are missing: it"
             f" went up to physical offset {plan.missing_to}, and ends at {plan.cut_at} now;"
-            " restore them from a replica if there is one"
+            " restore them from a copy if there is one"
         )
     for each in plan.lost:
         goes_on = each.first_offset if each.has_others else each.next_offset

@@ -10,7 +10,7 @@ whether it reads manifests or not; but while `archive-compact` runs, it has to r
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError
@@ -35,8 +35,10 @@ from cometmq.pipeline.jobs.streams import (
     read_stream,
     run_batches,
     source_end,
+    still_there,
     would_read,
 )
+from cometmq.pipeline.options import EARLIEST
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,10 +103,10 @@ def archive(spark: SparkSession, settings: ArchiveSettings, run: Run | None = No
         if run.dry_run:
             report.details["would_read"] = would_read(spark, settings, archiving.checkpoint)
             return report
-        frame = read_stream(spark, settings)
+        frame = read_stream(spark, archiving.prepare())
         if settings.schema:
             frame = with_value(with_text(frame), settings.schema).drop("text")
-        archiving.prepare()
+        archiving.begin()
         report.details["files_in"] = settings.to
         run_batches(frame, archiving.batch, archiving.checkpoint, settings, run, report)
     return report
@@ -125,30 +127,57 @@ class _Archiving:
         self.parts = settings.parts
         self._first_number = 0
         self._last_written = -1
+        self._adopted_number: int | None = None
         self._warned_of_files = False
         self._guard = ExpiryGuard(settings, settings.guard, run, report)
 
-    def prepare(self) -> None:
-        """Refuse a folder that somebody else writes, and remove what a crash left."""
+    def prepare(self) -> ArchiveSettings:
+        """Refuse a folder that cannot be gone on with; return the settings with where to begin."""
         checkpoint = Folder(self.spark, self.checkpoint)
         if checkpoint.exists(_NUMBERS):
             self._first_number = json.loads(checkpoint.read(_NUMBERS))["first_number"]
-        if written := batches(self.folder):
-            self._last_written = written[-1].last
-            if Manifest.read(self.folder, written[-1]).query_id != query_id(checkpoint):
-                self._adopt(checkpoint)
-        self.folder.remove(STAGING)
-
-    def _adopt(self, checkpoint: Folder) -> None:
-        """Number the batches of this checkpoint behind those of another one, if told so."""
+        if not (written := batches(self.folder)):
+            return self.settings
+        last = Manifest.read(self.folder, written[-1])
+        self._last_written = last.name.last
+        for option, before, now in (
+            ("partition-by", list(last.parts), self.parts),
+            ("schema", last.schema, self.settings.schema),
+        ):
+            if before != now:
+                raise OptionError(
+                    f"{option}: {self.settings.to} was begun with {before or 'none'!r}, and a table"
+                    " has the same columns throughout; choose another folder, or say the same"
+                )
+        if last.query_id == query_id(checkpoint):
+            return self.settings
         if not self.settings.adopt:
             raise OptionError(
                 f"to: {self.settings.to} was begun with another checkpoint than"
                 f" {self.checkpoint}; with that, messages would be there twice or be left out."
                 " Choose another folder, or say --adopt"
             )
-        self._first_number = self._last_written + 1 - next_batch(checkpoint)
-        checkpoint.write(json.dumps({"first_number": self._first_number}) + "\n", _NUMBERS)
+        self._adopted_number = self._last_written + 1 - next_batch(checkpoint)
+        if self.settings.start != EARLIEST or checkpoint.names("offsets"):
+            return self.settings
+        return replace(self.settings, start=json.dumps(self._reached_of(last)))
+
+    def _reached_of(self, last: Manifest) -> dict[str, Any]:
+        """Return where the archive ends, of the queues that there are: a new checkpoint goes on."""
+        reached: dict[str, Any] = {}
+        for topic, broker, queue_id in still_there(self.settings):
+            offset = last.ends.get(topic, {}).get(broker, {}).get(str(queue_id))
+            if offset is not None:
+                reached.setdefault(topic, {}).setdefault(broker, {})[str(queue_id)] = offset
+        return reached
+
+    def begin(self) -> None:
+        """Note how batches are numbered, and remove what a crash left."""
+        if self._adopted_number is not None:
+            self._first_number = self._adopted_number
+            document = json.dumps({"first_number": self._first_number})
+            Folder(self.spark, self.checkpoint).write(document + "\n", _NUMBERS)
+        self.folder.remove(STAGING)
 
     def batch(self, frame: DataFrame, batch_id: int) -> None:
         """Write one batch, unless it is there."""
@@ -196,6 +225,7 @@ class _Archiving:
             size=size,
             checksum=seen["checksum"] or 0,
             parts=self.parts,
+            schema=self.settings.schema,
             ends=source_end(checkpoint, batch_id)["queues"],
         )
 

@@ -136,7 +136,7 @@ class _Compacting:
         for each in self._batches():
             size = sum(one.size for one in group) + each.size
             if group and not (
-                size <= self._settings.batch_bytes and self._go_together(group[-1], each)
+                size <= self._settings.batch_bytes and self._go_together(group, each)
             ):
                 if self._is_worth_it(group):
                     yield group
@@ -152,11 +152,14 @@ class _Compacting:
                 files[path.rpartition("/")[0]].append(size)
             yield _Batch(Manifest.read(self._folder, name), files)
 
-    def _go_together(self, batch: _Batch, other: _Batch) -> bool:
-        """Whether one follows the other, and both have the same folders and columns."""
-        one, two = batch.manifest, other.manifest
-        follows = one.name.last + 1 == two.name.first and list(one.parts) == list(two.parts)
-        return follows and self._columns(batch) == self._columns(other)
+    def _go_together(self, group: Sequence[_Batch], other: _Batch) -> bool:
+        """Whether a batch follows others, and has their folders and columns, if it has any."""
+        last, next_one = group[-1].manifest, other.manifest
+        follows = last.name.last + 1 == next_one.name.first
+        if not follows or list(last.parts) != list(next_one.parts):
+            return False
+        columns = {text for each in (*group, other) if (text := self._columns(each))}
+        return len(columns) <= 1
 
     def _columns(self, batch: _Batch) -> str:
         """Return the columns of a batch's files and their types; nothing of one without files."""
@@ -170,7 +173,7 @@ class _Compacting:
     def _is_worth_it(self, group: Sequence[_Batch]) -> bool:
         before = sum(len(sizes) for each in group for sizes in each.files.values())
         # Half of the files, at least: what is merged again and again costs little then.
-        return len(group) > 1 and self.expected(group) * 2 <= before
+        return len(group) > 1 and 0 < self.expected(group) * 2 <= before
 
     def expected(self, group: Sequence[_Batch]) -> int:
         """Return how many files there will be: in each folder as many as its bytes need."""
@@ -186,7 +189,7 @@ class _Compacting:
         manifest = reduce(Manifest.followed_by, (each.manifest for each in group))
         staged = f"{COMPACTING}/{manifest.name}"
         folder.remove(staged)
-        frame = read_batches(self._spark, folder, [each.name for each in group])
+        frame = read_batches(self._spark, folder, [each.name for each in group if each.files])
         self._write(frame, manifest, sum(each.size for each in group), folder.of(staged))
         folder.remove(staged, "_SUCCESS")
         self._compare(manifest, folder.of(staged))

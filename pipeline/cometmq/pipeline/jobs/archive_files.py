@@ -107,6 +107,8 @@ class Manifest:
     checksum: int
     parts: Sequence[str]
     """What its folders are by."""
+    schema: str
+    """What the column `value` is; empty without one."""
     ends: Any
     """Where it ends: offsets by topic, broker and queue, those of queues that it has nothing of
     included."""
@@ -123,6 +125,7 @@ class Manifest:
                 size=said["bytes"],
                 checksum=int(said["checksum"], 16),
                 parts=said["partition_by"],
+                schema=said.get("schema", ""),  # Older ones have none.
                 ends=said["ends"],
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -139,6 +142,7 @@ class Manifest:
             "bytes": self.size,
             "checksum": f"{self.checksum & (1 << 64) - 1:016x}",
             "partition_by": self.parts,
+            "schema": self.schema,
             "ends": self.ends,
         }
         folder.write(json.dumps(document, indent=2) + "\n", MANIFESTS, self.name.manifest)
@@ -189,14 +193,14 @@ def read_archive(spark: SparkSession, path: str) -> DataFrame:
     Of those that were merged, too: the number is that of the batch that a message came in.
     """
     folder = Folder(spark, path)
-    names = batches(folder)
+    names = [name for name in batches(folder) if folder.has_files(name.folder)]
     if not names:
         raise OptionError(f"from: {path} is no archive, or has nothing in it")
     return read_batches(spark, folder, names)
 
 
 def read_batches(spark: SparkSession, folder: Folder, names: Sequence[BatchName]) -> DataFrame:
-    """Return some batches of an archive as a table."""
+    """Return some batches of an archive, one of which has files, as a table."""
     # Apart, for Spark takes the columns of one file for those of all.
     of_kinds = [
         read_files(spark, folder.path, [folder.of(name.folder) for name in some])

@@ -19,9 +19,8 @@ class Folder:
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         jvm = spark.sparkContext._jvm  # PySpark has no other way to a file system.
-        self._spark = spark
         self._path_class = jvm.org.apache.hadoop.fs.Path
-        self._io = jvm.org.apache.hadoop.io.IOUtils
+        self._io = jvm.org.apache.commons.io.IOUtils  # Spark has it.
         self._conf = spark.sparkContext._jsc.hadoopConfiguration()  # As above.
         self._system = self._path_class(path).getFileSystem(self._conf)
         self.path = path
@@ -59,6 +58,11 @@ class Folder:
             found.append((each.getPath().toUri().getPath()[base:], each.getLen()))
         return sorted(found)
 
+    def has_files(self, *names: str) -> bool:
+        """Whether there is a file below a folder."""
+        path = self._path_class(self.of(*names))
+        return bool(self._system.exists(path) and self._system.listFiles(path, True).hasNext())
+
     def modified_ms(self, *names: str) -> int:
         """Return when something was changed last."""
         found = self._system.getFileStatus(self._path_class(self.of(*names)))
@@ -78,9 +82,11 @@ class Folder:
 
     def read(self, *names: str) -> str:
         """Return a file as text."""
-        # Hadoop's streams have no way to give Python bytes; Spark's text reader splits lines.
-        frame = self._spark.read.text(self.of(*names), wholetext=True)
-        text: str = frame.collect()[0]["value"]
+        stream = self._system.open(self._path_class(self.of(*names)))
+        try:
+            text: str = self._io.toString(stream, "UTF-8")
+        finally:
+            stream.close()
         return text
 
     def write(self, text: str, *names: str) -> None:

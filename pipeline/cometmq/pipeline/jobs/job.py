@@ -19,7 +19,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.errors import OptionError, PipelineError, WorkerLateError
 from cometmq.pipeline.jobs.metrics import LastBatch
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _LOOK_SECONDS: Final = 0.2
 _WHERE: Final = ("\tat ", "===")
 """What lines begin with that say where in the JVM, or in which query, an error was."""
+_WORKER_LATE: Final = "Python worker failed to connect back"
 
 
 class Outcome(IntEnum):
@@ -171,6 +172,12 @@ def ours(error: Exception) -> PipelineError:
             is_option = name.endswith(OptionError.__name__)
             return OptionError(rest) if is_option else PipelineError(rest)
     said = takewhile(lambda line: not line.startswith(_WHERE), text.splitlines())
+    if _WORKER_LATE in text:
+        return WorkerLateError(
+            "this machine is so busy that a Python process took more than the ten seconds to start"
+            " that Spark waits for one; try again when there is less to do, or with fewer tasks at"
+            " a time (--master 'local[1]')"
+        )
     return PipelineError("\n".join(said).strip() or "Spark failed")
 
 

@@ -70,6 +70,8 @@ class ReplaySettings:
         read_nameservers(self.nameserver)
         if self.mark and "=" not in self.mark:
             raise OptionError(f"mark: {self.mark!r}: write NAME=VALUE")
+        if "/" in self.name or self.name.startswith("."):
+            raise OptionError(f"name: {self.name!r} cannot be the name of a file")
         if self.rate < 0:
             raise OptionError("rate: must not be negative")
         if self.rate and self.speed:
@@ -151,7 +153,7 @@ class _Replaying:
         """Replay what is not done yet, until the job shall stop."""
         pace = _pace(self.settings, run)
         for batch in self.batches:
-            if batch.manifest in self.done:
+            if batch.manifest in self.done or not self.folder.has_files(self.batches[batch].folder):
                 continue
             with closing(self._pieces(batch, pace)) as pieces:
                 for piece in pieces:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline import bounds
-from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.errors import OptionError, WorkerLateError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import setting
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cometmq.pipeline.options import ReadOptions
 
 ONCE: Final = "once"
+_TRIES: Final = 3
 _OPTIONS: Final = {
     "topic": "topic",
     "topic_pattern": "topicPattern",
@@ -176,14 +177,25 @@ def run_batches(
     report: Report,
     mode: str = "append",
 ) -> None:
-    """Call `each` with every batch of a stream, until it ends or the job shall stop."""
+    """Call `each` with every batch of a stream, until it ends or the job shall stop.
+
+    On a busy machine Spark gives up on a Python process that starts slowly, and the stream with it:
+    that is tried again some times, from where the stream is.
+    """
     writer = frame.writeStream.foreachBatch(each).outputMode(mode)
     writer = writer.option("checkpointLocation", checkpoint)
-    query: StreamingQuery = triggered(writer.queryName(report.job), settings.trigger).start()
-    try:
-        run.watch(query, report)
-    finally:
-        query.stop()
+    for left in reversed(range(_TRIES)):
+        query: StreamingQuery = triggered(writer.queryName(report.job), settings.trigger).start()
+        try:
+            run.watch(query, report)
+        except WorkerLateError as error:
+            if not left or run.is_stopping:
+                raise
+            run.tell(warning=f"{error}; trying again")
+        else:
+            return
+        finally:
+            query.stop()
 
 
 def query_id(checkpoint: Folder) -> str | None:
