@@ -126,6 +126,26 @@ def test_stat_tells_what_is_in_a_store(tmp_path: Path) -> None:
     assert "not shut down cleanly" in run("stat", str(unpack("killed", tmp_path / "k"))).stdout
 
 
+def test_stat_says_which_queues_end_too_early() -> None:
+    disk = small_store()
+    whole = json.loads(run("stat", "--json", ROOT, disk=disk).stdout)
+    assert whole["short_queues"] == []
+    assert "damage" not in run("stat", ROOT, disk=disk).stdout
+    folder = f"{ROOT}/consumequeue/T/1"
+    for entry in disk.list(folder):
+        disk.remove(f"{folder}/{entry.name}")
+    (short,) = json.loads(run("stat", "--json", ROOT, disk=disk).stdout)["short_queues"]
+    known = next(q for q in whole["queues"] if (q["topic"], q["queue_id"]) == ("T", 1))
+    assert short == {
+        "topic": "T",
+        "queue_id": 1,
+        "max_offset": 0,
+        "known_offset": known["max_offset"],
+    }
+    text = run("stat", ROOT, disk=disk).stdout
+    assert f"queue 1 of T ends at 0, and it had messages up to {known['max_offset']}" in text
+
+
 def test_a_store_that_a_process_has_open_is_read_and_not_written(tmp_path: Path) -> None:
     root = str(tmp_path / "store")
     holder = subprocess.Popen(

@@ -9,7 +9,9 @@ from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.index import INDEX_FOLDER
 from cometmq.store.index_format import IndexShape
 from cometmq.store.index_items import read_headers
+from cometmq.store.known_ends import known_ends
 from cometmq.store.log_scan import LogScan
+from cometmq.store.queue_ends import NO_RECORD, QueueKey
 from cometmq.store.waiting_entries import attach_journals
 
 if TYPE_CHECKING:
@@ -26,6 +28,18 @@ class QueueSummary:
     is_batch: bool
     min_offset: int
     max_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShortQueue:
+    """A queue that ends too early: entries of it are damaged, or its files are lost."""
+
+    topic: str
+    queue_id: int
+    max_offset: int
+    """Where it ends now."""
+    known_offset: int
+    """Where it is known to have ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +66,7 @@ class Summary:
     first_time: int | None
     last_time: int | None
     queues: list[QueueSummary]
+    short_queues: list[ShortQueue]
     index_slots: int
     index_items: int
     index: list[IndexSummary]
@@ -81,6 +96,7 @@ def summarize(store: Inspected) -> Summary:
         first_time=None if opening is None else opening.store_timestamp,
         last_time=last_time,
         queues=queues,
+        short_queues=_short(store, queues),
         index_slots=shape.slots,
         index_items=shape.items,
         index=[
@@ -125,6 +141,16 @@ def _queues(store: Inspected) -> tuple[list[QueueSummary], int]:
     finally:
         tables.close()
     return found, last
+
+
+def _short(store: Inspected, queues: list[QueueSummary]) -> list[ShortQueue]:
+    """Return the queues that have fewer messages than they are known to have had."""
+    here = {QueueKey(each.is_batch, each.topic, each.queue_id): each.max_offset for each in queues}
+    return [
+        ShortQueue(key.topic, key.queue_id, here.get(key, 0), end.next_offset)
+        for key, end in known_ends(store).items()
+        if end.physical_offset != NO_RECORD and here.get(key, 0) < end.next_offset
+    ]
 
 
 def _end(store: Inspected, last: int) -> tuple[int, int | None]:

@@ -192,6 +192,14 @@ def _facts(inspected: Inspected, summary: Summary) -> Iterator[tuple[str, str]]:
         f"{count_text(summary.messages, 'message')} in"
         f" {count_text(len(summary.queues), 'queue')} of {count_text(topics, 'topic')}",
     )
+    if short := summary.short_queues:
+        first = short[0]
+        more = f" and {len(short) - 1} more" if len(short) > 1 else ""
+        yield (
+            "damage",
+            f"queue {first.queue_id} of {first.topic} ends at {first.max_offset}, and it had"
+            f" messages up to {first.known_offset}{more}: run `cometmq store verify`",
+        )
     yield (
         "index",
         f"{count_text(len(summary.index), 'file')} of {summary.index_slots} slots and"
