@@ -283,6 +283,45 @@ def test_a_replay_of_stretches_makes_what_a_replay_of_records_makes(
     assert made[0] == made[1]
 
 
+@settings(max_examples=20, deadline=None)
+@given(
+    st.lists(st.integers(0, 12), max_size=60),
+    st.integers(0, 1 << 16),
+    st.integers(1, 100),
+    st.booleans(),
+)
+def test_a_log_that_is_replayed_again_from_its_beginning_is_in_the_index_once(
+    odd: list[int], seed: int, broken_off_at: int, in_stretches: bool
+) -> None:
+    """As when a queue turns out to lack entries in front of where the first replay began."""
+    kinds = [*[0, 12, 5, 1] * 25, *[7 if k == 6 else k for k in odd]]
+    made: list[dict[str, bytes]] = []
+    for is_again in (False, True):
+        disk, segments, records = lay(kinds, seed)
+        queues = ConsumeQueues(disk, "/s", CONFIG, clean=True)
+        queues.expect_all(0)
+        index = Index(disk, "/s", CONFIG, clean=True)
+        replay = Replay(
+            queues,
+            index,
+            Deletions(disk, "/s"),
+            is_batch_topic=frozenset(["Batch"]).__contains__,
+            levels=DelayLevels.always(CONFIG.delay_levels_ms),
+            now_ms=1,
+        )
+        ends = [sum(map(len, records[:broken_off_at])), 1 << 62] if is_again else [1 << 62]
+        for end in ends:
+            queues.expect_all(0)
+            scan = LogScan(segments, 0)
+            replay.run(scan.stretches() if in_stretches else scan, 0, end)
+        assert index.finish(1)
+        assert queues.write_behind(1 << 62, 1 << 30)
+        queues.close()
+        index.close()
+        made.append(files_below(disk, "/s"))
+    assert made[0] == made[1]
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.integers(0, 12), max_size=60),
