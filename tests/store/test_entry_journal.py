@@ -14,6 +14,7 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.entry_journal import JOURNAL_FOLDER, JournalClaim, journals_in
 from cometmq.store.findings import Report
 from cometmq.store.inspection import inspect
+from cometmq.store.journal_reading import Journal, claimed_journal, load_journal
 from cometmq.store.store_reader import StoreReader
 from cometmq.store.verify import verify
 
@@ -253,3 +254,61 @@ def test_a_checkpoint_keeps_what_it_says_of_a_journal() -> None:
     assert claims.journal is not None
     assert replace(claims, journal=None).complete_to == claims.recover_from
     assert claims.complete_to == claims.journal.end
+
+
+def whole_journal(life: Life) -> Journal:
+    assert life.claim is not None
+    journal = load_journal(life.disk, ROOT, life.claim.start, life.claim.size)
+    assert journal is not None
+    return journal
+
+
+def test_a_journal_gives_the_entries_from_a_record_on_up_to_another() -> None:
+    life, _ = journalled()
+    journal = whole_journal(life)
+    every = [
+        (each.queue_id, int.from_bytes(each.data[at : at + 8], "big"))
+        for each in journal.queues(0, 1 << 62)
+        for at in range(0, len(each.data), 20)
+    ]
+    assert len(every) == 3 * QUEUES
+    offsets = sorted(offset for _, offset in every)
+    for low, high in ((offsets[0], offsets[-1]), (offsets[3], offsets[9]), (offsets[5] + 1, 1)):
+        found = [
+            (each.queue_id, int.from_bytes(each.data[at : at + 8], "big"))
+            for each in journal.queues(low, high)
+            for at in range(0, len(each.data), 20)
+        ]
+        assert sorted(found) == sorted(one for one in every if low <= one[1] < high)
+
+
+def test_a_journal_has_nothing_of_a_topic_in_front_of_its_deletion() -> None:
+    life, _ = journalled()
+    journal = whole_journal(life)
+    first = min(each.offset for each in journal.queues(0, 1 << 62))
+    last = max(each.offset for each in journal.queues(0, 1 << 62))
+    assert journal.queues(0, 1 << 62, {b"T": 1 << 62}) == []
+    assert journal.queues(0, 1 << 62, {b"other": 1 << 62}) == journal.queues(0, 1 << 62)
+    behind = journal.queues(0, 1 << 62, {b"T": first + 1})
+    assert sum(len(each.data) for each in behind) == (3 * QUEUES - 1) * 20
+    assert max(each.offset for each in behind) >= last
+
+
+def test_a_journal_of_another_log_is_not_believed() -> None:
+    """As when a log was restored from a copy, and the journal was not."""
+    life, _ = journalled()
+    journal, claim = whole_journal(life), life.claim
+    assert claim is not None
+    mine = inspect(life.disk, ROOT, CONFIG).segments
+    assert journal.fits(mine, 0, 1 << 62)
+    other = Life()
+    other.subject.put("Another", 0, b"of another size", {}, other.now_ms)
+    other.put()
+    other.checkpoint()
+    other.put(rounds=3)
+    theirs = inspect(other.disk, ROOT, CONFIG).segments
+    assert not journal.fits(theirs, 0, 1 << 62)
+    end = theirs.end_offset
+    low = claim.start
+    assert claimed_journal(life.disk, ROOT, mine, claim, low, end) is not None
+    assert claimed_journal(life.disk, ROOT, theirs, claim, low, end) is None
