@@ -109,6 +109,8 @@ class AuditSettings:
             raise OptionError(f"sample: {self.sample} is no share above 0, up to 1")
         if self.sample < 1 and "log" not in self.checks:
             raise OptionError("sample: only the check `log` compares checksums; name it, too")
+        if self.shown < 0:
+            raise OptionError("shown: must not be negative")
         self.since_ms()  # Looks at the time.
 
     @property
