@@ -136,6 +136,38 @@ def test_records_whose_entries_a_checkpoint_knows_must_have_them(
     assert judged(spark, root, check="queues")["kinds"] == {}
 
 
+@pytest.mark.parametrize("is_open", [True, False])
+def test_entries_that_a_broker_may_write_later_are_missing_only_once_it_has_stopped(
+    spark: SparkSession, tmp_path: Path, is_open: bool
+) -> None:
+    """One queue is read before entries come to it, others behind them."""
+    root = unpack("clean", tmp_path)
+    (root / "checkpoint").unlink()
+    lines = [each for each in manifest_records("clean") if each["queueOffset"] > 2]
+    record = next(each for each in lines if (root / "consumequeue" / each["topic"]).is_dir())
+    path, *_ = sorted((root / "consumequeue" / record["topic"] / str(record["queueId"])).iterdir())
+    path.write_bytes(path.read_bytes()[:40])
+    (root / "abort").unlink(missing_ok=True)
+    if is_open:
+        (root / "abort").touch()
+    found = judged(spark, root, check="queues,checkpoint")
+    assert found["outcome"] == ("done" if is_open else "findings")
+    assert set(found["kinds"]) == (set() if is_open else {"missing entry"})
+
+
+def test_an_open_store_lacks_entries_that_its_checkpoint_knows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    root = unpack("clean", tmp_path)
+    (root / "abort").touch()
+    assert judged(spark, root, check="queues")["kinds"] == {}
+    lines = [each for each in manifest_records("clean") if each["queueOffset"] > 2]
+    record = next(each for each in lines if (root / "consumequeue" / each["topic"]).is_dir())
+    path, *_ = sorted((root / "consumequeue" / record["topic"] / str(record["queueId"])).iterdir())
+    path.write_bytes(path.read_bytes()[:40])
+    assert set(judged(spark, root, check="queues")["kinds"]) == {"missing entry"}
+
+
 def test_a_log_that_ends_in_front_of_what_the_checkpoint_knows_is_a_finding(
     spark: SparkSession, tmp_path: Path
 ) -> None:

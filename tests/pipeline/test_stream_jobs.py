@@ -517,12 +517,18 @@ def test_windows_are_files_once_also_when_a_batch_is_repeated(
         rows = frame.selectExpr("string(from)", "key", "count", "sum_amount").collect()
         return sorted((row[0], row["key"], row["count"], row["sum_amount"]) for row in rows)
 
+    def windows(run: Run | None = None) -> tuple[int, int]:
+        details = aggregate(tables.spark, settings, run).details
+        return details["windows"], details["windows_open"]
+
     send("12:00:10", "12:00:50", "12:01:10")
-    aggregate(tables.spark, settings)
+    told: list[Mapping[str, Any]] = []
+    assert windows(Run(progress=told.append)) == (0, 2)
+    assert told[-1]["waiting"].startswith("no windows ended; 2 are open, until a message comes")
     send("12:30:00")  # Ends the first two windows, in the batch behind its own.
-    aggregate(tables.spark, settings)
+    assert windows() == (0, 3)
     send("12:40:00")
-    aggregate(tables.spark, settings)
+    assert windows() == (2, 2)
     ended = [("2026-11-21 12:00:00", "a", 2, 4.0), ("2026-11-21 12:01:00", "a", 1, 2.0)]
     assert sums() == ended
     commits = tmp_path / "checkpoint" / "commits"
@@ -534,6 +540,7 @@ def test_windows_are_files_once_also_when_a_batch_is_repeated(
     other = replace(settings, checkpoint=str(tmp_path / "other"))
     with pytest.raises(OptionError, match="was begun with another checkpoint"):
         aggregate(tables.spark, other)
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize(
@@ -548,6 +555,39 @@ def test_results_have_one_place_to_go_to(more: dict[str, Any], said: str) -> Non
     with pytest.raises(OptionError) as caught:
         AggregateSettings(nameserver="127.0.0.1:1", topic="a", checkpoint="c", **more)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"window": "1 month"},
+        {"window": "0 seconds"},
+        {"window": ""},
+        {"slide": "2 minutes"},
+        {"watermark": "-1 minute"},
+        {"watermark": "soon"},
+        {"aggregations": "count,count"},
+        {"aggregations": "count, count(*)"},
+        {"aggregations": "sum(queue_id+queue_offset),sum(queue_id-queue_offset)"},
+        {"aggregations": "sum(nobody)"},
+    ],
+)
+def test_windows_that_cannot_be_are_refused_before_a_stream_begins(
+    tables: Tables, tmp_path: Path, more: dict[str, str]
+) -> None:
+    tables.fill("planned", 1)
+    with pytest.raises(OptionError, match=r"^(settings|window|aggregations): "):
+        aggregate(
+            tables.spark,
+            AggregateSettings(
+                nameserver=tables.cluster.nameserver,
+                topic="planned",
+                to_topic="planned-out",
+                checkpoint=str(tmp_path / "checkpoint"),
+                **more,  # type: ignore[arg-type]  # texts
+            ),
+        )
+    assert not (tmp_path / "checkpoint").exists()
 
 
 def test_trap_15_another_aggregation_needs_another_checkpoint(

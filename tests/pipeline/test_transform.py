@@ -12,6 +12,7 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 from tests.pipeline.tables import Tables
 
 from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.jobs.job import Outcome, Run
 from cometmq.pipeline.jobs.transform import TransformSettings, transform
 
 if TYPE_CHECKING:
@@ -124,6 +125,13 @@ AS_M = "m.topic, m.broker, m.queue_id, m.queue_offset, m.body"
             "GROUP BY",
         ),
         (f"SELECT {KEPT}, body FROM messages EXCEPT SELECT {KEPT}, body FROM messages", "EXCEPT"),
+        (f"SELECT {KEPT} FROM messages EXCEPT ALL SELECT {KEPT} FROM messages", "EXCEPT"),
+        (f"SELECT {KEPT} FROM messages INTERSECT ALL SELECT {KEPT} FROM messages", "INTERSECT"),
+        (f"SELECT {AS_M} FROM (VALUES (1)) t(a) LEFT JOIN messages m ON t.a = m.flag", "JOIN"),
+        (f"SELECT {AS_M} FROM messages m RIGHT JOIN (VALUES (1)) t(a) ON t.a = m.flag", "JOIN"),
+        (f"SELECT {AS_M} FROM messages m FULL JOIN (VALUES (1)) t(a) ON t.a = m.flag", "JOIN"),
+        ("SELECT t.* FROM (VALUES (1)) t(a) LEFT ANTI JOIN messages m ON t.a = m.flag", "JOIN"),
+        ("SELECT t.* FROM (VALUES (1)) t(a) LEFT SEMI JOIN messages m ON t.a = m.flag", "JOIN"),
     ],
 )
 def test_sql_that_puts_messages_together_is_refused_before_a_stream_begins(
@@ -134,6 +142,57 @@ def test_sql_that_puts_messages_together_is_refused_before_a_stream_begins(
     with pytest.raises(OptionError, match=f"^sql: .*{words}.* puts messages together"):
         transform(tables.spark, settings)
     assert not (tmp_path / "checkpoint").exists()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CREATE TABLE made USING parquet LOCATION '{folder}/made' AS SELECT 1 AS a",
+        "CREATE OR REPLACE TEMP VIEW made AS SELECT 1 AS a",
+        "DROP VIEW kept",
+        "INSERT OVERWRITE DIRECTORY '{folder}/made' USING parquet SELECT 1 AS a",
+        "FROM VALUES (1) INSERT INTO kept SELECT *",
+        "WITH a AS (SELECT 1) INSERT INTO kept SELECT * FROM a",
+        "EXECUTE IMMEDIATE 'DROP VIEW kept'",
+        "BEGIN DROP VIEW kept; END",
+        "SET spark.sql.shuffle.partitions = 9",
+        "CALL nobody()",
+    ],
+)
+def test_a_command_is_refused_and_does_nothing(tables: Tables, tmp_path: Path, sql: str) -> None:
+    tables.fill("together-in", 1)
+    tables.spark.range(1).createOrReplaceTempView("kept")
+    text = sql.format(folder=tmp_path)
+    settings = transforming(
+        tables, tmp_path, topic="together-in", to_topic="together-out", sql=text
+    )
+    for dry in (True, False):
+        with pytest.raises(OptionError, match=r"^sql: a command, and no query"):
+            transform(tables.spark, settings, Run(dry_run=dry))
+    assert tables.spark.catalog.tableExists("kept")
+    assert not tables.spark.catalog.tableExists("made")
+    assert tables.spark.conf.get("spark.sql.shuffle.partitions") != "9"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "joined",
+    [
+        "messages m LEFT JOIN t ON t.a = m.flag",
+        "messages m LEFT ANTI JOIN t ON t.a = m.flag",
+        "messages m LEFT SEMI JOIN t ON t.a = m.flag",
+        "t RIGHT JOIN messages m ON t.a = m.flag",
+        "t JOIN messages m ON t.a = m.flag",
+        "messages m CROSS JOIN t",
+    ],
+)
+def test_a_join_may_keep_or_drop_each_message_by_a_table(
+    tables: Tables, tmp_path: Path, joined: str
+) -> None:
+    tables.fill("together-in", 1)
+    sql = f"WITH t AS (SELECT * FROM VALUES (1) AS v(a)) SELECT {AS_M} FROM {joined}"
+    settings = transforming(tables, tmp_path, topic="together-in", to_topic="together-out", sql=sql)
+    assert transform(tables.spark, settings, Run(dry_run=True)).outcome == Outcome.DONE
 
 
 def test_a_subquery_about_messages_is_refused(tables: Tables, tmp_path: Path) -> None:

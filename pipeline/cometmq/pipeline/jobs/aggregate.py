@@ -11,6 +11,10 @@ With a schema, bodies that do not fit it (`json_bodies.py` says which ones do) a
 that they could add is nulls, and a `count` of messages that say nothing. They are counted as
 `misfits`, in the progress of each batch and in the report.
 
+A window ends when a message comes that is later than its end by the watermark. Until then it is
+kept, and in mode `append` nothing of it is seen: the report counts what was sent or
+written as `windows`, and what is kept as `windows_open`.
+
 What is reckoned is in Spark's checkpoint. Another window, key or aggregation needs another one; the
 job says so before it starts.
 """
@@ -27,6 +31,7 @@ from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
 from cometmq.pipeline.jobs.streams import (
+    ONCE,
     StreamSettings,
     look_for_topics,
     query_id,
@@ -75,8 +80,15 @@ class AggregateSettings(StreamSettings):
             raise OptionError("to-topic, to-dir: say one of them")
         if self.to_dir and self.mode != "append":
             raise OptionError("mode: files cannot be updated; use append with --to-dir")
-        for each in self.aggregations.split(","):
-            _read_aggregation(each)
+        for name in ("window", "watermark"):
+            if not getattr(self, name):
+                raise OptionError(f"{name}: say a time, such as '1 minute'")
+        names = [_alias(*_read_aggregation(each)).lower() for each in self.aggregations.split(",")]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise OptionError(
+                f"aggregations: {len(twice)} of them would be columns with the name {twice[0]};"
+                " leave one out, or run another job for it"
+            )
 
 
 def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None = None) -> Report:
@@ -85,16 +97,39 @@ def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None 
     report = run.report_of("aggregate")
     with timed(report):
         frame = _results(read_stream(spark, settings), settings)
+        into = _Files(spark, settings) if settings.to_dir else _Topic(spark, settings)
         _check_plan(Folder(spark, settings.checkpoint), settings, dry_run=run.dry_run)
         if run.dry_run:
             report.details["would_read"] = would_read(spark, settings, settings.checkpoint)
             return report
-        into = _Files(spark, settings) if settings.to_dir else _Topic(spark, settings)
-        report.details["late_rows"] = 0
+        report.details["late_rows"] = report.details["windows"] = 0
         if settings.schema:
             report.details["misfits"] = 0
-        run_batches(frame, into.put, settings.checkpoint, settings, run, report, settings.mode)
+
+        def put(results: DataFrame, batch_id: int) -> None:
+            results = results.persist()  # What is asked twice would be reckoned twice.
+            try:
+                count = results.count()
+                into.put(results, batch_id)
+                report.details["windows"] += count
+            finally:
+                results.unpersist()
+
+        run_batches(frame, put, settings.checkpoint, settings, run, report, settings.mode)
+        _tell_windows(settings, run, report)
     return report
+
+
+def _tell_windows(settings: AggregateSettings, run: Run, report: Report) -> None:
+    """Tell why no more windows came out than that."""
+    written, kept = report.details["windows"], report.details.get("windows_open", 0)
+    if settings.mode == "append" and settings.trigger == ONCE and kept:
+        report.details["waiting"] = (
+            f"{written or 'no'} windows ended; {kept} are open, until a message comes that is later"
+            f" than their end by the watermark, {settings.watermark}; --mode update shows windows"
+            " before they end"
+        )
+        run.tell(windows=written, windows_open=kept, waiting=report.details["waiting"])
 
 
 class _Topic:
@@ -137,16 +172,12 @@ class _Files:
             document = {"query_id": query_id(self._checkpoint)}
             self._folder.write(json.dumps(document) + "\n", *_OWNER)
             self._begun = True
-        results = results.persist()  # What is asked twice would be reckoned twice.
-        try:
-            if not results.isEmpty():
-                self._folder.write_table(results, f"batch={batch_id:06d}")
-        finally:
-            results.unpersist()
+        if not results.isEmpty():
+            self._folder.write_table(results, f"batch={batch_id:06d}")
 
 
 def _results(stream: DataFrame, settings: AggregateSettings) -> DataFrame:
-    from pyspark.errors import AnalysisException
+    from pyspark.errors import PySparkException
     from pyspark.sql import functions
 
     columns = [_aggregation(each) for each in settings.aggregations.split(",")]
@@ -161,13 +192,13 @@ def _results(stream: DataFrame, settings: AggregateSettings) -> DataFrame:
         if settings.key:
             groups.append(functions.expr(settings.key).alias("key"))
         found = timed_rows.groupBy(*groups).agg(*columns)
-    except AnalysisException as error:
+        named = {"window.start": "from", "window.end": "to"}
+        results: DataFrame = found.select(
+            *(functions.col(name).alias(alias) for name, alias in named.items()),
+            *(name for name in found.columns if name != "window"),
+        )
+    except PySparkException as error:  # Of a month it is no AnalysisException.
         raise OptionError(f"settings: {first_line(error)}") from None
-    named = {"window.start": "from", "window.end": "to"}
-    results: DataFrame = found.select(
-        *(functions.col(name).alias(alias) for name, alias in named.items()),
-        *(name for name in found.columns if name != "window"),
-    )
     return results
 
 
@@ -197,8 +228,12 @@ def _aggregation(text: str) -> Any:
         call = f"percentile_approx({argument}, {int(name[1:]) / 100})"
     else:
         call = f"{name}({argument})"
-    alias = name if argument == "*" else f"{name}_{re.sub(r'[^0-9A-Za-z]+', '_', argument)}"
-    return functions.expr(call).alias(alias)
+    return functions.expr(call).alias(_alias(name, argument))
+
+
+def _alias(name: str, argument: str) -> str:
+    """Return the name of a column of results; to Spark capitals are the same."""
+    return name if argument == "*" else f"{name}_{re.sub(r'[^0-9A-Za-z]+', '_', argument)}"
 
 
 def _read_aggregation(text: str) -> tuple[str, str]:

@@ -13,7 +13,9 @@ being written, is no finding: its file is `open`.
                 have the checksums that were stored with them
     gaps        the offsets of a queue follow one another, from its first record to its last
     queues      each record of a queue has its entry, each entry names its record and has the hash
-                of its tags; but for what expired, and for what is not dispatched yet
+                of its tags; but for what expired, and for what is not dispatched yet: that is what
+                stands behind the last entry or, while the store is open (a broker has it, or was
+                killed), behind what the checkpoint says is complete
     index       each item of the index names a record
     checkpoint  it says no more than the log has; with `queues`, records that have their entries by
                 what it says have them
@@ -34,7 +36,7 @@ from cometmq.pipeline.jobs.checkpoint_claims import read_claims, wrong_claims
 from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, setting, timed
 from cometmq.pipeline.jobs.tag_codes import with_tag_codes
 from cometmq.pipeline.options import read_time_ms
-from cometmq.pipeline.store.files import folders_of
+from cometmq.pipeline.store.files import folders_of, is_open
 from cometmq.pipeline.store.options import store_options
 from cometmq.pipeline.store.places import first_since
 from cometmq.pipeline.store.queues import BATCH
@@ -107,6 +109,8 @@ class AuditSettings:
             raise OptionError(f"sample: {self.sample} is no share above 0, up to 1")
         if self.sample < 1 and "log" not in self.checks:
             raise OptionError("sample: only the check `log` compares checksums; name it, too")
+        if self.shown < 0:
+            raise OptionError("shown: must not be negative")
         self.since_ms()  # Looks at the time.
 
     @property
@@ -125,7 +129,9 @@ def audit(spark: SparkSession, settings: AuditSettings, run: Run | None = None) 
     report = run.report_of("audit")
     with timed(report):
         checks = settings.checks
+        was_open = is_open(settings.store)
         claimed = read_claims(settings.store) if "checkpoint" in checks else None
+        entries_to = _entries_to(settings, claimed)
         log = look(settings.store)
         since = settings.since_ms()
         first = log.first if since is None else first_since(log, since)
@@ -134,7 +140,9 @@ def audit(spark: SparkSession, settings: AuditSettings, run: Run | None = None) 
         if run.dry_run:
             report.details["would_read"] = log.end - first
             return report
-        _Audit(spark, settings, run, report, log, first, claimed).judge(checks)
+        judging = _Audit(spark, settings, run, report, log, first, claimed)
+        judging.was_open, judging.entries_to = was_open, entries_to
+        judging.judge(checks)
     return report
 
 
@@ -159,6 +167,10 @@ class _Audit:
         self.first = first
         """Where in the log the files begin that are looked at."""
         self.claimed = claimed
+        self.was_open = False
+        """Whether a broker may have had the store open when the job began."""
+        self.entries_to = 0
+        """Where the log ended then of which all entries were in the files for certain."""
         self.found: list[DataFrame] = []
 
     def judge(self, checks: tuple[str, ...]) -> None:
@@ -238,11 +250,7 @@ class _Audit:
         entries = self._read("queues").where(f"physical_offset >= {self.log.first}").persist()
         entries.createOrReplaceTempView("cometmq_audit_entries")
         judged = f"(SELECT * FROM cometmq_audit_entries WHERE physical_offset >= {self.first})"
-        # Entries come in the order of the log: what stands behind the last is not dispatched yet,
-        # but for what the checkpoint says was.
-        (row,) = entries.selectExpr("max(physical_offset) AS dispatched").collect()
-        claimed = self.claimed.entries_to - 1 if self.claimed is not None else -1
-        dispatched = max(-1 if row["dispatched"] is None else row["dispatched"], claimed)
+        dispatched = self._dispatched(entries)
         kinds = " ".join(
             f"WHEN {condition} THEN struct('{kind}' AS kind, {detail} AS detail)"
             for kind, condition, detail in _ENTRY_FINDINGS
@@ -261,6 +269,20 @@ class _Audit:
             "found.kind AS kind", "file", "start", "end", "found.detail AS detail"
         )
         return named
+
+    def _dispatched(self, entries: DataFrame) -> int:
+        """Return up to where records must have their entries, those that begin there included.
+
+        Entries come in the order of the log: what stands behind the last is not dispatched yet, but
+        for what the checkpoint says was. A broker writes them to one queue before another, and
+        later than it has them, and queues are read one after the other: so of a store that is open
+        the last entry says nothing of other queues, and what the checkpoint said before is all.
+        """
+        (row,) = entries.selectExpr("max(physical_offset) AS last").collect()
+        if self.was_open or is_open(self.settings.store):  # They are read by now.
+            return self.entries_to - 1
+        claimed = self.claimed.entries_to - 1 if self.claimed is not None else -1
+        return max(-1 if row["last"] is None else row["last"], claimed)
 
     def _index(self) -> DataFrame:
         """Look for the record of each item."""
@@ -326,6 +348,13 @@ class _Audit:
         log = self.log
         is_last = file.start <= log.end < file.start + file.size
         return "open" if is_last or log.end < file.start < log.data_end else "sound"
+
+
+def _entries_to(settings: AuditSettings, claimed: Claimed | None) -> int:
+    """Return what the checkpoint says of entries, also where nobody asked to have it judged."""
+    if claimed is None and "queues" in settings.checks and "://" not in settings.store:
+        claimed = read_claims(settings.store)
+    return 0 if claimed is None else claimed.entries_to
 
 
 def _by_file(every: DataFrame) -> list[Row]:

@@ -11,23 +11,22 @@ once).
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.client import (
-    ClientError,
     DeadLetterFilter,
-    NotFoundError,
     Queue,
     Redriven,
     SyncClient,
-    UsageError,
 )
 from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.columns import ddl
 from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
+from cometmq.pipeline.jobs.groups import require_group
 from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
 from cometmq.pipeline.jobs.pacing import Pace
 from cometmq.pipeline.jobs.tables import (
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PREFIX: Final = "%DLQ%"
-_RETRIES: Final = "%RETRY%"
 ORIGIN: Final = "origin"
 _COLUMNS: Final = (
     "topic",
@@ -71,6 +69,9 @@ _BY: Final = {
     "host": "regexp_replace(born_host, ':[0-9]+$', '')",
 }
 """By what dead letters can be put together, and how a row says it."""
+_TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+_SQL_STATES: Final = ("22", "P0001")
+"""What the states of errors begin with that are about data: of division by 0, of `raise_error`."""
 _GROUPS_MAX: Final = 100
 _RATE_WITHOUT: Final = 100_000
 """Messages of a write, where no rate is asked for."""
@@ -99,6 +100,8 @@ class DlqSettings:
                 raise OptionError(f"cluster-by: {each!r} is none of {', '.join(_BY)}")
         if self.rate < 0 or self.sample < 0:
             raise OptionError("rate, sample: must not be negative")
+        if not _TOPIC.fullmatch(self.to):
+            raise OptionError(f"to: {self.to!r} is no topic: letters, digits, _, -, % and |")
         if self.to == PREFIX + self.consumer_group:
             raise OptionError(f"to: {self.to} is what is read; say origin, or another topic")
         if self.redrive and self.to == ORIGIN and self.credentials != NOBODY:
@@ -145,21 +148,7 @@ def _has_letters(settings: DlqSettings) -> bool:
     group = settings.consumer_group
     if has_topics(settings.where, PREFIX + group):
         return True
-    if settings.credentials != NOBODY:  # The client, which asks brokers for the group, has none.
-        if not has_topics(settings.where, _RETRIES + group):
-            raise OptionError(
-                f"consumer-group: {group} has consumed nothing from {settings.nameserver}"
-            )
-        return False
-    try:
-        with SyncClient(settings.nameserver) as mq:
-            mq.admin.dead_letters.show(group, count=1)
-    except NotFoundError as error:
-        raise OptionError(f"consumer-group: {error.remark}") from None
-    except UsageError as error:
-        raise OptionError(f"consumer-group: {error}") from None
-    except ClientError as error:
-        raise PipelineError(f"consumer-group: nobody says whether it is there: {error}") from error
+    require_group(settings.nameserver, settings.credentials, group, "consumer-group")
     return False
 
 
@@ -283,18 +272,21 @@ class _Letters:
 
     def chosen(self) -> list[dict[str, Any]]:
         """Return the places of those that are to be sent again, in their order."""
-        from pyspark.errors import AnalysisException, ParseException
+        from pyspark.errors import PySparkException
+        from pyspark.sql import functions
 
-        target = "origin" if self.settings.to == ORIGIN else f"'{self.settings.to}'"
+        to = self.settings.to
+        target = functions.col("origin") if to == ORIGIN else functions.lit(to)
         try:
             frame = self.table().where(self.settings.redrive)
-        except (AnalysisException, ParseException) as error:
+            places = frame.select(
+                "message_id", "broker", "queue_id", "queue_offset", target.alias("to_topic")
+            )
+            rows = rows_as_dicts(places.orderBy("broker", "queue_id", "queue_offset"))
+        except PySparkException as error:
+            if not _is_of_sql(error):
+                raise
             raise OptionError(f"redrive: {first_line(error)}") from None
-        rows = rows_as_dicts(
-            frame.selectExpr(
-                "message_id", "broker", "queue_id", "queue_offset", f"{target} AS to_topic"
-            ).orderBy("broker", "queue_id", "queue_offset")
-        )
         if lost := [each["message_id"] for each in rows if not each["to_topic"]]:
             raise OptionError(
                 f"to: nobody knows where {lost[0]} came from, and {len(lost)} in all; say a topic,"
@@ -313,8 +305,8 @@ class _Letters:
         offsets = [each["queue_offset"] for each in few]
         frame = self.table().where(f"queue_offset BETWEEN {min(offsets)} AND {max(offsets)}")
         chosen = frame.join(functions.broadcast(places), ["broker", "queue_id", "queue_offset"])
-        rows = chosen.selectExpr(
-            f"'{self.settings.to}' AS to_topic",
+        rows = chosen.withColumn("to_topic", functions.lit(self.settings.to)).selectExpr(
+            "to_topic",
             "body",
             "key",
             "tag",
@@ -333,6 +325,14 @@ class _Letters:
         rows.write.format("cometmq").mode("append").options(
             **self.settings.where, sinkId=f"dlq {self.topic} {self.settings.to}"
         ).save()
+
+
+def _is_of_sql(error: Any) -> bool:
+    """Whether it is about SQL or what this makes of some row, and not about reading the topic."""
+    from pyspark.errors import AnalysisException
+
+    state: str = error.getSqlState() or ""
+    return isinstance(error, AnalysisException) or state.startswith(_SQL_STATES)
 
 
 JOB: Final = Job(

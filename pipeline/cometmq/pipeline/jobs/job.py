@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 _LOOK_SECONDS: Final = 0.2
+_WINDOWS: Final = ("windows", "windows_open")
+"""What a stream with windows says in its progress besides: how many came out, and are kept."""
 _WHERE: Final = ("\tat ", "===")
 """What lines begin with that say where in the JVM, or in which query, an error was."""
 _WORKER_LATE: Final = "Python worker failed to connect back"
@@ -190,6 +192,9 @@ def _note_progress(query: StreamingQuery, report: Report, seen: int, run: Run) -
     for progress in query.recentProgress:
         batch_id = int(progress["batchId"])
         rows = int(progress["numInputRows"])
+        if progress["stateOperators"]:  # Batches without a message end windows, too.
+            kept = sum(int(each["numRowsTotal"]) for each in progress["stateOperators"])
+            report.details["windows_open"] = kept
         if batch_id <= seen or not rows:
             continue
         seen = batch_id
@@ -211,6 +216,7 @@ def _note_progress(query: StreamingQuery, report: Report, seen: int, run: Run) -
             total=report.rows,
             behind=sum(run.last_batch.lags.values()),
             **observed,
+            **{name: report.details[name] for name in _WINDOWS if name in report.details},
         )
     return seen
 

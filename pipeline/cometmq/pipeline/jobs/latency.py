@@ -22,7 +22,8 @@ from cometmq.pipeline import bounds
 from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
-from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
+from cometmq.pipeline.jobs.groups import require_group
+from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
 from cometmq.pipeline.jobs.latency_page import COLUMNS_MAX, Heat, now, page
 from cometmq.pipeline.jobs.tables import (
     require_topics,
@@ -35,6 +36,8 @@ from cometmq.pipeline.options import read_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from cometmq.pipeline.cluster import Cluster
 
 _HEAD: Final = "topic, broker, queue_id, queue_offset, born_time, store_time, born_host"
 _SHARES: Final = (0.5, 0.9, 0.99, 0.999)
@@ -74,6 +77,8 @@ class LatencySettings:
             raise OptionError("topic, store: say one of them, or a trace-topic")
         if self.groups and not self.topic:
             raise OptionError("groups: their lag is that of a topic: say it")
+        if self.shown < 0:
+            raise OptionError("shown: must not be negative")
         stored_between(self)  # Looks at the times.
         if self.html and not Path(self.html).absolute().parent.is_dir():
             raise OptionError(f"html: {self.html}: no such folder")
@@ -90,6 +95,11 @@ class LatencySettings:
         return [f"{name} {text}" for name, text in named.items() if text]
 
     @property
+    def group_names(self) -> list[str]:
+        """The groups, each once."""
+        return list(dict.fromkeys(filter(None, map(str.strip, self.groups.split(",")))))
+
+    @property
     def where(self) -> dict[str, str]:
         """How the cluster is reached."""
         return self.credentials.at(self.nameserver)
@@ -102,6 +112,7 @@ def latency(spark: SparkSession, settings: LatencySettings, run: Run | None = No
     measuring = _Measuring(spark, settings)
     heat: Heat | None = None
     with timed(report):
+        _require_groups(settings)
         for name, frame in measuring.tables(run.dry_run).items():
             frame = frame.persist()
             if name == "total":
@@ -119,6 +130,8 @@ def latency(spark: SparkSession, settings: LatencySettings, run: Run | None = No
             report.details[name] = rows_as_dicts(frame.limit(settings.shown))
             run.tell(table=name, rows=frame.count())
             frame.unpersist()
+        if settings.groups and not run.dry_run:
+            report.details["not_read"] = measuring.not_read
         if settings.html and not run.dry_run:
             counted = f"{report.rows:,} messages"
             limit = f"at most {settings.shown} rows a table"
@@ -132,6 +145,24 @@ def latency(spark: SparkSession, settings: LatencySettings, run: Run | None = No
 def _look(settings: LatencySettings) -> None:
     if topics := ",".join(filter(None, (settings.topic, settings.trace_topic))):
         require_topics(settings.where, topics)
+    _require_groups(settings)
+
+
+def _require_groups(settings: LatencySettings) -> None:
+    names = settings.group_names
+    if names and settings.credentials != NOBODY:  # Then it is known by its retries alone.
+        cluster, found = _surveyed(settings)
+        names = [
+            each for each in names if not cluster.committed(each, found.queues, found.addresses)
+        ]
+    for group in names:
+        require_group(settings.nameserver, settings.credentials, group, "groups")
+
+
+def _surveyed(settings: LatencySettings) -> tuple[Cluster, bounds.Survey]:
+    options = read_options(settings.where | {"topic": settings.topic})
+    cluster = options.cluster()
+    return cluster, bounds.survey(cluster, options, whole=True)
 
 
 class _Measuring:
@@ -140,23 +171,24 @@ class _Measuring:
     def __init__(self, spark: SparkSession, settings: LatencySettings) -> None:
         self.spark = spark
         self.settings = settings
+        self.not_read: list[dict[str, str]] = []
+        """Groups, each with a topic of which it never read anything."""
 
     def tables(self, dry_run: bool) -> dict[str, DataFrame]:
         """Return the tables of a report; of a dry run how much there is to be read."""
         settings = self.settings
         found: dict[str, DataFrame] = {}
         if settings.topic or settings.store:
+            bucket = f"{self._bucket_us()} microseconds"
             head = self._head()
             if dry_run:
                 return {"total": head.groupBy("topic").count()}
             measured = head.selectExpr("*", _MS)
             found["total"] = _summed(measured, ("topic",))
             for name, by in _BY.items():
-                texts = tuple(each.format(bucket=settings.bucket) for each in by)
+                texts = tuple(each.format(bucket=bucket) for each in by)
                 found[name] = _summed(measured, texts)
-            counted = measured.selectExpr(
-                "topic", _BY["buckets"][1].format(bucket=settings.bucket), _CLASS
-            )
+            counted = measured.selectExpr("topic", _BY["buckets"][1].format(bucket=bucket), _CLASS)
             heat = counted.groupBy("topic", "bucket", "from_ms").count()
             found["heat"] = heat.orderBy("topic", "bucket", "from_ms")
             if settings.groups:
@@ -173,12 +205,9 @@ class _Measuring:
         (ends,) = heat.selectExpr(f"min({when}) AS first", f"max({when}) AS last").collect()
         if ends["first"] is None:
             return None
-        window = f"window(timestamp_millis(0), '{self.settings.bucket}')"
-        (row,) = self.spark.sql(
-            f"SELECT unix_millis(w.end) - unix_millis(w.start) AS ms FROM (SELECT {window} AS w)"
-        ).collect()
-        count = (ends["last"] - ends["first"]) // row["ms"] + 1
-        step_ms = row["ms"] * -(-count // COLUMNS_MAX)
+        bucket_ms = self._bucket_us() // 1000
+        count = (ends["last"] - ends["first"]) // bucket_ms + 1
+        step_ms = bucket_ms * -(-count // COLUMNS_MAX)
         column = f"cast(({when} - {ends['first']}) div {step_ms} AS int) AS column"
         cells = heat.groupBy("topic", functions.expr(column), "from_ms").agg(
             functions.expr("sum(count) AS count")
@@ -188,6 +217,21 @@ class _Measuring:
             timedelta(milliseconds=step_ms),
             [tuple(cell) for cell in cells.collect()],
         )
+
+    def _bucket_us(self) -> int:
+        """Return how long a bucket is."""
+        from pyspark.errors import PySparkException
+        from pyspark.sql import functions
+
+        try:
+            moment = self.spark.sql("SELECT timestamp_millis(0) AS at")
+            window = moment.select(functions.window("at", self.settings.bucket).alias("w"))
+            (row,) = window.selectExpr("unix_micros(w.end) - unix_micros(w.start) AS us").collect()
+        except PySparkException as error:
+            raise OptionError(f"bucket: {first_line(error)}") from None
+        if row["us"] < 1000:
+            raise OptionError(f"bucket: {self.settings.bucket} is less than a millisecond")
+        return int(row["us"])
 
     def _head(self) -> DataFrame:
         settings = self.settings
@@ -203,13 +247,17 @@ class _Measuring:
         """Return how far groups are behind, and how long the first message has waited."""
         from pyspark.sql import functions
 
-        options = read_options(self.settings.where | {"topic": self.settings.topic})
-        cluster = options.cluster()
-        survey = bounds.survey(cluster, options, whole=True)
+        cluster, survey = _surveyed(self.settings)
         rows: list[tuple[Any, ...]] = []
-        for group in (each.strip() for each in self.settings.groups.split(",")):
+        self.not_read = []
+        for group in self.settings.group_names:
             committed = cluster.committed(group, survey.queues, survey.addresses)
+            read = {queue.topic for queue in committed}
+            unread = sorted(survey.topics - read)
+            self.not_read += [{"group": group, "topic": topic} for topic in unread]
             for queue, each in survey.queues.items():
+                if queue.topic not in read:
+                    continue  # It may never want to, and would be behind by all that there is.
                 at = max(committed.get(queue, each.first), each.first)
                 rows.append((group, *queue, at, each.end, queue in committed))
         schema = "group string, topic string, broker string, queue_id int, at bigint, end bigint,"

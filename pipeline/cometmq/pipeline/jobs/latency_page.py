@@ -30,12 +30,15 @@ _SECTIONS: Final = {
     "queues": ("Queues", "The slowest first."),
     "buckets": ("Times", "The slowest first, by when messages were stored, in UTC."),
     "lag": ("Consumer groups", "How far each is behind, queue by queue, the furthest first."),
+    "not_read": ("Groups that do not read", "They have no offset in any queue of the topic."),
     "sends": ("Producers", "How long sends took by their traces, the slowest first."),
     "deliveries": ("Deliveries", "From sent to delivered for the first time, by traces."),
     "acknowledgements": ("Acknowledgements", "From sent to consumed with success, by traces."),
     "consumptions": ("Consumers", "How long consuming took, by traces, the slowest first."),
 }
 """Tables by their headings, in the order of the page. The heat map stands behind the first."""
+_SELDOM: Final = ("clocks", "not_read")
+"""Those that are not on the page when they have no rows."""
 
 _CELL_WIDTH: Final = 9
 _CELL_HEIGHT: Final = 16
@@ -87,7 +90,7 @@ def page(title: str, facts: Iterable[str], tables: Mapping[str, Any], heat: Heat
         f"<p>{' · '.join(escape(fact) for fact in facts)}</p>",
     ]
     for name, (heading, meaning) in _SECTIONS.items():
-        if name not in tables or (name == "clocks" and not tables[name]):
+        if name not in tables or (name in _SELDOM and not tables[name]):
             continue
         parts.append(f"<h2>{heading}</h2><p>{meaning}</p>")
         parts.append(_table(tables[name]))

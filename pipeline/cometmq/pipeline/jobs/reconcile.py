@@ -103,6 +103,8 @@ class ReconcileSettings:
             raise OptionError("by: content has no places: say level checksum or full, not common")
         if self.block < 1:
             raise OptionError("block: must be 1 at least")
+        if self.shown < 0:
+            raise OptionError("shown: must not be negative")
         for name in ("left", "right"):
             _Place.of(self, name)
         stored_between(self)  # Looks at the times.

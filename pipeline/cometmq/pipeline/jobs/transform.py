@@ -28,7 +28,7 @@ from cometmq.pipeline.jobs import functions as python_functions
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
-from cometmq.pipeline.jobs.stateless import require_stateless
+from cometmq.pipeline.jobs.stateless import require_query, require_stateless
 from cometmq.pipeline.jobs.streams import (
     StreamSettings,
     look_for_topics,
@@ -113,6 +113,7 @@ class _Transforming:
         from pyspark.errors import AnalysisException
 
         try:
+            require_query(self.spark, self.sql)
             selected = self._selected(self._parsed(stream))
             columns = selected.columns
         except AnalysisException as error:

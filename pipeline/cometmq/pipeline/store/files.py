@@ -133,6 +133,13 @@ def _checked_path(root: str) -> str:
     return path
 
 
+def is_open(root: str) -> bool:
+    """Whether a broker has the store open, or had when it was killed: a clean stop says so."""
+    with disk_errors_told(root):
+        filesystem, path = _filesystem(root)
+        return filesystem.get_file_info(f"{path.rstrip('/')}/abort").type != fs.FileType.NotFound
+
+
 def _check_format(root: str, path: str) -> None:
     """Refuse a store of a newer format than ours. A damaged checkpoint, or Apache's, says none."""
     if _filesystem(root)[0].get_file_info(path).type != fs.FileType.File:
