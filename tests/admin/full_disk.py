@@ -130,9 +130,10 @@ def main() -> int:
     (folder / "ballast").write_bytes(bytes(BALLAST_SIZE))
     store = folder / "store"
     settings = [f"--segment-size={SEGMENT_SIZE}", f"--flush={flush}"]
-    if mode == "wholly":  # As late as can be: the disk itself is what refuses.
-        for name, percent in (("expire", 98), ("force", 99), ("max", 100)):
-            settings += ["--set", f"disk_used_percent_{name}={percent}"]
+    # Nothing may expire here, or not before the disk itself has refused something.
+    limits = {"expire": 98, "force": 99, "max": 100 if mode == "wholly" else 90}
+    for name, percent in limits.items():
+        settings += ["--set", f"disk_used_percent_{name}={percent}"]
     with running(store, *settings) as (broker, ready):
 
         async def play() -> None:

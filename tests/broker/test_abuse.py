@@ -23,8 +23,9 @@ from tests.broker.running import Client, Running, config_of, pull_request, run, 
 from tests.broker.test_up import up
 
 from cometmq.net import Limits
-from cometmq.proto.codes import ResponseCode
+from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import Command
+from cometmq.proto.commands import QueryMessage
 from cometmq.proto.connection import Answer, Connection
 from cometmq.proto.frame import frame_head
 from cometmq.proto.header_codecs import HEADER_CODECS
@@ -318,6 +319,11 @@ def test_who_never_reads_costs_little_and_holds_nobody_up(tmp_path: Path) -> Non
         assert grown / len(greedy) < 1 << 20
 
 
+def query_request(topic: str) -> Command:
+    fields = QueryMessage(topic, "nobody", 1, 0, 1 << 60)
+    return Command.request(RequestCode.QUERY_MESSAGE, fields)
+
+
 @pytest.mark.slow
 def test_who_comes_and_goes_leaves_nothing(tmp_path: Path) -> None:
     def come_and_go(address: Host, times: int) -> None:
@@ -329,6 +335,8 @@ def test_who_comes_and_goes_leaves_nothing(tmp_path: Path) -> None:
     with up(tmp_path) as (process, address), sockets(address, 1) as (one,):
         come_and_go(address, 1000)
         be_served(one, 100)
+        # Loads what the index needs, some 20 MB, which else a thread does about now.
+        assert call(one, query_request("honest")).code == ResponseCode.QUERY_NOT_FOUND
         before = anonymous_bytes(process.pid)
         come_and_go(address, 2000)
         be_served(one, 100)

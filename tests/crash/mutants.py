@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cometmq.store import (
+    catching_up,
     checkpointing,
     commit_log,
     consume_queues,
@@ -218,7 +219,7 @@ MUTANTS = (
     ),
     Mutant(
         "a start takes the entries of a journal for those of files",
-        opening,
+        catching_up,
         "place_journal",
         _always,
     ),
