@@ -245,6 +245,24 @@ def test_batches_with_other_columns_stay_apart_and_empty_ones_between_do_not(
     assert replay(tables.spark, settings, Run(dry_run=True)).rows == 12
 
 
+def test_the_folders_of_a_compacted_archive_have_the_names_that_they_had(
+    tables: Tables, tmp_path: Path
+) -> None:
+    archived = Archived(tables, "by-the-hour", tmp_path)
+
+    def folders() -> set[str]:
+        found = (each.parent.relative_to(tmp_path).as_posix() for each in archived.files)
+        return {each.partition("/")[2] for each in found}
+
+    archived.grow(4, partition_by="topic,date,hour")
+    archived.grow(4, partition_by="topic,date,hour")
+    for hour in tmp_path.glob("batch=*/topic=*/date=*/hour=*"):
+        hour.rename(hour.with_name("hour=05"))  # Whatever the hour of the test is.
+    before = folders()
+    archived.compact()
+    assert (archived.names, folders()) == (["000000-000001"], before)
+
+
 def test_an_archive_in_which_nothing_passed_can_be_gone_on_with_and_replayed(
     tables: Tables, tmp_path: Path
 ) -> None:

@@ -211,9 +211,13 @@ class _Compacting:
             )
 
     def _write(self, frame: DataFrame, manifest: Manifest, size: int, path: str) -> None:
+        from pyspark.sql import functions
+
         parts = manifest.parts
         rows_of_file = max(manifest.rows * self._settings.file_bytes // max(size, 1), 1)
         frame = frame.withColumnRenamed("batch", FROM_BATCH)
+        if "hour" in parts:
+            frame = frame.withColumn("hour", functions.expr("lpad(hour, 2, '0')"))
         frame = frame.repartition(*parts) if parts else frame.repartition(1)
         writer = frame.sortWithinPartitions(*parts, *_ORDER).write.mode("overwrite")
         writer = writer.option("compression", self._settings.compression)

@@ -95,9 +95,11 @@ class Folder:
         stream = self._system.create(self._path_class(hidden), True)
         stream.write(bytearray(text.encode()))
         stream.close()
-        target = self._path_class(self.of(*names))
+        source, target = self._path_class(hidden), self._path_class(self.of(*names))
+        if self._system.rename(source, target):  # A local file is replaced in one step.
+            return
         self._system.delete(target, False)
-        if not self._system.rename(self._path_class(hidden), target):
+        if not self._system.rename(source, target):
             raise OSError(f"{hidden} could not be renamed")
 
     def write_table(
