@@ -110,7 +110,7 @@ def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None 
             results = results.persist()  # What is asked twice would be reckoned twice.
             try:
                 count = results.count()
-                into.put(results, batch_id)
+                into.put(results, count, batch_id)
                 report.details["windows"] += count
             finally:
                 results.unpersist()
@@ -139,7 +139,7 @@ class _Topic:
         self._settings = settings
         self._checkpoint = Folder(spark, settings.checkpoint)
 
-    def put(self, results: DataFrame, _batch_id: int) -> None:
+    def put(self, results: DataFrame, _count: int, _batch_id: int) -> None:
         """Send those of a batch."""
         # Not by the sink of streams: Spark lets none in Python update.
         results.select(*_message(results)).write.format("cometmq").mode("append").options(
@@ -166,13 +166,13 @@ class _Files:
                     " another folder"
                 )
 
-    def put(self, results: DataFrame, batch_id: int) -> None:
+    def put(self, results: DataFrame, count: int, batch_id: int) -> None:
         """Write those of a batch; nothing where no window ended."""
         if not self._begun:
             document = {"query_id": query_id(self._checkpoint)}
             self._folder.write(json.dumps(document) + "\n", *_OWNER)
             self._begun = True
-        if not results.isEmpty():
+        if count:
             self._folder.write_table(results, f"batch={batch_id:06d}")
 
 
