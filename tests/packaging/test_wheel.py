@@ -85,11 +85,13 @@ def wheel(dist: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def pins(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The lock files as constraints: the same versions, without hashes: a wheel has none."""
+    """The lock files as constraints: the same versions, without hashes, which a wheel has not, and
+    without extras, which a constraint may not have."""
     text = "".join(
         (REPOSITORY / "requirements" / name).read_text() for name in ("dev.txt", "spark.txt")
     )
-    lines = sorted({line.removesuffix(" \\") for line in text.splitlines() if "==" in line})
+    named = {line.removesuffix(" \\") for line in text.splitlines() if "==" in line}
+    lines = sorted({re.sub(r"^([\w.-]+)\[[^]]*\]", r"\1", line) for line in named})
     path = tmp_path_factory.mktemp("pins") / "pins.txt"
     path.write_text("\n".join(line for line in lines if re.match(r"[a-z]", line)))
     return path

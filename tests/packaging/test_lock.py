@@ -1,0 +1,39 @@
+"""The lock files pin what the distributions ask of each other, extras included."""
+
+import re
+from importlib.metadata import PackageNotFoundError, requires
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+REQUIREMENTS = Path(__file__).parents[2] / "requirements"
+
+
+def locked(name: str) -> dict[str, set[str]]:
+    """The distributions of a lock file, each with the extras that it is pinned with."""
+    pins = re.findall(
+        r"^([\w.-]+)(?:\[([^]]*)\])?==", (REQUIREMENTS / name).read_text(), re.MULTILINE
+    )
+    return {canonicalize_name(pin): set(extras.split(",")) - {""} for pin, extras in pins}
+
+
+@pytest.mark.parametrize("name", ["dev.txt", "spark.txt"])
+def test_each_extra_that_a_distribution_asks_for_is_pinned(name: str) -> None:
+    """A pip of 2023 doesn't see `coverage==1` as a pin of `coverage[toml]`: it takes the newest,
+    and refuses it for want of a hash on the day that there is a newer one."""
+    lock = locked(name)
+    assert lock
+    missing: set[str] = set()
+    for holder, chosen in lock.items():
+        try:
+            wanted = [Requirement(line) for line in requires(holder) or []]
+        except PackageNotFoundError:  # For another system, or an extra that isn't installed here.
+            continue
+        for want in wanted:
+            contexts = [{"extra": extra} for extra in chosen or {""}]
+            if want.marker is None or any(want.marker.evaluate(context) for context in contexts):
+                absent = want.extras - lock.get(canonicalize_name(want.name), set())
+                missing |= {f"{holder} asks for {want.name}[{extra}]" for extra in absent}
+    assert not missing
