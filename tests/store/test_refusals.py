@@ -252,7 +252,7 @@ def test_the_lock_of_another_process_is_respected_and_it_is_named() -> None:
         (errno.EACCES, "run it as the user that the store belongs to"),
         (errno.EPERM, "chattr"),
         (errno.ENOSPC, "make room"),
-        (errno.EIO, "replica"),
+        (errno.EIO, "from a copy"),
     ],
 )
 def test_what_the_disk_refuses_is_told_in_one_line(number: int, advice: str) -> None:
