@@ -1,4 +1,4 @@
-"""A queue whose files are lost is made again from the log, and never gives an offset out twice."""
+"""A queue whose files are lost is noticed, and never gives an offset out twice."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.crash.disk import KillAt, Killed, SimulatedFileSystem
-from tests.store.damaged_stores import contents, files_of, overwrite
+from tests.crash.disk import SimulatedFileSystem
+from tests.store.damaged_stores import contents, files_of, flip, overwrite
 from tests.store.records import HOST, messages_in
 
+from cometmq.store import rebuilding
 from cometmq.store.config import StoreConfig
-from cometmq.store.errors import CorruptionError
+from cometmq.store.errors import LostQueuesError
+from cometmq.store.inspection import inspect
 from cometmq.store.message_store import MessageStore
-from cometmq.store.queue_ends import QueueEnd, QueueKey, load_queue_ends
+from cometmq.store.queue_ends import QueueKey, load_queue_ends
 from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
@@ -140,22 +142,77 @@ DAMAGES = {
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 @pytest.mark.parametrize(("topic", "queue"), [("T", SIMPLE_QUEUE), (BATCHES, BATCH_QUEUE)])
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
-def test_a_queue_that_lost_entries_is_made_again(
+def test_a_queue_that_lost_entries_is_refused_and_made_again_by_a_rebuild(
     clean: bool, topic: str, queue: str, damage: Callable[[SimulatedFileSystem, str], None]
 ) -> None:
     held = Held()
     held.stop(clean=clean)
-    before = {path: data for path, data in contents(held.disk).items() if "consumequeue" in path}
+    before = entries(held.disk)
     damage(held.disk, queue)
-    store = held.opened()
-    assert store.made_again == f"{topic}/0 ({MESSAGES} messages)"
+    damaged = contents(held.disk)
+    for _ in range(2):
+        with pytest.raises(LostQueuesError, match=f"of {topic}/0 .110 messages.; nothing was ch"):
+            held.opened()
+        assert contents(held.disk) == damaged
+    rebuild(held)
+    held.opened()
     for each in ("T", "Other", BATCHES):
         assert held.bodies(each) == [b"%c%d" % (each[0].encode(), n) for n in range(MESSAGES)]
     held.stop(clean=True)
-    after = {path: data for path, data in contents(held.disk).items() if "consumequeue" in path}
-    assert after == before
-    assert not held.opened().made_again
+    assert entries(held.disk) == before
+    held.opened()
     assert held.put(b"next", topic) == MESSAGES
+
+
+def entries(disk: SimulatedFileSystem) -> dict[str, bytes]:
+    return {path: data for path, data in contents(disk).items() if "consumequeue" in path}
+
+
+def rebuild(held: Held) -> None:
+    store = inspect(held.disk, ROOT, CONFIG)
+    for _ in rebuilding.rebuild(store, rebuilding.Rebuilt(), held.now_ms):
+        pass
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize(("topic", "queue"), [("T", SIMPLE_QUEUE), (BATCHES, BATCH_QUEUE)])
+def test_where_all_of_the_log_is_read_for_all_queues_lost_ones_are_made_again(
+    topic: str, queue: str, damage: Callable[[SimulatedFileSystem, str], None]
+) -> None:
+    held = Held()
+    held.stop(clean=True)
+    before = entries(held.disk)
+    damage(held.disk, queue)
+    held.disk.remove(f"{ROOT}/checkpoint")
+    held.disk.open(f"{ROOT}/abort", create=True).close()
+    held.opened()
+    assert held.bodies(topic) == [b"%c%d" % (topic[0].encode(), n) for n in range(MESSAGES)]
+    held.stop(clean=True)
+    assert entries(held.disk) == before
+
+
+@pytest.mark.parametrize("missing", ["index", "checkpoint"])
+def test_other_parts_that_are_missing_as_well_hide_nothing(missing: str) -> None:
+    held = Held()
+    held.stop(clean=True)
+    remove_all(held.disk, SIMPLE_QUEUE)
+    if missing == "index":
+        remove_all(held.disk, f"{ROOT}/index")
+    else:
+        held.disk.remove(f"{ROOT}/checkpoint")
+    with pytest.raises(LostQueuesError, match="of T/0"):
+        held.opened()
+
+
+def test_many_lost_queues_are_counted() -> None:
+    held = Held()
+    for number in range(20):
+        held.put(b"", f"N{number:02d}")
+    held.stop(clean=True)
+    for number in range(20):
+        remove_all(held.disk, f"{ROOT}/consumequeue/N{number:02d}/0")
+    with pytest.raises(LostQueuesError, match=r"N07/0 \(1 messages\) and 12 more; nothing"):
+        held.opened()
 
 
 def test_a_batch_topic_that_lost_its_folder_gets_batch_queues_again() -> None:
@@ -163,37 +220,59 @@ def test_a_batch_topic_that_lost_its_folder_gets_batch_queues_again() -> None:
     held.stop(clean=True)
     remove_all(held.disk, BATCH_QUEUE)
     held.disk.remove_directory(f"{ROOT}/batchconsumequeue/{BATCHES}")
+    remove_all(held.disk, SIMPLE_QUEUE)
+    remove_all(held.disk, f"{ROOT}/consumequeue/Other/0")
+    for folder in ("T", "Other", ""):
+        held.disk.remove_directory(f"{ROOT}/consumequeue/{folder}".rstrip("/"))
     store = MessageStore.open(ROOT, CONFIG, now_ms=1, filesystem=held.disk, threads=False)
     assert store.queues.batch.topics() == [BATCHES]
     assert store.max_offset(BATCHES, 0) == MESSAGES
 
 
+@pytest.mark.parametrize("damage", ["missing", "damaged"])
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
-def test_a_start_that_is_cut_off_while_it_makes_a_queue_again_is_made_good(clean: bool) -> None:
-    number = 0
-    while True:
-        held = Held()
-        held.stop(clean=clean)
-        remove_all(held.disk, SIMPLE_QUEUE)
-        held.disk.hook = KillAt(held.disk.operations + 1 + 7 * number)
-        try:
-            held.opened()
-            held.stop(clean=True)
-        except Killed:
-            number += 1
-        else:
-            break
-        held.disk = held.disk.kill()
-        held.opened()
-        assert held.bodies() == [b"T%d" % n for n in range(MESSAGES)]
-    assert number > 5
+def test_a_store_without_a_good_list_gets_a_whole_one(clean: bool, damage: str) -> None:
+    held = Held()
+    held.stop(clean=True)
+    whole = load_queue_ends(held.disk, ROOT)
+    if damage == "missing":
+        held.disk.remove(f"{ROOT}/queue_ends.json")
+    else:
+        flip(held.disk, f"{ROOT}/queue_ends.json", 40)
+    held.opened()
+    held.put(b"", "Fresh")
+    held.stop(clean=clean)
+    ends = load_queue_ends(held.disk, ROOT)
+    fresh = QueueKey(is_batch=False, topic="Fresh", queue_id=0)
+    assert ends is not None
+    assert ends.pop(fresh).next_offset == 1
+    assert ends == whole
+
+
+def test_a_list_is_saved_only_once_every_queue_is_in_it() -> None:
+    held = Held()
+    for number in range(100):
+        held.put(b"", f"N{number}")
+    held.stop(clean=True)
+    held.disk.remove(f"{ROOT}/queue_ends.json")
+    held.opened()
+    held.put(b"", "Fresh")
+    seen: list[int] = []
+    for _ in range(60):
+        held.now_ms += 1000
+        held.put(b"", "Fresh")
+        held.store.tick(held.now_ms)
+        held.store.run_jobs()
+        seen.append(len(load_queue_ends(held.disk, ROOT) or ()))
+    assert set(seen) == {0, 104}
 
 
 @pytest.mark.parametrize("messages", [MESSAGES, 2 * ENTRIES_OF_A_FILE])
 @pytest.mark.parametrize("topic", ["T", BATCHES])
+@pytest.mark.parametrize("by", ["a rebuild", "a start that reads all of the log"])
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
 def test_a_lost_queue_without_a_message_in_the_log_goes_on_where_it_was(
-    clean: bool, topic: str, messages: int
+    clean: bool, by: str, topic: str, messages: int
 ) -> None:
     held = Held()
     for number in range(messages):
@@ -203,10 +282,18 @@ def test_a_lost_queue_without_a_message_in_the_log_goes_on_where_it_was(
     for number in range(2 * MESSAGES):
         held.put(b"%d" % number)
     held.stop(clean=True)
-    _expire(held.disk, held.store.max_offset("T", 0))
+    _expire(held.disk)
     held.opened()
+    held.put(b"one more")
     held.stop(clean=clean)
     remove_all(held.disk, f"{ROOT}/{folder}/{topic}/0")
+    if by == "a rebuild":
+        with pytest.raises(LostQueuesError, match=f"{topic}/0"):
+            held.opened()
+        rebuild(held)
+    else:
+        held.disk.remove(f"{ROOT}/checkpoint")
+        held.disk.open(f"{ROOT}/abort", create=True).close()
     for stop in (clean, False, True):
         store = held.opened()
         assert (store.min_offset(topic, 0), store.max_offset(topic, 0)) == (expected, expected)
@@ -217,7 +304,7 @@ def test_a_lost_queue_without_a_message_in_the_log_goes_on_where_it_was(
     assert held.bodies(topic) == [b"next"]
 
 
-def _expire(disk: SimulatedFileSystem, _: int) -> None:
+def _expire(disk: SimulatedFileSystem) -> None:
     """Let the log begin at its last segment."""
     for path in list(files_of(disk, f"{ROOT}/commitlog"))[:-1]:
         disk.remove(path)
@@ -230,11 +317,10 @@ def test_a_queue_of_a_deleted_topic_is_not_missed() -> None:
     held.store.delete_topics(["T"])
     held.disk = held.disk.kill()
     store = held.opened()
-    assert not store.made_again
     assert store.max_offset("T", 0) == 0
     assert held.put(b"again") == 0
     held.stop(clean=True)
-    assert not held.opened().made_again
+    held.opened()
     assert held.bodies() == [b"again"]
 
 
@@ -243,29 +329,8 @@ def test_the_list_says_nothing_any_more_once_another_program_wrote() -> None:
     held.stop(clean=True)
     overwrite(held.disk, f"{ROOT}/checkpoint", 40, (1).to_bytes(8, "big"))
     remove_all(held.disk, SIMPLE_QUEUE)
-    store = held.opened()
-    assert not store.made_again
-    assert load_queue_ends(held.disk, ROOT) is None
-
-
-def test_a_log_without_the_last_message_of_a_lost_queue_is_refused() -> None:
-    held = Held()
-    held.stop(clean=True)
-    ends = load_queue_ends(held.disk, ROOT)
-    assert ends is not None
-    key = QueueKey(is_batch=False, topic="T", queue_id=0)
-    assert ends[key].next_offset == MESSAGES
     held.opened()
-    held.store.queues.ends.known[key] = replace_end(ends[key])
-    held.put(b"more", "Other")
-    held.stop(clean=True)
-    with pytest.raises(CorruptionError, match="the last of the 115 messages of T/0 was here"):
-        held.opened()
-
-
-def replace_end(end: QueueEnd) -> QueueEnd:
-    """One that claims five messages more."""
-    return end._replace(entries=end.entries + 5, next_offset=end.next_offset + 5)
+    assert load_queue_ends(held.disk, ROOT) is None
 
 
 def test_a_new_store_lists_its_queues_at_each_whole_checkpoint() -> None:
@@ -283,5 +348,4 @@ def test_a_new_store_lists_its_queues_at_each_whole_checkpoint() -> None:
 def test_the_size_of_the_files_that_is_set_does_not_matter_to_a_store_that_has_some() -> None:
     held = Held()
     held.stop(clean=True)
-    store = held.opened(replace(CONFIG, consume_queue_file_size=4000))
-    assert not store.made_again
+    held.opened(replace(CONFIG, consume_queue_file_size=4000))

@@ -61,7 +61,9 @@ def test_a_list_of_a_newer_version_is_refused() -> None:
 
 
 def queues_on(disk: SimulatedFileSystem) -> ConsumeQueues:
-    return ConsumeQueues(disk, ROOT, StoreConfig(consume_queue_file_size=400), clean=True)
+    queues = ConsumeQueues(disk, ROOT, StoreConfig(consume_queue_file_size=400), clean=True)
+    queues.ends.is_whole = True
+    return queues
 
 
 def test_entries_of_records_behind_the_mark_wait_for_the_next_list() -> None:

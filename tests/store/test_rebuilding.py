@@ -128,7 +128,6 @@ def test_a_lost_queue_whose_messages_have_expired_goes_on_where_it_was(batch: bo
     store = opened_again(disk)
     assert store.max_offset(topic, queue_id) == (16 if batch else 5)
     assert store.min_offset(topic, queue_id) == (16 if batch else 5)
-    assert not store.made_again
     assert store.close(2)
 
 
@@ -168,7 +167,6 @@ def test_offsets_that_were_given_out_twice_are_found_and_not_made_final(batch: b
     assert contents(disk) == before
     rebuilt(disk, accept_restarts=True)
     store = opened_again(disk)
-    assert not store.made_again
     assert store.max_offset(BATCHES if batch else "T", 0) == 3
     assert store.close(3)
 

@@ -117,6 +117,7 @@ def test_entries_that_a_queue_lost_end_no_sound_tail_either() -> None:
     store = opened(disk)
     put(store, b"late 0", sync=False)
     disk = disk.kill()
+    disk.remove("/s/queue_ends.json")  # Which would have the start refused.
     path = f"/s/consumequeue/T/0/{0:020d}"
     disk.open(path).write(bytes(20), 40)  # The last entry, which was synced.
     store = opened(disk)

@@ -286,7 +286,7 @@ def _opened(
     now_ms: int,
 ) -> MessageStore:
     """Open the store of a broker at this packed address."""
-    store = open_store(
+    return open_store(
         config.store_path,
         replace(config.store, store_host=host),
         now_ms=now_ms,
@@ -294,11 +294,6 @@ def _opened(
         is_batch_topic=topics.is_batch,
         on_locked=load,  # Not earlier: two brokers must not write one table.
     )
-    if store.made_again:
-        log.warning(
-            "queues had lost entries, and were made again from the log: %s", store.made_again
-        )
-    return store
 
 
 def _load(

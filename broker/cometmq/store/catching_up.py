@@ -79,10 +79,10 @@ class CatchUp:
         return at, self._found.end
 
     def finish(self, at: int) -> None:
-        """Take the records from an offset on to the end, and keep the offsets of lost queues."""
+        """Take the records from an offset on to the end, and let queues without one go on."""
         found = self._found
         self._replay(at, at, found.end.offset)
-        hold_offsets(found.queues, found.lost, found.segments)
+        hold_offsets(found.queues, found.to_make, found.segments)
 
     def _promised_end(self) -> int:
         """Return how far nothing but sound records can stand: none of it may be cut any more."""
@@ -121,15 +121,14 @@ class CatchUp:
         queues.correct_min(segments.first_offset)
         if found.history is History.COMPLETE:
             queues.destroy_deleted(found.deletions)
-            self._make_lost_again(until)
             queues.expect_whole()
             return until
         queues_from = found.start.replay_from
         if found.history is History.BROKEN_OFF:
             queues.expect_records(segments)
             queues.truncate(queues_from)
+            queues.discard(found.to_make)
             queues.destroy_deleted(found.deletions)
-            self._make_lost_again(until)
         if place_journal(found):
             queues_from = found.complete_to
         replay_from = min(replay_from, queues_from)
@@ -137,20 +136,6 @@ class CatchUp:
             return self._replay(replay_from, queues_from, until)
         except MissingEntriesError:
             return self._replay_all(until)
-
-    def _make_lost_again(self, until: int) -> None:
-        """Make queues that lost entries anew, as far as the log has their messages."""
-        found, lost = self._found, self._found.lost
-        first_offset = found.segments.first_offset
-        if not lost:
-            return
-        found.queues.discard(lost)
-        records = records_up_to(found.segments, first_offset, found.start, found.end.offset)
-        only = {(key.topic, key.queue_id) for key in lost}
-        try:
-            self._replay_of(None, only).run(records, first_offset, until)
-        except MissingEntriesError as gap:
-            raise gap_in_log(found.segments, gap) from gap
 
     def _replay_all(self, until: int) -> int:
         """Make the entries of all records in front of an offset anew."""
@@ -169,18 +154,14 @@ class CatchUp:
         if replay_from >= end:
             return end
         if self._replayed is None:
-            self._replayed = self._replay_of(self._index, None)
+            self._replayed = Replay(
+                self._found.queues,
+                self._index,
+                self._found.deletions,
+                is_batch_topic=self._is_batch_topic,
+                levels=self._levels,
+                now_ms=self._now_ms,
+            )
         records = records_up_to(found.segments, replay_from, found.start, end)
         following = self._replayed.run(records, queues_from, until)
         return end if following is None else min(following, end)
-
-    def _replay_of(self, index: Index | None, only: set[tuple[str, int]] | None) -> Replay:
-        return Replay(
-            self._found.queues,
-            index,
-            self._found.deletions,
-            is_batch_topic=self._is_batch_topic,
-            levels=self._levels,
-            now_ms=self._now_ms,
-            only=only,
-        )

@@ -120,6 +120,11 @@ class Checkpoint:
     is_damaged: bool = field(default=False, compare=False)
     """Whether the file was written by us, or by Apache, and is not what was written any more."""
 
+    @property
+    def is_of_others(self) -> bool:
+        """Whether another program wrote it: not when it is missing, or damaged."""
+        return self.claims is None and not self.is_damaged and self.longs != Longs()
+
 
 def load_checkpoint(filesystem: FileSystem, path: str) -> Checkpoint:
     """Read a checkpoint; without a file, or with a damaged one, it knows nothing.

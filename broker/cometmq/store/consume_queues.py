@@ -109,9 +109,9 @@ class ConsumeQueues:
         """Where each queue ends on the disk."""
         return self._disk.ends
 
-    def discard(self, lost: Ends) -> None:
-        """Remove what is left of queues that are to be made again from the log."""
-        for key in lost:
+    def discard(self, to_make: Ends) -> None:
+        """Remove what is left of queues that are to be made again."""
+        for key in to_make:
             table = self.batch if key.is_batch else self.simple
             table.discard(key.topic, key.queue_id)
 
@@ -179,6 +179,12 @@ class ConsumeQueues:
         """Return what saves where the queues end, once what is unsynced now is synced."""
         return partial(self.ends.take().save, self._filesystem, self._root)
 
+    def list_ends(self) -> None:
+        """Save where all queues end, as they are on the disk."""
+        for _ in self.settle():
+            pass
+        self.take_ends()()
+
     def topics(self) -> set[str]:
         """Return the topics that have a queue."""
         return {*self.simple.topics(), *self.batch.topics()}
@@ -212,9 +218,17 @@ class ConsumeQueues:
         self.batch.truncate(physical_offset)
 
     def settle(self) -> Iterator[None]:
-        """Do the rest of `truncate` for queues that nobody touched, one a step."""
+        """Do the rest of `truncate` for queues that nobody touched, one a step.
+
+        And load all of them once where there was no list of where they end: it names each.
+        """
+        is_cut = not (self.simple.cut is None and self.batch.cut is None)
         yield from self.simple.settle()
         yield from self.batch.settle()
+        if not (self.ends.is_whole or is_cut):
+            for _ in self._walk():
+                yield
+        self.ends.is_whole = True
 
     def correct_min(self, physical_offset: int) -> None:
         """Let every queue begin at the first record at or behind the log's first byte."""

@@ -15,6 +15,7 @@
         ├── StoreLockedError        another process has it
         ├── StoreFormatError        a foreign file, a wrong size, a newer format
         ├── MissingEntriesError     a queue has lost entries; it can be rebuilt from the log
+        ├── LostQueuesError         queues have lost their ends; the same
         └── CorruptionError         bytes that were safe are not what they were; names the place
 
 A `StoreFilesError` is raised before a byte is changed. An `OSError` that none of these explains
@@ -117,6 +118,10 @@ class MissingEntriesError(StoreFilesError):
         self.end = end
         self.queue_offset = queue_offset
         self.physical_offset = physical_offset
+
+
+class LostQueuesError(StoreFilesError):
+    """Queues do not have the last entry that they are known to have had."""
 
 
 class CorruptionError(StoreFilesError):

@@ -45,8 +45,8 @@ class Found(NamedTuple):
     sealed: SealedTail
     deletions: Deletions
     succession: Succession
-    lost: Ends
-    """Queues of which fewer entries are there than there were."""
+    to_make: Ends
+    """Queues of which nothing on the disk counts."""
     journal: Journal | None
     """Has what the queues may lack in front of `complete_to`."""
 

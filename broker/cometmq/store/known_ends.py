@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def known_ends(store: Inspected) -> Ends:
     """Return where the queues are known to have ended; nothing if another program wrote since."""
-    if store.checkpoint.claims is None:
+    if store.checkpoint.is_of_others:
         return {}
     ends = load_queue_ends(store.filesystem, store.root)
     return {} if ends is None else without_deleted(ends, store.deletions)
@@ -37,11 +37,12 @@ def check_ends(store: Inspected, report: Report) -> Iterator[None]:
 
     Of the others the records tell.
     """
-    path, is_ours = f"{store.root}/{QUEUE_ENDS_NAME}", store.checkpoint.claims is not None
+    path, is_ours = f"{store.root}/{QUEUE_ENDS_NAME}", not store.checkpoint.is_of_others
     is_there = is_ours and store.filesystem.exists(path)
     if is_there and load_queue_ends(store.filesystem, store.root) is None:
         problem = (
-            "does not fit its checksum: the next start does not notice queues that lost their files"
+            "does not fit its checksum: the next start misses no queue that lost files,"
+            " and makes it anew"
         )
         report.add(Finding(kind=Kind.CHECKPOINT, path=path, position=0, problem=problem))
     for key, end in known_ends(store).items():
@@ -56,8 +57,7 @@ def check_ends(store: Inspected, report: Report) -> Iterator[None]:
                     Kind.MISSING_ENTRY,
                     end.entries - 1,
                     f"the queue had {end.next_offset} messages, all expired, and its last entry is"
-                    " not here; the next start, or `cometmq store rebuild`, lets it go on behind"
-                    " them",
+                    " not here; `cometmq store rebuild` lets it go on behind them",
                     "",
                     max(0, end.physical_offset),
                 )

@@ -1,61 +1,74 @@
-"""Queues that have fewer entries than they are known to have had: found, and made again.
+"""Queues that have fewer entries than they are known to have had.
 
 A start looks at the last entry of each queue that the list of `queue_ends` names, which takes some
 10 µs, and one place on the disk, for each. A queue that does not have it, or whose file has not the
-size of one, has lost files, or bytes of them. All that is left of it is removed, and its entries
-are made again from the log's first record on; the other queues stay as they are. If the log has no
-message of it any more, the queue goes on at the offset that was next: none is given out twice.
+size of one, has lost files, or bytes of them. No crash does that, for what is listed was synced: so
+the start is refused before it changes anything, and `cometmq store rebuild` makes the queues again.
 
-A start that is cut off finds the same queues again: the list says where they ended until a
-checkpoint has them on the disk.
+Only where all of the log is read for all queues anyway are lost ones made again, from nothing; one
+of which the log has no record any more goes on at the offset that was next, so that none is given
+out twice. So do queues whose messages a repair gave up, `NO_RECORD` in the list: after an unclean
+stop their blank entries may be half there, so these are always made again.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cometmq.store.errors import CorruptionError
-from cometmq.store.queue_ends import save_queue_ends
+from cometmq.store.errors import CorruptionError, LostQueuesError
+from cometmq.store.queue_ends import NO_RECORD, save_queue_ends
 
 if TYPE_CHECKING:
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.entry_disk import Shelf
     from cometmq.store.filesystem import FileSystem
     from cometmq.store.queue_ends import Ends, QueueEnd, QueueKey
-    from cometmq.store.recovery import Start
     from cometmq.store.segments import Segments
 
 NAMED_MAX: Final = 8
-"""Queues that are named in what a start says; of the rest there is the number."""
+"""Queues that are named when a start is refused; of the rest there is the number."""
 
 
-def lost_queues(queues: ConsumeQueues, ends: Ends, start: Start, segments: Segments) -> Ends:
-    """Return those queues whose last known entry is not in their files.
-
-    Where the whole log is read back, only those matter of which it has no record.
-    """
-    first_offset = segments.first_offset
-    is_all_read = start.replay_from <= first_offset
+def lost_queues(queues: ConsumeQueues) -> Ends:
+    """Return those queues whose last known entry is not in their files."""
     simple, batch = queues.simple.shelf, queues.batch.shelf
     return {
         key: end
-        for key, end in ends.items()
-        if not (is_all_read and end.physical_offset >= first_offset)
-        and not _has_entry(batch if key.is_batch else simple, key, end)
+        for key, end in queues.ends.known.items()
+        if not _has_entry(batch if key.is_batch else simple, key, end)
     }
 
 
-def forget_cut(
-    filesystem: FileSystem, root: str, queues: ConsumeQueues, lost: Ends, recover_from: int
-) -> None:
+def queues_to_make(
+    queues: ConsumeQueues, segments: Segments, replay_from: int, *, clean: bool
+) -> Ends:
+    """Return the queues of which nothing on the disk counts: this start makes them again.
+
+    `LostQueuesError` when there are lost queues for which it does not read the log.
+    """
+    known = queues.ends.known
+    given_up = {key: end for key, end in known.items() if end.physical_offset == NO_RECORD}
+    to_make = {} if clean else given_up
+    lost = lost_queues(queues)
+    if not clean and replay_from <= segments.first_offset:
+        return to_make | lost
+    refused = {key: end for key, end in lost.items() if key not in to_make}
+    if refused:
+        raise LostQueuesError(
+            f"{queues.simple.root}: entries that were there are lost, of {_text(refused)};"
+            " nothing was changed: restore the folder from a copy, or run `cometmq store rebuild`,"
+            " which makes the queues again from the log"
+        )
+    return to_make
+
+
+def forget_cut(filesystem: FileSystem, root: str, queues: ConsumeQueues, recover_from: int) -> None:
     """Take queues from the list whose last entry is about to be cut, and made again from the log.
 
     A start that is cut off behind that must not miss it: it reads the log back from there.
     """
     known = queues.ends.known
-    kept = {
-        key: end for key, end in known.items() if end.physical_offset < recover_from or key in lost
-    }
+    kept = {key: end for key, end in known.items() if end.physical_offset < recover_from}
     if len(kept) < len(known):
         save_queue_ends(filesystem, root, kept)
         queues.ends.known = kept
@@ -78,12 +91,14 @@ def _has_entry(shelf: Shelf, key: QueueKey, end: QueueEnd) -> bool:
         file.close()
 
 
-def hold_offsets(queues: ConsumeQueues, lost: Ends, segments: Segments) -> None:
-    """Let lost queues go on where they would have, once the log was read for them.
+def hold_offsets(queues: ConsumeQueues, made: Ends, segments: Segments) -> None:
+    """Let queues without a record go on where they would have, once the log was read for them.
 
-    `CorruptionError` when the log has messages of one, but not its last.
+    `CorruptionError` when the log has messages of one after all, but not its last.
     """
-    for key, end in lost.items():
+    for key, end in made.items():
+        if end.physical_offset >= segments.first_offset:
+            continue
         table = queues.batch if key.is_batch else queues.simple
         queue = table.get(key.topic, key.queue_id)
         if queue.max_offset >= end.next_offset:
@@ -101,8 +116,7 @@ def hold_offsets(queues: ConsumeQueues, lost: Ends, segments: Segments) -> None:
         queue.hold_at(end.next_offset)
 
 
-def lost_text(lost: Ends) -> str:
-    """Say which queues a start made again."""
+def _text(lost: Ends) -> str:
     names = [
         f"{key.topic}/{key.queue_id} ({end.next_offset} messages)" for key, end in lost.items()
     ]

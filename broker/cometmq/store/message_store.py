@@ -74,8 +74,6 @@ class MessageStore:
         self.expiry, self.delay_levels = parts.expiry, parts.delay_levels
         self.kept = parts.kept
         """Where the torn tail is kept that this start cut off; None when it cut nothing."""
-        self.made_again = parts.made_again
-        """Which queues this start found with fewer entries than they had, and made again."""
         self._filesystem, self._config = filesystem, config
         self._parts = parts
         self._refusal: StoreNotWriteableError | None = None

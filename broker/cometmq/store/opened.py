@@ -47,8 +47,6 @@ class Opened:
     reader: QueueReader
     kept: str | None
     """Where a torn tail that was cut is kept."""
-    made_again: str
-    """Which queues had lost entries, and were made again from the log."""
 
     @property
     def threads(self) -> list[BackgroundThread]:

@@ -27,7 +27,7 @@ from cometmq.store.integrity import Integrity
 from cometmq.store.lock import RunningMark, acquire_lock, give_up_lock, sign_lock, was_shut_down
 from cometmq.store.log_repair import repair
 from cometmq.store.log_scan import NEVER
-from cometmq.store.lost_queues import forget_cut, lost_queues, lost_text
+from cometmq.store.lost_queues import forget_cut, queues_to_make
 from cometmq.store.opened import Opened
 from cometmq.store.queue_ends import load_queue_ends, remove_queue_ends, without_deleted
 from cometmq.store.reading import QueueReader
@@ -110,7 +110,7 @@ class Opening:
         )
         if found.history is not History.COMPLETE:
             replay_from = min(replay_from, catch_up.index_from())
-        if noted is None:
+        if found.checkpoint.is_of_others:
             remove_queue_ends(self._filesystem, self._root)  # Of before another program wrote.
         journal = None
         if found.journal is not None and noted is not None and noted.journal is not None:
@@ -129,7 +129,7 @@ class Opening:
             batch_queue_file_size=found.queues.batch.file_size,
         )
         if found.history is History.BROKEN_OFF:
-            forget_cut(self._filesystem, self._root, found.queues, found.lost, claims.recover_from)
+            forget_cut(self._filesystem, self._root, found.queues, claims.recover_from)
         longs = first_longs(found.checkpoint, claims, self._index)
         file = CheckpointFile(self._filesystem, f"{self._root}/checkpoint")
         file.write(longs, claims)
@@ -173,7 +173,7 @@ class Opening:
         queues = load_queues(filesystem, root, config, checkpoint, clean=clean)
         deletions = Deletions(filesystem, root)
         is_ours, delays = checkpoint.claims is not None, config.delay_levels_ms
-        if is_ours:
+        if not checkpoint.is_of_others:
             self._take_ends(queues, deletions)
         self._is_batch_topic = queues.kinds(self._says_batch)
         self._levels = load_delay_levels(filesystem, root, delays, is_ours=is_ours)
@@ -218,17 +218,18 @@ class Opening:
             start = start._replace(replay_from=segments.first_offset)
         elif config.index and not (off is None and filesystem.exists(f"{root}/{INDEX_FOLDER}")):
             history = History.FOREIGN if history is History.COMPLETE else history
-        journal = None
-        if history is History.BROKEN_OFF and checkpoint.claims is not None:
+        is_broken_off, journal = history is History.BROKEN_OFF, None
+        to_make = queues_to_make(queues, segments, start.replay_from, clean=not is_broken_off)
+        if is_broken_off and checkpoint.claims is not None and not to_make:
             journal = find_journal(filesystem, root, segments, checkpoint.claims, start, end)
-        lost = lost_queues(queues, queues.ends.known, start, segments)
         parts = integrity, sealed, deletions, succession
-        return Found(history, checkpoint, segments, queues, start, end, *parts, lost, journal)
+        return Found(history, checkpoint, segments, queues, start, end, *parts, to_make, journal)
 
     def _take_ends(self, queues: ConsumeQueues, deletions: Deletions) -> None:
         """Let the queues know where they ended."""
         ends = load_queue_ends(self._filesystem, self._root)
         if ends is not None:
+            queues.ends.is_whole = True
             queues.ends.known = without_deleted(ends, deletions)
             queues.ends.is_saved = len(queues.ends.known) == len(ends)
 
@@ -291,7 +292,6 @@ class Opening:
             delay_levels=self._levels,
             reader=QueueReader(log, queues, config),
             kept=kept,
-            made_again=lost_text(found.lost),
         )
 
     def _expiry(

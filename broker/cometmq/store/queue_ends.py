@@ -5,7 +5,8 @@ files were lost would go unnoticed, and give its offsets out again. So each whol
 where every queue ends: how many entries it has, to which record the last one leads, and which
 offset is next. Each entry that is named was synced before the list was written, and the list before
 the checkpoint; so it is true with the checkpoint before, too. With the checkpoint that follows it,
-no queue has an entry of a record in front of *recover from* that the list leaves out.
+no queue has an entry of a record in front of *recover from* that the list leaves out. A store that
+has none, or a damaged one, is walked once, and gets one when all its queues are known.
 
 The file is JSON on one line, and replaced as a whole; `crc32` is that of the text of `queues`::
 
@@ -176,6 +177,8 @@ class QueueEnds:
         """As they are on the disk: what is changed since waits for the next checkpoint."""
         self.is_saved = False
         """Whether the file says what is known."""
+        self.is_whole = False
+        """Whether every queue is among them, or among what is written; until then none is saved."""
         self._written: dict[EntryFiles, tuple[int, bytes]] = {}
         """By queue, its end and its last entry."""
         self._later: dict[EntryFiles, tuple[int, bytes]] = {}
@@ -227,7 +230,7 @@ class QueueEnds:
 
     def take(self) -> Changes:
         """Return what changed in front of the mark, since the last time."""
-        changes = Changes(self, self._written, self._gone)
+        changes = Changes(self, self._written, self._gone, is_whole=self.is_whole)
         self._written, self._later, self._gone, self._mark = self._later, {}, set(), None
         return changes
 
@@ -236,11 +239,17 @@ class Changes:
     """What changed since the list was saved last; for the thread that saves it."""
 
     def __init__(
-        self, ends: QueueEnds, written: dict[EntryFiles, tuple[int, bytes]], gone: set[QueueKey]
+        self,
+        ends: QueueEnds,
+        written: dict[EntryFiles, tuple[int, bytes]],
+        gone: set[QueueKey],
+        *,
+        is_whole: bool,
     ) -> None:
         self._ends = ends
         self._written = written
         self._gone = gone
+        self._is_whole = is_whole
 
     def save(self, filesystem: FileSystem, root: str) -> None:
         """Bring the list up to date; all that it names must be on the disk."""
@@ -253,7 +262,7 @@ class Changes:
         for queue, (end, last) in self._written.items():
             known[queue.key] = _end_of(queue.key, end, last)
         ends.known = known
-        if not ends.is_saved:
+        if self._is_whole and not ends.is_saved:
             save_queue_ends(filesystem, root, known)
             ends.is_saved = True
 

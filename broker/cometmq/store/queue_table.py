@@ -145,8 +145,10 @@ class QueueTable(Generic[Queue]):
             self._remove_folder(f"{self._root}/{topic}")
 
     def discard(self, topic: str, queue_id: int) -> None:
-        """Remove the files of a queue that is not loaded, whatever they are: it is made again."""
+        """Remove the files of a queue, whatever they are: it is made again."""
         directory, disk = f"{self._root}/{topic}/{queue_id}", self._disk
+        if (queue := self._loaded.get(topic, {}).pop(queue_id, None)) is not None:
+            queue.destroy()
         for entry in disk.filesystem.list(directory):
             if is_file_of_queue(entry):
                 disk.filesystem.remove(f"{directory}/{entry.name}")

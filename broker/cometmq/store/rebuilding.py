@@ -36,7 +36,7 @@ from cometmq.store.index_off import forget_off
 from cometmq.store.inspection import queue_folders
 from cometmq.store.known_ends import check_not_given_twice, keep_offsets, known_ends
 from cometmq.store.log_check import LogCheck
-from cometmq.store.queue_ends import remove_queue_ends
+from cometmq.store.queue_ends import save_queue_ends
 from cometmq.store.queue_files import QueueFiles
 from cometmq.store.swap import BESIDE, FOLDERS, remove_tree, swap
 
@@ -111,7 +111,7 @@ def rebuild(
         raise
     work.close()
     yield Progress("swap", 0, 1)
-    remove_queue_ends(filesystem, store.root)
+    work.forget_restarted()
     for folder in FOLDERS:
         if filesystem.exists(f"{beside}/{folder}"):
             swap(filesystem, store.root, folder)
@@ -264,12 +264,25 @@ class _Work:
         if error is not None:
             raise error
 
+    def forget_restarted(self) -> None:
+        """Take what will not be true of the new folders from the list of where queues end.
+
+        That is of queues that begin anew; all others end in the new folders where they did.
+        """
+        store, known = self._store, self._queues.ends.known
+        if self._accepts_restarts and known:
+            first_offset = store.segments.first_offset
+            kept = {key: end for key, end in known.items() if end.physical_offset < first_offset}
+            save_queue_ends(store.filesystem, store.root, kept)
+
     def note_complete(self) -> None:
         """Let the next start begin to read the log behind what is in the new folders."""
         store = self._store
         claims = store.checkpoint.claims
-        if claims is not None:
-            self._queues.ends.take().save(store.filesystem, store.root)
+        if not store.checkpoint.is_of_others:
+            queues = ConsumeQueues(store.filesystem, store.root, store.config, clean=True)
+            queues.list_ends()
+            queues.close()
         if claims is not None and self._complete_to is not None:
             claims = replace(claims, recover_from=max(claims.recover_from, self._complete_to))
             file = CheckpointFile(store.filesystem, f"{store.root}/checkpoint")

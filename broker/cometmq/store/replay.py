@@ -19,7 +19,7 @@ from cometmq.store.dispatch import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable
+    from collections.abc import Callable, Iterable
 
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.delay_levels import DelayLevels
@@ -48,10 +48,8 @@ class Replay:
         is_batch_topic: Callable[[str], bool],
         levels: DelayLevels,
         now_ms: int,
-        only: Container[tuple[str, int]] | None = None,
     ) -> None:
-        """Of `only` some queues, or of all, what they lack is given to them."""
-        self._only = only
+        """What the queues lack is given to them, and to the index, if there is one."""
         self._queues = queues
         self._index = index
         self._deletions = deletions
@@ -83,11 +81,7 @@ class Replay:
 
     def _take(self, message: StoredMessage, queues_from: int) -> None:
         offset, index, deletions = message.physical_offset, self._index, self._deletions
-        if (
-            offset >= queues_from
-            and not (deletions.offsets and deletions.covers(message))
-            and (self._only is None or (message.topic, message.queue_id) in self._only)
-        ):
+        if offset >= queues_from and not (deletions.offsets and deletions.covers(message)):
             place_record(self._queues, message, self._is_batch_topic, self._levels)
         if index is not None and offset >= self._noted_to:
             note_record(index, message)
@@ -121,8 +115,6 @@ class Replay:
         for rows in stretch.rows_by_queue(first):
             some = int(rows[0])
             topic, queue_id = topics[stretch.topics[some]], int(stretch.queue_ids[some])
-            if self._only is not None and (topic, queue_id) not in self._only:
-                continue
             queue = self._queues.simple.get(topic, queue_id)
             together = len(rows) >= _TOGETHER_MIN
             if together and stretch.first_gap(rows, queue.end) is None:
