@@ -159,6 +159,13 @@ MISTAKES = {
     "archive --to a --topic t -n here": "nameserver: 'here' is no HOST:PORT",
     "archive --to a --topic t --conf x": "--conf x: write NAME=VALUE",
     "replay --from-dir a --to-topic t --mark x": "mark: 'x'",
+    "replay --from-dir a --to-topic a.b": "to-topic: topic 'a.b': letters, digits and",
+    f"replay --from a --to-topic {'t' * 128}": "characters, at most 127",
+    "replay --from a --to-topic SCHEDULE_TOPIC_XXXX": "only the broker itself writes there",
+    "replay --from a --to-topic %RETRY%g": "brokers put there what a group is to consume again",
+    "replay --to-topic t": "from: say archive:DIR or store:DIR",
+    "replay --from store:s --to-topic t": "broker: say how the store's broker is called",
+    "replay --from store:no-such --broker b --checkpoint c --to-topic t": "no-such: no such folder",
     "replay --from-dir a --to-topic t --since then": "since: 'then' is no time",
     "replay --from-dir a --to-topic t --rate -1": "rate: must not be negative",
     "transform --topic t --sql @no-such-file --checkpoint c": "sql: no-such-file: No such file",
@@ -171,6 +178,12 @@ MISTAKES = {
     "mirror --topic t --to-nameserver h:1 --checkpoint c --delivery twice": "delivery: 'twice'",
     "transform --topic t,u --sql s --checkpoint c --to-topic u": "to-topic: u is read, so all",
     "transform --topic t --sql s --checkpoint c --schema S --dead-letter t": "dead-letter: t is",
+    "transform --topic t --sql s --checkpoint c --to-topic a.b": "to-topic: topic 'a.b': letters",
+    "transform --topic t --sql s --checkpoint c --schema S --dead-letter a.b": "dead-letter: topic",
+    "aggregate --topic t --to-topic SELF_TEST_TOPIC --checkpoint c": "only the broker itself",
+    "mirror --topic t --to-nameserver h:1 --checkpoint c --prefix a.": "prefix: topic 'a.t': lett",
+    "mirror --topic %RETRY%g --to-nameserver h:1 --checkpoint c": "topic: topic '%RETRY%g': broke",
+    "mirror --topic-pattern t --to-nameserver h:1 --checkpoint c --prefix a.": "prefix: topic 'a.",
     "aggregate --topic t --to-topic t --checkpoint c": "to-topic: t is read, so all",
     "dlq --consumer-group g --redrive true --to %DLQ%g": "to: %DLQ%g is what is read",
     "dlq --consumer-group g --cluster-by colour": "cluster-by: 'colour'",
@@ -297,6 +310,20 @@ def test_a_mirror_knows_its_own_cluster_however_it_is_written(
     done = CliRunner().invoke(program, ["pipeline", "mirror", *arguments])
     assert done.exit_code == 2, done.output
     assert said in done.stderr
+
+
+def test_a_mirror_makes_no_copy_whose_name_cannot_be(
+    monkeypatch: pytest.MonkeyPatch, rocketmq_session: Cluster, tmp_path: Path
+) -> None:
+    """Which names a pattern matches, a name server says."""
+    rocketmq_session.admin.create_topic(f"there-{'x' * 120}", queues=1)
+    monkeypatch.setattr(command, "_in_session", pytest.fail)
+    here = rocketmq_session.nameserver
+    arguments = ["-n", here, "--to-nameserver", here, "--prefix", "x-"]
+    arguments += ["--topic-pattern", "there-x+", "--checkpoint", str(tmp_path)]
+    done = CliRunner().invoke(program, ["pipeline", "mirror", *arguments])
+    assert done.exit_code == 2, done.output
+    assert "128 characters, at most 127" in done.stderr
 
 
 @pytest.mark.parametrize("more", [["--topic", "there"], ["--topic-pattern", "(x-)?there"]])

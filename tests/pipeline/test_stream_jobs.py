@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
+from pyspark.sql import functions
 from tests.pipeline.tables import Tables, numbers
 
 from cometmq.pipeline.errors import OptionError, PipelineError
@@ -116,6 +117,27 @@ def test_a_replay_at_a_speed_sends_together_what_was_stored_in_one_second(
     assert tables.bodies("replayed-at-speed") == numbers(0, 60)
 
 
+def test_messages_of_which_nobody_knows_when_they_were_stored_go_without_waiting(
+    tables: Tables, archived_at_once: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would be of 1970, and what comes behind them decades later."""
+    batch = tmp_path / "archive" / "batch=000000"
+    rows = tables.spark.read.parquet(str(batch)).withColumn(
+        "store_time",
+        functions.expr("if(cast(cast(body AS string) AS int) < 12, null, store_time)"),
+    )
+    rows.write.partitionBy("topic", "date").parquet(str(tmp_path / "without"))
+    rmtree(batch)
+    (tmp_path / "without").rename(batch)
+    run = Run()
+    pauses: list[float] = []
+    monkeypatch.setattr(run, "pause", pauses.append)
+    settings = replaying(tables, archived_at_once, to_topic="replayed-timeless", speed="1x")
+    assert replay(tables.spark, settings, run).rows == 60
+    assert tables.bodies("replayed-timeless") == numbers(0, 60)
+    assert sum(pauses) < 60
+
+
 def test_a_tempo_waits_as_long_as_lies_between_pieces_or_a_part_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -131,6 +153,7 @@ def test_a_tempo_waits_as_long_as_lies_between_pieces_or_a_part_of_it(
     now = 103.0  # It took longer than it should have: what comes next makes up for it.
     assert tempo.wait(75_000_000)
     assert tempo.wait(37_000_000_000)
+    assert tempo.wait(0)  # Nobody knows when.
     assert pauses == [0.0, 2.0, 6.0, 4.0, pytest.approx(3696.5)]
     run.stop()
     assert not tempo.wait(0)

@@ -148,8 +148,7 @@ class Cluster:
             each
             for each in sorted(named)
             if expression.fullmatch(each)
-            and not _is_kept(each)
-            and (not each.startswith(_OF_GROUPS) or pattern.startswith(_OF_GROUPS))
+            and is_users(each, of_groups=pattern.startswith(_OF_GROUPS))
         )
 
     def _listed(self, code: int) -> list[str]:
@@ -388,7 +387,12 @@ def by_broker(queues: Iterable[Queue]) -> dict[str, list[Queue]]:
     return found
 
 
-def _is_kept(topic: str) -> bool:
-    """Whether a topic is one of those that brokers keep for themselves."""
+def is_users(topic: str, *, of_groups: bool = False) -> bool:
+    """Whether a topic is none that brokers keep for themselves, nor one of retries or dead letters.
+
+    With `of_groups` these two count.
+    """
+    if topic.startswith(_OF_GROUPS) and not of_groups:
+        return False
     is_named = topic in _KEPT or topic.endswith("_REPLY_TOPIC")
-    return is_named or topic.lower().startswith("rmq_sys_")
+    return not is_named and not topic.lower().startswith("rmq_sys_")

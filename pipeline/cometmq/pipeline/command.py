@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _MANY: Final = "tuple[str, ...]"
 """The type of a setting whose option is repeatable."""
+_COMMON: Final = ("master", "conf", "dry_run", "report", "progress", "metrics_port")
+"""The options of all jobs, as `run_job` calls them."""
 _TYPES: Final = {"str": str, "int": int, "float": float}
 _REPEATING: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 """Loggers of PySpark that say as JSON what the error says that is raised."""
@@ -87,10 +89,7 @@ def job_command(job: Job) -> click.Command:
     """Make the command of a job, with an option for each of its settings."""
 
     def run(**given: Any) -> None:
-        common = {
-            name: given.pop(name)
-            for name in ("master", "conf", "dry_run", "report", "progress", "metrics_port")
-        }
+        common = {name: given.pop(name) for name in _COMMON}
         raise SystemExit(run_job(job, given, **common))
 
     options = [option for each in fields(job.settings) for option in _options(each)]
@@ -204,14 +203,15 @@ def _options(declared: Field[Any]) -> list[click.Option]:
 def _option(declared: Field[Any], prefix: str = "") -> click.Option:
     is_flag = declared.type in ("bool", bool)
     is_many = declared.type == _MANY
-    name = f"{prefix}{declared.name}".replace("_", "-")
+    name = f"{prefix}{declared.name}".rstrip("_").replace("_", "-")  # `from_`, a word of Python's.
     if declared.name == "nameserver":
         return _nameserver(declared.metadata["meaning"])
     required = declared.default is MISSING
     # Click takes even None for a default.
     default: dict[str, Any] = {} if required else {"default": declared.default}
+    spelt = f"--{name}/--no-{name}" if is_flag and declared.default is True else f"--{name}"
     return click.Option(
-        [f"--{name}/--no-{name}" if is_flag and declared.default is True else f"--{name}"],
+        [f"{prefix}{declared.name}", spelt],
         type=None if is_flag else str if is_many else _TYPES[str(declared.type).partition(" ")[0]],
         is_flag=is_flag,
         multiple=is_many,

@@ -39,6 +39,7 @@ from cometmq.pipeline.jobs.streams import (
     run_batches,
     would_read,
 )
+from cometmq.pipeline.jobs.topic_names import check_written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,6 +73,7 @@ class AggregateSettings(StreamSettings):
 
     def __post_init__(self) -> None:
         StreamSettings.__post_init__(self)
+        check_written("to-topic", self.to_topic)
         if not self.force:
             self.refuse_sources("to_topic")
         if self.mode not in ("append", "update"):

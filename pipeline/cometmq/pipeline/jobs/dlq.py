@@ -11,7 +11,6 @@ once).
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -35,6 +34,7 @@ from cometmq.pipeline.jobs.tables import (
     stored_between,
     topic_table,
 )
+from cometmq.pipeline.jobs.topic_names import check_written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,7 +69,6 @@ _BY: Final = {
     "host": "regexp_replace(born_host, ':[0-9]+$', '')",
 }
 """By what dead letters can be put together, and how a row says it."""
-_TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 _SQL_STATES: Final = ("22", "P0001")
 """What the states of errors begin with that are about data: of division by 0, of `raise_error`."""
 _GROUPS_MAX: Final = 100
@@ -100,8 +99,7 @@ class DlqSettings:
                 raise OptionError(f"cluster-by: {each!r} is none of {', '.join(_BY)}")
         if self.rate < 0 or self.sample < 0:
             raise OptionError("rate, sample: must not be negative")
-        if not _TOPIC.fullmatch(self.to):
-            raise OptionError(f"to: {self.to!r} is no topic: letters, digits, _, -, % and |")
+        check_written("to", self.to)
         if self.to == PREFIX + self.consumer_group:
             raise OptionError(f"to: {self.to} is what is read; say origin, or another topic")
         if self.redrive and self.to == ORIGIN and self.credentials != NOBODY:

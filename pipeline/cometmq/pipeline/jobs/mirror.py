@@ -23,11 +23,12 @@ from cometmq.pipeline.jobs.streams import (
     triggered,
     would_read,
 )
+from cometmq.pipeline.jobs.topic_names import check_written
 from cometmq.pipeline.options import read_options, write_options
 from cometmq.pipeline.retrying import retried
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
@@ -53,8 +54,16 @@ class MirrorSettings(CopySettings):
     def __post_init__(self) -> None:
         StreamSettings.__post_init__(self)
         write_options({**self.written, "delivery": self.delivery})
+        # Those that a pattern matches are looked at when it is known which there are.
+        self.check_copies(self.sources or ("T",) * bool(self.prefix))
         if self.nameserver == self.to_nameserver and not self.prefix:
             raise _is_read(self.to_nameserver)
+
+    def check_copies(self, topics: Iterable[str]) -> None:
+        """Refuse topics whose copies would have names that cannot be."""
+        option = "prefix" if self.prefix else "topic"
+        for topic in topics:
+            check_written(option, self.prefix + topic)
 
     @property
     def written(self) -> dict[str, str]:
@@ -69,7 +78,7 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
     run = run or Run()
     report = run.report_of("mirror")
     with timed(report):
-        _refuse_circles(settings)
+        _refuse_copies(settings)
         frame = read_stream(spark, settings, _COPIED).withColumn(
             "to_topic", functions.concat(functions.lit(settings.prefix), "topic")
         )
@@ -89,17 +98,19 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
     return report
 
 
-def _refuse_circles(settings: MirrorSettings) -> None:
-    """Refuse to copy topics onto themselves, and a pattern that matches its copies, too."""
+def _refuse_copies(settings: MirrorSettings) -> None:
+    """Refuse to copy topics onto themselves, a pattern that matches copies, and names of none."""
     pattern, prefix = settings.topic_pattern, settings.prefix
     if prefix and not pattern:
         return
     read, written = read_options(source_options(settings)), write_options(settings.written)
+    names = _retried(read, lambda: read.cluster().topics_like(pattern)) if pattern else ()
+    settings.check_copies(names)
     if not _brokers(read) & _brokers(written):
         return
     if not prefix:
         raise _is_read(settings.to_nameserver)
-    for name in _retried(read, lambda: read.cluster().topics_like(pattern)):
+    for name in names:
         if re.fullmatch(pattern, prefix + name):
             raise OptionError(
                 f"topic-pattern: {pattern!r} matches {prefix}{name}, too, which is the copy of"
@@ -122,7 +133,7 @@ def _retried(options: ReadOptions | WriteOptions, do: Callable[[], R]) -> R:
 
 
 def _look(settings: MirrorSettings) -> None:
-    _refuse_circles(settings)
+    _refuse_copies(settings)
     look_for_topics(settings)
 
 

@@ -45,7 +45,12 @@ class Tempo:
         return max(int(self.speed * 1_000_000), 1)
 
     def wait(self, stored_us: int) -> bool:
-        """Return when a piece may go whose first message was stored then; `False` as `Pace`."""
+        """Return when a piece may go whose first message was stored then; `False` as `Pace`.
+
+        One at 0, of which nobody knows when it was stored, does not wait.
+        """
+        if not stored_us:
+            return not self.run.is_stopping
         if self._began is None:
             self._began = (time.monotonic(), stored_us)
         at, first_us = self._began

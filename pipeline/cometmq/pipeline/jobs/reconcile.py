@@ -18,12 +18,13 @@ is no place that would say which two messages to look at, so bodies are read at 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_files import read_archive
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, setting, timed
+from cometmq.pipeline.jobs.places import STORE, TOPIC, read_place
 from cometmq.pipeline.jobs.tables import (
     require_topics,
     rows_as_dicts,
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_KINDS: Final = ("topic", "archive", "store")
+    from cometmq.pipeline.jobs.places import Place
+
 _PLACE: Final = ("topic", "broker", "queue_id", "queue_offset")
 _HEAD: Final = ("key", "tag", "flag")
 _WHICH: Final = "key IS NULL"
@@ -106,42 +108,17 @@ class ReconcileSettings:
         if self.shown < 0:
             raise OptionError("shown: must not be negative")
         for name in ("left", "right"):
-            _Place.of(self, name)
+            _place(self, name)
         stored_between(self)  # Looks at the times.
 
 
-class _Place(NamedTuple):
-    """Where one side is."""
-
-    kind: str
-    path: str
-    topic: str
-    credentials: Credentials = NOBODY
-
-    @classmethod
-    def of(cls, settings: ReconcileSettings, option: str) -> _Place:
-        text: str = getattr(settings, option)
-        kind, _, rest = text.partition(":")
-        topic, at, path = rest.partition("@")
-        if kind == "topic" and topic and at and path:
-            credentials: Credentials = getattr(settings, f"{option}_credentials")
-            return cls(kind, path, topic, credentials)
-        path, _, topic = rest.partition("#")
-        if kind in _KINDS[1:] and path:
-            return cls(kind, path, topic)
+def _place(settings: ReconcileSettings, option: str) -> Place:
+    text: str = getattr(settings, option)
+    if (found := read_place(text)) is None:
         raise OptionError(
             f"{option}: {text!r} is none of topic:NAME@HOST:PORT, archive:DIR and store:DIR"
         )
-
-    def table(self, spark: SparkSession, columns: tuple[str, ...]) -> DataFrame:
-        """Return columns of it."""
-        if self.kind == "topic":
-            where = self.credentials.at(self.path)
-            return topic_table(spark, where, self.topic, ", ".join(columns))
-        if self.kind == "store":
-            return store_table(spark, self.path, ", ".join(columns), self.topic)
-        frame = read_archive(spark, self.path).select(*columns)
-        return frame.where(frame["topic"] == self.topic) if self.topic else frame
+    return found
 
 
 def reconcile(spark: SparkSession, settings: ReconcileSettings, run: Run | None = None) -> Report:
@@ -162,9 +139,10 @@ def reconcile(spark: SparkSession, settings: ReconcileSettings, run: Run | None 
 
 def _look(settings: ReconcileSettings) -> None:
     for name in ("left", "right"):
-        place = _Place.of(settings, name)
-        if place.kind == "topic":
-            require_topics(place.credentials.at(place.path), place.topic)
+        place = _place(settings, name)
+        if place.kind == TOPIC:
+            credentials: Credentials = getattr(settings, f"{name}_credentials")
+            require_topics(credentials.at(place.path), place.topic)
 
 
 class _Reconciling:
@@ -173,10 +151,10 @@ class _Reconciling:
     def __init__(self, spark: SparkSession, settings: ReconcileSettings, report: Report) -> None:
         self.settings = settings
         self.report = report
-        places = {name: _Place.of(settings, name) for name in ("left", "right")}
+        places = {name: _place(settings, name) for name in ("left", "right")}
         self.is_one_topic = all(each.topic for each in places.values())
         self.has_brokers = not settings.ignore_broker and all(
-            each.kind != "store" for each in places.values()
+            each.kind != STORE for each in places.values()
         )
         self.spark = spark
         self.places = places
@@ -190,10 +168,10 @@ class _Reconciling:
         read, compared = _COLUMNS[settings.level], _LEVELS[settings.level]
         if by_records:
             read, compared = (*_HEAD, *_STORED), (*_HEAD, _WHICH, *_STORED)
-        sides = {name: self._side(each, read, compared) for name, each in self.places.items()}
+        sides = {name: self._side(name, read, compared) for name in self.places}
         return _common(sides) if settings.common else sides
 
-    def _side(self, place: _Place, read: tuple[str, ...], compared: tuple[str, ...]) -> DataFrame:
+    def _side(self, name: str, read: tuple[str, ...], compared: tuple[str, ...]) -> DataFrame:
         """Return of each message its place, its block and its checksum."""
         settings = self.settings
         place_texts = (
@@ -208,10 +186,22 @@ class _Reconciling:
             if settings.by == "place"
             else f"pmod({mark}, 1024)"
         )
-        frame = place.table(self.spark, (*_PLACE, "store_time", *read))
+        frame = self._table(name, (*_PLACE, "store_time", *read))
         frame = frame.where(stored_between(settings))
         marked: DataFrame = frame.selectExpr(*place_texts, f"{mark} AS mark", f"{block} AS block")
         return marked
+
+    def _table(self, name: str, columns: tuple[str, ...]) -> DataFrame:
+        """Return columns of one side."""
+        place = self.places[name]
+        if place.kind == TOPIC:
+            credentials: Credentials = getattr(self.settings, f"{name}_credentials")
+            where = credentials.at(place.path)
+            return topic_table(self.spark, where, place.topic, ", ".join(columns))
+        if place.kind == STORE:
+            return store_table(self.spark, place.path, ", ".join(columns), place.topic)
+        frame = read_archive(self.spark, place.path).select(*columns)
+        return frame.where(frame["topic"] == place.topic) if place.topic else frame
 
     @property
     def _of_block(self) -> tuple[str, ...]:

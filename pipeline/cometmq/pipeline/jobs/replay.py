@@ -1,13 +1,13 @@
-"""`replay`: an archive back into a topic.
+"""`replay`: an archive, or a topic in the files of a store, back into a topic.
 
-Batch by batch, the oldest first. A row keeps the identity that its message had in the source, so
-one that is replayed again, after a crash or by another run with the same `name`, is stored once;
-and what is done is noted in `FROM/_replays/NAME.json`, so another run goes on behind it.
+Part by part, the oldest first: of an archive these are its batches, of a store the files of its log
+(`replay_sources`). A row keeps the identity that its message had in the source, so one that is
+replayed again, after a crash or by another run with the same `name`, is stored once, be it from the
+store or from an archive. What is done is noted, in the archive or a checkpoint's folder, so another
+run goes on behind it.
 
-At a rate, a batch goes in pieces of what a second has, in an order that is always the same: by when
-a message was stored, and those of a queue by their offset. What is noted is the last message of the
-last piece, and not how many went, for another run may be given another rate, or find a `where` to
-hold for other rows.
+At a rate, a part goes in pieces of what a second has (`replay_pieces`); the last message of each
+is noted.
 """
 
 from __future__ import annotations
@@ -20,17 +20,29 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.errors import OptionError
-from cometmq.pipeline.jobs.archive_files import BatchName, batches, read_batches
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
 from cometmq.pipeline.jobs.pacing import Pace, Tempo
+from cometmq.pipeline.jobs.places import ARCHIVE, KINDS, STORE, Place, read_place
+from cometmq.pipeline.jobs.replay_pieces import ORDER, Cut, between, cut_every, cut_seconds
+from cometmq.pipeline.jobs.replay_sources import (
+    ArchiveSource,
+    StoreSource,
+    named_topics,
+    only_topic,
+    store_source,
+)
+from cometmq.pipeline.jobs.topic_names import check_read, check_written
 from cometmq.pipeline.options import read_time_ms
+from cometmq.pipeline.store.files import check_store
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from pyspark.sql import Column, DataFrame, SparkSession
+
+    from cometmq.pipeline.jobs.replay_sources import Part, Source
 
 _REPLAYS: Final = "_replays"
 _NAMES: Final = {
@@ -46,14 +58,19 @@ _AT: Final = (
 )
 """When a message was stored, but not before one in front of it in its queue: clocks go back."""
 _SPEED: Final = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)x", re.ASCII)
-_ORDER: Final = ("at", "topic", "broker", "queue_id", "queue_offset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySettings:
     """What to replay, and where to."""
 
-    from_dir: str = setting("The archive.", metavar="DIR")
+    from_: str = setting("archive:DIR, or store:DIR[#TOPIC].", "", metavar="PLACE")
+    from_dir: str = setting("An archive; --from archive:DIR says the same.", "", metavar="DIR")
+    topic: str = setting("Only this one; which one is said of a store that has several.", "")
+    broker: str = setting(
+        "Of a store: its broker's name, for a message is known by where it was.", ""
+    )
+    on_damage: str = setting("Of a store, at damaged records: fail, or skip them.", "fail")
     nameserver: str = setting("The cluster to write to.", metavar="HOST:PORT[;...]")
     credentials: Credentials = NOBODY
     to_topic: str = setting("The topic to write to.")
@@ -63,11 +80,18 @@ class ReplaySettings:
     rate: int = setting("Messages a second, at most; 0 is as fast as it goes.", 0)
     speed: str = setting("Or as far apart as they were stored: 1x; 10x is ten times as fast.", "")
     mark: str = setting("NAME=VALUE: a property of each message.", "")
+    checkpoint: str = setting(
+        "Where what is done is noted, of a store; of an archive in it, unless said.",
+        "",
+        metavar="DIR",
+    )
     name: str = setting("Names this replay: it goes on where one of this name ended.", "")
-    force: bool = setting("Replay into a topic that the archive was made from.", False)
+    force: bool = setting("Replay into a topic that messages come from.", False)
 
     def __post_init__(self) -> None:
         read_nameservers(self.nameserver)
+        check_written("to-topic", self.to_topic)
+        self._check_place()
         if self.mark and "=" not in self.mark:
             raise OptionError(f"mark: {self.mark!r}: write NAME=VALUE")
         if "/" in self.name or self.name.startswith("."):
@@ -79,6 +103,44 @@ class ReplaySettings:
         if self.speed and self.times_as_fast <= 0:
             raise OptionError(f"speed: {self.speed!r}: write such as 1x, 10x or 0.5x")
         _condition(self)  # Looks at the times.
+
+    def _check_place(self) -> None:
+        place = self.place
+        check_read("topic", self.chosen_topic)
+        if self.topic and place.topic and self.topic != place.topic:
+            raise OptionError(f"topic: {self.topic} is not {place.topic}, which --from names")
+        if place.kind == ARCHIVE:
+            if self.broker or self.on_damage != "fail":
+                raise OptionError("broker, on-damage: are of stores only")
+            return
+        if self.on_damage not in ("fail", "skip"):
+            raise OptionError(f"on-damage: {self.on_damage!r} is neither fail nor skip")
+        if not self.broker:
+            raise OptionError(
+                "broker: say how the store's broker is called, such as broker-a: its files do not"
+                " tell, and by that name a message is known which is replayed again"
+            )
+        if not self.checkpoint:
+            raise OptionError("checkpoint: say where to note what is done: not in the store")
+
+    @property
+    def place(self) -> Place:
+        """Where the messages are."""
+        if bool(self.from_) == bool(self.from_dir):
+            raise OptionError("from: say archive:DIR or store:DIR")
+        if self.from_dir:
+            return Place(ARCHIVE, self.from_dir, "")
+        found = read_place(self.from_)
+        if found is None and self.from_.partition(":")[0] not in KINDS:
+            found = Place(ARCHIVE, self.from_, "")
+        if found is None or found.kind not in (ARCHIVE, STORE):
+            raise OptionError(f"from: {self.from_!r} is neither archive:DIR nor store:DIR[#TOPIC]")
+        return found
+
+    @property
+    def chosen_topic(self) -> str:
+        """The only topic that is replayed; nothing where none is named."""
+        return self.topic or self.place.topic
 
     @property
     def times_as_fast(self) -> float:
@@ -98,14 +160,14 @@ def replay(spark: SparkSession, settings: ReplaySettings, run: Run | None = None
 
 
 class _Piece(NamedTuple):
-    """Rows of a batch that go at once."""
+    """Rows of a part that go at once."""
 
     frame: DataFrame
     rows: int
     stored_us: int
     """When the first of them was stored, of a piece that is one second's of then."""
     reached: dict[str, list[Any]]
-    """What is to be noted behind them; nothing of a batch that goes as a whole."""
+    """What is to be noted behind them; nothing of a part that goes as a whole."""
 
 
 class _Replaying:
@@ -114,25 +176,36 @@ class _Replaying:
     def __init__(self, spark: SparkSession, settings: ReplaySettings) -> None:
         self.spark = spark
         self.settings = settings
-        self.folder = Folder(spark, settings.from_dir)
+        place = settings.place
         self.name = settings.name or f"to-{settings.to_topic}"
-        there = batches(self.folder)
-        if not there:
-            raise OptionError(f"from-dir: {settings.from_dir} is no archive, or has nothing in it")
-        self.batches = {BatchName(n, n): each for each in there for n in each.numbers}
-        """Where each batch is: itself, or what it was merged into."""
+        self.source: Source = _source(spark, settings)
+        self.notes = Folder(spark, settings.checkpoint or f"{place.path.rstrip('/')}/{_REPLAYS}")
         self.condition = _condition(settings)
         said = self._noted()
         self.done: list[str] = said.get("done", [])
-        """The manifests of batches that were replayed."""
+        """The keys of parts that were replayed."""
         self.reached: dict[str, list[Any]] = said.get("reached", {})
-        """The place of the last message that was replayed of a batch that is not done, by its
-        manifest."""
+        """The place of the last message that was replayed of a part that is not done, by its
+        key."""
+
+    @property
+    def _origin(self) -> str:
+        """What the notes are about; nothing in an archive's own."""
+        place = self.settings.place
+        if not self.settings.checkpoint:
+            return ""
+        topic = self.source.topic if isinstance(self.source, StoreSource) else ""
+        return f"{place.kind}:{place.path}" + f"#{topic}" * bool(topic)
 
     def _noted(self) -> dict[str, Any]:
-        if not self.folder.exists(_REPLAYS, f"{self.name}.json"):
+        if not self.notes.exists(f"{self.name}.json"):
             return {}
-        said: dict[str, Any] = json.loads(self.folder.read(_REPLAYS, f"{self.name}.json"))
+        said: dict[str, Any] = json.loads(self.notes.read(f"{self.name}.json"))
+        if said.get("from", "") != self._origin:
+            raise OptionError(
+                f"name: {self.name} was another replay, from {said.get('from')}; choose another"
+                " name, or another checkpoint"
+            )
         if (said["to_topic"], said["where"]) != (self.settings.to_topic, self.condition):
             raise OptionError(
                 f"name: {self.name} was another replay, to {said['to_topic']} where"
@@ -142,20 +215,20 @@ class _Replaying:
 
     def _note(self) -> None:
         document = {
+            "from": self._origin,
             "to_topic": self.settings.to_topic,
             "where": self.condition,
             "done": self.done,
             "reached": self.reached,
         }
-        self.folder.write(json.dumps(document, indent=2) + "\n", _REPLAYS, f"{self.name}.json")
+        self.notes.write(json.dumps(document, indent=2) + "\n", f"{self.name}.json")
 
     def replay(self, run: Run, report: Report) -> None:
         """Replay what is not done yet, until the job shall stop."""
         pace = _pace(self.settings, run)
-        for batch in self.batches:
-            if batch.manifest in self.done or not self.folder.has_files(self.batches[batch].folder):
-                continue
-            with closing(self._pieces(batch, pace)) as pieces:
+        self._tell_of_loss(run, report)
+        for part in self.source.parts(tuple(self.done), tuple(self.reached)):
+            with closing(self._pieces(part, pace)) as pieces:
                 for piece in pieces:
                     if not _may_go(pace, piece):
                         report.stopped = True
@@ -163,43 +236,47 @@ class _Replaying:
                     if not run.dry_run:
                         self._send(piece)
                     report.rows += piece.rows
-                    run.tell(batch=str(batch), rows=piece.rows, total=report.rows)
-            report.batches.append(batch.first)
+                    run.tell(batch=part.number, rows=piece.rows, total=report.rows)
+            report.batches.append(part.number)
             if not run.dry_run:
-                self.done.append(batch.manifest)
+                self.done.append(part.key)
                 self.reached = {}
                 self._note()
 
-    def _pieces(self, batch: BatchName, pace: Pace | Tempo) -> Generator[_Piece]:
-        """Yield what is left of a batch of the archive, a second's worth at a time."""
+    def _tell_of_loss(self, run: Run, report: Report) -> None:
+        if isinstance(self.source, StoreSource) and (lost := self.source.expired(self.done)):
+            report.details["expired_bytes"] = lost
+            run.tell(warning=f"{lost} bytes of the log expired before they were replayed")
+
+    def _pieces(self, part: Part, pace: Pace | Tempo) -> Generator[_Piece]:
+        """Yield what is left of a part, a second's worth at a time."""
         is_whole = isinstance(pace, Pace) and not pace.rate
-        frame = self._rows_of(batch, in_order=not is_whole)
+        frame = self._rows_of(part, in_order=not is_whole)
         if is_whole:
             if count := frame.count():
                 yield _Piece(frame, count, 0, {})
             return
         # In order, so that a piece is in few of the blocks of rows that Spark keeps.
         kept = frame.select("at", *_NAMES.values(), *_SENT)
-        kept = kept.repartitionByRange(*_ORDER).sortWithinPartitions(*_ORDER).persist()
+        kept = kept.repartitionByRange(*ORDER).sortWithinPartitions(*ORDER).persist()
         try:
             before = None
             for last, rows, stored_us in _cuts(kept, pace):
-                yield _Piece(_between(kept, before, last), rows, stored_us, {batch.manifest: last})
+                yield _Piece(between(kept, before, last), rows, stored_us, {part.key: last})
                 before = last
         finally:
             kept.unpersist()
 
-    def _rows_of(self, batch: BatchName, *, in_order: bool) -> DataFrame:
-        """Return what is left of a batch."""
-        frame = read_batches(self.spark, self.folder, [self.batches[batch]])
-        frame = frame.where(frame["batch"] == batch.first)
-        reached = self.reached.get(batch.manifest)
+    def _rows_of(self, part: Part, *, in_order: bool) -> DataFrame:
+        """Return what is left of a part."""
+        frame = self.source.rows(part)
+        reached = self.reached.get(part.key)
         if in_order or reached:
             frame = frame.selectExpr("*", f"{_AT} AS at")  # Of all: where it is does not change.
         if self.condition:
             frame = frame.where(self.condition)
         self._refuse_its_source(frame)
-        return _between(frame, reached, None)
+        return between(frame, reached, None)
 
     def _send(self, piece: _Piece) -> None:
         writer = self._rows(piece.frame).write.format("cometmq").mode("append")
@@ -216,10 +293,10 @@ class _Replaying:
         if self.settings.force:
             return
         topic = self.settings.to_topic
-        if frame.where(frame["topic"] == topic).limit(1).count():
+        if self.source.holds(frame, topic):
             raise OptionError(
-                f"to-topic: the archive has messages of {topic} itself, which would be there twice;"
-                " say --force if that is what you want"
+                f"to-topic: the {self.settings.place.kind} has messages of {topic} itself, which"
+                " would be there twice; say --force if that is what you want"
             )
 
     def _rows(self, frame: DataFrame) -> DataFrame:
@@ -246,6 +323,26 @@ class _Replaying:
         return sorted_rows
 
 
+def _source(spark: SparkSession, settings: ReplaySettings) -> Source:
+    place = settings.place
+    if place.kind == ARCHIVE:
+        return ArchiveSource(spark, Folder(spark, place.path))
+    needed = (*_NAMES.values(), *_SENT, "store_time", "physical_offset")
+    columns = "*" if settings.where else ",".join(needed)
+    return store_source(
+        spark, place.path, settings.chosen_topic, settings.broker, columns, settings.on_damage
+    )
+
+
+def _look(settings: ReplaySettings) -> None:
+    """Look at a store as far as that can be done without reading its log."""
+    place = settings.place
+    if place.kind == STORE:
+        check_store(place.path)
+        if not settings.chosen_topic and (named := named_topics(place.path)):
+            only_topic(place.path, named)
+
+
 def _pace(settings: ReplaySettings, run: Run) -> Pace | Tempo:
     if settings.speed and not run.dry_run:
         return Tempo(settings.times_as_fast, run)
@@ -256,74 +353,26 @@ def _may_go(pace: Pace | Tempo, piece: _Piece) -> bool:
     return pace.wait(piece.stored_us) if isinstance(pace, Tempo) else pace.wait(piece.rows)
 
 
-def _cuts(frame: DataFrame, pace: Pace | Tempo) -> list[tuple[list[Any], int, int]]:
-    """Return where pieces end: the place of the last row, how many there are, their time."""
+def _cuts(frame: DataFrame, pace: Pace | Tempo) -> list[Cut]:
     if isinstance(pace, Tempo):
-        return _each_second(frame, pace.second_us)
-    return _every(frame, pace.rate)
-
-
-def _every(frame: DataFrame, size: int) -> list[tuple[list[Any], int, int]]:
-    """Return the places of each `size`-th row, and of the last one: rows up to there, and 0."""
-    from pyspark.sql import Window, functions
-
-    numbered = frame.select(*_ORDER).withColumn(
-        "number", functions.row_number().over(Window.orderBy(*_ORDER))
-    )
-    ends = numbered.where(f"number % {size} = 0 OR number = {frame.count()}").orderBy("number")
-    found = [([row[name] for name in _ORDER], row["number"]) for row in ends.collect()]
-    numbers = [0, *(number for _, number in found)]
-    return [
-        (place, number - before, 0) for (place, number), before in zip(found, numbers, strict=False)
-    ]
-
-
-def _each_second(frame: DataFrame, second_us: int) -> list[tuple[list[Any], int, int]]:
-    """Return the place of the last row of each second, its rows, and when its first was stored."""
-    from pyspark.sql import functions
-
-    place = functions.struct(*_ORDER)
-    seconds = frame.groupBy(functions.expr(f"at div {second_us}")).agg(
-        functions.max(place).alias("last"),
-        functions.count("*").alias("rows"),
-        functions.min("at").alias("first"),
-    )
-    return [
-        ([row["last"][name] for name in _ORDER], row["rows"], row["first"])
-        for row in seconds.orderBy("first").collect()
-    ]
-
-
-def _between(frame: DataFrame, before: list[Any] | None, last: list[Any] | None) -> DataFrame:
-    """Return the rows behind one place, up to another."""
-    from pyspark.sql import functions
-
-    place = functions.struct(*_ORDER)
-    if before is not None:
-        # The time alone is what Spark keeps the least and the greatest of, and passes over rows by.
-        frame = frame.where(functions.col("at") >= before[0]).where(place > _place(before))
-    if last is not None:
-        frame = frame.where(functions.col("at") <= last[0]).where(place <= _place(last))
-    return frame
-
-
-def _place(values: list[Any]) -> Column:
-    from pyspark.sql import functions
-
-    kinds = ("bigint", "string", "string", "int", "bigint")
-    named = zip(_ORDER, values, kinds, strict=True)
-    place: Column = functions.struct(
-        *(functions.lit(value).cast(kind).alias(name) for name, value, kind in named)
-    )
-    return place
+        return cut_seconds(frame, pace.second_us)
+    return cut_every(frame, pace.rate)
 
 
 def _condition(settings: ReplaySettings) -> str:
     parts = [f"({settings.where})"] if settings.where else []
+    if settings.place.kind == ARCHIVE and settings.chosen_topic:
+        parts.append(f"topic = '{settings.chosen_topic}'")
     for name, sign in (("since", ">="), ("until", "<")):
         if text := getattr(settings, name):
             parts.append(f"store_time {sign} timestamp_millis({read_time_ms(name, text)})")
     return " AND ".join(parts)
 
 
-JOB: Final = Job("replay", ReplaySettings, replay, "An archive back into a topic.")
+JOB: Final = Job(
+    "replay",
+    ReplaySettings,
+    replay,
+    "An archive, or a topic of a store's files, back into a topic.",
+    look=_look,
+)

@@ -37,9 +37,11 @@ def has_topics(where: Mapping[str, str], topic: str) -> bool:
     return found.topics.issuperset(options.topics)
 
 
-def store_table(spark: SparkSession, path: str, columns: str, topic: str = "") -> DataFrame:
+def store_table(
+    spark: SparkSession, path: str, columns: str, topic: str = "", on_damage: str = "fail"
+) -> DataFrame:
     """Return some columns of a store, of all topics or of some."""
-    reader = spark.read.format("cometmq-store").option("columns", columns)
+    reader = spark.read.format("cometmq-store").options(columns=columns, onDamage=on_damage)
     if topic:
         reader = reader.option("topic", topic)
     frame: DataFrame = reader.load(path)

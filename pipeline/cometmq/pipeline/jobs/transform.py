@@ -37,6 +37,7 @@ from cometmq.pipeline.jobs.streams import (
     run_batches,
     would_read,
 )
+from cometmq.pipeline.jobs.topic_names import check_written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,6 +64,8 @@ class TransformSettings(StreamSettings):
 
     def __post_init__(self) -> None:
         StreamSettings.__post_init__(self)
+        check_written("to-topic", self.to_topic)
+        check_written("dead-letter", self.dead_letter)
         if not self.force:
             self.refuse_sources("to_topic", "dead_letter")
         if self.dead_letter and not self.schema:

@@ -1,0 +1,188 @@
+"""What `replay` takes messages from, in parts that are replayed one after the other.
+
+Of an archive a part is a batch. Of a store it is what stands in one file of the log, up to where
+the log ends just now: what a running broker appends afterwards is the next run's first part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from cometmq.pipeline.cluster import is_users
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.archive_files import BatchName, batches, read_batches
+from cometmq.pipeline.jobs.tables import store_table
+from cometmq.pipeline.store.files import folders_of
+from cometmq.pipeline.store.queues import BATCH, SIMPLE
+from cometmq.pipeline.store.splits import look
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from cometmq.pipeline.jobs.folders import Folder
+    from cometmq.pipeline.store.splits import Log
+
+_SHOWN: Final = 20
+
+
+class Part(NamedTuple):
+    """What is replayed at once, or in pieces."""
+
+    key: str
+    """Names it in the notes of what is done, for good."""
+    number: int
+    """What the report calls it."""
+
+
+class Source(Protocol):
+    """Where messages are taken from."""
+
+    def parts(self, done: Collection[str], begun: Iterable[str]) -> Iterator[Part]:
+        """Yield what is to be replayed: parts that are done may be among them, and are not read.
+
+        What was begun is the same part again.
+        """
+        ...
+
+    def rows(self, part: Part) -> DataFrame:
+        """Return the messages of a part, all of them."""
+        ...
+
+    def holds(self, frame: DataFrame, topic: str) -> bool:
+        """Whether there are messages of a topic in the rows of a part."""
+        ...
+
+
+class ArchiveSource:
+    """An archive of Parquet, batch by batch."""
+
+    def __init__(self, spark: SparkSession, folder: Folder) -> None:
+        self._spark = spark
+        self._folder = folder
+        there = batches(folder)
+        if not there:
+            raise OptionError(f"from: {folder.path} is no archive, or has nothing in it")
+        self._batches = {BatchName(n, n): each for each in there for n in each.numbers}
+        """Where each batch is: itself, or what it was merged into."""
+
+    def parts(self, done: Collection[str], begun: Iterable[str]) -> Iterator[Part]:
+        """Yield the batches, the oldest first."""
+        del begun
+        for batch, place in self._batches.items():
+            if batch.manifest not in done and self._folder.has_files(place.folder):
+                yield Part(batch.manifest, batch.first)
+
+    def rows(self, part: Part) -> DataFrame:
+        """Return a batch."""
+        place = self._batches[BatchName(part.number, part.number)]
+        frame = read_batches(self._spark, self._folder, [place])
+        return frame.where(frame["batch"] == part.number)
+
+    def holds(self, frame: DataFrame, topic: str) -> bool:
+        """Look for it."""
+        return bool(frame.where(frame["topic"] == topic).limit(1).count())
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSource:
+    """One topic in the files of a store."""
+
+    spark: SparkSession
+    path: str
+    topic: str
+    broker: str
+    columns: str
+    on_damage: str
+    log: Log
+    """As it was when the run began."""
+
+    def parts(self, done: Collection[str], begun: Iterable[str]) -> Iterator[Part]:
+        """Yield what was begun, and what stands behind all that is done, file by file."""
+        reached = max((_range(key)[1] for key in (*done, *begun)), default=self.log.first)
+        if reached > self.log.end:
+            raise OptionError(
+                f"from: {self.path} ends at {self.log.end}, and was replayed up to {reached}: it is"
+                " another store, or lost its end; say another --name"
+            )
+        for key in begun:
+            yield Part(key, _range(key)[0])
+        for file in self.log.files:
+            start = max(file.start, reached)
+            end = min(file.start + file.size, self.log.end)
+            if start < end:
+                yield Part(f"{start}-{end}", start)
+
+    def expired(self, done: Collection[str]) -> int:
+        """Return how many bytes of the log behind what is done are not there any more."""
+        reached = max((_range(key)[1] for key in done), default=self.log.first)
+        return max(self.log.first - reached, 0)
+
+    def rows(self, part: Part) -> DataFrame:
+        """Return the topic's messages in a range of the log."""
+        start, end = _range(part.key)
+        reader = self.spark.read.format("cometmq-store").options(
+            columns=self.columns,
+            topic=self.topic,
+            broker=self.broker,
+            onDamage=self.on_damage,
+            firstOffset=start,
+        )
+        frame: DataFrame = reader.load(self.path)
+        return frame.where(f"physical_offset >= {start} AND physical_offset < {end}")
+
+    def holds(self, frame: DataFrame, topic: str) -> bool:
+        """Compare it with the one that is read."""
+        del frame
+        return topic == self.topic
+
+
+def store_source(
+    spark: SparkSession, path: str, topic: str, broker: str, columns: str, on_damage: str
+) -> StoreSource:
+    """Return a source of one topic: of the one that is named, or the only one of users.
+
+    An `OptionError` says which topics there are, when that is none of them, or not one.
+    """
+    log = look(path)
+    frame = store_table(spark, path, "topic", topic, on_damage)
+    if not topic:
+        topic = only_topic(path, _topics_in(frame))
+    elif frame.isEmpty():
+        there = _topics_in(store_table(spark, path, "topic", "", on_damage))
+        raise OptionError(f"topic: {path} has no message of {topic}; it has {_listed(there)}")
+    return StoreSource(spark, path, topic, broker, columns, on_damage, log)
+
+
+def only_topic(path: str, topics: Collection[str]) -> str:
+    """Return the one topic of users; refuse to choose between several."""
+    of_users = [each for each in topics if is_users(each)]
+    if len(of_users) != 1:
+        raise OptionError(f"topic: say which one of {path}: it has {_listed(topics)}")
+    return of_users[0]
+
+
+def named_topics(path: str) -> list[str]:
+    """Return the topics that a store has folders of queues of.
+
+    A copy of the log alone has none, and of a running broker they may not be made yet.
+    """
+    return sorted({each for folder in (SIMPLE, BATCH) for each in folders_of(path, folder)})
+
+
+def _topics_in(frame: DataFrame) -> list[str]:
+    return sorted(row["topic"] for row in frame.distinct().collect())
+
+
+def _listed(topics: Collection[str]) -> str:
+    """Return topics for a message: those of users alone, if there are any."""
+    shown = [each for each in topics if is_users(each)] or [*topics]
+    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    return (", ".join(shown[:_SHOWN]) or "none") + more
+
+
+def _range(key: str) -> tuple[int, int]:
+    start, _, end = key.partition("-")
+    return int(start), int(end)

@@ -1,0 +1,30 @@
+"""Names of topics, checked before Spark starts, and not by a broker a minute later."""
+
+from __future__ import annotations
+
+from cometmq.client import UsageError
+from cometmq.client._core.names import RETRY_PREFIX, check_topic, check_topic_to_send
+from cometmq.pipeline.errors import OptionError
+
+
+def check_read(option: str, topic: str) -> None:
+    """Refuse what no topic can be called; nothing names none."""
+    if topic:
+        try:
+            check_topic(topic)
+        except UsageError as error:
+            raise OptionError(f"{option}: {error}") from None
+
+
+def check_written(option: str, topic: str) -> None:
+    """Refuse also topics to which brokers write themselves."""
+    check_read(option, topic)
+    if topic.startswith(RETRY_PREFIX):
+        raise OptionError(
+            f"{option}: topic {topic!r}: brokers put there what a group is to consume again; say"
+            " the topic that it consumes"
+        )
+    try:
+        check_topic_to_send(topic or "none")
+    except UsageError as error:
+        raise OptionError(f"{option}: {error}") from None
