@@ -16,7 +16,9 @@ from tests.pipeline.tables import Tables, numbers
 from cometmq.pipeline.columns import SELDOM_TWICE
 from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
+from cometmq.pipeline.jobs.archive_compact import CompactSettings, archive_compact
 from cometmq.pipeline.jobs.archive_files import batches, read_archive
+from cometmq.pipeline.jobs.archive_vacuum import VacuumSettings, archive_vacuum
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Run
 
@@ -194,6 +196,31 @@ def test_settings_that_cannot_be_are_named(
     with pytest.raises(OptionError) as caught:
         run(tables, "settings", tmp_path, **more)
     assert said in str(caught.value)
+
+
+def test_delta_without_its_jars_says_what_to_add_and_leaves_nothing_behind(
+    tables: Tables, tmp_path: Path
+) -> None:
+    tables.fill("settings", 1)
+    with pytest.raises(OptionError, match=r"say --packages io\.delta:delta-spark_4\.2_2\.13:4"):
+        run(tables, "settings", tmp_path, format="delta")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_of_delta_is_never_read_as_the_files_that_it_has(
+    tables: Tables, tmp_path: Path
+) -> None:
+    """Those of versions that are over are among them."""
+    (tmp_path / "_delta_log").mkdir()
+    tables.spark.range(3).write.parquet(str(tmp_path / "batch=000000"))
+    with pytest.raises(OptionError, match="from: Delta's JARs are not there: say --packages"):
+        read_archive(tables.spark, str(tmp_path))
+    with pytest.raises(OptionError, match=r"format: .* is a table of delta"):
+        run(tables, "settings", tmp_path)
+    with pytest.raises(OptionError, match="OPTIMIZE"):
+        archive_compact(tables.spark, CompactSettings(archive=str(tmp_path)))
+    with pytest.raises(OptionError, match="VACUUM"):
+        archive_vacuum(tables.spark, VacuumSettings(archive=str(tmp_path)))
 
 
 @pytest.mark.parametrize(

@@ -307,6 +307,20 @@ def test_a_dry_compaction_says_what_it_would_do(archived: Archived) -> None:
     assert archived.names == ["000000", "000001", "000002"]
 
 
+def test_a_file_that_is_replaced_has_no_checksum_of_the_old_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Hadoop keeps it in a file of its own, which a kill leaves as it was."""
+    folder = Folder(spark, str(tmp_path))
+    (tmp_path / "notes.json").write_text("old")
+    (tmp_path / ".notes.json.crc").write_bytes(b"crc\0\0\0\x02\0\1\2\3\4")
+    with pytest.raises(Exception, match="Checksum error"):
+        folder.read("notes.json")
+    folder.write("new", "notes.json")
+    assert folder.read("notes.json") == "new"
+    assert [each.name for each in tmp_path.iterdir()] == ["notes.json"]
+
+
 def test_no_archive_is_told(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="is no archive"):
         archive_compact(spark, CompactSettings(archive=str(tmp_path)))

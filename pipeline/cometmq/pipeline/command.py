@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from cometmq.pipeline.delta import settings_of_delta
 from cometmq.pipeline.doctor import doctor
 from cometmq.pipeline.errors import JavaError, OptionError, PipelineError
 from cometmq.pipeline.jobs import JOBS
@@ -29,7 +30,15 @@ if TYPE_CHECKING:
 
 _MANY: Final = "tuple[str, ...]"
 """The type of a setting whose option is repeatable."""
-_COMMON: Final = ("master", "conf", "dry_run", "report", "progress", "metrics_port")
+_COMMON: Final = (
+    "master",
+    "packages",
+    "conf",
+    "dry_run",
+    "report",
+    "progress",
+    "metrics_port",
+)
 """The options of all jobs, as `run_job` calls them."""
 _TYPES: Final = {"str": str, "int": int, "float": float}
 _REPEATING: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
@@ -106,6 +115,7 @@ def run_job(
     report: str | None,
     progress: str,
     metrics_port: int | None = None,
+    packages: str | None = None,
 ) -> int:
     """Run a job as its command does, and return the exit status."""
     tell = _PROGRESS[progress]
@@ -115,7 +125,8 @@ def run_job(
             report, missing = None, report
             raise OptionError(f"--report {missing}: there is no such folder")
         settings = job.settings(**_with_credentials(job, given))
-        pairs = _pairs(conf)
+        pairs = _pairs((*conf, f"spark.jars.packages={packages}") if packages else conf)
+        settings_of_delta(pairs)  # Before minutes go by for JARs that do not fit.
         if job.look is not None:
             job.look(settings)
         with stopped_by_signals(run), served(run, metrics_port) as port:
@@ -275,6 +286,9 @@ def _nameserver(meaning: str) -> click.Option:
 def _common() -> list[click.Option]:
     return [
         click.Option(["--master"], default="local[*]", show_default=True, help="Spark's master."),
+        click.Option(
+            ["--packages"], metavar="GROUP:NAME:VERSION,...", help="JARs for Spark, from Maven."
+        ),
         click.Option(
             ["--conf"], multiple=True, metavar="NAME=VALUE", help="A setting of Spark; repeatable."
         ),

@@ -10,6 +10,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from cometmq.pipeline.columns import SELDOM_TWICE
+from cometmq.pipeline.delta import settings_of_delta
 from cometmq.pipeline.java import find_java
 from cometmq.pipeline.shipping import temporary_wheel
 from cometmq.pipeline.source import PushingSource
@@ -55,14 +56,16 @@ def session(**conf: object) -> SparkSession:
 
     `conf` are Spark's settings; `master` and `app_name` may be said as such, and an underscore in
     a name stands for a dot (`spark_driver_memory="4g"`). `DEFAULTS` and, without a `master`,
-    `local[*]` on the loopback address fill in the rest. The executors of a cluster are sent what
-    they need (`shipping`). A `JavaError` says what to do when there is no Java. A session that is
-    there already is used, with these settings as far as it takes them.
+    `local[*]` on the loopback address fill in the rest; with JARs of Delta, what these need. The
+    executors of a cluster are sent what they need (`shipping`). A `JavaError` says what to do when
+    there is no Java. A session that is there already is used, with these settings as far as it
+    takes them.
     """
     given = {_setting(name): _text(value) for name, value in conf.items()}
     master = given.setdefault("spark.master", os.environ.get("SPARK_MASTER", "local[*]"))
     given.setdefault("spark.app.name", "cometmq")
     settings = {**DEFAULTS, **_by_cores(master), **given}
+    settings = settings_of_delta(given, settings["spark.sql.shuffle.partitions"]) | settings
     _prepare_environment(master)
     wheel = "" if master.startswith("local") else temporary_wheel()
     if wheel:

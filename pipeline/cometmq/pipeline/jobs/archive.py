@@ -1,19 +1,21 @@
-"""`archive`: topics to Parquet, each message in exactly one file.
+"""`archive`: topics to Parquet, each message in exactly one file; or to a table of Delta.
 
-`archive_files` shows what the folder looks like. A batch is written into `_staging`, where no
-reader looks, and takes its place by being renamed; its manifest follows. A batch that is repeated
-after a crash is the same messages (the source sees to that), so one whose manifest is there is left
-as it is, and any other is replaced. So at every moment a reader sees whole batches only, each once,
-whether it reads manifests or not; but while `archive-compact` runs, it has to read them.
+For that one see `archive_delta`. Of Parquet, `archive_files` shows what the folder looks like. A
+batch is written into `_staging`, where no reader looks, and takes its place by being renamed; its
+manifest follows. A batch that is repeated after a crash is the same messages (the source sees to
+that), so one whose manifest is there is left as it is, and any other is replaced. So at every
+moment a reader sees whole batches only, each once, whether it reads manifests or not; but while
+`archive-compact` runs, it has to read them.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from cometmq.pipeline.delta import is_delta
 from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.archive_delta import ToDelta
 from cometmq.pipeline.jobs.archive_files import (
     CHECKSUM,
     PARTS,
@@ -21,8 +23,8 @@ from cometmq.pipeline.jobs.archive_files import (
     Manifest,
     batches,
 )
-from cometmq.pipeline.jobs.expiry_guard import ExpiryGuard
-from cometmq.pipeline.jobs.folders import STAGING, Folder
+from cometmq.pipeline.jobs.archive_writing import Archiving, Last
+from cometmq.pipeline.jobs.folders import STAGING
 from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
 from cometmq.pipeline.jobs.streams import (
@@ -30,22 +32,16 @@ from cometmq.pipeline.jobs.streams import (
     CopySettings,
     StreamSettings,
     look_for_topics,
-    next_batch,
-    query_id,
     read_stream,
     run_batches,
-    source_end,
-    still_there,
     would_read,
 )
-from cometmq.pipeline.options import EARLIEST
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _CHECKPOINT: Final = "_checkpoint"
-_NUMBERS: Final = "archive.json"
-"""In the checkpoint: the number of its first batch, where the archive had others before."""
+PARQUET, DELTA, ICEBERG = "parquet", "delta", "iceberg"
 _COMPRESSIONS: Final = ("zstd", "snappy", "gzip", "none")
 _FILE_SMALL: Final = 8 << 20
 """Bytes of a file, below which reading many of them takes longer than what is in them."""
@@ -56,6 +52,7 @@ class ArchiveSettings(CopySettings):
     """What to archive, and where to."""
 
     to: str = setting("The folder of the archive; any that Spark can write to.", metavar="DIR")
+    format: str = setting(f"{PARQUET}, or {DELTA}, for which Spark needs --packages.", PARQUET)
     partition_by: str = setting("Of topic, date, hour: the folders of a batch.", "topic,date")
     body: str = setting("raw (binary) or text.", "raw")
     schema: str = setting(
@@ -71,6 +68,13 @@ class ArchiveSettings(CopySettings):
 
     def __post_init__(self) -> None:
         StreamSettings.__post_init__(self)
+        if self.format == ICEBERG:
+            raise OptionError(
+                f"format: {ICEBERG}: its newest release, 1.12, is made for Spark 4.1 and does not"
+                f" run on 4.2 or 4.3, which this needs; use {PARQUET} or {DELTA}"
+            )
+        if self.format not in (PARQUET, DELTA):
+            raise OptionError(f"format: {self.format!r} is neither {PARQUET} nor {DELTA}")
         for each in self.parts:
             if each not in PARTS:
                 raise OptionError(f"partition-by: {each!r} is none of {', '.join(PARTS)}")
@@ -98,95 +102,59 @@ def archive(spark: SparkSession, settings: ArchiveSettings, run: Run | None = No
     """Archive topics: what there is, or on and on, as `trigger` says."""
     run = run or Run()
     report = run.report_of("archive")
-    archiving = _Archiving(spark, settings, report, run)
+    kind = ToDelta if settings.format == DELTA else _ToParquet
+    archiving = kind(spark, settings, report, run)
     with timed(report):
+        prepared = archiving.prepare()
         if run.dry_run:
-            report.details["would_read"] = would_read(spark, settings, archiving.checkpoint)
+            report.details["would_read"] = would_read(spark, prepared, settings.checkpoint_folder)
             return report
-        frame = read_stream(spark, archiving.prepare())
+        frame = read_stream(spark, prepared)
         if settings.schema:
             frame = with_value(with_text(frame), settings.schema).drop("text")
         archiving.begin()
         report.details["files_in"] = settings.to
-        run_batches(frame, archiving.batch, archiving.checkpoint, settings, run, report)
+        frame = archiving.observed(frame)
+        run_batches(frame, archiving.batch, settings.checkpoint_folder, settings, run, report)
     return report
 
 
-class _Archiving:
-    """One archive that is being written."""
+class _ToParquet(Archiving):
+    """An archive of files and manifests."""
 
-    def __init__(
-        self, spark: SparkSession, settings: ArchiveSettings, report: Report, run: Run
-    ) -> None:
-        self.spark = spark
-        self.settings = settings
-        self.report = report
-        self.run = run
-        self.folder = Folder(spark, settings.to)
-        self.checkpoint = settings.checkpoint_folder
-        self.parts = settings.parts
-        self._first_number = 0
-        self._last_written = -1
-        self._adopted_number: int | None = None
-        self._warned_of_files = False
-        self._guard = ExpiryGuard(settings, settings.guard, run, report)
+    _warned_of_files = False
 
-    def prepare(self) -> ArchiveSettings:
-        """Refuse a folder that cannot be gone on with; return the settings with where to begin."""
-        checkpoint = Folder(self.spark, self.checkpoint)
-        if checkpoint.exists(_NUMBERS):
-            self._first_number = json.loads(checkpoint.read(_NUMBERS))["first_number"]
+    def last(self) -> Last | None:
+        """Look at the last manifest."""
+        if is_delta(self.folder):
+            raise OptionError(f"format: {self.folder.path} is a table of delta")
         if not (written := batches(self.folder)):
-            return self.settings
+            return None
         last = Manifest.read(self.folder, written[-1])
-        self._last_written = last.name.last
-        for option, before, now in (
-            ("partition-by", list(last.parts), self.parts),
-            ("schema", last.schema, self.settings.schema),
-        ):
-            if before != now:
-                raise OptionError(
-                    f"{option}: {self.settings.to} was begun with {before or 'none'!r}, and a table"
-                    " has the same columns throughout; choose another folder, or say the same"
-                )
-        if last.query_id == query_id(checkpoint):
-            return self.settings
-        if not self.settings.adopt:
-            raise OptionError(
-                f"to: {self.settings.to} was begun with another checkpoint than"
-                f" {self.checkpoint}; with that, messages would be there twice or be left out."
-                " Choose another folder, or say --adopt"
-            )
-        self._adopted_number = self._last_written + 1 - next_batch(checkpoint)
-        if self.settings.start != EARLIEST or checkpoint.names("offsets"):
-            return self.settings
-        return replace(self.settings, start=json.dumps(self._reached_of(last)))
+        return Last(
+            number=last.name.last,
+            query_id=last.query_id,
+            parts=last.parts,
+            schema=last.schema,
+            ends=last.ends,
+        )
 
-    def _reached_of(self, last: Manifest) -> dict[str, Any]:
-        """Return where the archive ends, of the queues that there are: a new checkpoint goes on."""
-        reached: dict[str, Any] = {}
-        for topic, broker, queue_id in still_there(self.settings):
-            offset = last.ends.get(topic, {}).get(broker, {}).get(str(queue_id))
-            if offset is not None:
-                reached.setdefault(topic, {}).setdefault(broker, {})[str(queue_id)] = offset
-        return reached
+    def observed(self, frame: DataFrame) -> DataFrame:
+        """Return it as it is: manifests count by batches."""
+        return frame
 
     def begin(self) -> None:
         """Note how batches are numbered, and remove what a crash left."""
-        if self._adopted_number is not None:
-            self._first_number = self._adopted_number
-            document = json.dumps({"first_number": self._first_number})
-            Folder(self.spark, self.checkpoint).write(document + "\n", _NUMBERS)
+        super().begin()
         self.folder.remove(STAGING)
 
-    def batch(self, frame: DataFrame, batch_id: int) -> None:
-        """Write one batch, unless it is there."""
+    def write(self, frame: DataFrame, number: int, batch_id: int) -> None:
+        """Write its files, and its manifest behind them."""
         from pyspark.sql import Observation, functions
 
-        number = self._first_number + batch_id
         name = BatchName(number, number)
         # One that was repeated may have been merged with others meanwhile.
-        if number <= self._last_written and self._is_there(name):
+        if number <= self.last_written and self._is_there(name):
             return
         counted = {"rows": "count(*)", "bytes": "sum(length(body))", "checksum": CHECKSUM}
         if self.settings.schema:
@@ -197,36 +165,32 @@ class _Archiving:
         )
         if self.settings.body == "text":
             frame = frame.withColumn("body", functions.expr("cast(body AS string)"))
-        for part in self.parts:
-            if part != "topic":
-                frame = frame.withColumn(part, functions.expr(PARTS[part]))
         self.folder.write_table(
             frame, name.folder, parts=self.parts, compression=self.settings.compression
         )
         self._count_files(name.folder)
-        manifest = self._manifest(name, batch_id, dict(seen.get))
+        manifest = self._manifest(self.written(number, batch_id), dict(seen.get))
         manifest.write(self.folder)
-        self._guard.look(manifest.ends)
+        self.guard.look(manifest.ends)
 
     def _is_there(self, name: BatchName) -> bool:
         return any(each.holds(name) for each in batches(self.folder))
 
-    def _manifest(self, name: BatchName, batch_id: int, seen: dict[str, Any]) -> Manifest:
-        checkpoint = Folder(self.spark, self.checkpoint)
+    def _manifest(self, batch: Last, seen: dict[str, Any]) -> Manifest:
         size = seen["bytes"] or 0
         self.report.size = (self.report.size or 0) + size
         if "misfits" in seen:
             misfits = self.report.details.get("misfits", 0)
             self.report.details["misfits"] = misfits + seen["misfits"]
         return Manifest(
-            name=name,
-            query_id=query_id(checkpoint),
+            name=BatchName(batch.number, batch.number),
+            query_id=batch.query_id,
             rows=seen["rows"],
             size=size,
             checksum=seen["checksum"] or 0,
-            parts=self.parts,
-            schema=self.settings.schema,
-            ends=source_end(checkpoint, batch_id)["queues"],
+            parts=batch.parts,
+            schema=batch.schema,
+            ends=batch.ends,
         )
 
     def _count_files(self, batch: str) -> None:
@@ -248,6 +212,6 @@ JOB: Final = Job(
     "archive",
     ArchiveSettings,
     archive,
-    "Topics to Parquet, each message once.",
+    "Topics to Parquet or a table of Delta, each message once.",
     look=look_for_topics,
 )

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cometmq.pipeline.delta import refuse_delta
 from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.archive_files import (
     CHECKSUM,
@@ -121,6 +122,7 @@ class _Compacting:
         self._settings = settings
         self._folder = Folder(spark, settings.archive)
         self._known_columns: dict[BatchName, str] = {}
+        refuse_delta(self._folder, "OPTIMIZE")
         if not batches(self._folder):
             raise OptionError(f"archive: {settings.archive} is no archive, or has nothing in it")
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
+from cometmq.pipeline.delta import is_delta, read_delta
 from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.folders import Folder
 
@@ -190,9 +191,12 @@ def unfinished(folder: Folder) -> Iterator[BatchName]:
 def read_archive(spark: SparkSession, path: str) -> DataFrame:
     """Return an archive as a table: the batches that have a manifest, `batch` being their number.
 
-    Of those that were merged, too: the number is that of the batch that a message came in.
+    Of those that were merged, too: the number is that of the batch that a message came in. Of a
+    table of Delta Delta says which files are in it.
     """
     folder = Folder(spark, path)
+    if is_delta(folder):
+        return read_delta(spark, folder)
     names = [name for name in batches(folder) if folder.has_files(name.folder)]
     if not names:
         raise OptionError(f"from: {path} is no archive, or has nothing in it")

@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from cometmq.pipeline.delta import refuse_delta
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_files import (
     COMPACTING,
@@ -44,6 +45,7 @@ def archive_vacuum(spark: SparkSession, settings: VacuumSettings, run: Run | Non
     run = run or Run()
     report = run.report_of("archive-vacuum")
     folder = Folder(spark, settings.archive)
+    refuse_delta(folder, "VACUUM")
     if not batches(folder):
         raise OptionError(f"archive: {settings.archive} is no archive, or has nothing in it")
     removed: list[str] = []

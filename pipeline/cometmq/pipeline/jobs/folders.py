@@ -92,14 +92,19 @@ class Folder:
     def write(self, text: str, *names: str) -> None:
         """Write a file as a whole: who looks sees all of it, or none."""
         hidden = self.of(*names[:-1], f".{names[-1]}.new")
-        stream = self._system.create(self._path_class(hidden), True)
+        source, target = self._path_class(hidden), self._path_class(self.of(*names))
+        system = self._system
+        if system.getScheme() == "file":
+            # Its checksum would be another file: killed between the two, nobody could read it.
+            system = system.getRawFileSystem()
+            system.delete(self._path_class(self.of(*names[:-1], f".{names[-1]}.crc")), False)
+        stream = system.create(source, True)
         stream.write(bytearray(text.encode()))
         stream.close()
-        source, target = self._path_class(hidden), self._path_class(self.of(*names))
-        if self._system.rename(source, target):  # A local file is replaced in one step.
+        if system.rename(source, target):  # A local file is replaced in one step.
             return
-        self._system.delete(target, False)
-        if not self._system.rename(source, target):
+        system.delete(target, False)
+        if not system.rename(source, target):
             raise OSError(f"{hidden} could not be renamed")
 
     def write_table(

@@ -207,7 +207,10 @@ def _note_progress(query: StreamingQuery, report: Report, seen: int, run: Run) -
             report.details["late_rows"] = report.details.get("late_rows", 0) + late
         observed = _observed(progress)
         for name, count in observed.items():
-            report.details[name] = report.details.get(name, 0) + count
+            if name == "bytes":
+                report.size = (report.size or 0) + count
+            else:
+                report.details[name] = report.details.get(name, 0) + count
         run.last_batch = LastBatch.of(progress, _lags(progress))
         run.tell(
             batch=batch_id,

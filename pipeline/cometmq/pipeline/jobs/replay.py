@@ -27,8 +27,8 @@ from cometmq.pipeline.jobs.pacing import Pace, Tempo
 from cometmq.pipeline.jobs.places import ARCHIVE, KINDS, STORE, Place, read_place
 from cometmq.pipeline.jobs.replay_pieces import ORDER, Cut, between, cut_every, cut_seconds
 from cometmq.pipeline.jobs.replay_sources import (
-    ArchiveSource,
     StoreSource,
+    archive_source,
     named_topics,
     only_topic,
     store_source,
@@ -326,7 +326,7 @@ class _Replaying:
 def _source(spark: SparkSession, settings: ReplaySettings) -> Source:
     place = settings.place
     if place.kind == ARCHIVE:
-        return ArchiveSource(spark, Folder(spark, place.path))
+        return archive_source(spark, Folder(spark, place.path))
     needed = (*_NAMES.values(), *_SENT, "store_time", "physical_offset")
     columns = "*" if settings.where else ",".join(needed)
     return store_source(

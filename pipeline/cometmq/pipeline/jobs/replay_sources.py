@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from cometmq.pipeline.cluster import is_users
+from cometmq.pipeline.delta import is_delta, read_delta
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_files import BatchName, batches, read_batches
 from cometmq.pipeline.jobs.tables import store_table
@@ -83,7 +84,35 @@ class ArchiveSource:
 
     def holds(self, frame: DataFrame, topic: str) -> bool:
         """Look for it."""
-        return bool(frame.where(frame["topic"] == topic).limit(1).count())
+        return _has_topic(frame, topic)
+
+
+class DeltaSource:
+    """An archive that is a table of Delta, batch by batch."""
+
+    def __init__(self, spark: SparkSession, folder: Folder) -> None:
+        self._frame = read_delta(spark, folder)
+
+    def parts(self, done: Collection[str], begun: Iterable[str]) -> Iterator[Part]:
+        """Yield the batches, the oldest first, under the names that they have in Parquet."""
+        del begun
+        for row in self._frame.select("batch").distinct().orderBy("batch").collect():
+            batch = BatchName(row["batch"], row["batch"])
+            if batch.manifest not in done:
+                yield Part(batch.manifest, batch.first)
+
+    def rows(self, part: Part) -> DataFrame:
+        """Return a batch."""
+        return self._frame.where(self._frame["batch"] == part.number)
+
+    def holds(self, frame: DataFrame, topic: str) -> bool:
+        """Look for it."""
+        return _has_topic(frame, topic)
+
+
+def archive_source(spark: SparkSession, folder: Folder) -> ArchiveSource | DeltaSource:
+    """Return an archive, of whichever format."""
+    return (DeltaSource if is_delta(folder) else ArchiveSource)(spark, folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +210,10 @@ def _listed(topics: Collection[str]) -> str:
     shown = [each for each in topics if is_users(each)] or [*topics]
     more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
     return (", ".join(shown[:_SHOWN]) or "none") + more
+
+
+def _has_topic(frame: DataFrame, topic: str) -> bool:
+    return bool(frame.where(frame["topic"] == topic).limit(1).count())
 
 
 def _range(key: str) -> tuple[int, int]:

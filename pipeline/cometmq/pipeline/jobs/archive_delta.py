@@ -1,0 +1,82 @@
+"""`archive --format delta`: a table of Delta, to which each batch is one commit.
+
+The commit says which stream's which batch it is, so Delta itself leaves out one that is repeated.
+`_cometmq/archive.json` in the table's folder says whose the table is, and where the last batch ends
+that is certainly there, and the one that was begun behind it: whether that one is there, the rows
+tell, whose column `batch` has its number. What is in folders that begin so, Delta leaves alone.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from cometmq.pipeline.delta import append_batch, is_delta, last_batch, require_delta
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.archive_files import MANIFESTS
+from cometmq.pipeline.jobs.archive_writing import Archiving, Last
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_NOTES: Final = ("_cometmq", "archive.json")
+_TYPES: Final = {"date": "date", "hour": "int"}
+"""Of the columns that others are partitioned by: those that an archive of Parquet is read with."""
+
+
+class ToDelta(Archiving):
+    """An archive that is a table of Delta."""
+
+    _done: Last | None = None
+
+    def last(self) -> Last | None:
+        """Look which batch is the last one."""
+        require_delta(self.spark, "format")
+        if self.folder.exists(MANIFESTS):
+            raise OptionError(f"format: {self.folder.path} is an archive of parquet")
+        if not self.folder.exists(*_NOTES):
+            if is_delta(self.folder):
+                raise OptionError(f"to: {self.folder.path} is a table that is no archive")
+            return None
+        said: dict[str, Any] = json.loads(self.folder.read(*_NOTES))
+        begun, done = (Last(**each) if each else None for each in (said["begun"], said["done"]))
+        there = last_batch(self.spark, self.folder) if is_delta(self.folder) else -1
+        self._done = begun if begun and begun.number <= there else done
+        return self._done
+
+    def observed(self, frame: DataFrame) -> DataFrame:
+        """Count what Parquet's manifests say."""
+        from pyspark.sql import functions
+
+        counted = {"bytes": "coalesce(sum(length(body)), 0)"}
+        if self.settings.schema:
+            counted["misfits"] = "count_if(value IS NULL)"
+        columns = [functions.expr(sql).alias(name) for name, sql in counted.items()]
+        seen: DataFrame = frame.observe("archive", *columns)
+        return seen
+
+    def write(self, frame: DataFrame, number: int, batch_id: int) -> None:
+        """Append it; Delta itself knows one that is there without rows."""
+        if number <= self.last_written:
+            return
+        begun = self.written(number, batch_id)
+        document = {"begun": asdict(begun), "done": self._done and asdict(self._done)}
+        self.folder.write(json.dumps(document, indent=2) + "\n", *_NOTES)
+        body = "cast(body AS string)" if self.settings.body == "text" else "body"
+        typed = {"body": body} | {
+            part: f"{kind}({part})" for part, kind in _TYPES.items() if part in self.parts
+        }
+        # First, for Delta keeps the least and greatest of the first columns alone.
+        columns = [f"{number} AS batch"]
+        columns += [f"{typed.get(name, name)} AS {name}" for name in frame.columns]
+        append_batch(
+            frame.selectExpr(*columns),
+            self.folder,
+            str(begun.query_id),
+            number,
+            parts=self.parts,
+            compression=self.settings.compression,
+        )
+        self._done = begun
+        self.guard.look(begun.ends)

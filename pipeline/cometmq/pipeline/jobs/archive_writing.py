@@ -1,0 +1,145 @@
+"""What all ways to write an archive share: who may go on in it, and how its batches are numbered.
+
+A checkpoint and an archive belong together: a new checkpoint would begin at the beginning again.
+With `adopt` it goes on where the archive ends, with batches numbered behind those that there are.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.archive_files import PARTS
+from cometmq.pipeline.jobs.expiry_guard import ExpiryGuard
+from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.jobs.streams import next_batch, query_id, source_end, still_there
+from cometmq.pipeline.options import EARLIEST
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from cometmq.pipeline.jobs.archive import ArchiveSettings
+    from cometmq.pipeline.jobs.job import Report, Run
+
+_NUMBERS: Final = "archive.json"
+"""In the checkpoint: the number of its first batch, where the archive had others before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Last:
+    """What an archive says of its last batch."""
+
+    number: int
+    query_id: str | None
+    """Of the stream that wrote it."""
+    parts: Sequence[str]
+    """What its folders are by."""
+    schema: str
+    """What the column `value` is; empty without one."""
+    ends: Any
+    """Where it ends: offsets by topic, broker and queue."""
+
+
+class Archiving(ABC):
+    """One archive that is being written."""
+
+    def __init__(
+        self, spark: SparkSession, settings: ArchiveSettings, report: Report, run: Run
+    ) -> None:
+        self.spark = spark
+        self.settings = settings
+        self.report = report
+        self.run = run
+        self.folder = Folder(spark, settings.to)
+        self.checkpoint = Folder(spark, settings.checkpoint_folder)
+        self.parts = settings.parts
+        self.guard = ExpiryGuard(settings, settings.guard, run, report)
+        self.last_written = -1
+        """The last batch that was there when this run began."""
+        self._first_number = 0
+        self._adopted_number: int | None = None
+
+    @abstractmethod
+    def last(self) -> Last | None:
+        """Look what is there, and refuse a folder of another kind; `None` of an empty one."""
+
+    @abstractmethod
+    def observed(self, frame: DataFrame) -> DataFrame:
+        """Return the stream, with what is to be counted of it as a whole."""
+
+    @abstractmethod
+    def write(self, frame: DataFrame, number: int, batch_id: int) -> None:
+        """Write one batch, unless it is there."""
+
+    def prepare(self) -> ArchiveSettings:
+        """Refuse a folder that cannot be gone on with; return the settings with where to begin."""
+        if self.checkpoint.exists(_NUMBERS):
+            self._first_number = json.loads(self.checkpoint.read(_NUMBERS))["first_number"]
+        last = self.last()
+        if last is None:
+            return self.settings
+        self.last_written = last.number
+        for option, before, now in (
+            ("partition-by", list(last.parts), self.parts),
+            ("schema", last.schema, self.settings.schema),
+        ):
+            if before != now:
+                raise OptionError(
+                    f"{option}: {self.settings.to} was begun with {before or 'none'!r}, and a table"
+                    " has the same columns throughout; choose another folder, or say the same"
+                )
+        if last.query_id == query_id(self.checkpoint):
+            return self.settings
+        if not self.settings.adopt:
+            raise OptionError(
+                f"to: {self.settings.to} was begun with another checkpoint than"
+                f" {self.checkpoint.path}; with that, messages would be there twice or be left out."
+                " Choose another folder, or say --adopt"
+            )
+        self._adopted_number = self.last_written + 1 - next_batch(self.checkpoint)
+        if self.settings.start != EARLIEST or self.checkpoint.names("offsets"):
+            return self.settings
+        return replace(self.settings, start=json.dumps(self._reached_of(last)))
+
+    def _reached_of(self, last: Last) -> dict[str, Any]:
+        """Return where the archive ends, of the queues that there are: a new checkpoint goes on."""
+        reached: dict[str, Any] = {}
+        for topic, broker, queue_id in still_there(self.settings):
+            offset = last.ends.get(topic, {}).get(broker, {}).get(str(queue_id))
+            if offset is not None:
+                reached.setdefault(topic, {}).setdefault(broker, {})[str(queue_id)] = offset
+        return reached
+
+    def begin(self) -> None:
+        """Note how batches are numbered."""
+        if self._adopted_number is not None:
+            self._first_number = self._adopted_number
+            document = json.dumps({"first_number": self._first_number})
+            self.checkpoint.write(document + "\n", _NUMBERS)
+
+    def batch(self, frame: DataFrame, batch_id: int) -> None:
+        """Write one batch, unless it is there."""
+        self.write(self._shaped(frame), self._first_number + batch_id, batch_id)
+
+    def _shaped(self, frame: DataFrame) -> DataFrame:
+        from pyspark.sql import functions
+
+        for part in self.parts:
+            if part != "topic":
+                frame = frame.withColumn(part, functions.expr(PARTS[part]))
+        return frame
+
+    def written(self, number: int, batch_id: int) -> Last:
+        """Return what is to be said of a batch, which Spark knows before it begins."""
+        return Last(
+            number=number,
+            query_id=query_id(self.checkpoint),
+            parts=self.parts,
+            schema=self.settings.schema,
+            ends=source_end(self.checkpoint, batch_id)["queues"],
+        )

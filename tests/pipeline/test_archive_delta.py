@@ -1,0 +1,281 @@
+"""`archive --format delta`: each message in the table once, whatever is killed when.
+
+The JARs of Delta are made for one version of Spark, and not for the one that is locked here: `make
+spark-delta` has another, and names them in the environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from shutil import rmtree
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+
+from tests.pipeline.tables import Tables, numbers
+
+from cometmq.pipeline import delta
+from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.jobs import archive_delta
+from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
+from cometmq.pipeline.jobs.archive_compact import CompactSettings, archive_compact
+from cometmq.pipeline.jobs.archive_files import read_archive
+from cometmq.pipeline.jobs.archive_vacuum import VacuumSettings, archive_vacuum
+from cometmq.pipeline.jobs.job import Outcome, Run
+from cometmq.pipeline.jobs.reconcile import ReconcileSettings, reconcile
+from cometmq.pipeline.jobs.replay import ReplaySettings, replay
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from cometmq.pipeline.jobs.job import Report
+    from cometmq.testing import Cluster
+
+PACKAGES = os.environ.get("COMETMQ_TEST_PACKAGES", "")
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.skipif("delta-spark" not in PACKAGES, reason="run by `make spark-delta`"),
+]
+
+LAST_SECONDS = 300.0
+
+
+class Archived:
+    """A topic of a test's own, and the table that it goes to."""
+
+    def __init__(self, tables: Tables, path: Path) -> None:
+        self.tables, self.spark = tables, tables.spark
+        self.topic, self.path = path.name.replace("_", "-"), path / "table"
+        self.sent = 0
+
+    def send(self, count: int) -> None:
+        self.tables.fill(self.topic, count, first=self.sent)
+        self.sent += count
+
+    def settings(self, **more: Any) -> ArchiveSettings:
+        given: dict[str, Any] = {"format": "delta", "max_rows": 10, **more}
+        return ArchiveSettings(
+            nameserver=self.tables.cluster.nameserver,
+            topic=self.topic,
+            to=str(self.path),
+            **given,
+        )
+
+    def run(self, **more: Any) -> Report:
+        return archive(self.spark, self.settings(**more))
+
+    def forget_the_last_commit(self) -> None:
+        """As a driver leaves a checkpoint that was killed behind the data of its last batch."""
+        commits = self.path / "_checkpoint" / "commits"
+        last = max(int(each.name) for each in commits.iterdir() if each.name.isdigit())
+        (commits / str(last)).unlink()
+        (commits / f".{last}.crc").unlink(missing_ok=True)
+
+    @property
+    def bodies(self) -> list[str]:
+        rows = read_archive(self.spark, str(self.path)).selectExpr("cast(body AS string) AS body")
+        return sorted((row["body"] for row in rows.collect()), key=int)
+
+
+@pytest.fixture
+def archived(spark: SparkSession, rocketmq_session: Cluster, tmp_path: Path) -> Archived:
+    return Archived(Tables(spark, rocketmq_session), tmp_path)
+
+
+def test_a_topic_is_in_a_table_once_and_the_next_run_goes_on(archived: Archived) -> None:
+    archived.send(25)
+    report = archived.run()
+    assert (report.rows, report.size, len(report.batches)) == (25, 40, 3)
+    archived.send(5)
+    assert archived.run().rows == 5
+    assert archived.bodies == numbers(0, 30)
+    table = archived.spark.read.format("delta").load(str(archived.path))
+    assert (table.columns[0], table.count()) == ("batch", 30)
+    detail = archived.spark.sql(f"DESCRIBE DETAIL delta.`{archived.path}`").collect()[0]
+    assert detail["partitionColumns"] == ["topic", "date"]
+    types = {field.name: field.dataType.simpleString() for field in table.schema}
+    assert [types[name] for name in ("batch", "date", "body")] == ["int", "date", "binary"]
+
+
+def test_schema_hours_and_text_are_columns_of_the_table(archived: Archived) -> None:
+    archived.send(0)
+    for body in (b'{"id": 7}', b"no json"):
+        archived.tables.cluster.send(archived.topic, body)
+    report = archived.run(schema="id BIGINT", body="text", partition_by="date,hour")
+    assert (report.details["misfits"], report.size) == (1, 16)
+    rows = read_archive(archived.spark, str(archived.path)).select("body", "value", "hour")
+    found = {row["body"]: row["value"] and row["value"]["id"] for row in rows.collect()}
+    assert found == {'{"id": 7}': 7, "no json": None}
+    assert rows.schema["hour"].dataType.simpleString() == "int"
+    with pytest.raises(OptionError, match=r"partition-by: .* was begun with"):
+        archived.run(schema="id BIGINT", body="text")
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_a_batch_that_is_repeated_is_there_once(
+    archived: Archived, monkeypatch: pytest.MonkeyPatch, looks: bool
+) -> None:
+    """By what the table has, and where nobody looks at that, by Delta's own log."""
+    archived.send(20)
+    archived.run()
+    archived.forget_the_last_commit()
+    if not looks:
+
+        def nothing(*_: object) -> int:
+            return -1
+
+        monkeypatch.setattr(archive_delta, "last_batch", nothing)
+        notes = archived.path / "_cometmq" / "archive.json"
+        notes.write_text(json.dumps({**json.loads(notes.read_text()), "done": None}))
+    archived.send(5)
+    archived.run()
+    assert archived.bodies == numbers(0, 25)
+
+
+def crash_once(
+    monkeypatch: pytest.MonkeyPatch, when: Callable[[int], bool], *, behind: bool
+) -> None:
+    """Let a batch end in front of its data, or behind them, as a kill does."""
+    append = delta.append_batch
+
+    def crashing(*given: Any, **more: Any) -> None:
+        if behind or not when(given[3]):
+            append(*given, **more)
+        if when(given[3]):
+            raise OSError("killed")
+
+    monkeypatch.setattr(archive_delta, "append_batch", crashing)
+
+
+@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_kill_around_the_data_and_a_lost_checkpoint(
+    archived: Archived, monkeypatch: pytest.MonkeyPatch, number: int, behind: bool
+) -> None:
+    archived.send(25)
+    with monkeypatch.context() as patched:
+        crash_once(patched, lambda each: each == number, behind=behind)
+        with pytest.raises(PipelineError, match="killed"):
+            archived.run()
+    there = 10 * (number + behind)
+    if not there:  # Nothing is there yet that could be doubled.
+        assert archived.run().rows == 25
+        assert archived.bodies == numbers(0, 25)
+        return
+    assert len(archived.bodies) == len({*archived.bodies}) == there
+    other = str(archived.path.parent / "other")
+    with pytest.raises(OptionError, match="begun with another checkpoint"):
+        archived.run(checkpoint=other)
+    if number:  # The checkpoint is lost for good.
+        rmtree(archived.path / "_checkpoint")
+        with pytest.raises(OptionError, match="begun with another checkpoint"):
+            archived.run()
+        assert archived.run(checkpoint=other, adopt=True).rows == 25 - there
+    else:
+        archived.run()
+    assert archived.bodies == numbers(0, 25)
+    table = read_archive(archived.spark, str(archived.path))
+    assert table.select("batch").distinct().count() == 3
+
+
+def test_a_batch_without_rows_is_no_batch_of_the_table(archived: Archived) -> None:
+    archived.send(4)
+    assert archived.run(filter="NOSUCH").rows == 0
+    archived.forget_the_last_commit()
+    archived.send(4)
+    assert archived.run().rows == 4
+    assert archived.bodies == numbers(4, 8)
+
+
+def test_what_is_in_a_table_is_replayed_once_and_is_what_the_topic_holds(
+    archived: Archived,
+) -> None:
+    """Also when Delta has made other files of it, and has the old ones still."""
+    archived.send(25)
+    archived.run()
+    nameserver = archived.tables.cluster.nameserver
+    again = f"{archived.topic}-again"
+    replaying = ReplaySettings(
+        nameserver=nameserver, from_=f"archive:{archived.path}", to_topic=again
+    )
+    assert replay(archived.spark, replaying, Run(dry_run=True)).rows == 25
+    assert replay(archived.spark, replaying).rows == 25
+    archived.spark.sql(f"OPTIMIZE delta.`{archived.path}`")
+    assert replay(archived.spark, replaying).rows == 0
+    archived.send(5)
+    archived.run()
+    assert replay(archived.spark, replaying).rows == 5
+    assert archived.tables.bodies(again) == numbers(0, 30)
+    settings = ReconcileSettings(
+        left=f"topic:{archived.topic}@{nameserver}", right=f"archive:{archived.path}", level="full"
+    )
+    report = reconcile(archived.spark, settings)
+    assert (report.outcome, report.rows, report.details["right_rows"]) == (Outcome.DONE, 30, 30)
+    archived.spark.sql(f"VACUUM delta.`{archived.path}`")
+    archived.send(1)
+    assert archived.run().rows == 1  # What is ours in the folder is left alone.
+
+
+def test_other_tables_and_formats_are_told_apart(archived: Archived, tmp_path: Path) -> None:
+    archived.send(3)
+    archived.run()
+    table = str(archived.path)
+    with pytest.raises(OptionError, match="is a table of delta"):
+        archived.run(format="parquet")
+    with pytest.raises(OptionError, match=f"OPTIMIZE delta.`{table}` in spark.sql"):
+        archive_compact(archived.spark, CompactSettings(archive=table))
+    with pytest.raises(OptionError, match=f"VACUUM delta.`{table}` in spark.sql"):
+        archive_vacuum(archived.spark, VacuumSettings(archive=table))
+    archived.path = tmp_path / "parquet"
+    archived.run(format="parquet")
+    with pytest.raises(OptionError, match="is an archive of parquet"):
+        archived.run()
+    archived.path = tmp_path / "theirs"
+    archived.spark.range(3).write.format("delta").save(str(archived.path))
+    with pytest.raises(OptionError, match="is a table that is no archive"):
+        archived.run()
+    with pytest.raises(OptionError, match="a table of Delta, and no archive"):
+        read_archive(archived.spark, str(archived.path))
+
+
+def test_the_command_is_killed_again_and_again(archived: Archived) -> None:
+    archived.send(200)
+    arguments = ["--topic", archived.topic, "--to", str(archived.path), "--max-rows", "4"]
+    arguments += ["-n", archived.tables.cluster.nameserver, "--packages", PACKAGES]
+    command = [sys.executable, "-m", "cometmq.admin", "pipeline", "archive", "--format", "delta"]
+    log = archived.path.parent / "log"
+    begun = 0
+    for _ in range(2):
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [*command, *arguments, "--master", "local[2]"],
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + LAST_SECONDS
+        while offsets(archived) < begun + 4 and time.monotonic() < deadline:
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        begun = offsets(archived)
+    assert archived.run(max_rows=100).rows < 200
+    assert archived.bodies == numbers(0, 200)
+
+
+def offsets(archived: Archived) -> int:
+    return sum(each.name.isdigit() for each in archived.path.glob("_checkpoint/offsets/*"))
