@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.pipeline.kills import say
+from tests.pipeline.kills import COMPACTED_ENOUGH, say
 
 from cometmq.pipeline import session
+from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
+from cometmq.pipeline.jobs.archive_compact import CompactSettings, archive_compact
 from cometmq.pipeline.jobs.archive_files import read_archive
 from cometmq.pipeline.jobs.mirror import MirrorSettings, mirror
 
@@ -44,8 +47,25 @@ def run(spark: SparkSession, job: str, nameserver: str, folder: Path, batch: int
                 delivery="idempotent",
             ),
         )
+    elif job == "compact":
+        compact(spark, folder)
     else:
         count(spark, nameserver, folder)
+
+
+def compact(spark: SparkSession, folder: Path) -> None:
+    """Compact the archive over and over, and once more when that is enough."""
+    is_enough, runs = False, 0
+    while not is_enough:
+        is_enough = (folder / COMPACTED_ENOUGH).exists()
+        try:
+            archive_compact(spark, CompactSettings(archive=str(folder / "archive"), file_size="1m"))
+        except OptionError as error:  # There is nothing in it yet.
+            say(str(error))
+            time.sleep(0.1)
+        else:
+            runs += 1
+            say(f"{runs} runs")
 
 
 def count(spark: SparkSession, nameserver: str, folder: Path) -> None:

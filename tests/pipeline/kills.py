@@ -1,9 +1,10 @@
 """`python -m tests.pipeline.kills`: streams whose driver, workers and broker are killed at random.
 
-A topic is archived to Parquet and mirrored into another topic, in small batches. Again and again
-the parent waits until some batches more have begun, and then kills: the driver with its JVM and all
-workers, or one of the workers, or the broker, which is started again on its store. What ended is
-started again as it was. In the end every message must be in one file, and once in the other topic.
+A topic is archived to Parquet and mirrored into another topic, in small batches, and the archive is
+compacted over and over meanwhile. Again and again the parent waits until some batches more have
+begun, and then kills: the driver with its JVM and all workers, or one of the workers, or what
+compacts, or the broker, which is started again on its store. What ended is started again as it was.
+In the end every message must be in one file, and once in the other topic.
 
 A kill comes when a new batch has begun, and a moment later, so that it hits all parts of one: a
 kill by the clock alone would hit the start of Spark nearly always.
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
 MESSAGES: Final = 3_000
 BATCH: Final = 300
 DEADLINE_SECONDS: Final = 240
-KILLED: Final = ("driver", "worker", "broker")
+KILLED: Final = ("driver", "worker", "compaction", "broker")
+COMPACTED_ENOUGH: Final = "compacted-enough"
+"""The file that tells what compacts to come to its end."""
 PYTHON: Final = (sys.executable, "-W", "ignore", "-m")
 _CHILD: Final = "tests.pipeline.killed"
 
@@ -185,13 +188,17 @@ def rounds(count: int, seed: int) -> None:
                 client.admin.create_topic("source", queues=3)
                 client.admin.create_topic("copy-source", queues=3)
             children = [Child(job, broker.nameserver, folder) for job in ("archive", "mirror")]
+            compacting = Child("compact", broker.nameserver, folder)
             for number in range(count):
                 send(broker, number * MESSAGES)  # So that there is always something to do.
-                child = children[number % 2]
-                kill_one(child, broker, chance, KILLED[number // 2 % len(KILLED)], number)
+                compacting.ensure()
+                what = KILLED[number // 2 % len(KILLED)]
+                kill_one(children[number % 2], compacting, broker, chance, what, number)
             for child in children:
                 child.finish()
-            check(folder, broker, children, count * MESSAGES)
+            (folder / COMPACTED_ENOUGH).touch()
+            compacting.finish()
+            check(folder, broker, [*children, compacting], count * MESSAGES)
         finally:
             broker.kill()
 
@@ -208,7 +215,14 @@ def send(broker: Broker, first: int) -> None:
             client.send_batch("source", [b"%d" % (start + index) for index in range(100)])
 
 
-def kill_one(child: Child, broker: Broker, chance: random.Random, what: str, number: int) -> None:
+def kill_one(
+    child: Child,
+    compacting: Child,
+    broker: Broker,
+    chance: random.Random,
+    what: str,
+    number: int,
+) -> None:
     """Wait for some batches more, and kill."""
     child.ensure()
     wanted = child.begun() + chance.randint(1, 3)
@@ -222,6 +236,8 @@ def kill_one(child: Child, broker: Broker, chance: random.Random, what: str, num
         broker.start()
     elif what == "worker":
         child.kill_worker(chance)
+    elif what == "compaction":
+        compacting.kill()
     else:
         child.kill()
     say(f"round {number + 1}: {what} of {child.job}, {child.begun()} batches begun")
