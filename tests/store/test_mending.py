@@ -29,6 +29,7 @@ from cometmq.store.log_check import LogCheck
 from cometmq.store.mending import Plan, carry_out, make_plan
 from cometmq.store.message_store import MessageStore
 from cometmq.store.placeholders import Lost
+from cometmq.store.queue_ends import QUEUE_ENDS_NAME, load_queue_ends
 from cometmq.store.turn import Origin
 
 
@@ -327,3 +328,38 @@ def test_a_repair_behind_a_kill_keeps_what_the_start_had_to_read_back() -> None:
     assert len(read_all(store, "T", 0)) + len(read_all(store, "T", 1)) == 40
     assert store.close(1)
     assert verified(disk).findings == []
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_a_list_of_before_another_program_wrote_does_not_come_back(cut: bool) -> None:
+    disk = small_store()
+    old = content(disk, f"{ROOT}/{QUEUE_ENDS_NAME}")
+    store = opened(disk)
+    store.delete_topics(["T"])
+    for number in range(4):
+        store.put("U", 0, b"%d" % number, b"", Origin(1, 1, HOST))
+    store.commit()
+    assert store.close(1)
+    overwrite(disk, f"{ROOT}/{QUEUE_ENDS_NAME}", 0, old)
+    disk.open(f"{ROOT}/{QUEUE_ENDS_NAME}").resize(len(old))
+    overwrite(disk, f"{ROOT}/checkpoint", 0, (12345).to_bytes(8, "big"))
+    damage(disk, messages(disk)[-2])
+    repaired(disk, cut=cut)
+    ends = load_queue_ends(disk, ROOT) or {}
+    assert {key.topic for key in ends} <= {"U"}
+    store = opened(disk)
+    assert store.max_offset("T", 0) == 0
+    assert store.close(2)
+
+
+def test_a_repair_notes_the_size_of_the_files_of_the_queues() -> None:
+    disk = small_store()
+    before = load_checkpoint(disk, f"{ROOT}/checkpoint").claims
+    assert before is not None
+    assert before.queue_file_size == 400
+    damage(disk, messages(disk)[20])
+    repaired(disk)
+    after = load_checkpoint(disk, f"{ROOT}/checkpoint").claims
+    assert after is not None
+    assert after.queue_file_size == before.queue_file_size
+    assert after.batch_queue_file_size == before.batch_queue_file_size

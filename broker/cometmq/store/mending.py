@@ -43,7 +43,7 @@ from cometmq.store.lost_messages import (
     lost_messages,
 )
 from cometmq.store.placeholders import BATCH_SIZE_MAX, Lost, fill
-from cometmq.store.queue_ends import save_queue_ends
+from cometmq.store.queue_ends import remove_queue_ends, save_queue_ends
 from cometmq.store.queue_files import QueueFiles
 from cometmq.store.recovery import LogEnd
 from cometmq.store.sealing import INTEGRITY_FOLDER
@@ -291,6 +291,7 @@ def _mark(store: Inspected, plan: Plan, process_id: int) -> None:
     recover_from = max(first, min([*starts, store.start.replay_from]))
     if checkpoint.claims is None and not store.is_clean:
         recover_from = first  # Of Apache's index nobody knows how far it was synced.
+    noted = checkpoint.last_claims
     claims = Claims(
         recover_from=recover_from,
         verify_from=recover_from,
@@ -299,20 +300,31 @@ def _mark(store: Inspected, plan: Plan, process_id: int) -> None:
         ours_from=min(store.start.ours_from, plan.end_offset),
         # What takes the place of damaged bytes has no checksum of its own.
         checked_from=NEVER if store.start.checked_from == NEVER else plan.end_offset,
+        queue_file_size=None if noted is None else noted.queue_file_size,
+        batch_queue_file_size=None if noted is None else noted.batch_queue_file_size,
     )
     # Without timestamps Apache makes the index, and with it the queues, anew from the beginning.
     longs = Longs(
         master_flushed_offset=min(checkpoint.longs.master_flushed_offset, claims.synced_offset)
     )
     mark_running(filesystem, root, process_id)
-    known = known_ends(store)
-    kept = {key: end for key, end in known.items() if end.physical_offset < min(starts)}
-    kept |= ends_to_keep(plan.lost)
-    if kept != known:
-        save_queue_ends(filesystem, root, kept)
+    _keep_ends(store, plan, min(starts))
     file = CheckpointFile(filesystem, f"{root}/checkpoint")
     file.write(longs, claims)
     file.close()
     folder = f"{root}/{INTEGRITY_FOLDER}"
     if filesystem.exists(folder):
         Integrity(filesystem, folder, store.segments.size).drop(min(starts))
+
+
+def _keep_ends(store: Inspected, plan: Plan, changed_from: int) -> None:
+    """Let the list of where the queues end say what is true of the log as it will be."""
+    filesystem, root = store.filesystem, store.root
+    known = known_ends(store)
+    kept = {key: end for key, end in known.items() if end.physical_offset < changed_from}
+    kept |= ends_to_keep(plan.lost)
+    if kept != known:
+        save_queue_ends(filesystem, root, kept)
+    elif store.checkpoint.claims is None:
+        # Of before another program wrote: with the new checkpoint it would be believed again.
+        remove_queue_ends(filesystem, root)
