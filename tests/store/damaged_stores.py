@@ -17,6 +17,7 @@ from cometmq.store.verify import verify
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from cometmq.proto.message import StoredMessage
     from cometmq.store.filesystem import FileSystem
 
 ROOT = "/s"
@@ -119,3 +120,9 @@ def overwrite(disk: FileSystem, path: str, position: int, data: bytes) -> None:
 def flip(disk: FileSystem, path: str, position: int, mask: int = 1) -> None:
     """Flip bits of one byte."""
     overwrite(disk, path, position, bytes((content(disk, path)[position] ^ mask,)))
+
+
+def damage(disk: FileSystem, message: StoredMessage) -> None:
+    """Damage a record of the small store."""
+    start = message.physical_offset // SMALL.segment_size * SMALL.segment_size
+    flip(disk, f"{ROOT}/commitlog/{start:020d}", message.physical_offset - start + 31)

@@ -14,6 +14,7 @@ from tests.store.damaged_stores import (
     SMALL,
     content,
     contents,
+    damage,
     flip,
     overwrite,
     small_store,
@@ -62,11 +63,6 @@ def read_all(store: MessageStore, topic: str, queue_id: int) -> list[StoredMessa
         found.append(read_message(b"".join(bytes(piece) for piece in result.slices)))
         offset = result.next_begin_offset
     return found
-
-
-def damage(disk: SimulatedFileSystem, message: StoredMessage) -> None:
-    start = message.physical_offset // 4096 * 4096
-    flip(disk, f"{ROOT}/commitlog/{start:020d}", message.physical_offset - start + 31)
 
 
 def test_a_sound_store_needs_no_repair() -> None:

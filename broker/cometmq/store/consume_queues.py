@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.store.batch_consume_queue import BATCH_ENTRY_SIZE, BatchConsumeQueue
 from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 from cometmq.store.entry_disk import EntryDisk
+from cometmq.store.entry_search import BLANK_SIZE
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.open_files import OpenFiles
 from cometmq.store.queue_table import QueueTable, Shape
@@ -179,12 +180,6 @@ class ConsumeQueues:
         """Return what saves where the queues end, once what is unsynced now is synced."""
         return partial(self.ends.take().save, self._filesystem, self._root)
 
-    def list_ends(self) -> None:
-        """Save where all queues end, as they are on the disk."""
-        for _ in self.settle():
-            pass
-        self.take_ends()()
-
     def topics(self) -> set[str]:
         """Return the topics that have a queue."""
         return {*self.simple.topics(), *self.batch.topics()}
@@ -250,7 +245,8 @@ class ConsumeQueues:
     def destroy_deleted(self, deletions: Deletions) -> None:
         """Remove queues of deleted topics whose removal the last process could not make sure of.
 
-        One that goes on behind the mark is of a topic that Apache brought back.
+        One that goes on behind the mark is of a topic that Apache brought back; one that only
+        keeps an offset may be of a topic that was made again.
         """
         if deletions.offsets:
             self._disk.unsynced_directories |= {self.simple.root, self.batch.root}
@@ -260,8 +256,8 @@ class ConsumeQueues:
                 for queue_id in table.queues(topic):
                     queue = table.find(topic, queue_id)
                     if queue is not None and queue.end > queue.start:
-                        last_offset, _ = queue.head(queue.end - 1)
-                        if last_offset < offset:
+                        last_offset, size = queue.head(queue.end - 1)
+                        if last_offset < offset and size != BLANK_SIZE:
                             table.destroy(topic, queue_id)
 
     def close(self) -> None:

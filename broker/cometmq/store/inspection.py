@@ -27,6 +27,7 @@ from cometmq.store.index import INDEX_FOLDER
 from cometmq.store.index_shape import find_shape
 from cometmq.store.integrity import Integrity
 from cometmq.store.lock import was_shut_down
+from cometmq.store.queue_ends import load_queue_ends, without_deleted
 from cometmq.store.recovery import Start, choose_start
 from cometmq.store.sealing import INTEGRITY_FOLDER, SealedTail
 from cometmq.store.swap import unfinished_swaps
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from cometmq.store.checkpoint import Checkpoint
     from cometmq.store.config import StoreConfig
     from cometmq.store.filesystem import FileSystem
+    from cometmq.store.queue_ends import Ends
     from cometmq.store.segments import Segments
 
 QUEUES_PROBED_MAX: Final = 64
@@ -70,6 +72,10 @@ class Inspected:
     """The delays of delayed messages, by where they are in the log."""
     batch_topics: frozenset[str]
     """Those whose attributes ask for batch queues."""
+    ends: Ends
+    """Where the queues are known to have ended; nothing if another program wrote since."""
+    ended_topics: dict[str, bool]
+    """The topics of these queues, and whether they are batch queues."""
     is_index_shape_known: bool
     """Whether the files of the index tell their shape, or are as the settings say."""
 
@@ -79,16 +85,26 @@ class Inspected:
         return None if self.is_clean else self.start.replay_from
 
     def is_batch_topic(self, topic: str) -> bool:
-        """Whether the queues of a topic are batch queues: by its folder, else by its attribute."""
+        """Whether the queues of a topic are batch queues.
+
+        By its folder, else by its attribute, or, of a topic that is in no table, by what they were.
+        """
         if self.filesystem.exists(f"{self.root}/{BATCH_FOLDER}/{topic}"):
             return True
-        return topic in self.batch_topics
+        if self.topics is not None and topic in self.topics:
+            return topic in self.batch_topics
+        has_folder = self.filesystem.exists(f"{self.root}/{SIMPLE_FOLDER}/{topic}")
+        return not has_folder and self.ended_topics.get(topic, False)
 
     def is_deleted_topic(self, topic: str) -> bool:
-        """Whether a topic that the log has records of is gone: unknown and without queues."""
+        """Whether a topic that the log has records of is gone: unknown, and nobody misses a queue.
+
+        The table may be of an older copy: a topic of ours that was deleted is not in the list.
+        """
         return (
             self.topics is not None
             and topic not in self.topics
+            and topic not in self.ended_topics
             and not any(
                 self.filesystem.exists(f"{self.root}/{folder}/{topic}")
                 for folder in (SIMPLE_FOLDER, BATCH_FOLDER)
@@ -126,6 +142,9 @@ def inspect(filesystem: FileSystem, root: str, config: StoreConfig) -> Inspected
         ),
     )
     topics, batch_topics = _load_topics(filesystem, root)
+    deletions = Deletions(filesystem, root)
+    ends = None if checkpoint.is_of_others else load_queue_ends(filesystem, root)
+    ends = {} if ends is None else without_deleted(ends, deletions)
     integrity = Integrity(filesystem, f"{root}/{INTEGRITY_FOLDER}", segments.size)
     sealed = SealedTail(integrity, segments, is_ours=checkpoint.claims is not None)
     return Inspected(
@@ -138,11 +157,13 @@ def inspect(filesystem: FileSystem, root: str, config: StoreConfig) -> Inspected
         opened_by=opened_by,
         start=sealed.promised(choose_start(segments, checkpoint)),
         topics=topics,
-        deletions=Deletions(filesystem, root),
+        deletions=deletions,
         delay_levels=load_delay_levels(
             filesystem, root, config.delay_levels_ms, is_ours=checkpoint.claims is not None
         ),
         batch_topics=batch_topics,
+        ends=ends,
+        ended_topics={key.topic: key.is_batch for key in ends},
         is_index_shape_known=shape is not None,
     )
 

@@ -11,7 +11,8 @@ from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.dispatch import RECORDS_WITHOUT_ENTRY, batch_entry
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.findings import Finding, Kind
-from cometmq.store.queue_ends import NO_RECORD, QUEUE_ENDS_NAME, load_queue_ends, without_deleted
+from cometmq.store.inspection import queue_folders
+from cometmq.store.queue_ends import NO_RECORD, QUEUE_ENDS_NAME, QueueKey, load_queue_ends
 from cometmq.store.queue_files import AboutQueue, QueueFiles
 
 if TYPE_CHECKING:
@@ -21,15 +22,7 @@ if TYPE_CHECKING:
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.findings import Report
     from cometmq.store.inspection import Inspected
-    from cometmq.store.queue_ends import Ends, QueueEnd, QueueKey
-
-
-def known_ends(store: Inspected) -> Ends:
-    """Return where the queues are known to have ended; nothing if another program wrote since."""
-    if store.checkpoint.is_of_others:
-        return {}
-    ends = load_queue_ends(store.filesystem, store.root)
-    return {} if ends is None else without_deleted(ends, store.deletions)
+    from cometmq.store.queue_ends import QueueEnd
 
 
 def check_ends(store: Inspected, report: Report) -> Iterator[None]:
@@ -45,15 +38,14 @@ def check_ends(store: Inspected, report: Report) -> Iterator[None]:
             " and makes it anew"
         )
         report.add(Finding(kind=Kind.CHECKPOINT, path=path, position=0, problem=problem))
-    for key, end in known_ends(store).items():
+    for key, end in store.ends.items():
         if end.physical_offset >= store.segments.first_offset:
             continue
         if end.physical_offset == NO_RECORD and not store.is_clean:
             continue  # A repair gave its messages up, and the next start sees to the rest.
-        files = _files_of(store, key)
-        if not _has_entry(files, end):
+        if not has_end(store, key, end):
             report.add(
-                AboutQueue(key.topic, key.queue_id, files).finding(
+                AboutQueue(key.topic, key.queue_id, files_of(store, key)).finding(
                     Kind.MISSING_ENTRY,
                     end.entries - 1,
                     f"the queue had {end.next_offset} messages, all expired, and its last entry is"
@@ -62,11 +54,21 @@ def check_ends(store: Inspected, report: Report) -> Iterator[None]:
                     max(0, end.physical_offset),
                 )
             )
-        files.close()
         yield
 
 
-def _files_of(store: Inspected, key: QueueKey) -> QueueFiles:
+def queue_keys(store: Inspected) -> Iterator[QueueKey]:
+    """Walk the queues that have a folder, and those that are only known to have been there."""
+    found: set[QueueKey] = set()
+    for folder, is_batch in ((SIMPLE_FOLDER, False), (BATCH_FOLDER, True)):
+        for topic, queue_id, _ in queue_folders(store.filesystem, f"{store.root}/{folder}"):
+            found.add(key := QueueKey(is_batch, topic, queue_id))
+            yield key
+    yield from (key for key in store.ends if key not in found)
+
+
+def files_of(store: Inspected, key: QueueKey) -> QueueFiles:
+    """Return the files of a queue; none where it has no folder."""
     folder, size, entry_size = SIMPLE_FOLDER, store.config.consume_queue_file_size, ENTRY_SIZE
     if key.is_batch:
         folder, entry_size = BATCH_FOLDER, BATCH_ENTRY_SIZE
@@ -75,23 +77,28 @@ def _files_of(store: Inspected, key: QueueKey) -> QueueFiles:
     return QueueFiles(store.filesystem, path, size, entry_size)
 
 
-def _has_entry(files: QueueFiles, end: QueueEnd) -> bool:
-    return end.is_of(files.read(end.entries - 1, 1))
+def has_end(store: Inspected, key: QueueKey, end: QueueEnd) -> bool:
+    """Whether the last entry of a queue is in its files."""
+    files = files_of(store, key)
+    try:
+        return end.is_of(files.read(end.entries - 1, 1))
+    finally:
+        files.close()
 
 
-def keep_offsets(store: Inspected, ends: Ends, queues: ConsumeQueues) -> None:
+def keep_offsets(store: Inspected, queues: ConsumeQueues) -> None:
     """Let queues that are made anew, and have no message in the log, go on where they would have.
 
-    Not those that still have their last entry: their files are taken over.
+    Not those that still have their last entry: their files are taken over. A topic may have become
+    one of the other kind since.
     """
-    for key, end in ends.items():
-        table = queues.batch if key.is_batch else queues.simple
+    for key, end in store.ends.items():
+        is_batch = store.is_batch_topic(key.topic)
+        table = queues.batch if is_batch else queues.simple
         if key.queue_id in table.queues(key.topic):
             continue
-        files = _files_of(store, key)
-        if not _has_entry(files, end):
+        if is_batch != key.is_batch or not has_end(store, key, end):
             table.get(key.topic, key.queue_id).hold_at(end.next_offset)
-        files.close()
 
 
 def check_not_given_twice(

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from base64 import b64encode
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from cometmq.store.batch_consume_queue import BATCH_ENTRY, BATCH_ENTRY_SIZE, BatchEntry
 from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE
-from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.entry_search import BLANK_SIZE
-from cometmq.store.inspection import queue_folders
+from cometmq.store.known_ends import files_of, queue_keys
 from cometmq.store.log_repair import CUT_FOLDER
 from cometmq.store.queue_ends import NO_RECORD, QueueEnd, QueueKey
-from cometmq.store.queue_files import QueueFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +21,19 @@ if TYPE_CHECKING:
     from cometmq.store.filesystem import FileSystem
     from cometmq.store.inspection import Inspected
     from cometmq.store.queue_ends import Ends
+
+
+class Front(NamedTuple):
+    """How far the log has a queue."""
+
+    next_offset: int
+    """Behind its last message."""
+    physical_offset: int
+    """Of the record with that."""
+
+
+Fronts = dict[tuple[str, int], Front]
+"""By topic and queue id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,41 +44,75 @@ class LostMessages:
     queue_id: int
     is_batch: bool
     first_offset: int
+    """Of those that are lost; 0 when nobody knows."""
     next_offset: int
     """Behind the last."""
     has_others: bool
     """Whether the log keeps messages of it: then the next one gets `first_offset` again."""
     entries: bytes
     """As they stand in its files."""
+    end: QueueEnd | None
+    """Where the queue ends then, as far as the list has to say it."""
 
 
-def lost_messages(store: Inspected, cut_at: int) -> Iterator[LostMessages]:
-    """Return what the queues have of records at or behind an offset."""
-    first = store.segments.first_offset
-    for folder, entry_size, file_size in (
-        (SIMPLE_FOLDER, ENTRY_SIZE, store.config.consume_queue_file_size),
-        (BATCH_FOLDER, BATCH_ENTRY_SIZE, store.config.batch_consume_queue_file_size),
-    ):
-        for topic, queue_id, path in queue_folders(store.filesystem, f"{store.root}/{folder}"):
-            files = QueueFiles(store.filesystem, path, file_size, entry_size)
-            behind: list[tuple[int, bytes]] = []
-            has_others = False
-            for index, entry in files.entries_outside([]):
-                offset, size = int.from_bytes(entry[:8], "big"), int.from_bytes(entry[8:12], "big")
-                if size != BLANK_SIZE and offset >= cut_at:
-                    behind.append((index, entry))
-                has_others |= size != BLANK_SIZE and first <= offset < cut_at
-            files.close()
-            if behind:
-                yield LostMessages(
-                    topic,
-                    queue_id,
-                    entry_size == BATCH_ENTRY_SIZE,
-                    _span(*behind[0])[0],
-                    _span(*behind[-1])[1],
-                    has_others,
-                    b"".join(entry for _, entry in behind),
-                )
+def lost_messages(store: Inspected, cut_at: int, fronts: Fronts) -> Iterator[LostMessages]:
+    """Return what the queues have of records at or behind an offset.
+
+    By their files, and by the list of where they ended: files may be lost. `fronts` are of what the
+    log keeps.
+    """
+    for key in queue_keys(store):
+        behind: list[tuple[int, bytes]] = []
+        kept = 0
+        files = files_of(store, key)
+        for index, entry in files.entries_outside([]):
+            offset, size = int.from_bytes(entry[:8], "big"), int.from_bytes(entry[8:12], "big")
+            if size != BLANK_SIZE and offset >= cut_at:
+                behind.append((index, entry))
+            elif size != BLANK_SIZE and offset >= store.segments.first_offset:
+                kept = index + 1
+        files.close()
+        end = store.ends.get(key)
+        end = end if end is not None and end.physical_offset >= cut_at else None
+        if behind or end is not None:
+            front = fronts.get((key.topic, key.queue_id))
+            # Apache does not note which topics it deleted: such a record may be of one.
+            if behind and front is not None and front.physical_offset < store.start.ours_from:
+                front = front if kept else None
+            yield _lost(key, behind, kept, end, front)
+
+
+def _lost(
+    key: QueueKey,
+    behind: list[tuple[int, bytes]],
+    kept: int,
+    end: QueueEnd | None,
+    front: Front | None,
+) -> LostMessages:
+    """Return what a queue loses that has entries `behind` the cut, and `kept` in front of it."""
+    firsts = [_span(*behind[0])[0]] if behind else []
+    next_offset = max(_span(*behind[-1])[1] if behind else 0, end.next_offset if end else 0)
+    has_others = bool(kept) or front is not None
+    if front is not None:
+        firsts.append(front.next_offset)
+    if not has_others:
+        end = QueueEnd(1 if key.is_batch else next_offset, NO_RECORD, next_offset)
+    elif end is not None and front is not None:
+        # If it is not so in the files, a start is right to miss it.
+        entries = max(1, kept) if key.is_batch else front.next_offset
+        end = QueueEnd(entries, front.physical_offset, front.next_offset)
+    else:
+        end = None
+    return LostMessages(
+        key.topic,
+        key.queue_id,
+        key.is_batch,
+        min(firsts, default=0),
+        next_offset,
+        has_others,
+        b"".join(entry for _, entry in behind),
+        end,
+    )
 
 
 def _span(index: int, entry: bytes) -> tuple[int, int]:
@@ -79,13 +124,11 @@ def _span(index: int, entry: bytes) -> tuple[int, int]:
 
 
 def ends_to_keep(lost: list[LostMessages]) -> Ends:
-    """Return where queues have to go on of which the log keeps no message."""
+    """Return what the list has to say of queues that lose messages."""
     return {
-        QueueKey(each.is_batch, each.topic, each.queue_id): QueueEnd(
-            1 if each.is_batch else each.next_offset, NO_RECORD, each.next_offset
-        )
+        QueueKey(each.is_batch, each.topic, each.queue_id): each.end
         for each in lost
-        if not each.has_others
+        if each.end is not None
     }
 
 

@@ -21,22 +21,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.proto.sysflag import TRANSACTION_MASK
-from cometmq.store.batch_consume_queue import BATCH_ENTRY, BATCH_ENTRY_SIZE
+from cometmq.store.batch_consume_queue import BATCH_ENTRY
 from cometmq.store.block_check import BLOCKS_A_STEP, accept_blocks, sealed_blocks
 from cometmq.store.checkpoint import CheckpointFile, Claims, Longs
 from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE
-from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.dispatch import RECORDS_WITHOUT_ENTRY
 from cometmq.store.findings import Progress
 from cometmq.store.folder import load_segments
-from cometmq.store.inspection import queue_folders
 from cometmq.store.integrity import Block, Integrity
-from cometmq.store.known_ends import known_ends
+from cometmq.store.known_ends import files_of, queue_keys
 from cometmq.store.lock import mark_running
 from cometmq.store.log_check import Damage, LogCheck
 from cometmq.store.log_repair import keep, repair
 from cometmq.store.log_scan import NEVER
 from cometmq.store.lost_messages import (
+    Front,
+    Fronts,
     LostMessages,
     ends_to_keep,
     keep_entries,
@@ -44,7 +44,6 @@ from cometmq.store.lost_messages import (
 )
 from cometmq.store.placeholders import BATCH_SIZE_MAX, Lost, fill
 from cometmq.store.queue_ends import remove_queue_ends, save_queue_ends
-from cometmq.store.queue_files import QueueFiles
 from cometmq.store.recovery import LogEnd
 from cometmq.store.sealing import INTEGRITY_FOLDER
 
@@ -113,7 +112,8 @@ def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
     """Read all of the log and plan what to do; with `cut` end the log in front of damage."""
     log = LogCheck(store)
     first, total = store.segments.first_offset, store.segments.end_offset
-    tracks: dict[tuple[str, int], tuple[int, int]] = {}  # Next queue offset, last record.
+    tracks: Fronts = {}
+    fronts: Fronts | None = None
     lost: dict[int, list[Lost]] = {}
     times: dict[int, int] = {}
     step = first + STEP_BYTES
@@ -122,22 +122,27 @@ def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
         if damages:
             plan.records_cut += 1
             times.setdefault(len(damages) - 1, message.store_timestamp)
-        if message.sys_flag & TRANSACTION_MASK not in RECORDS_WITHOUT_ENTRY:
+            if fronts is None and cut:
+                fronts = tracks.copy()
+        if _has_entry(store, message):
             key = (message.topic_raw.decode("utf-8", "replace"), message.queue_id)
-            expected, last = tracks.get(key, (message.queue_offset if first else 0, -1))
+            deleted = store.deletions.offsets.get(message.topic_raw, -1)
+            unknown = message.queue_offset if first else 0, deleted
+            expected, last = tracks.get(key, unknown)
             if damages and message.queue_offset > expected:
                 is_batch = store.is_batch_topic(key[0])
                 records = 1 if is_batch else message.queue_offset - expected
                 gap = Lost(*key, expected, message.queue_offset - expected)
                 _note_gap(gap, records, last, damages, lost)
-            tracks[key] = (message.queue_offset + _count_of(message), message.physical_offset)
+            following = message.queue_offset + _count_of(message)
+            tracks[key] = Front(following, message.physical_offset)
         if message.physical_offset >= step:
             step = message.physical_offset + STEP_BYTES
             yield Progress("log", message.physical_offset - first, total - first)
     _note_ends(store, tracks, damages, lost)
     plan.end_offset = log.end_offset
     _decide(plan, log, lost, times, cut=cut)
-    _note_missing(store, plan, log)
+    _note_missing(store, plan, log, tracks if fronts is None else fronts)
     changed_from = min([step.damage.start for step in plan.steps], default=plan.cut_at)
     for number, block in enumerate(sealed_blocks(store, plan.end_offset)):
         # Behind the first damage that is mended no checksum stays.
@@ -148,7 +153,13 @@ def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
             yield Progress("blocks", block.physical_offset - first, total - first)
 
 
-def _note_missing(store: Inspected, plan: Plan, log: LogCheck) -> None:
+def _has_entry(store: Inspected, message: StoredMessage) -> bool:
+    """Whether a queue has an entry for a record."""
+    is_seen = message.sys_flag & TRANSACTION_MASK not in RECORDS_WITHOUT_ENTRY
+    return is_seen and not store.deletions.covers(message)
+
+
+def _note_missing(store: Inspected, plan: Plan, log: LogCheck, fronts: Fronts) -> None:
     """Note what is lost behind the end, with files that are missing or with what is cut off."""
     plan.missing_to = log.missing_end()
     if plan.missing_to is not None and plan.cut_at is None:
@@ -157,7 +168,7 @@ def _note_missing(store: Inspected, plan: Plan, log: LogCheck) -> None:
         plan.cut_problem = "the files behind it are missing"
     plan.is_tail_only = plan.is_tail_only and plan.missing_to is None
     if plan.cut_at is not None and not plan.is_tail_only:
-        plan.lost = list(lost_messages(store, plan.cut_at))
+        plan.lost = list(lost_messages(store, plan.cut_at, fronts))
 
 
 def _count_of(message: StoredMessage) -> int:
@@ -178,28 +189,31 @@ def _note_gap(
 
 
 def _note_ends(
-    store: Inspected,
-    tracks: dict[tuple[str, int], tuple[int, int]],
-    damages: list[Damage],
-    lost: dict[int, list[Lost]],
+    store: Inspected, tracks: Fronts, damages: list[Damage], lost: dict[int, list[Lost]]
 ) -> None:
-    """Note messages behind the last sound one of their queue, which only the queue knows of."""
-    if not damages:
-        return
-    for folder, entry_size, file_size in (
-        (SIMPLE_FOLDER, ENTRY_SIZE, store.config.consume_queue_file_size),
-        (BATCH_FOLDER, BATCH_ENTRY_SIZE, store.config.batch_consume_queue_file_size),
-    ):
-        for topic, queue_id, path in queue_folders(store.filesystem, f"{store.root}/{folder}"):
-            end = tracks.get((topic, queue_id), (0, 0))[0]
-            files = QueueFiles(store.filesystem, path, file_size, entry_size)
-            seen = [(0, end)] if entry_size == ENTRY_SIZE else []
-            for index, entry in files.entries_outside(seen):
-                offset, base, count = _messages(entry, index)
-                for number, damage in enumerate(damages):
-                    if damage.start <= offset < damage.end and base >= end:
-                        lost.setdefault(number, []).append(Lost(topic, queue_id, base, count))
-            files.close()
+    """Note messages behind the last sound one of their queue, which only the queue knows of.
+
+    By its files, or, where these are lost, by the list of where the queues ended.
+    """
+    for key in queue_keys(store) if damages else ():
+        known = store.ends.get(key)
+        deleted = store.deletions.offsets.get(key.topic.encode(), -1)
+        end, last = tracks.get((key.topic, key.queue_id), (0, deleted))
+        seen = [(0, end)] if not key.is_batch else []
+        files = files_of(store, key)
+        for index, entry in files.entries_outside(seen):
+            offset, base, count = _messages(entry, index)
+            for number, damage in enumerate(damages):
+                if damage.start <= offset < damage.end and base >= end:
+                    lost.setdefault(number, []).append(Lost(key.topic, key.queue_id, base, count))
+                    end, last = base + count, offset
+        files.close()
+        if known is not None and known.next_offset > end:
+            if last == deleted and store.segments.first_offset:
+                end = known.next_offset - 1  # How many of them have expired, nobody knows.
+            gap = Lost(key.topic, key.queue_id, end, known.next_offset - end)
+            if any(damage.start <= known.physical_offset < damage.end for damage in damages):
+                _note_gap(gap, 1 if key.is_batch else gap.count, last, damages, lost)
 
 
 def _messages(entry: bytes, index: int) -> tuple[int, int, int]:
@@ -308,7 +322,7 @@ def _mark(store: Inspected, plan: Plan, process_id: int) -> None:
         master_flushed_offset=min(checkpoint.longs.master_flushed_offset, claims.synced_offset)
     )
     mark_running(filesystem, root, process_id)
-    _keep_ends(store, plan, min(starts))
+    _keep_ends(store, plan)
     file = CheckpointFile(filesystem, f"{root}/checkpoint")
     file.write(longs, claims)
     file.close()
@@ -317,14 +331,19 @@ def _mark(store: Inspected, plan: Plan, process_id: int) -> None:
         Integrity(filesystem, folder, store.segments.size).drop(min(starts))
 
 
-def _keep_ends(store: Inspected, plan: Plan, changed_from: int) -> None:
-    """Let the list of where the queues end say what is true of the log as it will be."""
-    filesystem, root = store.filesystem, store.root
-    known = known_ends(store)
-    kept = {key: end for key, end in known.items() if end.physical_offset < changed_from}
-    kept |= ends_to_keep(plan.lost)
-    if kept != known:
+def _keep_ends(store: Inspected, plan: Plan) -> None:
+    """Let the list of where the queues end say what is true of their files, and of the log.
+
+    What is stepped over leaves the files as they are: the next start makes their entries anew.
+    """
+    filesystem, root, cut_at = store.filesystem, store.root, plan.cut_at
+    kept = {
+        key: end
+        for key, end in store.ends.items()
+        if cut_at is None or end.physical_offset < cut_at
+    } | ends_to_keep(plan.lost)
+    if kept != store.ends:
         save_queue_ends(filesystem, root, kept)
-    elif store.checkpoint.claims is None:
+    elif store.checkpoint.is_of_others:
         # Of before another program wrote: with the new checkpoint it would be believed again.
         remove_queue_ends(filesystem, root)

@@ -155,14 +155,19 @@ def remove_queue_ends(filesystem: FileSystem, root: str) -> None:
 
 
 def without_deleted(ends: Ends, deletions: Deletions) -> Ends:
-    """Return the ends of those queues whose topic was not deleted since."""
+    """Return the ends of those queues whose topic was not deleted since.
+
+    Of one that goes on at an offset nobody knows: it stays, for it may be of a topic that was made
+    again behind the mark, and a topic that begins at an offset does no harm.
+    """
     deleted = deletions.offsets
     if not deleted:
         return ends
     return {
         key: end
         for key, end in ends.items()
-        if end.physical_offset >= deleted.get(key.topic.encode(), -2)
+        if end.physical_offset == NO_RECORD
+        or end.physical_offset >= deleted.get(key.topic.encode(), 0)
     }
 
 

@@ -2,7 +2,8 @@
 
 The new folders are written beside the old ones (`rebuilding/`), synced, and then swapped with them,
 see `swap`: a process that is killed in the middle leaves each folder wholly old or wholly
-new, and either is true. What others have put into the old ones is moved over (`foreign_files`).
+new, and either is true. The list of where the queues ended stays until all are in place: who missed
+a queue by it still does. What others have put into the old ones is moved over (`foreign_files`).
 What is left of an interrupted run is removed by the next one.
 
 What only the queues knew is taken over from them: a queue whose messages have all expired keeps its
@@ -34,9 +35,9 @@ from cometmq.store.index import INDEX_FOLDER, Index
 from cometmq.store.index_format import IndexShape
 from cometmq.store.index_off import forget_off
 from cometmq.store.inspection import queue_folders
-from cometmq.store.known_ends import check_not_given_twice, keep_offsets, known_ends
+from cometmq.store.known_ends import check_not_given_twice, has_end, keep_offsets
 from cometmq.store.log_check import LogCheck
-from cometmq.store.queue_ends import save_queue_ends
+from cometmq.store.queue_ends import QueueKey, remove_queue_ends, save_queue_ends
 from cometmq.store.queue_files import QueueFiles
 from cometmq.store.swap import BESIDE, FOLDERS, remove_tree, swap
 
@@ -111,7 +112,7 @@ def rebuild(
         raise
     work.close()
     yield Progress("swap", 0, 1)
-    work.forget_restarted()
+    work.correct_ends()
     for folder in FOLDERS:
         if filesystem.exists(f"{beside}/{folder}"):
             swap(filesystem, store.root, folder)
@@ -154,7 +155,8 @@ class _Work:
         self._extended = _Extended(store)
         self._complete_to: int | None = None
         self._accepts_restarts = accept_restarts
-        self._queues.ends.known = known_ends(store)
+        self._kept: list[QueueKey] = []
+        self._queues.ends.is_whole = True
 
     def replay(self) -> Iterator[Progress]:
         """Take every record of the log."""
@@ -226,12 +228,13 @@ class _Work:
     def finish(self) -> None:
         """Take over what the log does not tell, and bring everything to the disk."""
         store, rebuilt = self._store, self._rebuilt
-        keep_offsets(store, self._queues.ends.known, self._queues)
+        keep_offsets(store, self._queues)
         self._queues.write_behind(_FOREVER, _FOREVER)
         if self._index is not None:
             self._index.finish(self._now_ms)
         self._raise_failure()
         self._keep_expired()
+        self._note_kept()
         self._queues.take_unsynced().sync()
         if self._index is not None:
             self._index.take_unsynced().sync()
@@ -256,6 +259,19 @@ class _Work:
                     _copy_tree(filesystem, path, target)
                     filesystem.sync_directory(target.rpartition("/")[0])
                     self._rebuilt.kept_queues += 1
+                    self._kept.append(QueueKey(folder == BATCH_FOLDER, topic, queue_id))
+
+    def _note_kept(self) -> None:
+        """Note where the queues end that were copied, for the list."""
+        store = self._store
+        queues = ConsumeQueues(
+            store.filesystem, self._beside, store.config, clean=False, read_only=True
+        )
+        for is_batch, topic, queue_id in self._kept:
+            queue = (queues.batch if is_batch else queues.simple).find(topic, queue_id)
+            if queue is not None:
+                self._queues.ends.note_loaded(queue)
+        queues.close()
 
     def _raise_failure(self) -> None:
         error = self._queues.write_error
@@ -264,25 +280,31 @@ class _Work:
         if error is not None:
             raise error
 
-    def forget_restarted(self) -> None:
-        """Take what will not be true of the new folders from the list of where queues end.
+    def correct_ends(self) -> None:
+        """Let the list of where the queues end say nothing that is not true of the new folders.
 
-        That is of queues that begin anew; all others end in the new folders where they did.
+        It stays until these are in place, so that a start misses a queue by it that is lost now.
+        Without one, a start looks at all queues.
         """
-        store, known = self._store, self._queues.ends.known
-        if self._accepts_restarts and known:
+        store = self._store
+        filesystem, root, ends = store.filesystem, store.root, store.ends
+        beside = replace(store, root=self._beside)
+        if self._accepts_restarts and ends:
             first_offset = store.segments.first_offset
-            kept = {key: end for key, end in known.items() if end.physical_offset < first_offset}
-            save_queue_ends(store.filesystem, store.root, kept)
+            kept = {key: end for key, end in ends.items() if end.physical_offset < first_offset}
+            save_queue_ends(filesystem, root, kept)
+        elif all(has_end(beside, key, end) for key, end in ends.items()):
+            return
+        elif all(has_end(store, key, end) for key, end in ends.items()):
+            # The place of a batch topic's entry depends on how many have expired.
+            remove_queue_ends(filesystem, root)
 
     def note_complete(self) -> None:
         """Let the next start begin to read the log behind what is in the new folders."""
         store = self._store
         claims = store.checkpoint.claims
         if not store.checkpoint.is_of_others:
-            queues = ConsumeQueues(store.filesystem, store.root, store.config, clean=True)
-            queues.list_ends()
-            queues.close()
+            self._queues.ends.take().save(store.filesystem, store.root)
         if claims is not None and self._complete_to is not None:
             claims = replace(claims, recover_from=max(claims.recover_from, self._complete_to))
             file = CheckpointFile(store.filesystem, f"{store.root}/checkpoint")

@@ -9,7 +9,6 @@ from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.index import INDEX_FOLDER
 from cometmq.store.index_format import IndexShape
 from cometmq.store.index_items import read_headers
-from cometmq.store.known_ends import known_ends
 from cometmq.store.log_scan import LogScan
 from cometmq.store.queue_ends import NO_RECORD, QueueKey
 from cometmq.store.waiting_entries import attach_journals
@@ -148,7 +147,7 @@ def _short(store: Inspected, queues: list[QueueSummary]) -> list[ShortQueue]:
     here = {QueueKey(each.is_batch, each.topic, each.queue_id): each.max_offset for each in queues}
     return [
         ShortQueue(key.topic, key.queue_id, here.get(key, 0), end.next_offset)
-        for key, end in known_ends(store).items()
+        for key, end in store.ends.items()
         if end.physical_offset != NO_RECORD and here.get(key, 0) < end.next_offset
     ]
 

@@ -1,0 +1,292 @@
+"""What `repair` and `rebuild` know of queues that lost their files: by the list of their ends."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+import pytest
+from tests.crash.disk import KillAt, Killed, SimulatedFileSystem
+from tests.store.damaged_stores import (
+    BATCHES,
+    ROOT,
+    SMALL,
+    content,
+    damage,
+    files_of,
+    overwrite,
+    small_store,
+    verified,
+)
+from tests.store.records import HOST, messages_in
+
+from cometmq.proto.message import StoredMessage
+from cometmq.store.errors import LostQueuesError, StoreFormatError
+from cometmq.store.inspection import inspect
+from cometmq.store.log_check import LogCheck
+from cometmq.store.mending import Plan, carry_out, make_plan
+from cometmq.store.message_store import MessageStore
+from cometmq.store.queue_ends import (
+    NO_RECORD,
+    QUEUE_ENDS_NAME,
+    QueueEnd,
+    QueueKey,
+    load_queue_ends,
+    save_queue_ends,
+)
+from cometmq.store.rebuilding import Rebuilt, rebuild
+from cometmq.store.swap import finish_swap
+from cometmq.store.turn import Origin
+
+QUEUES = {
+    "T": (0, "consumequeue"),
+    "SCHEDULE_TOPIC_XXXX": (2, "consumequeue"),
+    BATCHES: (0, "batchconsumequeue"),
+}
+
+
+def opened(disk: SimulatedFileSystem) -> MessageStore:
+    return MessageStore.open(
+        ROOT, SMALL, now_ms=1, filesystem=disk, is_batch_topic=lambda t: t == BATCHES, threads=False
+    )
+
+
+def rebuilt(disk: SimulatedFileSystem) -> Rebuilt:
+    done = Rebuilt()
+    for _ in rebuild(inspect(disk, ROOT, SMALL), done, 1):
+        pass
+    return done
+
+
+def started(disk: SimulatedFileSystem) -> MessageStore:
+    """Open the store, by way of a rebuild where a start refuses it for a lost queue."""
+    try:
+        return opened(disk)
+    except LostQueuesError:
+        rebuilt(disk)
+        return opened(disk)
+
+
+def repaired(disk: SimulatedFileSystem, *, cut: bool) -> Plan:
+    store, plan = inspect(disk, ROOT, SMALL), Plan()
+    for _ in make_plan(store, plan, cut=cut):
+        pass
+    carry_out(store, plan, 1)
+    return plan
+
+
+def messages(disk: SimulatedFileSystem) -> list[StoredMessage]:
+    return list(LogCheck(inspect(disk, ROOT, SMALL)))
+
+
+def lose(disk: SimulatedFileSystem, topic: str) -> None:
+    """Remove the folder of a queue."""
+    queue_id, folder = QUEUES[topic]
+    queue = f"{ROOT}/{folder}/{topic}/{queue_id}"
+    for path in list(files_of(disk, queue)):
+        disk.remove(path)
+    disk.remove_directory(queue)
+    disk.sync_directory(queue.rpartition("/")[0])
+
+
+def all_of(store: MessageStore) -> dict[str, tuple[int, int, list[tuple[int, bytes]]]]:
+    """The borders of each queue, and its messages."""
+    found: dict[str, tuple[int, int, list[tuple[int, bytes]]]] = {}
+    for topic, queue_id in [*((topic, ids[0]) for topic, ids in QUEUES.items()), ("T", 1)]:
+        low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+        bodies: list[tuple[int, bytes]] = []
+        at = low
+        while at < high:
+            result = store.read(topic, queue_id, at, 32)
+            bodies += [(m.queue_offset, m.body) for m in messages_in(result.slices)]
+            at = result.next_begin_offset
+        found[f"{topic}/{queue_id}"] = low, high, bodies
+    return found
+
+
+@pytest.mark.parametrize("topic", QUEUES)
+@pytest.mark.parametrize("cut", [False, True], ids=["step over", "cut"])
+def test_a_queue_that_is_lost_when_the_log_is_repaired_is_as_it_would_be(
+    cut: bool, topic: str
+) -> None:
+    count = len(messages(small_store()))
+    has_lost = False
+    for number in [*range(1, count - 4, 5), *range(count - 4, count)]:
+        sound, disk = small_store(), small_store()
+        for each in (sound, disk):
+            damage(each, messages(small_store())[number])
+        lose(disk, topic)
+        repaired(sound, cut=cut)
+        plan = repaired(disk, cut=cut)
+        store = opened(sound)
+        wanted = all_of(store)
+        assert store.close(1)
+        store = started(disk)
+        assert all_of(store) == wanted, number
+        assert store.close(1)
+        assert verified(disk).findings == []
+        has_lost |= any(each.topic == topic and not each.has_others for each in plan.lost)
+    assert has_lost is cut
+
+
+def test_a_queue_of_a_topic_that_was_made_again_keeps_the_offset_that_a_repair_promised() -> None:
+    disk = small_store()
+    store = opened(disk)
+    store.delete_topics(["T"])
+    origin = Origin(1, 1, HOST)
+    for number in range(5):
+        store.put("Other", 0, b"%d" % number, b"", origin)
+        store.commit()
+    puts = [store.put("T", 0, b"again", b"", origin) for _ in range(30)]
+    store.commit()
+    assert [put.queue_offset for put in puts] == [*range(30)]
+    assert store.close(1)
+    (victim,) = (m for m in messages(disk) if m.topic == "Other" and m.queue_offset == 2)
+    damage(disk, victim)
+    plan = repaired(disk, cut=True)
+    (lost,) = (each for each in plan.lost if each.topic == "T")
+    assert (lost.first_offset, lost.next_offset, lost.has_others) == (0, 30, False)
+    for clean in (True, False, True):
+        store = opened(disk)
+        assert (store.min_offset("T", 0), store.max_offset("T", 0)) == (30, 30)
+        if clean:
+            assert store.close(1)
+        else:
+            disk = disk.kill()
+    rebuilt(disk)
+    store = opened(disk)
+    assert store.put("T", 0, b"next", b"", origin).queue_offset == 30
+    store.commit()
+    assert store.close(1)
+
+
+def with_topics(disk: SimulatedFileSystem, *names: str) -> None:
+    """Write a table of these topics, which are ordinary ones."""
+    disk.make_directories(f"{ROOT}/config")
+    file = disk.open(f"{ROOT}/config/topics.json", create=True)
+    table = {name: {"topicName": name} for name in names}
+    file.write(json.dumps({"topicConfigTable": table}).encode(), 0)
+    file.close()
+
+
+def test_a_topic_that_an_older_table_does_not_know_is_not_taken_for_a_deleted_one() -> None:
+    disk = small_store()
+    store = opened(disk)
+    wanted = all_of(store)
+    assert store.close(1)
+    with_topics(disk, "Other")
+    for topic, (_, folder) in QUEUES.items():
+        lose(disk, topic)
+        if topic != "T":
+            disk.remove_directory(f"{ROOT}/{folder}/{topic}")
+    assert {each.topic for each in verified(disk).findings} == {*QUEUES}
+    assert rebuilt(disk).deleted_topics == {}
+    store = opened(disk)
+    assert all_of(store) == wanted
+    assert store.close(1)
+    assert verified(disk).findings == []
+
+
+@pytest.mark.parametrize("has_expired", [False, True], ids=["in the log", "expired"])
+def test_the_queue_of_a_batch_topic_that_became_an_ordinary_one_is_made_as_one(
+    has_expired: bool,
+) -> None:
+    disk = small_store()
+    lose(disk, BATCHES)
+    disk.remove_directory(f"{ROOT}/batchconsumequeue/{BATCHES}")
+    with_topics(disk, "T", BATCHES)
+    if has_expired:
+        for entry in disk.list(f"{ROOT}/commitlog")[:-1]:
+            disk.remove(f"{ROOT}/commitlog/{entry.name}")
+    for _ in range(2):
+        rebuilt(disk)
+        assert list(files_of(disk, f"{ROOT}/batchconsumequeue")) == []
+        assert disk.exists(f"{ROOT}/consumequeue/{BATCHES}/0")
+        store = MessageStore.open(
+            ROOT, SMALL, now_ms=1, filesystem=disk, is_batch_topic=lambda _: False, threads=False
+        )
+        assert store.max_offset(BATCHES, 0) == 16
+        assert store.close(1)
+
+
+def test_a_batch_topic_without_its_folder_and_without_a_table_is_still_one() -> None:
+    disk = small_store()
+    wanted = content(disk, f"{ROOT}/batchconsumequeue/{BATCHES}/0/{0:020d}")
+    lose(disk, BATCHES)
+    disk.remove_directory(f"{ROOT}/batchconsumequeue/{BATCHES}")
+    rebuilt(disk)
+    assert content(disk, f"{ROOT}/batchconsumequeue/{BATCHES}/0/{0:020d}") == wanted
+    assert not disk.exists(f"{ROOT}/consumequeue/{BATCHES}")
+
+
+def test_no_tool_looks_at_a_store_whose_list_is_of_a_newer_version() -> None:
+    disk = small_store()
+    path = f"{ROOT}/{QUEUE_ENDS_NAME}"
+    overwrite(disk, path, len(content(disk, path)) - 2, b"2")
+    with pytest.raises(StoreFormatError, match=r"queue_ends.json: version 2.*use a newer one"):
+        inspect(disk, ROOT, SMALL)
+
+
+def with_expired_messages(segments: int) -> tuple[SimulatedFileSystem, dict[str, Any]]:
+    """A store whose log has lost its front, up to its last files, and what its queues have."""
+    disk = small_store()
+    for entry in disk.list(f"{ROOT}/commitlog")[:-segments]:
+        disk.remove(f"{ROOT}/commitlog/{entry.name}")
+    store = opened(disk)
+    wanted = all_of(store)
+    assert store.close(1)
+    low, high, bodies = wanted[f"{BATCHES}/0"]
+    assert high == 16
+    assert bool(bodies) is (segments == 2), "with some, their entries are at other places anew"
+    assert low > 0
+    return disk, {**wanted}
+
+
+@pytest.mark.parametrize("lost", [(), ("T",), tuple(QUEUES)], ids=["none lost", "one", "many"])
+@pytest.mark.parametrize("segments", [1, 2])
+@pytest.mark.parametrize("is_power_cut", [False, True], ids=["kill", "power cut"])
+def test_a_rebuild_that_is_cut_off_never_lets_an_offset_be_given_out_twice(
+    is_power_cut: bool, segments: int, lost: tuple[str, ...]
+) -> None:
+    before, wanted = with_expired_messages(segments)
+    for topic in lost:
+        lose(before, topic)
+    whole = before.kill()
+    rebuilt(whole)
+    for number in range(1, whole.operations + 1, 1 if lost else 2):
+        disk = before.kill()
+        disk.hook = KillAt(number)
+        with pytest.raises(Killed):
+            rebuilt(disk)
+        disk = disk.power_cut(Random(number)) if is_power_cut else disk.kill()
+        finish_swap(disk, ROOT)
+        store = started(disk) if lost else opened(disk)  # Which is sound either way.
+        assert all_of(store) == wanted, number
+        assert store.close(1)
+        assert verified(disk).findings == [], number
+
+
+@pytest.mark.parametrize("lost", [(), tuple(QUEUES)], ids=["none lost", "many"])
+def test_a_rebuild_lists_every_queue(lost: tuple[str, ...]) -> None:
+    disk, wanted = with_expired_messages(1)
+    for topic in lost:
+        lose(disk, topic)
+    if not lost:
+        disk.remove(f"{ROOT}/{QUEUE_ENDS_NAME}")
+    done = rebuilt(disk)
+    assert done.kept_queues == (0 if lost else 2)
+    ends = load_queue_ends(disk, ROOT)
+    assert ends is not None
+    found = {f"{key.topic}/{key.queue_id}": end.next_offset for key, end in ends.items()}
+    assert found == {queue: high for queue, (_, high, _) in wanted.items()}
+
+
+def test_a_rebuild_leaves_queues_out_of_the_list_that_are_gone() -> None:
+    disk = small_store()
+    ends = load_queue_ends(disk, ROOT)
+    assert ends is not None
+    gone = QueueKey(is_batch=True, topic="T", queue_id=0)
+    save_queue_ends(disk, ROOT, {**ends, gone: QueueEnd(20, NO_RECORD, 20)})
+    rebuilt(disk)
+    assert load_queue_ends(disk, ROOT) == ends
