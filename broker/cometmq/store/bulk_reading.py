@@ -101,6 +101,8 @@ class BulkReader:
         entries = self._entries(queue, queue_offset, count, fetched)
         if isinstance(entries, Cold):
             return ReadResult(ReadStatus.FOUND, queue_offset, *bounds, [], cold=(entries,))
+        if not len(entries):
+            queue.check_files()
         if wanted is not None and (entries["code"] <= ADDRESS_MAX).any():
             return self._as_a_pull(topic, queue_id, queue_offset, end_offset, wanted, fetched)
         return self._picked(entries, queue_offset, bounds, size_max, wanted, fetched)

@@ -24,6 +24,7 @@ from bisect import bisect_left
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from cometmq.store.entry_disk import is_file_of_queue
 from cometmq.store.entry_search import (
     BLANK_SIZE,
     NO_CUT,
@@ -217,6 +218,31 @@ class EntryFiles(ReadableEntries):
             file, position = self._file(number), place * self._shelf.entry_size
             if any(file.read(WINDOW_ENTRIES * self._shelf.entry_size, position)):
                 raise CorruptionError(file.path, position, "not an entry; rebuild the queue")
+
+    def check_files(self) -> None:
+        """Refuse a queue that has lost a file, or bytes of one, behind its first message.
+
+        For when nothing stands where a message should be. Not files in front of those that are
+        there: another process may have let them expire.
+        """
+        shelf = self._shelf
+        sizes = {
+            int(entry.name) // shelf.file_size: entry.size
+            for entry in shelf.disk.filesystem.list(self.directory)
+            if is_file_of_queue(entry)
+        }
+        first = max(self.min_entry // shelf.file_entries, min(sizes, default=0))
+        for number in range(first, -(-self.written // shelf.file_entries)):
+            size = sizes.get(number, 0)
+            entries = min(shelf.file_entries, self.written - number * shelf.file_entries)
+            if size < entries * shelf.entry_size:
+                problem = "too short" if number in sizes else "missing"
+                raise CorruptionError(
+                    shelf.path(self.topic, self.queue_id, number),
+                    size,
+                    f"this file of a ConsumeQueue is {problem}; `cometmq store rebuild` makes the"
+                    " queue again",
+                )
 
     # Cutting
 

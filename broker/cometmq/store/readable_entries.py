@@ -56,7 +56,7 @@ class ReadableEntries:
     def read_entries(self, index: int, count: int) -> bytes:
         """Return up to `count` entries from `index` on, none from behind the end of a file.
 
-        Empty when there is nothing at `index`, or its file is gone.
+        Empty when there is nothing at `index`, or its file is gone, or ends there.
         """
         size = self._shelf.entry_size
         written = self.end - len(self._tail) // size
@@ -69,7 +69,10 @@ class ReadableEntries:
             file = self._file(number)
         except FileNotFoundError:
             return b""
-        data = file.read((min(stop, written) - index) * size, place * size)
+        wanted = (min(stop, written) - index) * size
+        data = file.read(wanted, place * size)
+        if len(data) < wanted:
+            return data[: len(data) // size * size]
         if stop > written:
             data += self._tail[: (stop - written) * size]
         return data
@@ -86,8 +89,13 @@ class ReadableEntries:
             file = self._file(number)
         except FileNotFoundError:
             return b""
-        data = file.read_cached((min(stop, written) - index) * size, place * size)
-        if data is not None and stop > written:
+        wanted = (min(stop, written) - index) * size
+        data = file.read_cached(wanted, place * size)
+        if data is None:
+            return None
+        if len(data) < wanted:
+            return data[: len(data) // size * size]
+        if stop > written:
             data += self._tail[: (stop - written) * size]
         return data
 

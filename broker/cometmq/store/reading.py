@@ -129,7 +129,7 @@ class QueueReader:
     ) -> ReadResult:
         """Read up to `count_max` messages from a queue offset on.
 
-        `CorruptionError` when an entry does not lead to its record.
+        `CorruptionError` when an entry does not lead to its record, or is lost with its file.
         """
         queue = self._queues.simple.find(topic, queue_id)
         if queue is None:
@@ -150,6 +150,7 @@ class QueueReader:
                 ReadStatus.FOUND, queue_offset, min_offset, max_offset, [], cold=(entries,)
             )
         if not entries:
+            queue.check_files()
             status, next_offset = ReadStatus.OFFSET_FOUND_NULL, self._next_file(queue_offset)
             return ReadResult(status, next_offset, min_offset, max_offset, [])
         if wanted is None:
@@ -254,6 +255,8 @@ class QueueReader:
         if not min_offset <= queue_offset < max_offset:
             return outside(queue_offset, min_offset, max_offset)
         entries = queue.read(queue_offset, min(count_max, self._hot[0]))
+        if not entries or entries[0].base_offset > queue_offset:
+            queue.check_files()
         records = [entry[:3] for entry in entries]
         ends = [entry.end_offset for entry in entries]
         bounds = (queue_offset, min_offset, max_offset)
