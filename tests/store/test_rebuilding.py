@@ -319,6 +319,27 @@ def test_what_others_keep_in_the_folders_stays_where_it_was() -> None:
     assert not disk.exists(f"{ROOT}/{BESIDE}")
 
 
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "killed"])
+def test_a_copy_of_a_folder_under_a_name_that_no_topic_has_stays_as_it_is(is_clean: bool) -> None:
+    disk = small_store(close=is_clean)
+    disk = disk if is_clean else disk.kill()
+    copy = f"{ROOT}/consumequeue/copie_d\udce9c"  # Of a byte that is no UTF-8.
+    for queue_id in (0, 1):
+        data = content(disk, f"{ROOT}/consumequeue/T/{queue_id}/{0:020d}")
+        disk.make_directories(f"{copy}/{queue_id}")
+        disk.open(f"{copy}/{queue_id}/{0:020d}", create=True).write(data, 0)
+    before = contents(disk, copy)
+    assert verified(disk).findings == []
+    store = opened_again(disk)
+    assert sorted(store.queues.topics()) == [BATCHES, "SCHEDULE_TOPIC_XXXX", "T"]
+    for _ in store.queues.settle():
+        pass
+    assert store.close(1)
+    rebuilt(disk)
+    assert contents(disk, copy) == before
+    assert verified(disk).findings == []
+
+
 @pytest.mark.parametrize("can_exchange", [True, False])
 def test_what_others_keep_survives_a_rebuild_that_is_killed_at_any_moment(
     can_exchange: bool,

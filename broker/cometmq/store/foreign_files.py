@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
+from cometmq.store.entry_disk import is_folder_of_topic
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.index import INDEX_FOLDER
 
@@ -61,14 +62,19 @@ def move_foreign(filesystem: FileSystem, source: str, root: str) -> None:
 def _foreign(
     filesystem: FileSystem, path: str, within: str, depth: int, *, is_index: bool
 ) -> Iterator[str]:
+    is_level = is_folder_of_topic if depth > 1 else _is_queue
     for entry in filesystem.list(path):
         name = f"{within}{entry.name}"
-        if depth and entry.is_directory and (depth > 1 or entry.name.isdecimal()):
+        if depth and is_level(entry):
             yield from _foreign(
                 filesystem, f"{path}/{entry.name}", f"{name}/", depth - 1, is_index=is_index
             )
         elif depth or not _is_ours(entry, is_index=is_index):
             yield name
+
+
+def _is_queue(entry: Entry) -> bool:
+    return entry.is_directory and entry.name.isdecimal()
 
 
 def _is_ours(entry: Entry, *, is_index: bool) -> bool:

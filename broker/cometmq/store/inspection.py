@@ -21,6 +21,7 @@ from cometmq.store.consume_queue import ENTRY_SIZE
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.delay_levels import DelayLevels, load_delay_levels
 from cometmq.store.deletions import Deletions
+from cometmq.store.entry_disk import is_folder_of_topic
 from cometmq.store.errors import NotAStoreError, StoreFormatError
 from cometmq.store.folder import LOG_FOLDER, check_root, load_segments
 from cometmq.store.index import INDEX_FOLDER
@@ -207,9 +208,7 @@ def _is_batch(topic: Any) -> bool:
 
 def queue_folders(filesystem: FileSystem, folder: str) -> Iterator[tuple[str, int, str]]:
     """Walk the queues of one kind: topic, queue id and folder; skips what is no number."""
-    for topic in filesystem.list(folder):
-        if not topic.is_directory:
-            continue
+    for topic in filter(is_folder_of_topic, filesystem.list(folder)):
         entries = filesystem.list(f"{folder}/{topic.name}")
         numbers = sorted(int(e.name) for e in entries if e.is_directory and e.name.isdecimal())
         for number in numbers:
