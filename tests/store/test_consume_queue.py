@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import errno
+from random import Random
 
 import pytest
 from hypothesis import given, strategies as st
 from tests.crash.disk import Moment, Operation, SimulatedFileSystem
 from tests.store.queue_model import EVERYTHING, all_entries, files_below, open_queues, small_config
 
+from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import ENTRY, Boundary, ConsumeQueue
 from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.entry_search import BLANK_SIZE
 from cometmq.store.errors import MissingEntriesError, StoreFormatError
+from cometmq.store.queue_ends import NO_RECORD, QueueEnd, load_queue_ends
 
 
 def queues_on(disk: SimulatedFileSystem, *, clean: bool = True) -> ConsumeQueues:
@@ -103,6 +106,30 @@ def test_a_queue_whose_records_are_all_gone_keeps_its_offset() -> None:
     again = queues_on(disk)
     again.correct_min(2500)
     assert again.simple.get("t", 0).min_offset == again.simple.get("t", 0).next_offset == 25
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_the_blank_entries_that_keep_an_offset_take_no_memory(is_batch: bool) -> None:
+    disk = SimulatedFileSystem()
+    config = StoreConfig(consume_queue_file_size=4000 * 20, batch_consume_queue_file_size=460)
+    queues = open_queues(disk, config)
+    queues.ends.is_whole = True
+    queue = (queues.batch if is_batch else queues.simple).get("t", 0)
+    queue.hold_at(7999)
+    assert queue.written == queue.end
+    assert queues.settled_offset is None
+    queues.take_unsynced().sync()
+    queues.take_ends()()
+    ends = load_queue_ends(disk, "/store")
+    assert ends == {queue.key: QueueEnd(1 if is_batch else 7999, NO_RECORD, 7999)}
+    queues.close()
+    queues = open_queues(disk.power_cut(Random(1)), config)
+    queue = (queues.batch if is_batch else queues.simple).get("t", 0)
+    queues.correct_min(0)
+    assert (queue.min_offset, queue.max_offset, queue.next_offset) == (7999, 7999, 7999)
+    heads = {queue.head(index) for index in range(queue.start, queue.end)}
+    assert heads == {(0, BLANK_SIZE)}
+    assert queue.start == (0 if is_batch else 4000)
 
 
 def test_the_last_file_of_a_queue_is_never_removed() -> None:
