@@ -132,6 +132,15 @@ def test_the_blank_entries_that_keep_an_offset_take_no_memory(is_batch: bool) ->
     assert queue.start == (0 if is_batch else 4000)
 
 
+def test_nor_do_those_in_front_of_the_first_message_that_the_log_has() -> None:
+    _, queues, queue = filled(0)
+    assert queue.place(17, 500, 100, 3)
+    assert (queue.start, queue.written, queue.end) == (10, 17, 18)
+    assert queues.settled_offset == 500
+    assert {queue.head(index) for index in range(10, 17)} == {(0, BLANK_SIZE)}
+    assert queue.head(17) == (500, 100)
+
+
 def test_the_last_file_of_a_queue_is_never_removed() -> None:
     disk, queues, _ = filled(20, written=20)
     queues.correct_min(1 << 40)

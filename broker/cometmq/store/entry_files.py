@@ -79,36 +79,33 @@ class EntryFiles(ReadableEntries):
 
     def restart_at(self, index: int) -> None:
         """Forget every entry and begin at `index`, behind pre-blank entries of its file."""
-        blank = index % self._shelf.file_entries
-        self._forget_all()
-        self.end = index - blank
-        if blank:
-            self.extend(self._shelf.heads.pack(0, BLANK_SIZE) * blank, blank)
-        self._min = index
+        self._restart(self._shelf.heads.pack(0, BLANK_SIZE), index, index)
 
     def restart_behind(self, blank: bytes, index: int) -> None:
-        """The same where no entry follows: at least one blank one stays in front of `index`.
+        """The same where no entry follows: at least one blank one stays in front of `index`."""
+        self._restart(blank, index, index - 1)
+        self._shelf.disk.ends.note(self, index, blank)
 
-        They go to the file at once: it may be a whole one, for each of many queues.
+    def _restart(self, blank: bytes, index: int, within: int) -> None:
+        """Begin at `index`, behind blank entries of the file that has the place `within`.
+
+        They are written at once: it may be a whole file of them, for each of many queues.
         """
-        self._forget_all()
-        shelf = self._shelf
-        number, last = divmod(index - 1, shelf.file_entries)
-        size, step = (last + 1) * shelf.entry_size, WRITE_BYTES_MAX // shelf.entry_size
-        data = blank * min(last + 1, step)
-        file = self._open_for_writing(number, 0)
-        try:
-            for position in range(0, size, len(data)):
-                file.write(data[: size - position], position)
-        finally:
-            file.close()
-        self.end = self._min = index
-        shelf.disk.ends.note(self, index, blank)
-        shelf.disk.unsynced_files.add(file.path)
-
-    def _forget_all(self) -> None:
         if self.end or self._first is not None:
             self._clear()
+        shelf = self._shelf
+        number = within // shelf.file_entries
+        size = (index - number * shelf.file_entries) * shelf.entry_size
+        if size:
+            file = self._open_for_writing(number, 0)
+            shelf.disk.unsynced_files.add(file.path)
+            try:
+                data = blank * (min(size, WRITE_BYTES_MAX) // shelf.entry_size)
+                for position in range(0, size, len(data)):
+                    file.write(data[: size - position], position)
+            finally:
+                file.close()
+        self.end = self._min = index
 
     def write(self) -> bool:
         """Write the tail, or its first `WRITE_BYTES_MAX`, into the files; whether all is written.
