@@ -18,8 +18,9 @@ from cometmq.pipeline.doctor import doctor
 from cometmq.pipeline.errors import JavaError, OptionError, PipelineError
 from cometmq.pipeline.jobs import JOBS
 from cometmq.pipeline.jobs.credentials import SUFFIX, Credentials
-from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, ours, stopped_by_signals
+from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, ours
 from cometmq.pipeline.jobs.metrics import served
+from cometmq.pipeline.jobs.stopping import heeded, interrupts_kept, stopped_by_signals
 from cometmq.pipeline.shipping import write_wheel
 
 if TYPE_CHECKING:
@@ -38,9 +39,14 @@ _COMMON: Final = (
     "report",
     "progress",
     "metrics_port",
+    "spark_log",
 )
 """The options of all jobs, as `run_job` calls them."""
 _TYPES: Final = {"str": str, "int": int, "float": float}
+_LOG_VARIABLE: Final = "COMETMQ_SPARK_LOG"
+"""What `session` takes the level of Spark's log from."""
+_SILENT: Final = "fatal"
+"""What Spark calls an error and ends the job is told at its end; any other it has got over."""
 _REPEATING: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 """Loggers of PySpark that say as JSON what the error says that is raised."""
 
@@ -116,6 +122,7 @@ def run_job(
     progress: str,
     metrics_port: int | None = None,
     packages: str | None = None,
+    spark_log: str = _SILENT,
 ) -> int:
     """Run a job as its command does, and return the exit status."""
     tell = _PROGRESS[progress]
@@ -132,7 +139,7 @@ def run_job(
         with stopped_by_signals(run), served(run, metrics_port) as port:
             if port is not None:
                 tell({"metrics": f"http://127.0.0.1:{port}/metrics"})
-            done = _in_session(job, settings, run, master, pairs)
+            done = _in_session(job, settings, run, master, pairs, spark_log)
     except Exception as error:
         done = _failed(job, error, run)
     if report:
@@ -164,27 +171,36 @@ def _failed(job: Job, error: Exception, run: Run) -> Report:
     click.echo(
         f"cometmq pipeline {job.name}: {text}" + f"\nStarted again it {after}." * began, err=True
     )
-    done = run.report or run.report_of(job.name)
+    done = run.report_so_far(job.name)
     done.outcome = outcome
     done.details["error"] = text
     return done
 
 
-def _in_session(job: Job, settings: Any, run: Run, master: str, conf: Mapping[str, str]) -> Report:
+def _in_session(
+    job: Job, settings: Any, run: Run, master: str, conf: Mapping[str, str], spark_log: str
+) -> Report:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.logger import PySparkLogger
 
-    from cometmq.pipeline.spark_session import session
+    from cometmq.pipeline.spark_session import open_session
 
-    # What Spark calls an error and ends the job is told at its end; any other it has got over.
-    os.environ.setdefault("COMETMQ_SPARK_LOG", "FATAL")
+    os.environ[_LOG_VARIABLE] = spark_log.upper()
     for name in _REPEATING:
         PySparkLogger.getLogger(name).disabled = True
-    spark = session(**{"master": master, "app_name": f"cometmq {job.name}", **conf})
+    with interrupts_kept():
+        given = {"master": master, "app_name": f"cometmq {job.name}", **conf}
+        spark = open_session(given, apart=True)
     try:
-        return job.function(spark, settings, run)
-    except (PySparkException, Py4JError) as error:
+        with heeded(run, spark, has_batches=job.goes_on):
+            return job.function(spark, settings, run)
+    except (PySparkException, Py4JError, PipelineError) as error:
+        if run.is_stopping and not job.goes_on:
+            run.report_so_far(job.name).stopped = True
+            raise PipelineError("stopped before it was done") from error
+        if isinstance(error, PipelineError):
+            raise
         raise ours(error) from error
     finally:
         spark.stop()
@@ -306,6 +322,15 @@ def _common() -> list[click.Option]:
             default="plain",
             show_default=True,
             help="How to say how far it is.",
+        ),
+        click.Option(
+            ["--spark-log"],
+            type=click.Choice((_SILENT, "error", "warn", "info", "debug"), case_sensitive=False),
+            default=_SILENT,
+            show_default=True,
+            envvar=_LOG_VARIABLE,
+            show_envvar=True,
+            help="From which level on Spark's log is shown.",
         ),
     ]
 

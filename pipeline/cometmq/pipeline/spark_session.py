@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import SparkSession
 
 from cometmq.pipeline.columns import SELDOM_TWICE
 from cometmq.pipeline.delta import settings_of_delta
 from cometmq.pipeline.java import find_java
+from cometmq.pipeline.java_process import LOG_VARIABLE, QUIET, start_java
 from cometmq.pipeline.shipping import temporary_wheel
 from cometmq.pipeline.source import PushingSource
 from cometmq.pipeline.store_source import PushingStoreSource
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -61,6 +65,11 @@ def session(**conf: object) -> SparkSession:
     there is no Java. A session that is there already is used, with these settings as far as it
     takes them.
     """
+    return open_session(conf)
+
+
+def open_session(conf: Mapping[str, object], *, apart: bool = False) -> SparkSession:
+    """Return a session, as `session` does; `apart` from signals to this process's group."""
     given = {_setting(name): _text(value) for name, value in conf.items()}
     master = given.setdefault("spark.master", os.environ.get("SPARK_MASTER", "local[*]"))
     given.setdefault("spark.app.name", "cometmq")
@@ -73,11 +82,14 @@ def session(**conf: object) -> SparkSession:
         # found by its name, in the folder that an executor works in.
         paths = (Path(wheel).name, settings.get(_EXECUTOR_PATH, ""))
         settings[_EXECUTOR_PATH] = ":".join(filter(None, paths))
+    stderr = start_java(settings, apart=apart)
     builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel(os.environ.get("COMETMQ_SPARK_LOG", "ERROR"))
+    spark.sparkContext.setLogLevel(os.environ.get(LOG_VARIABLE, QUIET))
+    if stderr is not None:
+        stderr.started()
     if wheel:
         spark.sparkContext.addPyFile(wheel)
     register(spark)

@@ -9,7 +9,6 @@ anything.
 from __future__ import annotations
 
 import json
-import signal
 import threading
 import time
 from contextlib import contextmanager
@@ -105,11 +104,16 @@ class Run:
         """What is known of the last batch of its stream."""
         self._progress = progress
         self._stop = threading.Event()
+        self._has_refused = False
 
     def report_of(self, job: str) -> Report:
         """Begin the report of a job; who runs it has it also when the job fails."""
         self.report = Report(job, dry_run=self.dry_run)
         return self.report
+
+    def report_so_far(self, job: str) -> Report:
+        """Return the report of a job as it is, or one that says nothing yet."""
+        return self.report or self.report_of(job)
 
     @property
     def is_stopping(self) -> bool:
@@ -120,6 +124,16 @@ class Run:
         """Ask the job to end so; from any thread, or a signal's handler."""
         self._stop.set()
 
+    def begin_batch(self) -> None:
+        """Refuse to begin a batch once the job shall end, and so end its stream.
+
+        Spark would begin one behind another, and one that is stopped in its middle tells of it in
+        a thousand lines.
+        """
+        if self.is_stopping:
+            self._has_refused = True
+            raise PipelineError("the job shall end")
+
     def tell(self, **news: Any) -> None:
         """Tell how far it is."""
         if self._progress is not None:
@@ -129,10 +143,13 @@ class Run:
         """Wait, unless it shall end."""
         self._stop.wait(seconds)
 
-    def watch(self, query: StreamingQuery, report: Report) -> None:
+    def watch(
+        self, query: StreamingQuery, report: Report, *, refuses_batches: bool = False
+    ) -> None:
         """Wait for the end of a stream, and note its batches in the report.
 
-        When the job shall stop, the batch that is running is waited for. A stream that fails is a
+        When the job shall stop, the batch that is running is waited for; where the next one is
+        refused (`begin_batch`), Spark is not interrupted on its way to it. A stream that fails is a
         `PipelineError` with what Spark says; started again it goes on.
         """
         seen = -1
@@ -140,13 +157,18 @@ class Run:
         while True:
             try:
                 is_over = self._ended(query)
+            except PipelineError:
+                if not self._has_refused:
+                    raise
+                report.stopped = is_over = True
             finally:
                 seen = _note_progress(query, report, seen, self)
             if is_over:
                 return
             if self.is_stopping:
                 stopping_at = seen if stopping_at is None else stopping_at
-                if seen > stopping_at or not query.status["isTriggerActive"]:
+                is_behind = seen > stopping_at and not refuses_batches
+                if is_behind or not query.status["isTriggerActive"]:
                     query.stop()
                     report.stopped = True
                     return
@@ -315,22 +337,3 @@ def timed(report: Report) -> Generator[Report]:
         yield report
     finally:
         report.seconds = time.monotonic() - began
-
-
-@contextmanager
-def stopped_by_signals(run: Run) -> Generator[None]:
-    """Ask the job to stop when a SIGTERM or SIGINT comes; the second one ends it at once."""
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = [signal.getsignal(number) for number in numbers]
-
-    def stop(number: int, _frame: object) -> None:
-        run.stop()
-        signal.signal(number, signal.SIG_DFL)
-
-    for number in numbers:
-        signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)

@@ -182,12 +182,17 @@ def run_batches(
     On a busy machine Spark gives up on a Python process that starts slowly, and the stream with it:
     that is tried again some times, from where the stream is.
     """
-    writer = frame.writeStream.foreachBatch(each).outputMode(mode)
+
+    def unless_stopping(batch: DataFrame, batch_id: int) -> None:
+        run.begin_batch()
+        each(batch, batch_id)
+
+    writer = frame.writeStream.foreachBatch(unless_stopping).outputMode(mode)
     writer = writer.option("checkpointLocation", checkpoint)
     for left in reversed(range(_TRIES)):
         query: StreamingQuery = triggered(writer.queryName(report.job), settings.trigger).start()
         try:
-            run.watch(query, report)
+            run.watch(query, report, refuses_batches=True)
         except WorkerLateError as error:
             if not left or run.is_stopping:
                 raise

@@ -1,0 +1,81 @@
+"""How a job ends when it is asked to: by a SIGTERM, or the SIGINT of a Ctrl-C.
+
+The first one lets it finish the batch that is running, or, of a job that has none, ends what Spark
+is at; the second one ends the process at once.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from pyspark.sql import SparkSession
+
+    from cometmq.pipeline.jobs.job import Run
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_LOOK_SECONDS: Final = 0.2
+
+
+@contextmanager
+def stopped_by_signals(run: Run) -> Generator[None]:
+    """Ask the job to stop when a SIGTERM or SIGINT comes; the second one ends it at once."""
+    before = [signal.getsignal(number) for number in _SIGNALS]
+
+    def stop(number: int, _frame: object) -> None:
+        run.stop()
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in _SIGNALS:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in zip(_SIGNALS, before, strict=True):
+            signal.signal(number, handler)
+
+
+@contextmanager
+def interrupts_kept() -> Generator[None]:
+    """Keep what SIGINT does, while a session begins that would have it end a batch in its middle.
+
+    It is the main thread that signals come to, and Spark does so only there.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def heeded(run: Run, spark: SparkSession, *, has_batches: bool) -> Generator[None]:
+    """While a job runs, tell when it has been asked to stop; end it, if it has no batches."""
+    over = threading.Event()
+
+    def watch() -> None:
+        is_told = False
+        while not over.wait(_LOOK_SECONDS):
+            if run.is_stopping:
+                if not is_told:
+                    then = "after the batch that is running" if has_batches else "now"
+                    run.tell(stopping=f"{then}; a second signal ends this at once")
+                    is_told = True
+                if not has_batches:
+                    spark.sparkContext.cancelAllJobs()
+
+    watching = threading.Thread(target=watch, name="stopping", daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watching.join()

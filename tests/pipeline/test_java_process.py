@@ -1,0 +1,65 @@
+"""What Java writes as it starts: noise is left out, and nothing else."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+
+from cometmq.pipeline.java_process import Stderr
+
+NOISE = """\
+WARNING: Using incubator modules: jdk.incubator.vector
+Using Spark's default log4j profile: org/apache/spark/log4j2-defaults.properties
+Setting default log level to "WARN".
+To adjust logging level use sc.setLogLevel(newLevel). For SparkR, use setLogLevel(newLevel).
+26/11/24 11:58:08 WARN NativeCodeLoader: Unable to load native-hadoop library for your platform
+"""
+WORDS = """\
+Error occurred during initialization of VM
+26/11/24 11:58:09 WARN Utils: Service 'SparkUI' could not bind on port 4040.
+no newline at the end"""
+
+
+def passed_on(*chunks: str, starts_after: int = -1) -> str:
+    """What is shown of chunks that Java writes; behind one of them it has started."""
+    read, write = os.pipe()
+    shown, to = os.pipe()
+    stderr = Stderr(read, to)
+    for number, chunk in enumerate(chunks):
+        os.write(write, chunk.encode())
+        if number == starts_after:
+            os.write(write, b"started\n")
+            while b"started" not in os.read(shown, 1 << 16):
+                pass
+            stderr.started()
+    os.close(write)
+    stderr.wait()
+    os.close(to)
+    with os.fdopen(shown) as file:
+        return file.read()
+
+
+def test_the_noise_of_a_start_is_left_out_and_an_error_is_not() -> None:
+    assert passed_on(NOISE + WORDS) == WORDS
+
+
+def test_a_line_may_come_in_pieces() -> None:
+    assert passed_on(*(NOISE + WORDS)) == WORDS
+
+
+def test_once_it_has_started_all_is_passed_on() -> None:
+    assert passed_on(NOISE, NOISE, WORDS, starts_after=0) == NOISE + WORDS
+
+
+def test_nobody_who_reads_it_does_not_hold_up_java() -> None:
+    read, write = os.pipe()
+    shown, to = os.pipe()
+    stderr = Stderr(read, to)
+    os.close(shown)
+    with os.fdopen(write, "wb") as file:
+        file.write(b"x" * (1 << 18))  # More than a pipe holds.
+    stderr.wait()
+    os.close(to)

@@ -1,0 +1,156 @@
+"""A job that is asked to end, as a terminal and a service manager ask: its whole process group."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+
+from cometmq.pipeline import command
+from cometmq.pipeline.errors import PipelineError
+from cometmq.pipeline.jobs.job import Job, Report, Run, setting
+from cometmq.pipeline.jobs.stopping import heeded, interrupts_kept, stopped_by_signals
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cometmq.testing import Cluster
+
+
+class Context:
+    """As much of a session as is asked to cancel what it is at."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.cancelled = 0
+
+    @property
+    def sparkContext(self) -> Context:  # noqa: N802  # Spark's name
+        return self
+
+    def cancelAllJobs(self) -> None:  # noqa: N802  # Spark's name
+        self.cancelled += 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_asks_and_the_second_is_no_longer_caught(number: int) -> None:
+    run = Run()
+    before = signal.getsignal(number)
+    with stopped_by_signals(run):
+        assert not run.is_stopping
+        os.kill(os.getpid(), number)
+        assert run.is_stopping
+        assert signal.getsignal(number) is signal.SIG_DFL
+    assert signal.getsignal(number) is before
+
+
+def test_what_a_session_does_at_an_interrupt_is_undone() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with interrupts_kept():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("has_batches", [True, False])
+def test_it_is_told_that_a_job_will_stop_and_one_without_batches_is_ended(
+    has_batches: bool,
+) -> None:
+    told: list[dict[str, object]] = []
+    run = Run(progress=lambda news: told.append(dict(news)))
+    spark = Context(run)
+    with heeded(run, spark, has_batches=has_batches):  # type: ignore[arg-type]  # As above.
+        run.stop()
+        while not told or not (spark.cancelled or has_batches):
+            run.pause(0)
+    (news,) = told
+    assert str(news["stopping"]).startswith("after the batch" if has_batches else "now")
+    assert bool(spark.cancelled) is not has_batches
+
+
+def test_no_batch_begins_once_a_job_shall_end() -> None:
+    run = Run()
+    run.begin_batch()
+    run.stop()
+    with pytest.raises(PipelineError, match="shall end"):
+        run.begin_batch()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_group_lets_the_batch_end_and_the_job_goes_on(
+    rocketmq_session: Cluster, tmp_path: Path, number: int
+) -> None:
+    for n in range(30):
+        rocketmq_session.send(f"stopped-{number}", b"o-%d" % n)
+    arguments = ["-n", rocketmq_session.nameserver, "--topic", f"stopped-{number}"]
+    arguments += ["--to", str(tmp_path / "archive"), "--max-rows", "5", "--master", "local[1]"]
+    program = [sys.executable, "-m", "cometmq.admin", "pipeline", "archive", *arguments]
+    job = subprocess.Popen(
+        [*program, "--trigger", "1 second"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert job.stderr is not None
+    first = next(line for line in job.stderr if line.startswith("batch 0"))
+    os.killpg(job.pid, number)
+    said, told = job.communicate(timeout=120)
+    assert job.returncode == 0, told
+    assert "rows 5" in first
+    assert "stopping after the batch that is running" in told
+    assert "Exception" not in told + said
+    assert "stopped: true" in said
+    rows = int(said.partition("rows: ")[2].split()[0])
+    done = subprocess.run(program, capture_output=True, text=True, timeout=300, check=False)
+    assert f"rows: {30 - rows}\n" in done.stdout, done.stderr
+    assert not any(word in told + done.stderr for word in ("WARN", "log4j", "incubator"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Those of the toy."""
+
+    what: str = setting("What.")
+
+
+def toy(spark: object, settings: Settings, run: Run) -> Report:
+    """Be cancelled."""
+    assert spark is not None
+    assert settings.what == "x"
+    run.report_of("toy").rows = 7
+    run.stop()
+    raise PipelineError("Job 3 cancelled")
+
+
+def test_a_job_without_batches_that_was_stopped_has_failed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Session:
+        sparkContext = Context(Run())  # noqa: N815  # Spark's name
+
+        def stop(self) -> None:
+            """It has nothing."""
+
+    def opened(_conf: object, *, apart: bool) -> Session:
+        assert apart
+        return Session()
+
+    monkeypatch.setattr("cometmq.pipeline.spark_session.open_session", opened)
+    job = Job("toy", Settings, toy, "A toy.", goes_on=False)
+    path = tmp_path / "report.json"
+    done = CliRunner().invoke(
+        command.job_command(job), ["--what", "x", "--report", str(path), "--progress", "none"]
+    )
+    assert done.exit_code == 3
+    assert done.stderr.endswith("stopped before it was done\nStarted again it begins anew.\n")
+    assert '"stopped": true' in path.read_text()
+    assert '"rows": 7' in path.read_text()
