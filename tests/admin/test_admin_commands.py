@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,6 +25,10 @@ def test_a_group_is_made_shown_and_deleted(tmp_path: Path) -> None:
         terminal.run("group", "delete", "billing", given="n\n", status=1)
         assert terminal.lines("group", "delete", "billing", "--yes") == ["billing is deleted"]
         assert "billing" not in {each["group"] for each in terminal.json("group", "list")}
+        terminal.run("group", "create", "billing")
+        asked = terminal.run("group", "delete", "billing", "--json", given="y\n")
+        assert json.loads(asked.stdout) == {"group": "billing", "members": 0}
+        assert "Delete billing" in asked.stderr
         assert "group 'bad name'" in terminal.run("group", "create", "bad name", status=2).stderr
 
     play(tmp_path, scenario)
@@ -44,7 +49,8 @@ def test_offsets_are_shown_set_and_reset(tmp_path: Path) -> None:
         assert {each["queue"]: each["offset"] for each in moved}[queue] == 0
         assert offset() == 0
         assert terminal.lines("group", "progress", "billing")[-1] == "1 message behind"
-        terminal.run("offset", "set", "billing", "orders", "broker-a", str(queue), "1")
+        done = terminal.json("offset", "set", "billing", "orders", "broker-a", str(queue), "1")
+        assert (done["group"], done["queue"], done["offset"]) == ("billing", queue, 1)
         assert offset() == 1
         terminal.run("offset", "reset", "billing", "orders", "--to", "2020-01-01T00:00:00+00:00")
         assert offset() == 0

@@ -144,6 +144,11 @@ def test_topics_are_made_listed_looked_at_and_deleted(tmp_path: Path) -> None:
         assert "with its 1 message?" in refused.output
         assert terminal.lines("topic", "delete", "orders", "--yes") == ["orders is deleted"]
         assert terminal.lines("topic", "list") == []
+        terminal.run("send", "orders", "x")
+        assert terminal.json("topic", "delete", "orders", "-y") == {
+            "topic": "orders",
+            "messages": 1,
+        }
 
     play(tmp_path, scenario)
 

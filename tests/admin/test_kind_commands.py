@@ -47,6 +47,7 @@ def test_dead_letters_are_listed_shown_sent_again_and_purged(tmp_path: Path) -> 
             "3 dead letters of billing thrown away"
         ]
         assert terminal.lines("dlq", "purge", "billing") == ["billing has no dead letters"]
+        assert terminal.json("dlq", "purge", "billing") == {"group": "billing", "thrown_away": 0}
         assert terminal.json("dlq", "list") == []
 
     play(tmp_path, scenario)

@@ -233,7 +233,9 @@ class LogScan:
         try:
             message = read_message(chunk, at)
         except MessageError as error:
-            self.problem = str(error)
+            self.problem = str(error).partition(": ")[
+                2
+            ]  # Where in `chunk` says nothing to anybody.
             return None
         if message.physical_offset != physical_offset:
             self.problem = f"it says that it is at {message.physical_offset}"

@@ -297,6 +297,7 @@ def _size_of(directory: str, entries: list[Entry]) -> int | None:
     size = entries[0].size
     if size == 0 or (len(entries) == 1 and size % PAGE_SIZE):
         raise StoreFormatError(
-            f"{directory}/{entries[0].name}: cut short, it has {size} bytes; restore it from a copy"
+            f"{directory}/{entries[0].name}: its {size} bytes are no length of a whole file;"
+            " the end of it is missing: restore it from a copy"
         )
     return size

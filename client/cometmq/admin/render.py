@@ -60,6 +60,19 @@ def show_line(document: Any) -> None:
     click.echo(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
 
 
+def show_done(text: str, document: Mapping[str, Any], *, as_json: bool) -> None:
+    """Say what a command has done."""
+    if as_json:
+        show_json(document)
+    else:
+        click.echo(text)
+
+
+def ask(question: str, *, as_json: bool) -> None:
+    """Ask whether to go on; a no ends the command. Where JSON is printed, nothing else is."""
+    click.confirm(question, abort=True, err=as_json)
+
+
 def count_text(count: int, noun: str) -> str:
     """Say how many, as people do: `1 message`, `2 messages`, `2 queue entries`."""
     if count == 1:

@@ -280,9 +280,9 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False, eq=False):
 def read_message(buffer: RecordBuffer, start: int = 0) -> StoredMessage:
     """Return a view of the record at `start`; what follows it does not matter.
 
-    `MessageError`, with the place, if the record is cut short or its lengths do not agree, as of a
-    `start` that is nowhere in the buffer, before its beginning too. The
-    checksums are not looked at. Of a memoryview or a bytearray, copy the record first (what is read
+    `MessageError`, with the place, if a part of the record is missing or its lengths do not agree,
+    as of a `start` that is nowhere in the buffer, before its beginning too. The checksums are not
+    looked at. Of a memoryview or a bytearray, copy the record first (what is read
     in place must not change): they are a TypeError. `MessageList` does that for a whole answer.
     """
     if buffer.__class__ is not bytes and not isinstance(buffer, bytes | mmap.mmap):  # pyright: ignore[reportUnnecessaryIsInstance]  # callers without a type checker
@@ -312,7 +312,7 @@ def read_message(buffer: RecordBuffer, start: int = 0) -> StoredMessage:
         topic_end = topic_start + topic_size
         properties_size = buffer[topic_end] << 8 | buffer[topic_end + 1]
     except (struct.error, IndexError, OverflowError):
-        raise MessageError(f"record at {start}: cut short") from None
+        raise MessageError(f"record at {start}: it goes beyond what is there") from None
     end = start + size
     if properties_size > PROPERTIES_SIZE_MAX or topic_size > topic_size_max:
         raise MessageError(
@@ -324,7 +324,8 @@ def read_message(buffer: RecordBuffer, start: int = 0) -> StoredMessage:
             f" {topic_end + 2 + properties_size - start}"
         )
     if end > len(buffer):
-        raise MessageError(f"record at {start}: cut short at {len(buffer) - start} of {size} bytes")
+        there = len(buffer) - start
+        raise MessageError(f"record at {start}: only {there} of its {size} bytes are there")
     return StoredMessage(
         buffer, start, end, queue_offset, sys_flag, body_start, body_end, topic_start, topic_end
     )

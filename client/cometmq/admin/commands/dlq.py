@@ -17,7 +17,15 @@ from cometmq.admin.commands.with_client import (
     message_document,
     until_stopped,
 )
-from cometmq.admin.render import TimeParameter, count_text, show_json, show_table, warn
+from cometmq.admin.render import (
+    TimeParameter,
+    ask,
+    count_text,
+    show_done,
+    show_json,
+    show_table,
+    warn,
+)
 from cometmq.client import DeadLetterFilter, Redriven, Sql
 
 if TYPE_CHECKING:
@@ -207,17 +215,23 @@ async def redrive(
 @dlq.command("purge")
 @click.argument("group")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@json_option
 @client_command
-async def purge(mq: Client, *, group: str, yes: bool) -> None:
+async def purge(mq: Client, *, group: str, yes: bool, as_json: bool) -> None:
     """Throw all dead letters of GROUP away, on all brokers."""
     count = sum(each.count for each in await mq.admin.dead_letters.groups() if each.group == group)
     if not count:
-        click.echo(f"{group} has no dead letters")
+        nothing = {"group": group, "thrown_away": 0}
+        show_done(f"{group} has no dead letters", nothing, as_json=as_json)
         return
     if not yes:
-        click.confirm(f"Throw {count_text(count, 'dead letter')} of {group} away?", abort=True)
+        ask(f"Throw {count_text(count, 'dead letter')} of {group} away?", as_json=as_json)
     count = await mq.admin.dead_letters.purge(group)
-    click.echo(f"{count_text(count, 'dead letter')} of {group} thrown away")
+    show_done(
+        f"{count_text(count, 'dead letter')} of {group} thrown away",
+        {"group": group, "thrown_away": count},
+        as_json=as_json,
+    )
 
 
 def _told(redriven: Redriven, *, dry_run: bool) -> str:

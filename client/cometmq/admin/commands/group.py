@@ -12,7 +12,7 @@ from cometmq.admin.commands.with_client import (
     json_option,
     show_changes,
 )
-from cometmq.admin.render import count_text, show_documents
+from cometmq.admin.render import ask, count_text, show_documents, show_done
 
 if TYPE_CHECKING:
     from cometmq.client import Client, QueueProgress
@@ -79,14 +79,15 @@ async def create(
 @group.command("delete")
 @click.argument("name")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@json_option
 @client_command
-async def delete(mq: Client, *, name: str, yes: bool) -> None:
+async def delete(mq: Client, *, name: str, yes: bool, as_json: bool) -> None:
     """Delete the group NAME with its offsets, on all brokers."""
     members = await mq.admin.group_members(name)
     if not yes:
-        click.confirm(f"Delete {name}, which has {count_text(len(members), 'member')}?", abort=True)
+        ask(f"Delete {name}, which has {count_text(len(members), 'member')}?", as_json=as_json)
     await mq.admin.delete_group(name)
-    click.echo(f"{name} is deleted")
+    show_done(f"{name} is deleted", {"group": name, "members": len(members)}, as_json=as_json)
 
 
 @group.command("members")

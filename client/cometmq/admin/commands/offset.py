@@ -9,7 +9,7 @@ import click
 
 from cometmq.admin.commands.group import show_progress
 from cometmq.admin.commands.with_client import client_command, json_option
-from cometmq.admin.render import TimeParameter, show_documents
+from cometmq.admin.render import TimeParameter, show_documents, show_done
 from cometmq.client import Queue
 
 if TYPE_CHECKING:
@@ -82,10 +82,16 @@ async def reset(mq: Client, *, group: str, topic: str, place: str | int, as_json
 @click.argument("broker")
 @click.argument("queue", type=click.IntRange(0))
 @click.argument("number", metavar="OFFSET", type=click.IntRange(0))
+@json_option
 @client_command
 async def set_offset(
-    mq: Client, *, group: str, topic: str, broker: str, queue: int, number: int
+    mq: Client, *, group: str, topic: str, broker: str, queue: int, number: int, as_json: bool
 ) -> None:
     """Have GROUP go on at OFFSET in one queue of TOPIC; a member that has it follows at once."""
     await mq.admin.set_offset(group, Queue(topic, broker, queue), number)
-    click.echo(f"{group} goes on at {number} in {topic}@{broker}:{queue}")
+    place = {"topic": topic, "broker": broker, "queue": queue}
+    show_done(
+        f"{group} goes on at {number} in {topic}@{broker}:{queue}",
+        {"group": group, **place, "offset": number},
+        as_json=as_json,
+    )

@@ -13,7 +13,7 @@ from cometmq.admin.commands.with_client import (
     read_pairs,
     show_changes,
 )
-from cometmq.admin.render import count_text, show_documents
+from cometmq.admin.render import ask, count_text, show_documents, show_done
 
 if TYPE_CHECKING:
     from cometmq.client import Client
@@ -93,15 +93,16 @@ async def create(
 @topic.command("delete")
 @click.argument("name")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@json_option
 @client_command
-async def delete(mq: Client, *, name: str, yes: bool) -> None:
+async def delete(mq: Client, *, name: str, yes: bool, as_json: bool) -> None:
     """Delete the topic NAME, with its messages, on all brokers."""
     status = await mq.admin.topic_status(name)
     count = sum(each.message_count for each in status)
     if not yes:
-        click.confirm(f"Delete {name} with its {count_text(count, 'message')}?", abort=True)
+        ask(f"Delete {name} with its {count_text(count, 'message')}?", as_json=as_json)
     await mq.admin.delete_topic(name)
-    click.echo(f"{name} is deleted")
+    show_done(f"{name} is deleted", {"topic": name, "messages": count}, as_json=as_json)
 
 
 @topic.command("route")

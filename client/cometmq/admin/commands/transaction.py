@@ -14,7 +14,7 @@ from cometmq.admin.commands.with_client import (
     json_option,
     message_document,
 )
-from cometmq.admin.render import count_text, show_facts, show_json, show_table
+from cometmq.admin.render import ask, count_text, show_done, show_facts, show_json, show_table
 
 if TYPE_CHECKING:
     from cometmq.client import Client, PendingTransaction
@@ -93,20 +93,26 @@ async def show(mq: Client, *, identifier: str, as_json: bool) -> None:
 @click.argument("identifier", metavar="ID")
 @click.argument("how", type=click.Choice(["commit", "rollback"]))
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@json_option
 @client_command
-async def resolve(mq: Client, *, identifier: str, how: str, yes: bool) -> None:
+async def resolve(mq: Client, *, identifier: str, how: str, yes: bool, as_json: bool) -> None:
     """Commit the transaction ID or roll it back, in its producer's stead."""
     found = await mq.admin.transactions.find(identifier)
     if not yes:
         what = "Deliver it" if how == "commit" else "Never deliver it"
-        click.confirm(
+        ask(
             f"{found.id} for {found.topic}, of {found.producer_group},"
             f" sent {_age(found, datetime.now(UTC))} ago, body {body_text(found.message.body)}\n"
             f"{what}? This cannot be undone.",
-            abort=True,
+            as_json=as_json,
         )
     await mq.admin.transactions.resolve(found, cast("Resolution", how))
-    click.echo(f"{found.id} is {'committed' if how == 'commit' else 'rolled back'}")
+    became = "committed" if how == "commit" else "rolled back"
+    show_done(
+        f"{found.id} is {became}",
+        {"id": found.id, "topic": found.topic, "resolution": how},
+        as_json=as_json,
+    )
 
 
 def _document(pending: PendingTransaction) -> dict[str, Any]:
