@@ -7,7 +7,8 @@
 What is looked at is said by `check`, of which the names are those of `CHECKS`. Nothing is written
 to the store and nothing is locked; of one that a broker has open, the state is judged that the log
 had when the job began. What stands behind the last sound record, a torn tail or a record that is
-being written, is no finding: its file is `open`.
+being written, is no finding: its file is `open`, and so is the last one of a store that a broker
+has open or was killed with. Behind a clean stop each file is `sound`, or `damaged`.
 
     log         each record is where the one before it ends, and says that it is there; the bodies
                 have the checksums that were stored with them
@@ -29,12 +30,13 @@ Findings have a `kind`, a place, and say what is wrong; they end the job with st
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.checkpoint_claims import read_claims, wrong_claims
 from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, setting, timed
 from cometmq.pipeline.jobs.tag_codes import with_tag_codes
+from cometmq.pipeline.option_reading import read_size
 from cometmq.pipeline.options import read_time_ms
 from cometmq.pipeline.store.files import folders_of, is_open
 from cometmq.pipeline.store.options import store_options
@@ -97,14 +99,18 @@ class AuditSettings:
     sample: float = setting("The share of the log of which checksums are compared.", 1.0)
     findings: str = setting("Write all findings to this folder, as Parquet.", "", metavar="DIR")
     shown: int = setting("Findings in the report, at most.", 100)
-    split_bytes: int = setting("Bytes of the log that one task reads; 0: by its size.", 0)
+    split_size: str = setting(
+        "How much of the log one task reads; by its size, unless said.", "", metavar="SIZE"
+    )
 
     def __post_init__(self) -> None:
         if unknown := [name for name in self.checks if name not in CHECKS]:
             raise OptionError(f"check: {unknown[0]!r} is none of {', '.join(CHECKS)}")
         if not self.checks:
             raise OptionError(f"check: name some of {', '.join(CHECKS)}")
-        store_options({"path": self.store, "splitBytes": str(self.split_bytes)})
+        if self.split_size:
+            read_size("split-size", self.split_size)
+        store_options({"path": self.store, "splitBytes": self.split_size or "0"})
         if not 0 < self.sample <= 1:
             raise OptionError(f"sample: {self.sample} is no share above 0, up to 1")
         if self.sample < 1 and "log" not in self.checks:
@@ -129,7 +135,7 @@ def audit(spark: SparkSession, settings: AuditSettings, run: Run | None = None) 
     report = run.report_of("audit")
     with timed(report):
         checks = settings.checks
-        was_open = is_open(settings.store)
+        was_open = is_open(settings.store)  # Before anything is read of it.
         claimed = read_claims(settings.store) if "checkpoint" in checks else None
         entries_to = _entries_to(settings, claimed)
         log = look(settings.store)
@@ -140,37 +146,38 @@ def audit(spark: SparkSession, settings: AuditSettings, run: Run | None = None) 
         if run.dry_run:
             report.details["would_read"] = log.end - first
             return report
-        judging = _Audit(spark, settings, run, report, log, first, claimed)
-        judging.was_open, judging.entries_to = was_open, entries_to
-        judging.judge(checks)
+        store = _Store(log, first, claimed, was_open=was_open, entries_to=entries_to)
+        _Audit(spark, settings, run, report, store).judge(checks)
     return report
+
+
+class _Store(NamedTuple):
+    """What was known of a store when the job began."""
+
+    log: Log
+    first: int
+    """Where in the log the files begin that are looked at."""
+    claimed: Claimed | None
+    """What its checkpoint says, if that is to be judged."""
+    was_open: bool
+    """Whether a broker may have had it open."""
+    entries_to: int
+    """Where the log ended of which all entries were in the files for certain."""
 
 
 class _Audit:
     """One store that is being judged."""
 
     def __init__(
-        self,
-        spark: SparkSession,
-        settings: AuditSettings,
-        run: Run,
-        report: Report,
-        log: Log,
-        first: int,
-        claimed: Claimed | None,
+        self, spark: SparkSession, settings: AuditSettings, run: Run, report: Report, store: _Store
     ) -> None:
         self.spark = spark
         self.settings = settings
         self.run = run
         self.report = report
-        self.log = log
-        self.first = first
-        """Where in the log the files begin that are looked at."""
-        self.claimed = claimed
-        self.was_open = False
-        """Whether a broker may have had the store open when the job began."""
-        self.entries_to = 0
-        """Where the log ended then of which all entries were in the files for certain."""
+        self.store = store
+        self.log = store.log
+        self.first = store.first
         self.found: list[DataFrame] = []
 
     def judge(self, checks: tuple[str, ...]) -> None:
@@ -196,9 +203,9 @@ class _Audit:
             self.found.append(self._queues())
         if "index" in checks:
             self.found.append(self._index())
-        if self.claimed is not None:
-            self.report.details["checkpoint"] = self.claimed.written_by
-            wrong = wrong_claims(self.claimed, self.log, self._latest_ms)
+        if self.store.claimed is not None:
+            self.report.details["checkpoint"] = self.store.claimed.written_by
+            wrong = wrong_claims(self.store.claimed, self.log, self._latest_ms)
             self.found.append(self.spark.createDataFrame(wrong, _FINDINGS))
         self._conclude()
         if survey is not None:
@@ -207,7 +214,7 @@ class _Audit:
     def _read(self, view: str, **options: object) -> DataFrame:
         reading = self.spark.read.format("cometmq-store").option("view", view)
         options = {
-            "splitBytes": self.settings.split_bytes,
+            "splitBytes": self.settings.split_size or 0,
             "firstOffset": self.first,
             "onDamage": "skip",
             **options,
@@ -279,10 +286,14 @@ class _Audit:
         the last entry says nothing of other queues, and what the checkpoint said before is all.
         """
         (row,) = entries.selectExpr("max(physical_offset) AS last").collect()
-        if self.was_open or is_open(self.settings.store):  # They are read by now.
-            return self.entries_to - 1
-        claimed = self.claimed.entries_to - 1 if self.claimed is not None else -1
+        if self._is_open():  # They are read by now.
+            return self.store.entries_to - 1
+        claimed = self.store.claimed.entries_to - 1 if self.store.claimed is not None else -1
         return max(-1 if row["last"] is None else row["last"], claimed)
+
+    def _is_open(self) -> bool:
+        """Whether a broker has had the store open since the job began, or was killed with it."""
+        return self.store.was_open or is_open(self.settings.store)
 
     def _index(self) -> DataFrame:
         """Look for the record of each item."""
@@ -334,20 +345,24 @@ class _Audit:
         report.details["shown"] = [
             row.asDict() for row in (findings.limit(settings.shown).collect() if kinds else ())
         ]
+        is_open = self._is_open()
         report.details["files"] = {
-            file.path: self._verdict(file, damaged) for file in self.log.files
+            file.path: self._verdict(file, damaged, is_open=is_open) for file in self.log.files
         }
         report.outcome = Outcome.FINDINGS if kinds else Outcome.DONE
         every.unpersist()
 
-    def _verdict(self, file: Any, damaged: set[str]) -> str:
+    def _verdict(self, file: Any, damaged: set[str], *, is_open: bool) -> str:
+        log = self.log
         if file.path in damaged:
             return "damaged"
         if file.start + file.size <= self.first:
             return "passed over"
-        log = self.log
-        is_last = file.start <= log.end < file.start + file.size
-        return "open" if is_last or log.end < file.start < log.data_end else "sound"
+        if log.end >= file.start + file.size:
+            return "sound"
+        if log.data_end > max(log.end, file.start):
+            return "open"  # A torn tail, or what is being written.
+        return "open" if is_open and log.end >= file.start else "sound"
 
 
 def _entries_to(settings: AuditSettings, claimed: Claimed | None) -> int:
