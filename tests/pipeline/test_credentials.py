@@ -63,7 +63,7 @@ LINES = (
     "transform --topic there --sql SELECT --to-topic t --checkpoint c",
     "aggregate --topic there --to-topic t --checkpoint c",
     "mirror --topic there --prefix x- --to-nameserver 127.0.0.1:1 --checkpoint c",
-    "dlq --consumer-group there",
+    "dlq --group there",
     "latency --topic there",
 )
 
@@ -108,9 +108,7 @@ def test_another_secret_is_refused_and_shown_nowhere(
 
 
 def test_secrets_are_not_shown_by_settings(there: Guarded) -> None:
-    found = DlqSettings(
-        nameserver="h:1", consumer_group="g", credentials=there.credentials, to="copies"
-    )
+    found = DlqSettings(nameserver="h:1", group="g", credentials=there.credentials, to="copies")
     assert SECRET not in repr(found)
     assert ACCESS_KEY in repr(found)
 
@@ -142,7 +140,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("given", MISTAKES)
 def test_credentials_that_cannot_be_are_refused(given: str) -> None:
-    done = CliRunner().invoke(program, ["pipeline", *f"dlq --consumer-group g {given}".split()])
+    done = CliRunner().invoke(program, ["pipeline", *f"dlq --group g {given}".split()])
     assert done.exit_code == 2, done.output
     assert MISTAKES[given] in done.output
 
@@ -170,7 +168,7 @@ def test_of_a_guarded_cluster_a_group_is_known_by_its_topic_of_retries(
 ) -> None:
     there.cluster.admin.create_topic("%RETRY%quiet", queues=1)
     monkeypatch.setenv("COMETMQ_SECRET_KEY", SECRET)
-    arguments = ["dlq", f"--consumer-group={group}", *there.arguments()]
+    arguments = ["dlq", f"--group={group}", *there.arguments()]
     done = CliRunner().invoke(program, ["pipeline", *arguments])
     assert done.exit_code == status, done.output
     assert ("has consumed nothing from" in done.stderr) == bool(status)

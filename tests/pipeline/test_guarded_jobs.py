@@ -75,7 +75,7 @@ def test_jobs_get_into_a_guarded_cluster(tables: Tables, here: Guarded, tmp_path
     report = latency(spark, LatencySettings(**where, topic="guarded", groups="shown"))  # type: ignore[arg-type]  # as above
     assert {each["group"] for each in report.details["lag"]} == {"shown"}
 
-    letters = DlqSettings(**where, consumer_group="guarding", redrive="true", to="guarded-letters")  # type: ignore[arg-type]  # as above
+    letters = DlqSettings(**where, group="guarding", redrive="true", to="guarded-letters")  # type: ignore[arg-type]  # as above
     dlq(spark, letters)
     assert tables.bodies("guarded-letters") == numbers(0, 3)
 

@@ -62,12 +62,12 @@ def gave_up(tables: Tables, topic: str) -> str:
 
 
 def looked(tables: Tables, group: str, run: Run | None = None, **more: Any) -> Report:
-    settings = DlqSettings(nameserver=tables.cluster.nameserver, consumer_group=group, **more)
+    settings = DlqSettings(nameserver=tables.cluster.nameserver, group=group, **more)
     return dlq(tables.spark, settings, run)
 
 
 def test_dead_letters_are_put_together_by_what_they_share(tables: Tables, died: str) -> None:
-    report = looked(tables, died, cluster_by="topic,shape,key,tag", sample=1)
+    report = looked(tables, died, cluster_by="topic,shape,key,tag", examples=1)
     assert report.rows == 4
     clusters = report.details["clusters"]
     assert {(each["topic"], each["key"], each["tag"]) for each in clusters} == {
@@ -79,7 +79,7 @@ def test_dead_letters_are_put_together_by_what_they_share(tables: Tables, died: 
         "binary": 1,
     }
     assert clusters[0]["count"] == 2
-    assert {len(each["sample"]) for each in clusters} == {1}
+    assert {len(each["examples"]) for each in clusters} == {1}
     assert "redriven" not in report.details
 
 
@@ -94,14 +94,21 @@ def test_what_is_chosen_is_sent_again_once(tables: Tables, died: str, tmp_path: 
     assert dry.details["chosen"] == 2
     assert "redriven" not in dry.details
     assert tables.cluster.sent("redriven") == []
-    for _ in range(2):  # As after a kill: nothing comes twice.
+    for redriven, earlier in ((2, 0), (0, 2)):  # As after a kill: nothing comes twice.
         report = looked(tables, died, **where, rate=1000)
-        assert report.details["redriven"] == 2
-    sent = tables.cluster.sent("redriven", count=2)
-    assert {(each.body, each.tag) for each in sent} == {(BODIES[0], "paid"), (BODIES[2], "paid")}
-    lines = [json.loads(line) for line in receipts.read_text().splitlines()]
-    assert [line["to_topic"] for line in lines] == ["redriven"] * 4
-    assert len({line["message_id"] for line in lines}) == 2
+        assert (report.details["redriven"], report.details["earlier"]) == (redriven, earlier)
+    one, _ = receipts.read_text().splitlines()
+    receipts.write_text(f"{one}\n{one[:20]}")  # It was killed as it wrote.
+    where["redrive"] = "key IN ('o-0', 'o-2', 'o-3')"
+    report = looked(tables, died, **where)
+    assert (report.details["redriven"], report.details["earlier"]) == (1, 2)
+    sent = tables.cluster.sent("redriven", count=3)
+    assert {(each.body, each.tag) for each in sent} == {(BODIES[n], "paid") for n in (0, 2, 3)}
+    first, _torn, *others = receipts.read_text().splitlines()
+    lines = [json.loads(line) for line in (first, *others)]
+    assert [line["to_topic"] for line in lines] == ["redriven"] * 3
+    assert len({line["message_id"] for line in lines}) == 3
+    assert all(datetime.fromisoformat(line["died"]).tzinfo for line in lines)
     assert len(tables.cluster.dead_letters(died)) == 4
 
 
@@ -218,7 +225,7 @@ def test_a_group_whose_dead_letters_were_thrown_away_is_a_report_of_none(tables:
     [
         ("never-gave-upp", "no broker knows the group 'never-gave-upp'; did you mean 'never-gave-"),
         ("nobody", "no broker knows the group 'nobody'"),
-        ("no group", "consumer-group: group 'no group'"),
+        ("no group", "group: group 'no group'"),
     ],
 )
 def test_a_group_that_is_not_there_is_named(tables: Tables, group: str, said: str) -> None:
@@ -252,7 +259,7 @@ def test_sends_go_on_where_they_were_stopped(tables: Tables, died: str) -> None:
     ("given", "said"),
     [
         ({"cluster_by": "mood"}, "cluster-by: 'mood' is none of"),
-        ({"rate": -1}, "rate, sample"),
+        ({"rate": -1}, "rate, examples"),
         ({"redrive": "nonsense = 1"}, "redrive: "),
         ({"redrive": "((("}, "redrive: "),
         ({"redrive": "1 / queue_offset > 0"}, "redrive: [DIVIDE_BY_ZERO]"),
@@ -270,9 +277,9 @@ def test_settings_that_cannot_be_are_said(
         looked(tables, died, **given)
 
 
-def measured(tables: Tables, **more: Any) -> dict[str, Any]:
-    settings = LatencySettings(nameserver=tables.cluster.nameserver, **more)
-    report = latency(tables.spark, settings)
+def measured(of: Tables, /, **more: Any) -> dict[str, Any]:
+    settings = LatencySettings(nameserver=of.cluster.nameserver, **more)
+    report = latency(of.spark, settings)
     return {"rows": report.rows, **report.details}
 
 
@@ -289,7 +296,7 @@ def test_times_groups_and_hosts_of_a_topic_are_measured(
         next(consumer),
     ):
         pass
-    found = measured(tables, topic="timed", groups="behind, elsewhere", to=str(tmp_path))
+    found = measured(tables, topic="timed", groups="behind, elsewhere", tables=str(tmp_path))
     assert found["rows"] == 20
     (total,) = found["total"]
     assert (total["topic"], total["count"], total["negative"]) == ("timed", 20, 0)

@@ -5,14 +5,14 @@ message once. To where it came from, by what `cometmq dlq redrive` does, with th
 one of them has sent the other does not send again. To another topic it is a copy, of which that
 record says nothing: it is known by where it is among the dead letters, so another run, after a
 crash or with more of them, copies none of them twice (to brokers of CometMQ; to Apache's at least
-once).
+once). What is there already is counted as `earlier`.
+
+`receipts` has each message that was sent once, however often the job was killed or run.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.client import (
@@ -24,10 +24,12 @@ from cometmq.client import (
 from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.columns import ddl
 from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.identities import CoordinateIds
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.groups import require_group
 from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
 from cometmq.pipeline.jobs.pacing import Pace
+from cometmq.pipeline.jobs.receipts import Receipts
 from cometmq.pipeline.jobs.tables import (
     has_topics,
     rows_as_dicts,
@@ -72,6 +74,8 @@ _BY: Final = {
 _SQL_STATES: Final = ("22", "P0001")
 """What the states of errors begin with that are about data: of division by 0, of `raise_error`."""
 _GROUPS_MAX: Final = 100
+_CLOCKS_MS: Final = 3_600_000
+"""By how much clocks of brokers may differ, when a copy is looked for."""
 _RATE_WITHOUT: Final = 100_000
 """Messages of a write, where no rate is asked for."""
 
@@ -82,11 +86,11 @@ class DlqSettings:
 
     nameserver: str = setting("The cluster.", metavar="HOST:PORT[;...]")
     credentials: Credentials = NOBODY
-    consumer_group: str = setting("The group that gave them up.", metavar="GROUP")
+    group: str = setting("The group that gave them up.", metavar="GROUP")
     since: str = setting("Only what died then or later: ms, or ISO 8601.", "")
     until: str = setting("Only what died before.", "")
     cluster_by: str = setting(f"Of {', '.join(_BY)}: what they have in common.", "topic,shape")
-    sample: int = setting("Ids of messages of each cluster, in the report.", 3)
+    examples: int = setting("Ids of messages of each cluster, in the report.", 3)
     redrive: str = setting("Send those again for which this SQL holds; `true` is all.", "")
     to: str = setting("Where to: origin, the topic that they came from, or a topic.", ORIGIN)
     rate: int = setting("Messages a second, at most; 0 is as fast as it goes.", 0)
@@ -97,10 +101,10 @@ class DlqSettings:
         for each in self.names or [""]:
             if each not in _BY:
                 raise OptionError(f"cluster-by: {each!r} is none of {', '.join(_BY)}")
-        if self.rate < 0 or self.sample < 0:
-            raise OptionError("rate, sample: must not be negative")
+        if self.rate < 0 or self.examples < 0:
+            raise OptionError("rate, examples: must not be negative")
         check_written("to", self.to)
-        if self.to == PREFIX + self.consumer_group:
+        if self.to == PREFIX + self.group:
             raise OptionError(f"to: {self.to} is what is read; say origin, or another topic")
         if self.redrive and self.to == ORIGIN and self.credentials != NOBODY:
             raise OptionError(
@@ -143,10 +147,10 @@ def dlq(spark: SparkSession, settings: DlqSettings, run: Run | None = None) -> R
 
 def _has_letters(settings: DlqSettings) -> bool:
     """Whether the group has a topic of dead letters; an `OptionError` if there is no such group."""
-    group = settings.consumer_group
+    group = settings.group
     if has_topics(settings.where, PREFIX + group):
         return True
-    require_group(settings.nameserver, settings.credentials, group, "consumer-group")
+    require_group(settings.nameserver, settings.credentials, group, "group")
     return False
 
 
@@ -160,7 +164,7 @@ class _StoppedError(Exception):
 
 def _redrive(chosen: list[dict[str, Any]], settings: DlqSettings, run: Run, report: Report) -> None:
     """Send the chosen ones to where they came from, as `cometmq dlq redrive --to topic` does."""
-    topic = PREFIX + settings.consumer_group
+    topic = PREFIX + settings.group
     places = {
         (Queue(topic, each["broker"], each["queue_id"]), each["queue_offset"]): each
         for each in chosen
@@ -168,10 +172,12 @@ def _redrive(chosen: list[dict[str, Any]], settings: DlqSettings, run: Run, repo
     redriven = Redriven()
     noted = 0
 
+    receipts = Receipts(settings.receipts)
+
     def watch(now: Redriven) -> None:
         nonlocal redriven, noted
         redriven = now
-        _write_receipts(settings, [places[each] for each in now.sent_places[noted:]])
+        receipts.write(places[each] for each in now.sent_places[noted:])
         noted = len(now.sent_places)
         run.tell(redriven=now.sent, earlier=now.earlier, of=len(chosen))
         if run.is_stopping:
@@ -181,7 +187,7 @@ def _redrive(chosen: list[dict[str, Any]], settings: DlqSettings, run: Run, repo
         if chosen and not run.is_stopping:
             with SyncClient(settings.nameserver) as mq:
                 mq.admin.dead_letters.redrive(
-                    settings.consumer_group,
+                    settings.group,
                     DeadLetterFilter(places=frozenset(places)),
                     to="topic",
                     rate=settings.rate or None,
@@ -201,12 +207,6 @@ def _redrive(chosen: list[dict[str, Any]], settings: DlqSettings, run: Run, repo
         raise PipelineError(f"{one}, and {len(redriven.failed)} in all, not redriven: {why}")
 
 
-def _write_receipts(settings: DlqSettings, sent: list[dict[str, Any]]) -> None:
-    if settings.receipts and sent:
-        with Path(settings.receipts).open("a") as file:
-            file.writelines(json.dumps(each, default=str) + "\n" for each in sent)
-
-
 def _copy(
     letters: _Letters,
     chosen: list[dict[str, Any]],
@@ -217,16 +217,22 @@ def _copy(
     """Send the chosen ones to another topic, as many at a time as the rate allows."""
     pace = Pace(settings.rate, run)
     step = settings.rate or _RATE_WITHOUT
+    receipts = Receipts(settings.receipts)
     report.details["redriven"] = 0
-    for first in range(0, len(chosen), step):
-        few = chosen[first : first + step]
+    left, there = letters.by_copies(chosen)
+    report.details["earlier"] = len(there)
+    receipts.write(there)
+    for first in range(0, len(left), step):
+        few = left[first : first + step]
         if not pace.wait(len(few)):
             report.stopped = True
             break
         letters.send(few)
-        _write_receipts(settings, few)
+        receipts.write(few)
         report.details["redriven"] += len(few)
-        run.tell(redriven=report.details["redriven"], of=len(chosen))
+        run.tell(
+            redriven=report.details["redriven"], earlier=report.details["earlier"], of=len(chosen)
+        )
 
 
 class _Letters:
@@ -235,8 +241,10 @@ class _Letters:
     def __init__(self, spark: SparkSession, settings: DlqSettings) -> None:
         self.spark = spark
         self.settings = settings
-        self.topic = PREFIX + settings.consumer_group
+        self.topic = PREFIX + settings.group
         self.names = settings.names
+        self.sink_id = f"dlq {self.topic} {settings.to}"
+        """What copies are known by."""
         self.are_there = _has_letters(settings)
         """Whether there ever were any; else not even their topic is there."""
 
@@ -258,13 +266,13 @@ class _Letters:
         grouped = self.table().groupBy(
             *(functions.expr(_BY[name]).alias(name) for name in self.names)
         )
-        samples = f"slice(array_sort(collect_list(message_id)), 1, {self.settings.sample})"
+        examples = f"slice(array_sort(collect_list(message_id)), 1, {self.settings.examples})"
         frame = grouped.agg(
             functions.expr("count(*)").alias("count"),
             functions.expr("min(store_time)").alias("first"),
             functions.expr("max(store_time)").alias("last"),
             functions.expr("max(reconsume_times)").alias("attempts"),
-            functions.expr(samples if self.settings.sample else "array()").alias("sample"),
+            functions.expr(examples if self.settings.examples else "array()").alias("examples"),
         )
         return rows_as_dicts(frame.orderBy(functions.desc("count"), *self.names))
 
@@ -278,7 +286,10 @@ class _Letters:
         try:
             frame = self.table().where(self.settings.redrive)
             places = frame.select(
-                "message_id", "broker", "queue_id", "queue_offset", target.alias("to_topic")
+                functions.lit(self.settings.group).alias("group"),
+                *("message_id", "broker", "queue_id", "queue_offset"),
+                target.alias("to_topic"),
+                functions.col("store_time").alias("died"),
             )
             rows = rows_as_dicts(places.orderBy("broker", "queue_id", "queue_offset"))
         except PySparkException as error:
@@ -291,6 +302,30 @@ class _Letters:
                 " or leave them out by `redrive`"
             )
         return rows
+
+    def by_copies(
+        self, chosen: list[dict[str, Any]]
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return those that the topic to copy to does not have, and those that it has.
+
+        Brokers of Apache's store copies without the id that would tell.
+        """
+        from pyspark.sql import functions
+
+        to, where = self.settings.to, self.settings.where
+        if not chosen or not has_topics(where, to):
+            return chosen, []
+        ids = copy_ids(self.sink_id, self.topic, chosen, to)
+        since = min(int(each["died"].timestamp() * 1000) for each in chosen) - _CLOCKS_MS
+        there = topic_table(self.spark, where, to, "unique_key", startingTimestamp=since)
+        asked = self.spark.createDataFrame([(each,) for each in ids], "unique_key string")
+        found = {
+            row["unique_key"]
+            for row in there.join(functions.broadcast(asked), "unique_key", "left_semi").collect()
+        }
+        pairs = list(zip(chosen, ids, strict=True))
+        left = [each for each, own in pairs if own not in found]
+        return left, [each for each, own in pairs if own in found]
 
     def send(self, few: list[dict[str, Any]]) -> None:
         """Copy some of them."""
@@ -321,8 +356,21 @@ class _Letters:
             ),
         )
         rows.write.format("cometmq").mode("append").options(
-            **self.settings.where, sinkId=f"dlq {self.topic} {self.settings.to}"
+            **self.settings.where, sinkId=self.sink_id
         ).save()
+
+
+def copy_ids(sink_id: str, topic: str, letters: list[dict[str, Any]], to: str) -> list[str]:
+    """Return the ids that the sink gives to copies of messages of a topic."""
+    import pyarrow as pa
+
+    places = [
+        pa.array([topic] * len(letters), pa.string()),
+        pa.array([each["broker"] for each in letters], pa.string()),
+        pa.array([each["queue_id"] for each in letters], pa.int32()),
+        pa.array([each["queue_offset"] for each in letters], pa.int64()),
+    ]
+    return [each.tobytes().decode() for each in CoordinateIds(sink_id).of(places, to).ids]
 
 
 def _is_of_sql(error: Any) -> bool:

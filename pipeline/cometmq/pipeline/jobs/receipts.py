@@ -1,0 +1,48 @@
+"""A file with a line of JSON for each message that was sent again; each is in it once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cometmq.pipeline.jobs.job import as_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_PLACE: Final = ("group", "broker", "queue_id", "queue_offset", "to_topic")
+"""What tells one from another."""
+
+
+class Receipts:
+    """The file; without a path nothing is written."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path) if path else None
+        text = self._path.read_text() if self._path and self._path.exists() else ""
+        self._is_torn = bool(text) and not text.endswith("\n")
+        self._there = {_place(each) for each in map(_read, text.splitlines())}
+
+    def write(self, sent: Iterable[dict[str, Any]]) -> None:
+        """Add those that are not there, as of a run that was killed before it wrote them."""
+        new = [each for each in sent if _place(each) not in self._there]
+        if self._path is None or not new:
+            return
+        with self._path.open("a") as file:
+            file.write("\n" * self._is_torn)
+            file.writelines(as_json(each) + "\n" for each in new)
+        self._is_torn = False
+        self._there.update(map(_place, new))
+
+
+def _read(line: str) -> dict[str, Any]:
+    try:
+        said: Any = json.loads(line)
+    except ValueError:  # The end of a run that was killed.
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _place(receipt: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(receipt.get(name) for name in _PLACE)
