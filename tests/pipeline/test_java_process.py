@@ -50,8 +50,8 @@ def test_a_line_may_come_in_pieces() -> None:
     assert passed_on(*(NOISE + WORDS)) == WORDS
 
 
-def test_once_it_has_started_all_is_passed_on() -> None:
-    assert passed_on(NOISE, NOISE, WORDS, starts_after=0) == NOISE + WORDS
+def test_once_it_has_started_half_a_line_is_passed_on_at_once() -> None:
+    assert passed_on(NOISE, "50 %\r", WORDS, starts_after=0) == "50 %\r" + WORDS
 
 
 def test_nobody_who_reads_it_does_not_hold_up_java() -> None:

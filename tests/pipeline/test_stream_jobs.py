@@ -253,6 +253,7 @@ def test_sql_routes_rows_and_misfits_go_aside(tables: Tables, tmp_path: Path) ->
     )
     report = transform(tables.spark, settings)
     assert report.details["dead_letters"] == 2
+    assert report.details["written"] == {"orders-big": 1, "orders-small": 1}
     assert report.rows == 4  # Trap 12: although the batch is looked at three times.
     assert tables.bodies("orders-big") == ["2"]
     assert tables.bodies("orders-small") == ["1"]
@@ -521,7 +522,7 @@ def test_windows_are_files_once_also_when_a_batch_is_repeated(
     settings = AggregateSettings(
         nameserver=tables.cluster.nameserver,
         topic="amounts-filed",
-        to_dir=str(tmp_path / "sums"),
+        to=str(tmp_path / "sums"),
         schema="at_text STRING, who STRING, amount DOUBLE",
         time="cast(at_text AS timestamp)",
         key="who",
@@ -535,7 +536,7 @@ def test_windows_are_files_once_also_when_a_batch_is_repeated(
             tables.cluster.send("amounts-filed", body.encode())
 
     def sums() -> list[tuple[str, str, int, float]]:
-        frame = tables.spark.read.parquet(settings.to_dir)
+        frame = tables.spark.read.parquet(settings.to)
         assert frame.columns == ["from", "to", "key", "count", "sum_amount", "batch"]
         rows = frame.selectExpr("string(from)", "key", "count", "sum_amount").collect()
         return sorted((row[0], row["key"], row["count"], row["sum_amount"]) for row in rows)
@@ -569,9 +570,9 @@ def test_windows_are_files_once_also_when_a_batch_is_repeated(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({}, "to-topic, to-dir: say one of them"),
-        ({"to_topic": "z", "to_dir": "b"}, "to-topic, to-dir: say one of them"),
-        ({"to_dir": "b", "mode": "update"}, "files cannot be updated"),
+        ({}, "to-topic, to: say one of them"),
+        ({"to_topic": "z", "to": "b"}, "to-topic, to: say one of them"),
+        ({"to": "b", "mode": "update"}, "files cannot be updated"),
     ],
 )
 def test_results_have_one_place_to_go_to(more: dict[str, Any], said: str) -> None:

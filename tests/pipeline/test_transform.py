@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -222,3 +223,57 @@ def test_sql_may_look_into_tables_that_do_not_stream(tables: Tables, tmp_path: P
     assert transform(tables.spark, settings).rows == 6
     sent = tables.cluster.sent("joined-out", count=4)
     assert sorted(each.body.decode() for each in sent) == ["p0 3", "p1 3", "p2 3", "p3 3"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "why"),
+    [
+        (f"SELECT {KEPT}, body FROM messages WHERE rand() < 0.5", "rand()"),
+        (
+            f"SELECT {KEPT}, body FROM (SELECT *, rand() AS r FROM messages) WHERE r < 0.5",
+            "rand()",
+        ),
+        (f"SELECT {KEPT}, body FROM messages TABLESAMPLE (10 PERCENT)", "TABLESAMPLE"),
+        (f"SELECT {KEPT}, body FROM messages WHERE store_time > now() - INTERVAL 1 DAY", "now()"),
+        (f"SELECT {KEPT}, body, string(uuid()) AS sharding_key FROM messages", "uuid()"),
+        (f"SELECT {KEPT}, body, if(rand() < 0.5, 'x', 'y') AS to_topic FROM messages", "rand()"),
+        (
+            f"SELECT {KEPT}, body, 'x' AS sharding_key FROM messages UNION ALL"
+            f" SELECT {KEPT}, body, uuid() FROM messages",
+            "uuid()",
+        ),
+    ],
+)
+def test_sql_that_would_choose_other_rows_the_next_time_is_refused(
+    tables: Tables, tmp_path: Path, sql: str, why: str
+) -> None:
+    """A batch that is repeated would send another part of them, or to another place."""
+    tables.fill("chosen-in", 1)
+    settings = transforming(tables, tmp_path, topic="chosen-in", to_topic="chosen-out", sql=sql)
+    with pytest.raises(OptionError, match=f"^sql: .*{re.escape(why)} is another when a batch is"):
+        transform(tables.spark, settings)
+    assert not (tmp_path / "checkpoint").exists()
+
+
+def test_what_a_row_says_may_be_another_the_next_time(tables: Tables, tmp_path: Path) -> None:
+    """What was sent first stays."""
+    tables.fill("stamped-in", 3)
+    sql = f"SELECT {KEPT}, concat(uuid(), ' ', current_timestamp()) AS body FROM messages"
+    settings = transforming(tables, tmp_path, topic="stamped-in", to_topic="stamped-out", sql=sql)
+    assert transform(tables.spark, settings).details["written"] == {"stamped-out": 3}
+    first = {each.body for each in tables.cluster.sent("stamped-out", count=3)}
+    (tmp_path / "checkpoint" / "commits" / "0").unlink()  # As after a kill.
+    transform(tables.spark, settings)
+    assert {each.body for each in tables.cluster.sent("stamped-out", count=3)} == first
+    assert len(tables.cluster.sent("stamped-out")) == 3
+
+
+def test_sql_that_takes_no_message_writes_none(tables: Tables, tmp_path: Path) -> None:
+    tables.fill("none-in", 3)
+    for number, condition in enumerate(("false", "flag = 7")):
+        sql = f"SELECT {KEPT}, body FROM messages WHERE {condition}"
+        settings = transforming(
+            tables, tmp_path / str(number), topic="none-in", to_topic="none-out", sql=sql
+        )
+        report = transform(tables.spark, settings)
+        assert (report.rows, report.details["written"]) == (3, {})

@@ -1,9 +1,9 @@
 """The Java process that a session of Spark runs in, and what of its stderr is shown.
 
 PySpark starts it, and has it end when this process does. Two things are done otherwise here: some
-lines that say nothing to anybody are left out of what it writes as it starts, and, for jobs, it
-gets no signal that is sent to the job's process group: it would die under the batch that is to be
-finished. (Of a Ctrl-C it is spared by PySpark.)
+lines that say nothing to anybody are left out of what it writes, and, for jobs, it gets no signal
+that is sent to the job's process group: it would die under the batch that is to be finished. (Of a
+Ctrl-C it is spared by PySpark.)
 """
 
 from __future__ import annotations
@@ -30,14 +30,16 @@ _NOISE: Final = re.compile(
     rb'|Setting default log level to "WARN"'
     rb"|To adjust logging level use sc\.setLogLevel"
     rb"|\d\d/\d\d/\d\d \d\d:\d\d:\d\d WARN NativeCodeLoader: "
+    rb"|Warning: Java versions > Java 11 can only operate in restricted mode"
 )
-"""What lines begin with that each start of Spark writes, however sound all is."""
+"""What lines begin with that Spark writes however sound all is: as it starts, but for the last,
+which a function for counting says when it is used for the first time."""
 _CHUNK: Final = 1 << 16
 _LAST_WORDS_SECONDS: Final = 5.0
 
 
 class Stderr:
-    """Passes on what a process writes to its stderr, but for the noise of its start."""
+    """Passes on what a process writes to its stderr, but for the noise."""
 
     def __init__(self, read: int, to: int = 2) -> None:
         self._read = read
@@ -47,7 +49,7 @@ class Stderr:
         self._thread.start()
 
     def started(self) -> None:
-        """From now on pass on everything as it comes."""
+        """From now on pass on what comes at once, be it half a line."""
         self._is_starting = False
 
     def wait(self) -> None:
@@ -59,11 +61,10 @@ class Stderr:
         while chunk := os.read(self._read, _CHUNK):
             lines = (begun + chunk).splitlines(keepends=True)
             begun = b""
-            if self._is_starting:
-                if not lines[-1].endswith(b"\n"):
-                    begun = lines.pop()
-                lines = [each for each in lines if not _NOISE.match(each)]
-            self._write(b"".join(lines))
+            # Later on somebody may wait for the end of a line that does not come.
+            if self._is_starting and not lines[-1].endswith(b"\n"):
+                begun = lines.pop()
+            self._write(b"".join(each for each in lines if not _NOISE.match(each)))
         self._write(begun)
         os.close(self._read)
 

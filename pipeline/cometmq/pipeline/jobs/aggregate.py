@@ -54,9 +54,9 @@ _AGGREGATION = re.compile(r"(count|sum|avg|min|max|p[0-9]{1,2})(?:\((.+)\))?", r
 class AggregateSettings(StreamSettings):
     """What to reckon, over what, and where to."""
 
-    topic: str = setting("Topics, separated by commas.")
+    topic: str = setting("Topics, separated by commas.", metavar="TOPIC[,...]")
     to_topic: str = setting("Where the results go.", "")
-    to_dir: str = setting("Or: the folder that they go to, as Parquet.", "", metavar="DIR")
+    to: str = setting("Or: the folder that they go to, as Parquet.", "", metavar="DIR")
     schema: str = setting(
         "Of JSON bodies, in Spark's DDL; its columns are what keys and sums use.", ""
     )
@@ -78,10 +78,10 @@ class AggregateSettings(StreamSettings):
             self.refuse_sources("to_topic")
         if self.mode not in ("append", "update"):
             raise OptionError(f"mode: {self.mode!r} is neither append nor update")
-        if bool(self.to_topic) == bool(self.to_dir):
-            raise OptionError("to-topic, to-dir: say one of them")
-        if self.to_dir and self.mode != "append":
-            raise OptionError("mode: files cannot be updated; use append with --to-dir")
+        if bool(self.to_topic) == bool(self.to):
+            raise OptionError("to-topic, to: say one of them")
+        if self.to and self.mode != "append":
+            raise OptionError("mode: files cannot be updated; use append with --to")
         for name in ("window", "watermark"):
             if not getattr(self, name):
                 raise OptionError(f"{name}: say a time, such as '1 minute'")
@@ -99,7 +99,7 @@ def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None 
     report = run.report_of("aggregate")
     with timed(report):
         frame = _results(read_stream(spark, settings), settings)
-        into = _Files(spark, settings) if settings.to_dir else _Topic(spark, settings)
+        into = _Files(spark, settings) if settings.to else _Topic(spark, settings)
         _check_plan(Folder(spark, settings.checkpoint), settings, dry_run=run.dry_run)
         if run.dry_run:
             report.details["would_read"] = would_read(spark, settings, settings.checkpoint)
@@ -157,13 +157,13 @@ class _Files:
 
     def __init__(self, spark: SparkSession, settings: AggregateSettings) -> None:
         self._checkpoint = Folder(spark, settings.checkpoint)
-        self._folder = Folder(spark, settings.to_dir)
+        self._folder = Folder(spark, settings.to)
         self._begun = self._folder.exists(*_OWNER)
         if self._begun:
             theirs = json.loads(self._folder.read(*_OWNER))["query_id"]
             if theirs != query_id(self._checkpoint):
                 raise OptionError(
-                    f"to-dir: {settings.to_dir} was begun with another checkpoint than"
+                    f"to: {settings.to} was begun with another checkpoint than"
                     f" {settings.checkpoint}, whose batches would replace what is there; choose"
                     " another folder"
                 )

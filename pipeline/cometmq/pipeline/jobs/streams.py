@@ -44,10 +44,12 @@ class StreamSettings:
 
     nameserver: str = setting("The cluster that is read.", metavar="HOST:PORT[;...]")
     credentials: Credentials = NOBODY
-    topic: str = setting("Topics, separated by commas.", "")
-    start: str = setting("Where to begin: earliest, latest, group:NAME, JSON.", "earliest")
+    topic: str = setting("Topics, separated by commas.", "", metavar="TOPIC[,...]")
+    start: str = setting(
+        "Where to begin: earliest, latest, group:NAME, JSON.", "earliest", metavar="WHERE"
+    )
     filter: str = setting("Tags or SQL92: only what passes.", "")
-    group: str = setting("A consumer group that shows the progress.", "")
+    group: str = setting("A consumer group that shows the progress.", "", metavar="GROUP")
     trigger: str = setting("once, or how often: '1 second'.", "once")
     checkpoint: str = setting("Where it keeps how far it is.", metavar="DIR")
 

@@ -9,8 +9,9 @@ topic, if there is one, with the reason in the property `DEAD_LETTER_REASON`, an
 see them; the stream goes on. Without that topic the SQL has them with `value` null, as a whole.
 
 The rows must keep the source's `topic`, `broker`, `queue_id` and `queue_offset`: they are how a row
-that is sent again is known. SQL that puts messages together is refused (`stateless`). It may call
-functions of Python that `udf` names (`functions`).
+that is sent again is known. SQL that puts messages together is refused (`stateless`), and SQL that
+would choose other rows the next time (`repeatable`). It may call functions of Python that `udf`
+names (`functions`). The report says how many rows went to which topic, as `written`.
 
 A topic that is read is not written to, unless by `force`: the stream would feed itself. That is
 said before the start as far as it is known then; a row that says so by `to_topic` ends the job.
@@ -28,6 +29,7 @@ from cometmq.pipeline.jobs import functions as python_functions
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
+from cometmq.pipeline.jobs.repeatable import require_repeatable
 from cometmq.pipeline.jobs.stateless import require_query, require_stateless
 from cometmq.pipeline.jobs.streams import (
     StreamSettings,
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 
 _COORDINATES: Final = ("topic", "broker", "queue_id", "queue_offset")
 _VIEW: Final = "messages"
+_ROUTES_MAX: Final = 1000
+"""Topics of which the report says how many rows they got."""
 _REASON: Final = "DEAD_LETTER_REASON"
 
 
@@ -51,7 +55,7 @@ _REASON: Final = "DEAD_LETTER_REASON"
 class TransformSettings(StreamSettings):
     """What to transform, how, and where to."""
 
-    topic: str = setting("Topics, separated by commas.")
+    topic: str = setting("Topics, separated by commas.", metavar="TOPIC[,...]")
     sql: str = setting("A SELECT from `messages`, or a file with one: @FILE.")
     to_topic: str = setting("Where rows go that do not say `to_topic`.", "")
     schema: str = setting("Of JSON bodies, in Spark's DDL: 'id BIGINT, amount DOUBLE'.", "")
@@ -95,7 +99,7 @@ def transform(spark: SparkSession, settings: TransformSettings, run: Run | None 
         if run.dry_run:
             report.details["would_read"] = would_read(spark, settings, settings.checkpoint)
             return report
-        report.details["dead_letters"] = 0
+        report.details |= {"written": {}, "dead_letters": 0}
         run_batches(stream, transforming.batch, settings.checkpoint, settings, run, report)
     return report
 
@@ -122,6 +126,7 @@ class _Transforming:
         except AnalysisException as error:
             raise OptionError(f"sql: {first_line(error)}") from None
         require_stateless(selected)
+        require_repeatable(selected)
         if missing := [name for name in _COORDINATES if name not in columns]:
             raise OptionError(
                 f"sql: the rows have lost {', '.join(missing)}, by which a row that is sent again"
@@ -185,16 +190,26 @@ class _Transforming:
         return selected
 
     def _write(self, frame: DataFrame, topic: str = "") -> None:
-        named = "to_topic" in frame.columns
+        from pyspark.sql import Observation
+
+        named = "to_topic" in frame.columns and not topic
         options: dict[str, Any] = {
             **self.settings.credentials.at(self.settings.nameserver),
             "sinkId": f"transform {query_id(Folder(self.spark, self.settings.checkpoint))} {topic}",
         }
-        if topic or not named:
+        if not named:
             options["topic"] = topic or self.settings.to_topic
         elif not self.settings.force:
             frame = self._without_circles(frame)
+        counted = Observation()
+        if not topic:
+            to_topic = "to_topic" if named else f"'{self.settings.to_topic}'"
+            frame = frame.observe(counted, _routes(to_topic))
         frame.write.format("cometmq").mode("append").options(**options).save()
+        if not topic:
+            written = self.report.details["written"]
+            for route in counted.get["routes"]:
+                written[route["item"]] = written.get(route["item"], 0) + route["count"]
 
     def _without_circles(self, frame: DataFrame) -> DataFrame:
         """Let a row for a topic that is read end the job, in front of its record batch."""
@@ -226,6 +241,15 @@ class _Transforming:
         sent = (*_COORDINATES, "body", "key", "tag", "flag")
         rows = misfits.select(*sent, marked.alias("properties"))
         self._write(rows, self.settings.dead_letter)
+
+
+def _routes(to_topic: str) -> Any:
+    """Count the rows of each topic while they are written."""
+    from pyspark.sql import functions
+
+    return functions.expr(f"approx_top_k({to_topic}, {_ROUTES_MAX}, {100 * _ROUTES_MAX})").alias(
+        "routes"
+    )
 
 
 def _names_once(sql: str) -> bool:

@@ -1,0 +1,106 @@
+"""Whether SQL chooses the same rows, and sends them to the same places, each time it is run.
+
+A batch that is repeated, after a crash, sends its rows again, and what is there already is known by
+where its message was. So what a row *says* may be another the second time, for the first one stays:
+a time, a random number in the body. But *which* rows there are and *where to* they go must be the
+same: else a message would be in two topics, or in two queues of one.
+
+The plan is walked from the tables upwards. A column is loose when it may be another the next time;
+loose columns may be sent, but nothing may be chosen by them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from cometmq.pipeline.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame
+
+_TIMES: Final = ("CurrentDate", "CurrentTime", "CurrentTimestamp", "LocalTimestamp", "Now")
+"""Expressions that Spark takes for the same all the time, which they are within one batch."""
+_PLACED_BY: Final = ("topic", "broker", "queue_id", "queue_offset", "to_topic", "sharding_key")
+"""Columns that say which row it is, and where it goes to."""
+
+
+def require_repeatable(selected: DataFrame) -> None:
+    """Refuse what was selected, if rows are chosen or placed by what may change."""
+    plan = selected._jdf.queryExecution().analyzed()  # PySpark shows no plan.
+    loose = _loose(plan)
+    for column in _listed(plan.output()):
+        if column.name() in _PLACED_BY and column.exprId().id() in loose:
+            raise OptionError(
+                f"sql: {column.name()} may be another when a batch is repeated, and its messages"
+                f" would be there twice: {_say(loose[column.exprId().id()])}"
+            )
+
+
+def _loose(plan: Any) -> dict[int, str]:
+    """Return the ids of loose columns below a node and of it, with what makes them so."""
+    loose: dict[int, str] = {}
+    for child in _listed(plan.children()):
+        loose |= _loose(child)
+    kind = plan.nodeName()
+    if kind == "Sample":
+        raise _chosen("TABLESAMPLE")
+    expressions = _listed(plan.expressions())
+    if kind == "Project":
+        for each in expressions:
+            if why := _why(each, loose):
+                loose[each.exprId().id()] = why
+        return loose
+    if kind == "Union":
+        return loose | _united(plan, loose)
+    for each in expressions:
+        if why := _why(each, loose):
+            raise _chosen(why)
+    return loose
+
+
+def _united(plan: Any, loose: dict[int, str]) -> dict[int, str]:
+    """Return the columns of a union of which some part is loose: they have ids of the first."""
+    found: dict[int, str] = {}
+    outputs = _listed(plan.output())
+    for child in _listed(plan.children()):
+        for column, own in zip(outputs, _listed(child.output()), strict=True):
+            if why := loose.get(own.exprId().id()):
+                found[column.exprId().id()] = why
+    return found
+
+
+def _why(expression: Any, loose: dict[int, str]) -> str:
+    """Return what makes an expression loose; nothing if it is none."""
+    for column in _listed(expression.references().toSeq()):
+        if why := loose.get(column.exprId().id()):
+            return why
+    for each in _within(expression):
+        is_random = not each.deterministic() and all(
+            child.deterministic() for child in _listed(each.children())
+        )
+        if is_random or each.getClass().getSimpleName() in _TIMES:
+            return str(each.prettyName()) + "()"
+    return ""
+
+
+def _within(expression: Any) -> Iterator[Any]:
+    yield expression
+    for child in _listed(expression.children()):
+        yield from _within(child)
+
+
+def _chosen(why: str) -> OptionError:
+    return OptionError(f"sql: rows are chosen by what may change: {_say(why)}")
+
+
+def _say(why: str) -> str:
+    return (
+        f"{why} is another when a batch is repeated; go by what the message says, such as"
+        " store_time or crc32(key), or put it into the body alone"
+    )
+
+
+def _listed(sequence: Any) -> list[Any]:
+    return [sequence.apply(number) for number in range(sequence.size())]
