@@ -6,7 +6,7 @@ import json
 import re
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +121,10 @@ def test_a_report_of_a_failure_says_what_was_done_before(runner: CliRunner, tmp_
     assert "rows: 7" in done.stdout
     assert "redriven: 0\n" in done.stdout
     assert not re.search("^(bytes|stopped|offsets):", done.stdout, re.MULTILINE)
-    assert 'last: [{"at": "2026-11-21 12:00:00", "key": null}]' in done.stdout
+    noon = datetime(2026, 11, 21, 12).astimezone(UTC).isoformat()
+    assert noon.endswith("+00:00")
+    assert f'last: [{{"at": "{noon}", "key": null}}]' in done.stdout
+    assert said["last"] == [{"at": noon, "key": None}]
 
 
 def test_what_nobody_thought_of_is_told_with_its_place(runner: CliRunner, tmp_path: Path) -> None:
@@ -188,11 +191,11 @@ MISTAKES = {
     "mirror --topic %RETRY%g --to-nameserver h:1 --checkpoint c": "topic: topic '%RETRY%g': broke",
     "mirror --topic-pattern t --to-nameserver h:1 --checkpoint c --prefix a.": "prefix: topic 'a.",
     "aggregate --topic t --to-topic t --checkpoint c": "to-topic: t is read, so all",
-    "dlq --consumer-group g --redrive true --to %DLQ%g": "to: %DLQ%g is what is read",
-    "dlq --consumer-group g --cluster-by colour": "cluster-by: 'colour'",
-    "dlq --consumer-group g --until then": "until: 'then' is no time",
+    "dlq --group g --redrive true --to %DLQ%g": "to: %DLQ%g is what is read",
+    "dlq --group g --cluster-by colour": "cluster-by: 'colour'",
+    "dlq --group g --until then": "until: 'then' is no time",
     "audit --store s --check taste": "check: 'taste'",
-    "audit --store s --split-bytes 1000": "splitBytes: 1000 is under 4096",
+    "audit --store s --split-size 1000": "splitBytes: 1000 is under 4096",
     "audit --store no-such-folder": "path: no-such-folder: no such folder",
     "audit --store s --since then": "since: 'then' is no time",
     "audit --store s --sample 0": "sample: 0.0 is no share above 0, up to 1",
@@ -223,7 +226,7 @@ NOWHERE = (
     "mirror --topic nowhere --prefix x --to-nameserver {nameserver} --checkpoint {to}",
     "transform --topic nowhere --sql SELECT --to-topic x --checkpoint {to}",
     "aggregate --topic there,nowhere --to-topic x --checkpoint {to}",
-    "dlq --consumer-group nobody",
+    "dlq --group nobody",
     "latency --topic nowhere",
     "latency --trace-topic nowhere",
     "reconcile --left topic:there@{nameserver} --right topic:nowhere@{nameserver}",
@@ -253,7 +256,7 @@ def test_a_group_without_dead_letters_is_no_mistake(
         return Report("dlq")
 
     monkeypatch.setattr(command, "_in_session", without_spark)
-    arguments = ["pipeline", "dlq", "-n", rocketmq_session.nameserver, "--consumer-group"]
+    arguments = ["pipeline", "dlq", "-n", rocketmq_session.nameserver, "--group"]
     done = CliRunner().invoke(program, [*arguments, "content"])
     assert done.exit_code == 0, done.output
     done = CliRunner().invoke(program, [*arguments, "contend"])

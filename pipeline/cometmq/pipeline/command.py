@@ -18,7 +18,7 @@ from cometmq.pipeline.doctor import doctor
 from cometmq.pipeline.errors import JavaError, OptionError, PipelineError
 from cometmq.pipeline.jobs import JOBS
 from cometmq.pipeline.jobs.credentials import SUFFIX, Credentials
-from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, ours
+from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, as_json, ours
 from cometmq.pipeline.jobs.metrics import served
 from cometmq.pipeline.jobs.stopping import heeded, interrupts_kept, stopped_by_signals
 from cometmq.pipeline.shipping import write_wheel
@@ -145,7 +145,7 @@ def run_job(
     if report:
         _write_report(job, done, report)
     if progress != "none":
-        click.echo(json.dumps(done.document(), default=str) if progress == "json" else _shown(done))
+        click.echo(as_json(done.document()) if progress == "json" else _shown(done))
     return int(done.outcome)
 
 
@@ -340,7 +340,7 @@ def _plain(news: Mapping[str, Any]) -> None:
 
 
 def _json(news: Mapping[str, Any]) -> None:
-    print(json.dumps(news, default=str), file=sys.stderr, flush=True)
+    print(as_json(news), file=sys.stderr, flush=True)
 
 
 def _none(_news: Mapping[str, Any]) -> None:
@@ -362,4 +362,4 @@ def _shown(report: Report) -> str:
 
 
 def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+    return value if isinstance(value, str) else as_json(value)

@@ -13,6 +13,7 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field
+from datetime import UTC, datetime
 from enum import IntEnum
 from itertools import takewhile
 from pathlib import Path
@@ -84,7 +85,17 @@ class Report:
 
     def write(self, path: str) -> None:
         """Write it to a file."""
-        Path(path).write_text(json.dumps(self.document(), indent=2, default=str) + "\n")
+        Path(path).write_text(as_json(self.document(), indent=2) + "\n")
+
+
+def as_json(document: Any, indent: int | None = None) -> str:
+    """Write what a job says; times are in ISO 8601, with their zone."""
+    return json.dumps(document, indent=indent, default=_said)
+
+
+def _said(value: object) -> str:
+    # Spark gives times without a zone, in that of this process.
+    return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else str(value)
 
 
 class Run:

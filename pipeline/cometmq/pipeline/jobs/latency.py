@@ -13,6 +13,7 @@ Bodies are not read, but for traces. Percentiles are approximate.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -47,7 +48,11 @@ _BY: Final = {
     "queues": ("topic", "broker", "queue_id"),
 }
 """The tables of a report, and what each row of them is of."""
-_MS: Final = "unix_millis(store_time) - unix_millis(born_time) AS ms"
+_MEASURED: Final = (
+    *("topic", "broker", "queue_id", "queue_offset", "store_time", "born_host"),
+    "unix_millis(store_time) - unix_millis(born_time) AS ms",
+)
+"""What is kept of each message, so that all tables are of the same ones, read once."""
 _CLASS: Final = (
     "CASE WHEN ms < 0 THEN -1 WHEN ms < 1 THEN 0"
     " ELSE cast(pow(2, floor(log2(ms))) AS bigint) END AS from_ms"
@@ -60,7 +65,7 @@ class LatencySettings:
 
     nameserver: str = setting("The cluster.", metavar="HOST:PORT[;...]")
     credentials: Credentials = NOBODY
-    topic: str = setting("Topics, separated by commas.", "")
+    topic: str = setting("Topics, separated by commas.", "", metavar="TOPIC[,...]")
     store: str = setting("Or: the folder of a store.", "", metavar="DIR")
     trace_topic: str = setting("Where clients write traces: RMQ_SYS_TRACE_TOPIC.", "")
     groups: str = setting("Consumer groups, separated by commas, whose lag is wanted.", "")
@@ -68,7 +73,7 @@ class LatencySettings:
     until: str = setting("Only what was stored before.", "")
     bucket: str = setting("How much time a row of `buckets` is of.", "1 minute")
     shown: int = setting("Rows of each table in the report, the slowest.", 50)
-    to: str = setting("Write the whole tables there, as Parquet.", "", metavar="DIR")
+    tables: str = setting("Write the whole tables there, as Parquet.", "", metavar="DIR")
     html: str = setting("Write the report as a page, with a heat map.", "", metavar="FILE")
 
     def __post_init__(self) -> None:
@@ -111,15 +116,15 @@ def latency(spark: SparkSession, settings: LatencySettings, run: Run | None = No
     report = run.report_of("latency")
     measuring = _Measuring(spark, settings)
     heat: Heat | None = None
-    with timed(report):
+    with timed(report), closing(measuring):
         _require_groups(settings)
         for name, frame in measuring.tables(run.dry_run).items():
             frame = frame.persist()
             if name == "total":
                 rows = rows_as_dicts(frame)
                 report.rows = sum(each["count"] for each in rows)
-            if settings.to and not run.dry_run:
-                frame.write.mode("overwrite").parquet(f"{settings.to}/{name}")
+            if settings.tables and not run.dry_run:
+                frame.write.mode("overwrite").parquet(f"{settings.tables}/{name}")
             if name == "hosts":  # The slowest are others: what these send seems to be quick.
                 wrong = frame.where("negative > 0").orderBy("min_ms").limit(settings.shown)
                 report.details["clocks"] = rows_as_dicts(
@@ -173,6 +178,13 @@ class _Measuring:
         self.settings = settings
         self.not_read: list[dict[str, str]] = []
         """Groups, each with a topic of which it never read anything."""
+        self._kept: DataFrame | None = None
+        """What was measured of each message."""
+
+    def close(self) -> None:
+        """Let go of what is kept."""
+        if self._kept is not None:
+            self._kept.unpersist()
 
     def tables(self, dry_run: bool) -> dict[str, DataFrame]:
         """Return the tables of a report; of a dry run how much there is to be read."""
@@ -183,7 +195,7 @@ class _Measuring:
             head = self._head()
             if dry_run:
                 return {"total": head.groupBy("topic").count()}
-            measured = head.selectExpr("*", _MS)
+            measured = self._kept = head.selectExpr(*_MEASURED).persist()
             found["total"] = _summed(measured, ("topic",))
             for name, by in _BY.items():
                 texts = tuple(each.format(bucket=bucket) for each in by)
@@ -192,7 +204,7 @@ class _Measuring:
             heat = counted.groupBy("topic", "bucket", "from_ms").count()
             found["heat"] = heat.orderBy("topic", "bucket", "from_ms")
             if settings.groups:
-                found["lag"] = self._lag(head)
+                found["lag"] = self._lag(measured)
         if settings.trace_topic and not dry_run:
             found |= self._traced()
         return found
@@ -243,7 +255,7 @@ class _Measuring:
         between: DataFrame = frame.where(stored_between(settings))
         return between
 
-    def _lag(self, head: DataFrame) -> DataFrame:
+    def _lag(self, measured: DataFrame) -> DataFrame:
         """Return how far groups are behind, and how long the first message has waited."""
         from pyspark.sql import functions
 
@@ -262,7 +274,7 @@ class _Measuring:
                 rows.append((group, *queue, at, each.end, queue in committed))
         schema = "group string, topic string, broker string, queue_id int, at bigint, end bigint,"
         there = self.spark.createDataFrame(rows, f"{schema} has_begun boolean")
-        waiting = head.join(functions.broadcast(there), ["topic", "broker", "queue_id"]).where(
+        waiting = measured.join(functions.broadcast(there), ["topic", "broker", "queue_id"]).where(
             "queue_offset >= at"
         )
         key = ["group", "topic", "broker", "queue_id"]
