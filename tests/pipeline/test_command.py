@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
+from importlib import import_module
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -420,6 +421,16 @@ def test_every_job_explains_its_settings(name: str) -> None:
     assert any(
         f"--{each}" in done.output for each in ("nameserver", "from", "store", "left", "archive")
     )
+
+
+def test_a_word_means_the_same_in_each_job() -> None:
+    kinds: dict[str, set[tuple[str, str]]] = {}
+    for module in JOBS.values():
+        for each in fields(import_module(module).JOB.settings):
+            kind = (str(each.type), each.metadata.get("metavar", ""))
+            kinds.setdefault(each.name, set()).add(kind)
+    # `cometmq dlq redrive` says `--to`, too.
+    assert {name for name, said in kinds.items() if len(said) > 1} == {"to"}
 
 
 def test_java_is_taken_from_java_home_first(tmp_path: Path) -> None:

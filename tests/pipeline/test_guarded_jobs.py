@@ -129,3 +129,17 @@ def test_a_secret_is_in_no_file_and_no_line(tables: Tables, here: Guarded, tmp_p
     found = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert any(b"SparkListenerSQLExecutionStart" in each for each in found)
     assert not any(SECRET.encode() in each for each in (*found, done.stdout, done.stderr))
+
+
+def test_a_plan_does_not_show_the_secret(
+    tables: Tables, here: Guarded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables.fill("planned", 1)
+    options = {**here.credentials.at(here.nameserver), "topic": "planned"}
+    assert SECRET in options.values()
+    frame = tables.spark.read.format("cometmq").options(**options).load()
+    for mode in ("extended", "formatted", "cost"):
+        frame.explain(mode=mode)
+    shown = capsys.readouterr().out
+    assert "queue_offset" in shown
+    assert SECRET not in shown

@@ -38,7 +38,7 @@ def passed_on(*chunks: str, starts_after: int = -1) -> str:
     os.close(write)
     stderr.wait()
     os.close(to)
-    with os.fdopen(shown) as file:
+    with os.fdopen(shown, newline="") as file:
         return file.read()
 
 

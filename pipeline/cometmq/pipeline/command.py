@@ -42,6 +42,19 @@ _COMMON: Final = (
     "spark_log",
 )
 """The options of all jobs, as `run_job` calls them."""
+_METAVARS: Final = {
+    **dict.fromkeys(("since", "until"), "TIME"),
+    **dict.fromkeys(("to_topic", "dead_letter", "trace_topic"), "TOPIC"),
+    **dict.fromkeys(("key", "redrive", "time", "where"), "SQL"),
+    **dict.fromkeys(("bucket", "slide", "watermark", "window"), "DURATION"),
+    "filter": "TAGS|SQL92",
+    "groups": "GROUP[,...]",
+    "mark": "NAME=VALUE",
+    "schema": "DDL",
+    "sql": "SQL|@FILE",
+    "trigger": "once|DURATION",
+}
+"""What `--help` calls the value of a setting of this name, in whichever job."""
 _TYPES: Final = {"str": str, "int": int, "float": float}
 _LOG_VARIABLE: Final = "COMETMQ_SPARK_LOG"
 """What `session` takes the level of Spark's log from."""
@@ -247,7 +260,7 @@ def _option(declared: Field[Any], prefix: str = "") -> click.Option:
         envvar=_variable(prefix, declared) if declared.metadata.get("in_environment") else None,
         show_envvar=True,
         help=declared.metadata.get("meaning", ""),
-        metavar=declared.metadata.get("metavar") or None,
+        metavar=declared.metadata.get("metavar") or _METAVARS.get(declared.name),
         **default,
     )
 

@@ -60,7 +60,9 @@ class ArchiveSettings(CopySettings):
     )
     compression: str = setting(f"Of Parquet: {', '.join(_COMPRESSIONS)}.", "zstd")
     max_rows: int = setting("Messages of a batch, at most.", 1_000_000)
-    checkpoint: str = setting("Where it keeps how far it is; in the archive, unless said.", "")
+    checkpoint: str = setting(
+        "Where it keeps how far it is; in the archive, unless said.", "", metavar="DIR"
+    )
     adopt: bool = setting("Go on in a folder that another checkpoint began.", False)
     guard: int = setting(
         "Warn when what comes next is among the oldest N percent of what brokers still have.", 10

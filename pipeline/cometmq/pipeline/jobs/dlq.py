@@ -92,7 +92,11 @@ class DlqSettings:
     cluster_by: str = setting(f"Of {', '.join(_BY)}: what they have in common.", "topic,shape")
     examples: int = setting("Ids of messages of each cluster, in the report.", 3)
     redrive: str = setting("Send those again for which this SQL holds; `true` is all.", "")
-    to: str = setting("Where to: origin, the topic that they came from, or a topic.", ORIGIN)
+    to: str = setting(
+        "Where to: origin, the topic that they came from, or a topic.",
+        ORIGIN,
+        metavar="origin|TOPIC",
+    )
     rate: int = setting("Messages a second, at most; 0 is as fast as it goes.", 0)
     receipts: str = setting("Write what was sent again, a line of JSON each.", "", metavar="FILE")
 
