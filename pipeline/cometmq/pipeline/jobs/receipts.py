@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from cometmq.pipeline.jobs.job import as_json
 
@@ -41,7 +41,7 @@ def _read(line: str) -> dict[str, Any]:
         said: Any = json.loads(line)
     except ValueError:  # The end of a run that was killed.
         return {}
-    return said if isinstance(said, dict) else {}
+    return cast("dict[str, Any]", said) if isinstance(said, dict) else {}
 
 
 def _place(receipt: dict[str, Any]) -> tuple[Any, ...]:

@@ -66,7 +66,9 @@ class ReplaySettings:
 
     from_: str = setting("archive:DIR, or store:DIR[#TOPIC].", "", metavar="PLACE")
     from_dir: str = setting("An archive; --from archive:DIR says the same.", "", metavar="DIR")
-    topic: str = setting("Only this one; which one is said of a store that has several.", "")
+    topic: str = setting(
+        "Only this one; which one is said of a store that has several.", "", metavar="TOPIC"
+    )
     broker: str = setting(
         "Of a store: its broker's name, for a message is known by where it was.", ""
     )
