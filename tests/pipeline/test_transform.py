@@ -262,7 +262,8 @@ def test_what_a_row_says_may_be_another_the_next_time(tables: Tables, tmp_path: 
     settings = transforming(tables, tmp_path, topic="stamped-in", to_topic="stamped-out", sql=sql)
     assert transform(tables.spark, settings).details["written"] == {"stamped-out": 3}
     first = {each.body for each in tables.cluster.sent("stamped-out", count=3)}
-    (tmp_path / "checkpoint" / "commits" / "0").unlink()  # As after a kill.
+    for path in (tmp_path / "checkpoint" / "commits").iterdir():  # As after a kill.
+        path.unlink()
     transform(tables.spark, settings)
     assert {each.body for each in tables.cluster.sent("stamped-out", count=3)} == first
     assert len(tables.cluster.sent("stamped-out")) == 3
@@ -275,5 +276,4 @@ def test_sql_that_takes_no_message_writes_none(tables: Tables, tmp_path: Path) -
         settings = transforming(
             tables, tmp_path / str(number), topic="none-in", to_topic="none-out", sql=sql
         )
-        report = transform(tables.spark, settings)
-        assert (report.rows, report.details["written"]) == (3, {})
+        assert transform(tables.spark, settings).details["written"] == {}
