@@ -75,6 +75,22 @@ def test_it_is_told_that_a_job_will_stop_and_one_without_batches_is_ended(
     assert bool(spark.cancelled) is not has_batches
 
 
+def test_it_is_told_also_of_a_job_that_stops_at_once() -> None:
+    told: list[dict[str, object]] = []
+    run = Run(progress=lambda news: told.append(dict(news)))
+    with heeded(run, Context(run), has_batches=True):  # type: ignore[arg-type]  # As above.
+        run.stop()
+    assert len(told) == 1
+
+
+def test_a_job_that_nobody_stops_is_told_nothing_of() -> None:
+    told: list[dict[str, object]] = []
+    run = Run(progress=lambda news: told.append(dict(news)))
+    with heeded(run, Context(run), has_batches=False):  # type: ignore[arg-type]  # As above.
+        pass
+    assert told == []
+
+
 def test_no_batch_begins_once_a_job_shall_end() -> None:
     run = Run()
     run.begin_batch()

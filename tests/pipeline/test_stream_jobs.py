@@ -90,6 +90,7 @@ def test_a_replay_holds_its_rate_inside_a_batch(tables: Tables, archived_at_once
     settings = replaying(tables, archived_at_once, to_topic="replayed-slowly", rate=20)
     report = replay(tables.spark, settings)
     assert (report.rows, report.batches) == (60, [0])
+    assert 0 < report.details["rows_per_second"] <= 20
     rows = tables.read("replayed-slowly").orderBy("store_time").collect()
     begin = rows[0]["store_time"]
     for index, row in enumerate(rows):  # What a second has may come in its first moment.

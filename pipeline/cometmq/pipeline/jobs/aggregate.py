@@ -4,7 +4,7 @@ Each row of the result is a JSON body: the window, the key, and what was reckone
 a window is sent once, when its watermark has passed; in `update` whenever it changed. A row is
 known by its window, its key and its values, so a batch that is repeated sends nothing twice.
 
-As files (`--to-dir`) the same are columns of Parquet: a folder for each batch that ended a window,
+As files (`--to`) the same are columns of Parquet: a folder for each batch that ended a window,
 which takes its place as a whole, so a batch that is repeated replaces what it was.
 
 With a schema, bodies that do not fit it (`json_bodies.py` says which ones do) are in no window: all

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -229,21 +230,33 @@ class _Replaying:
         """Replay what is not done yet, until the job shall stop."""
         pace = _pace(self.settings, run)
         self._tell_of_loss(run, report)
+        began = 0.0
         for part in self.source.parts(tuple(self.done), tuple(self.reached)):
             with closing(self._pieces(part, pace)) as pieces:
                 for piece in pieces:
                     if not _may_go(pace, piece):
                         report.stopped = True
                         return
+                    began = began or time.monotonic()
+                    report.rows += piece.rows
+                    reached: dict[str, int] = {}
                     if not run.dry_run:
                         self._send(piece)
-                    report.rows += piece.rows
-                    run.tell(batch=part.number, rows=piece.rows, total=report.rows)
+                        reached["rows_per_second"] = self._rate_since(began, report.rows)
+                        report.details |= reached
+                    run.tell(batch=part.number, rows=piece.rows, total=report.rows, **reached)
             report.batches.append(part.number)
             if not run.dry_run:
                 self.done.append(part.key)
                 self.reached = {}
                 self._note()
+
+    def _rate_since(self, began: float, rows: int) -> int:
+        """Return how many went in a second: a piece of what a second has takes one, if not more."""
+        seconds = time.monotonic() - began
+        if self.settings.rate:
+            seconds = max(seconds, rows / self.settings.rate)
+        return round(rows / seconds)
 
     def _tell_of_loss(self, run: Run, report: Report) -> None:
         if isinstance(self.source, StoreSource) and (lost := self.source.expired(self.done)):

@@ -62,15 +62,13 @@ def heeded(run: Run, spark: SparkSession, *, has_batches: bool) -> Generator[Non
     over = threading.Event()
 
     def watch() -> None:
-        is_told = False
-        while not over.wait(_LOOK_SECONDS):
-            if run.is_stopping:
-                if not is_told:
-                    then = "after the batch that is running" if has_batches else "now"
-                    run.tell(stopping=f"{then}; a second signal ends this at once")
-                    is_told = True
-                if not has_batches:
-                    spark.sparkContext.cancelAllJobs()
+        while not run.is_stopping:
+            if over.wait(_LOOK_SECONDS) and not run.is_stopping:
+                return
+        then = "after the batch that is running" if has_batches else "now"
+        run.tell(stopping=f"{then}; a second signal ends this at once")
+        while not has_batches and not over.wait(_LOOK_SECONDS):
+            spark.sparkContext.cancelAllJobs()
 
     watching = threading.Thread(target=watch, name="stopping", daemon=True)
     watching.start()
