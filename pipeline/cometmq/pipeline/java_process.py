@@ -11,12 +11,10 @@ from __future__ import annotations
 import os
 import re
 import threading
-from typing import TYPE_CHECKING, Any, Final, cast
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import SparkConf, SparkContext
-from pyspark.java_gateway import (
-    launch_gateway,  # pyright: ignore[reportUnknownVariableType]  # It has no types.
-)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,7 +85,7 @@ def start_java(settings: Mapping[str, str], *, apart: bool) -> Stderr | None:
     for name, value in settings.items():
         conf.set(name, value)
     options: dict[str, Any] = {"process_group": 0} if apart else {}
-    launch = cast("Any", launch_gateway)
+    launch: Any = import_module("pyspark.java_gateway").launch_gateway  # It has no types.
     if os.environ.get(LOG_VARIABLE, QUIET).upper() not in (QUIET, "FATAL"):
         SparkContext._ensure_initialized(gateway=launch(conf, options))
         return None
