@@ -56,11 +56,15 @@ class Names:
         return [path for path in self.live if path.startswith(prefix) and path != "/"]
 
     def sync(self, folder: str) -> None:
-        """Make the changes in a folder durable, and those that they build on."""
+        """Make the changes in a folder durable, and those that they build on.
+
+        What got another name is one of the folder that has the new one.
+        """
         chosen: set[int] = set()
         for number in range(len(self._pending) - 1, -1, -1):
             change = self._pending[number]
-            if any(folder_of(path) == folder for path in change) or any(
+            names = [path for path, node in change.items() if node is not None] or change
+            if any(folder_of(path) == folder for path in names) or any(
                 _builds_on(self._pending[later], change) for later in chosen
             ):
                 chosen.add(number)

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.crash.disk import Moment, SimulatedFileSystem
+from tests.store.damaged_stores import verified
 from tests.store.records import HOST
 
+from cometmq.store.checkpoint import load_checkpoint
 from cometmq.store.config import StoreConfig
 from cometmq.store.errors import CorruptionError
+from cometmq.store.findings import Kind
 from cometmq.store.integrity import BLOCK_SIZE, Integrity
 from cometmq.store.message_store import MessageStore
 from cometmq.store.turn import Origin
@@ -130,6 +133,29 @@ def test_sealing_goes_on_where_it_stood_and_checks_again_nothing_into_being_soun
     assert sealed_end(disk) == 3 * BLOCK_SIZE
     assert store.close(1)
     assert open_store(disk).close(1)
+
+
+def test_what_a_start_verified_is_sealed_and_nothing_else() -> None:
+    """Else damage would be vouched for, and the sound bytes of a copy called damaged."""
+    disk = SimulatedFileSystem()
+    config = replace(CONFIG, segment_size=16 * BLOCK_SIZE, verify_size=BLOCK_SIZE)
+    store = open_store(disk, replace(config, integrity=False))
+    for _ in range(16):
+        fill(store, BLOCK_SIZE // 4)
+    assert store.close(1)
+    claims = load_checkpoint(disk, f"{ROOT}/checkpoint").claims
+    assert claims is not None
+    border = -(-claims.verify_from // BLOCK_SIZE) * BLOCK_SIZE
+    unseen = record_behind(store, border - BLOCK_SIZE)
+    assert unseen < claims.verify_from < border
+    flip(disk, LOG, unseen + FLAG_AT)
+    store = open_store(disk, config)
+    fill(store, BLOCK_SIZE)
+    assert store.close(1)
+    flip(disk, LOG, unseen + FLAG_AT)  # It is restored from a copy.
+    assert verified(disk, config=config).is_sound
+    flip(disk, LOG, record_behind(store, border) + FLAG_AT)
+    assert verified(disk, config=config).counts == {Kind.BLOCK: 1}
 
 
 def test_what_another_program_cut_and_wrote_anew_is_not_called_damaged() -> None:

@@ -1,0 +1,50 @@
+"""What a start makes sure of before anything is put."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.crash.disk import Killed, Moment, SimulatedFileSystem
+from tests.crash.subject import Subject
+
+from cometmq.store.config import StoreConfig
+
+if TYPE_CHECKING:
+    from tests.crash.disk import Operation
+
+SEGMENT = 8192
+CONFIG = StoreConfig(segment_size=SEGMENT, index_slots=16, index_items=400)
+NOW_MS = 1_700_000_000_000
+
+
+def put_up_to(subject: Subject, end_offset: int) -> None:
+    """Put messages, each safe before the next, until the log reaches that far."""
+    while subject.end_offset < end_offset:
+        subject.put("T", 0, b"body" * 50, {}, NOW_MS)
+        subject.commit()
+        subject.sync()
+
+
+def kill_behind_the_naming_of_a_segment(operation: Operation) -> None:
+    is_name = operation.verb == "rename" and operation.moment is Moment.AFTER
+    if is_name and operation.path.endswith("commitlog.new"):
+        raise Killed(operation)
+
+
+def test_what_is_put_into_a_segment_whose_name_a_kill_left_unsure_is_safe() -> None:
+    for seed in range(20):
+        disk = SimulatedFileSystem()
+        subject = Subject(disk, CONFIG, NOW_MS)
+        put_up_to(subject, 1)
+        disk.hook = kill_behind_the_naming_of_a_segment
+        with pytest.raises(Killed):
+            put_up_to(subject, SEGMENT)
+        disk = disk.kill()
+        subject = Subject(disk, CONFIG, NOW_MS)
+        put_up_to(subject, SEGMENT + 1)
+        assert subject.synced_offset == subject.end_offset
+        bodies = subject.read_all("T", 0)
+        subject = Subject(disk.power_cut(Random(seed)), CONFIG, NOW_MS)
+        assert subject.read_all("T", 0) == bodies
