@@ -13,7 +13,7 @@ from tests.store.records import refuse
 
 from cometmq.store.checkpoint import load_checkpoint
 from cometmq.store.checkpointing import BORDERS
-from cometmq.store.config import StoreConfig
+from cometmq.store.config import Flush, StoreConfig
 from cometmq.store.write_behind import WRITES_A_TICK
 
 if TYPE_CHECKING:
@@ -67,6 +67,25 @@ def test_a_checkpoint_claims_what_waited_in_memory_when_it_was_due() -> None:
     for _ in range(2):
         subject.sync()
         subject.upkeep(NOW_MS)
+    subject.sync()
+    claims = load_checkpoint(disk, "/store/checkpoint").claims
+    assert claims is not None
+    assert claims.recover_from == subject.end_offset
+
+
+def test_a_checkpoint_waits_for_a_slow_sync_of_the_log_and_then_claims_all_of_it() -> None:
+    """It would claim what was synced when it was due, and the next one is an interval away."""
+    disk = SimulatedFileSystem()
+    subject = Subject(disk, replace(CONFIG, flush=Flush.ASYNC), NOW_MS)
+    subject.upkeep(NOW_MS)
+    subject.put("T", 0, b"body", {}, NOW_MS)
+    subject.commit()
+    now_ms = NOW_MS + CONFIG.checkpoint_interval_ms
+    for _ in range(3):
+        subject.upkeep(now_ms)
+    for _ in range(2):
+        subject.sync()
+        subject.upkeep(now_ms)
     subject.sync()
     claims = load_checkpoint(disk, "/store/checkpoint").claims
     assert claims is not None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
-from tests.crash.disk import SimulatedFileSystem
+from tests.crash.disk import Moment, SimulatedFileSystem
 from tests.crash.subject import Subject
 from tests.store.records import refuse
 
@@ -17,6 +18,9 @@ from cometmq.store.inspection import inspect
 from cometmq.store.journal_reading import Journal, claimed_journal, load_journal
 from cometmq.store.store_reader import StoreReader
 from cometmq.store.verify import verify
+
+if TYPE_CHECKING:
+    from tests.crash.disk import Operation
 
 ROOT = "/store"
 NOW_MS = 1_700_000_000_000
@@ -135,6 +139,34 @@ def test_a_journal_that_is_damaged_is_left_alone_and_the_log_read_instead() -> N
     assert life.claim is None
     assert life.read() == expected(3)
     assert life.subject.close(life.now_ms)
+
+
+def test_a_start_gives_back_the_room_of_a_journal_that_it_does_not_name() -> None:
+    life, _ = journalled()
+    assert life.claim is not None
+    damage(life, life.claim)
+    assert journals_in(life.killed().disk, ROOT) == []
+
+
+@pytest.mark.parametrize("refused", ["checkpoint.new", JOURNAL_FOLDER])
+def test_when_the_disk_refused_a_checkpoint_the_next_one_makes_up_for_it(refused: str) -> None:
+    """None names a journal of which no start could make anything."""
+    life, _ = journalled()
+
+    def refuse_it(operation: Operation) -> None:
+        if refused in operation.path and operation.moment is Moment.BEFORE:
+            raise OSError(28, "No space left on device", operation.path)
+
+    life.put()
+    life.disk.hook = refuse_it
+    life.now_ms += 10 * CONFIG.checkpoint_interval_ms
+    life.checkpoint()
+    life.disk.hook = None
+    life.put()
+    life.checkpoint()
+    assert life.claim is None
+    assert life.recover_from == life.subject.end_offset
+    assert life.killed().read()[0] == [*expected(3)[0], b"0", b"0"]
 
 
 def test_a_clean_stop_leaves_no_journal_and_every_entry_in_its_file() -> None:

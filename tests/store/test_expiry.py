@@ -334,3 +334,25 @@ def test_an_operator_may_have_old_segments_removed_at_any_hour() -> None:
     life.store.expiry.ask()
     life.upkeep(2)
     assert life.store.first_offset > 0
+
+
+@pytest.mark.parametrize("loses_list", [False, True])
+def test_a_queue_keeps_the_file_whose_next_one_a_power_cut_could_take(loses_list: bool) -> None:
+    """It keeps the offset when the cut takes the end of the log, too, and the list of ends."""
+    config = replace(
+        CONFIG, flush=Flush.ASYNC, flush_interval_ms=1 << 40, flush_thorough_interval_ms=1 << 40
+    )
+    for seed in range(30):
+        life = Life(config)
+        life.put(10, ("A",))  # A file of it.
+        life.put(120, ("B",))
+        life.checkpoint()
+        life.put(1, ("A",))
+        life.checkpoint()
+        life.upkeep(5)
+        assert life.store.first_offset > 0
+        life.disk = life.disk.power_cut(Random(seed))
+        if loses_list:
+            life.disk.remove(f"{ROOT}/queue_ends.json")
+        life.store = life.open()
+        assert life.store.max_offset("A", 0) in (10, 11)

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 from tests.crash.disk import KillAt, Killed, SimulatedFileSystem
-from tests.store.damaged_stores import ROOT, verified
+from tests.store.damaged_stores import ROOT, files_of, verified
 from tests.store.records import HOST
 
 from cometmq.store.config import StoreConfig
@@ -136,6 +136,25 @@ def test_an_index_that_was_killed_and_then_off_is_mended_when_it_is_on_again(
         assert missing(store, 0, 2) == []
         assert store.close(NOW_MS)
         assert verified(after, config=ON).findings == [], kill_at
+
+
+def test_an_index_file_that_a_crash_left_half_made_is_no_damage_while_it_is_off() -> None:
+    """The stop without the index was clean, but nobody looked after the file."""
+    disk = SimulatedFileSystem()
+    lived(disk, ON, 0)
+    store = opened(disk, ON)
+    put(store, 1)
+    assert missing(store, 1) == []
+    disk = disk.kill()
+    newest = disk.open([*files_of(disk, f"{ROOT}/index")][-1])
+    newest.resize(0)
+    newest.resize(100)
+    lived(disk, OFF, 2)
+    assert verified(disk, config=ON).findings == []
+    store = opened(disk, ON)
+    assert missing(store, 0, 1, 2) == []
+    assert store.close(NOW_MS)
+    assert verified(disk, config=ON).findings == []
 
 
 @pytest.mark.parametrize("loses_power", [False, True])

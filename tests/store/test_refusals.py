@@ -18,6 +18,7 @@ from tests.store.damaged_stores import (
     ROOT,
     SMALL,
     contents,
+    files_of,
     flip,
     small_store,
     write_small_store,
@@ -101,6 +102,10 @@ BAD: dict[str, tuple[Callable[[SimulatedFileSystem], None], str]] = {
     "a damaged block": (lambda disk: flip(disk, FIRST, 44), "cometmq store"),
     "an index of another size": (
         lambda disk: make(disk, f"{ROOT}/index/99990101000000000", bytes(100), 1 << 20),
+        "move it elsewhere and run `cometmq store rebuild`",
+    ),
+    "an index file that was cut short": (
+        lambda disk: disk.open(next(files_of(disk, f"{ROOT}/index"))).resize(100),
         "move it elsewhere and run `cometmq store rebuild`",
     ),
 }
