@@ -29,7 +29,7 @@ from cometmq.proto.buffer import Buffer
 from cometmq.store.filesystem import Entry, Space
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from random import Random
 
 
@@ -123,7 +123,16 @@ class _Disk:
         try:
             return self.names.live[path]
         except KeyError:
+            self.check_way(path)
             raise _error(errno.ENOENT, path) from None
+
+    def check_way(self, path: str) -> None:
+        """Refuse a path that leads through a file."""
+        folder = folder_of(path)
+        while folder not in self.names.live:
+            folder = folder_of(folder)
+        if isinstance(self.names.live[folder], Content):
+            raise _error(errno.ENOTDIR, path)
 
     def reserve(self, content: Content, start: int, end: int) -> int:
         """Take the blocks of a range from what is free; the end of what could be had."""
@@ -375,6 +384,7 @@ class SimulatedFileSystem:
         live = self._disk.names.live
         if isinstance(live.get(path), Content):
             raise _error(errno.ENOTDIR, path)
+        self._disk.check_way(path)
         found: list[Entry] = []
         for child in self._disk.names.children(path):
             node = live[child]
@@ -387,9 +397,9 @@ class SimulatedFileSystem:
         self._disk.check_alive()
         return path in self._disk.names.live
 
-    def is_movable(self, path: str) -> bool:
-        """Whether a folder is one itself, and neither a link nor a mount point."""
-        return self.exists(path)
+    def immovable(self, folders: Iterable[str]) -> str | None:  # noqa: ARG002  # None is one here.
+        """Return the first of some folders that is a link or a mount point."""
+        return None
 
     def modified_ms(self, path: str) -> int:
         """When the file was last written, in milliseconds since 1970."""
@@ -401,6 +411,7 @@ class SimulatedFileSystem:
         node = self._disk.names.live.get(path)
         if isinstance(node, Content):
             raise _error(errno.EEXIST, path)
+        self._disk.check_way(path)
         if node is None:
             self.make_directories(folder_of(path))
             self._change("make_directory", path, {path: Folder()})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tests.crash.disk import Hook, Moment, Operation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from cometmq.proto.buffer import Buffer
     from cometmq.store.filesystem import Entry, File, FileSystem, Mapping, Partition, Space
@@ -132,9 +132,9 @@ class HookedFileSystem:
         """The names in a folder, sorted."""
         return self._inner.list(path)
 
-    def is_movable(self, path: str) -> bool:
-        """Whether a folder is one itself, and neither a link nor a mount point."""
-        return self._inner.is_movable(path)
+    def immovable(self, folders: Iterable[str]) -> str | None:
+        """Return the first of some folders that is a link or a mount point."""
+        return self._inner.immovable(folders)
 
     def exists(self, path: str) -> bool:
         """Whether a file or folder of that name is there."""

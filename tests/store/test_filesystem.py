@@ -162,6 +162,15 @@ def test_names_are_listed_sorted_with_their_kind_and_size(disk: FileSystem, root
     assert [entry.name for entry in disk.list(root)] == ["b"]
 
 
+def test_a_link_that_leads_nowhere_does_not_hide_the_names_beside_it(tmp_path: Path) -> None:
+    for name in ("a", "z"):
+        (tmp_path / name).write_bytes(b"abc")
+    (tmp_path / "link").symlink_to(tmp_path / "none")
+    listed = RealFileSystem().list(str(tmp_path))
+    assert [entry.name for entry in listed] == ["a", "link", "z"]
+    assert not any(entry.is_directory for entry in listed)
+
+
 def test_a_read_from_the_page_cache_is_what_was_written_or_says_that_it_would_wait(
     disk: FileSystem, root: str
 ) -> None:
@@ -267,7 +276,10 @@ REFUSED: list[tuple[Callable[[FileSystem, str], object], type[OSError]]] = [
     (lambda disk, root: disk.rename(f"{root}/none", f"{root}/f"), FileNotFoundError),
     (lambda disk, root: disk.rename(f"{root}/file", f"{root}/folder"), IsADirectoryError),
     (lambda disk, root: disk.make_directories(f"{root}/file"), FileExistsError),
+    (lambda disk, root: disk.make_directories(f"{root}/file/none"), NotADirectoryError),
     (lambda disk, root: disk.list(f"{root}/file"), NotADirectoryError),
+    (lambda disk, root: disk.list(f"{root}/file/none"), NotADirectoryError),
+    (lambda disk, root: disk.open(f"{root}/file/none/f"), NotADirectoryError),
     (lambda disk, root: disk.sync_directory(f"{root}/none"), FileNotFoundError),
     (lambda disk, root: disk.sync_directory(f"{root}/file"), NotADirectoryError),
     (lambda disk, root: disk.partition(f"{root}/none"), FileNotFoundError),

@@ -392,7 +392,8 @@ def test_a_mount_point_is_known_by_its_name_in_the_kernels_table() -> None:
         r"37 36 98:0 /q /data/my\040store/consumequeue rw,noatime master:1 - ext4 /dev/root rw"
     )
     assert mount_points(table) == {"/", "/data/my store/consumequeue"}
-    assert not RealFileSystem().is_movable("/")
+    assert RealFileSystem().immovable(["/proc/self", "/"]) == "/proc/self"
+    assert RealFileSystem().immovable(["/none", "/"]) == "/"
 
 
 def test_behind_a_torn_tail_a_rebuild_claims_nothing_of_the_log() -> None:

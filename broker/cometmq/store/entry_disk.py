@@ -25,15 +25,6 @@ def is_file_of_queue(entry: Entry) -> bool:
     return not entry.is_directory and entry.name.isdecimal() and len(entry.name) == _NAME_LENGTH
 
 
-def is_folder_of_topic(entry: Entry) -> bool:
-    """Whether a folder beside those of topics may be one: the name of a topic is UTF-8."""
-    try:
-        entry.name.encode()
-    except UnicodeEncodeError:
-        return False
-    return entry.is_directory
-
-
 class EntryDisk:
     """What all queues of a store share: the file system, open files, what is not on disk yet."""
 

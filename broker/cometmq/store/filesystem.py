@@ -19,13 +19,14 @@ import errno
 import fcntl
 import os
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from cometmq.store.linux_calls import exchange_names, first_byte_locked_by, sync_partition
 from cometmq.store.real_files import RealFile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from cometmq.proto.buffer import Buffer
 
@@ -153,8 +154,8 @@ class FileSystem(Protocol):
         """Whether a file or folder of that name is there."""
         ...
 
-    def is_movable(self, path: str) -> bool:
-        """Whether a folder is one itself, and neither a link nor a mount point."""
+    def immovable(self, folders: Iterable[str]) -> str | None:
+        """Return the first of some folders that is a link or a mount point; None without one."""
         ...
 
     def modified_ms(self, path: str) -> int:
@@ -260,27 +261,27 @@ class RealFileSystem:
     def list(self, path: str) -> list[Entry]:
         """The names in a folder, sorted; an empty list when there is no such folder."""
         try:
-            with os.scandir(path) as entries:
-                found = [
-                    Entry(entry.name, entry.is_dir(), entry.stat().st_size) for entry in entries
-                ]
+            entries = os.scandir(path)
         except FileNotFoundError:
             return []
-        return sorted(found)
+        with entries:
+            return sorted(found for each in entries if (found := _entry(each)) is not None)
 
     def exists(self, path: str) -> bool:
         """Whether a file or folder of that name is there."""
         return os.path.exists(path)
 
-    def is_movable(self, path: str) -> bool:
-        """Whether a folder is one itself, and neither a link nor a mount point."""
-        if os.path.islink(path) or os.path.ismount(path):
-            return False
+    def immovable(self, folders: Iterable[str]) -> str | None:
+        """Return the first of some folders that is a link or a mount point; None without one."""
         try:
             with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as table:
-                return os.path.realpath(path) not in mount_points(table.read())
+                mounts = mount_points(table.read())
         except FileNotFoundError:  # Not Linux.
-            return True
+            mounts = set[str]()
+        for path in folders:
+            if os.path.islink(path) or os.path.ismount(path) or os.path.realpath(path) in mounts:
+                return path
+        return None
 
     def modified_ms(self, path: str) -> int:
         """When the file was last written, in milliseconds since 1970."""
@@ -323,6 +324,16 @@ class RealFileSystem:
         stat = os.statvfs(path)
         reserved = stat.f_bfree - stat.f_bavail
         return Space((stat.f_blocks - reserved) * stat.f_frsize, stat.f_bavail * stat.f_frsize)
+
+
+def _entry(found: os.DirEntry[str]) -> Entry | None:
+    """Return what a listing says of a name; None when it vanished meanwhile."""
+    try:
+        return Entry(found.name, found.is_dir(), found.stat().st_size)
+    except FileNotFoundError:
+        with suppress(FileNotFoundError):  # A link that leads nowhere is a file of its own.
+            return Entry(found.name, False, found.stat(follow_symlinks=False).st_size)
+    return None
 
 
 def mount_points(table: str) -> set[str]:

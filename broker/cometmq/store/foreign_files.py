@@ -9,47 +9,54 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
-from cometmq.store.entry_disk import is_folder_of_topic
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.index import INDEX_FOLDER
+from cometmq.store.names import is_index_file, is_offset_file, is_queue_folder, is_topic_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from cometmq.store.filesystem import Entry, FileSystem
 
-_NAME_SIZE: Final = 20
-_DEPTHS: Final[dict[str, int]] = {SIMPLE_FOLDER: 2, BATCH_FOLDER: 2, INDEX_FOLDER: 0}
-"""In how many levels of folders, of topics and their queues, the files lie."""
+    Levels = Sequence[Callable[[Entry], bool]]
+
+
+_OF_QUEUES: Final[Levels] = (is_topic_folder, is_queue_folder, is_offset_file)
+_OURS: Final[dict[str, Levels]] = {
+    SIMPLE_FOLDER: _OF_QUEUES,
+    BATCH_FOLDER: _OF_QUEUES,
+    INDEX_FOLDER: (is_index_file,),
+}
+"""What is of a store, level by level below each folder."""
 
 
 def check_folders(filesystem: FileSystem, root: str) -> None:
     """Refuse folders that cannot be swapped, before any work is done for it."""
-    for folder, depth in _DEPTHS.items():
-        _check(filesystem, f"{root}/{folder}", depth)
-
-
-def _check(filesystem: FileSystem, path: str, depth: int) -> None:
-    if not filesystem.exists(path):
-        return
-    if not filesystem.is_movable(path):
+    folders = (
+        path
+        for folder, levels in _OURS.items()
+        for path in _folders(filesystem, f"{root}/{folder}", len(levels) - 1)
+    )
+    path = filesystem.immovable(folders)
+    if path is not None:
         raise StoreFormatError(
             f"{path}: a link or a mount point, in whose place a rebuild cannot put a new folder;"
             " put a folder with the same files there for the time of the rebuild"
         )
-    if depth:
-        for entry in filesystem.list(path):
-            if entry.is_directory:
-                _check(filesystem, f"{path}/{entry.name}", depth - 1)
+
+
+def _folders(filesystem: FileSystem, path: str, depth: int) -> Iterator[str]:
+    yield path
+    for entry in filesystem.list(path) if depth else ():
+        if entry.is_directory:
+            yield from _folders(filesystem, f"{path}/{entry.name}", depth - 1)
 
 
 def move_foreign(filesystem: FileSystem, source: str, root: str) -> None:
     """Move what is not of a store from old folders, in `source`, to those that took their place."""
-    for folder, depth in _DEPTHS.items():
+    for folder, levels in _OURS.items():
         for old in (folder, f"{folder}.old"):
-            is_index = folder == INDEX_FOLDER
-            found = _foreign(filesystem, f"{source}/{old}", "", depth, is_index=is_index)
-            for name in list(found):
+            for name in list(_foreign(filesystem, f"{source}/{old}", "", levels)):
                 target = f"{root}/{folder}/{name}"
                 if filesystem.exists(target):
                     continue
@@ -59,24 +66,11 @@ def move_foreign(filesystem: FileSystem, source: str, root: str) -> None:
                 filesystem.sync_directory(parent)
 
 
-def _foreign(
-    filesystem: FileSystem, path: str, within: str, depth: int, *, is_index: bool
-) -> Iterator[str]:
-    is_level = is_folder_of_topic if depth > 1 else _is_queue
+def _foreign(filesystem: FileSystem, path: str, within: str, levels: Levels) -> Iterator[str]:
+    is_ours, *below = levels
     for entry in filesystem.list(path):
         name = f"{within}{entry.name}"
-        if depth and is_level(entry):
-            yield from _foreign(
-                filesystem, f"{path}/{entry.name}", f"{name}/", depth - 1, is_index=is_index
-            )
-        elif depth or not _is_ours(entry, is_index=is_index):
+        if not is_ours(entry):
             yield name
-
-
-def _is_queue(entry: Entry) -> bool:
-    return entry.is_directory and entry.name.isdecimal()
-
-
-def _is_ours(entry: Entry, *, is_index: bool) -> bool:
-    is_named = entry.name.isdecimal() and (is_index or len(entry.name) == _NAME_SIZE)
-    return is_named and not entry.is_directory
+        elif below:
+            yield from _foreign(filesystem, f"{path}/{entry.name}", f"{name}/", below)

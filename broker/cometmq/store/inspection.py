@@ -21,13 +21,13 @@ from cometmq.store.consume_queue import ENTRY_SIZE
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.delay_levels import DelayLevels, load_delay_levels
 from cometmq.store.deletions import Deletions
-from cometmq.store.entry_disk import is_folder_of_topic
 from cometmq.store.errors import NotAStoreError, StoreFormatError
 from cometmq.store.folder import LOG_FOLDER, check_root, load_segments
 from cometmq.store.index import INDEX_FOLDER
 from cometmq.store.index_shape import find_shape
 from cometmq.store.integrity import Integrity
 from cometmq.store.lock import was_shut_down
+from cometmq.store.names import is_topic_folder
 from cometmq.store.queue_ends import load_queue_ends, without_deleted
 from cometmq.store.recovery import Start, choose_start
 from cometmq.store.sealing import INTEGRITY_FOLDER, SealedTail
@@ -208,7 +208,7 @@ def _is_batch(topic: Any) -> bool:
 
 def queue_folders(filesystem: FileSystem, folder: str) -> Iterator[tuple[str, int, str]]:
     """Walk the queues of one kind: topic, queue id and folder; skips what is no number."""
-    for topic in filter(is_folder_of_topic, filesystem.list(folder)):
+    for topic in filter(is_topic_folder, filesystem.list(folder)):
         entries = filesystem.list(f"{folder}/{topic.name}")
         numbers = sorted(int(e.name) for e in entries if e.is_directory and e.name.isdecimal())
         for number in numbers:

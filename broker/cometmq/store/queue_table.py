@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 
-from cometmq.store.entry_disk import Shelf, is_file_of_queue, is_folder_of_topic
+from cometmq.store.entry_disk import Shelf, is_file_of_queue
 from cometmq.store.entry_files import EntryFiles
+from cometmq.store.names import is_topic_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,7 +42,7 @@ class QueueTable(Generic[Queue]):
         self._root = root
         self._loaded: dict[str, dict[int, Queue]] = {}
         self._on_disk: dict[str, set[int] | None] = {
-            entry.name: None for entry in disk.filesystem.list(root) if is_folder_of_topic(entry)
+            entry.name: None for entry in disk.filesystem.list(root) if is_topic_folder(entry)
         }  # By topic, the queues that were not touched yet; None: the topic was not listed yet.
         self._cut: int | None = None
         self._waiting: Waiting = {}

@@ -1,0 +1,46 @@
+"""How the files and folders of a store are named: by that they are told from those of others.
+
+People keep copies and notes in a store. Among the files of the log they are refused, as by Apache;
+in the folders of the queues and of the index they are left alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from cometmq.store.filesystem import Entry
+
+OFFSET_DIGITS: Final = 20
+_TIME_DIGITS: Final = 17
+_QUEUE_ID_MAX: Final = (1 << 31) - 1
+
+
+def is_offset_file(entry: Entry) -> bool:
+    """Whether it is named as the files of the log, of queues and of checksums are."""
+    return not entry.is_directory and _is_number(entry.name) and len(entry.name) == OFFSET_DIGITS
+
+
+def is_index_file(entry: Entry) -> bool:
+    """Whether it is named as the files of the index are, by the time when one was made."""
+    return not entry.is_directory and _is_number(entry.name) and len(entry.name) == _TIME_DIGITS
+
+
+def is_topic_folder(entry: Entry) -> bool:
+    """Whether it may be the folder of a topic, whose name is UTF-8."""
+    try:
+        entry.name.encode()
+    except UnicodeEncodeError:
+        return False
+    return entry.is_directory
+
+
+def is_queue_folder(entry: Entry) -> bool:
+    """Whether it is named as the folder of a queue is, by the queue's id: `7`, not `007`."""
+    name = entry.name
+    is_id = _is_number(name) and (name[0] != "0" or name == "0") and int(name) <= _QUEUE_ID_MAX
+    return is_id and entry.is_directory
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdecimal()
