@@ -268,7 +268,7 @@ def test_what_the_disk_refuses_is_told_in_one_line(number: int, advice: str) -> 
     assert disk_error_text(OSError("something")) == "something"
 
 
-@pytest.mark.parametrize("what", [what for what in BAD if what != "an index of another size"])
+@pytest.mark.parametrize("what", [what for what in BAD if "index" not in what])
 def test_up_exits_with_one_line_and_changes_no_byte(what: str, tmp_path: Path) -> None:
     spoil, advice = BAD[what]
     assert advice in refused_by_up(real_copy(tmp_path, spoil))

@@ -7,22 +7,15 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.errors import StoreFormatError
+from cometmq.store.names import is_offset_file
 from cometmq.store.queue_ends import QueueEnds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cometmq.store.entry_files import EntryFiles
-    from cometmq.store.filesystem import Entry, FileSystem, Partition
+    from cometmq.store.filesystem import FileSystem, Partition
     from cometmq.store.open_files import OpenFiles
-
-
-_NAME_LENGTH: Final = 20
-
-
-def is_file_of_queue(entry: Entry) -> bool:
-    """Whether what stands in a queue's folder is named as its files are, by 20 digits."""
-    return not entry.is_directory and entry.name.isdecimal() and len(entry.name) == _NAME_LENGTH
 
 
 class EntryDisk:
@@ -116,7 +109,7 @@ class Shelf:
         """Return the numbers of a queue's files; checks their sizes, and leaves others alone."""
         disk, file_size = self.disk, self.file_size
         numbers: list[int] = []
-        entries = [each for each in disk.filesystem.list(directory) if is_file_of_queue(each)]
+        entries = [each for each in disk.filesystem.list(directory) if is_offset_file(each)]
         for entry in entries:
             number, odd = divmod(int(entry.name), file_size)
             # A file whose making was interrupted is short; a clean stop leaves only empty ones.

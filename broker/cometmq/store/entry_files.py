@@ -24,7 +24,6 @@ from bisect import bisect_left
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from cometmq.store.entry_disk import is_file_of_queue
 from cometmq.store.entry_search import (
     BLANK_SIZE,
     NO_CUT,
@@ -34,6 +33,7 @@ from cometmq.store.entry_search import (
 )
 from cometmq.store.entry_tail import behind
 from cometmq.store.errors import CorruptionError, MissingEntriesError
+from cometmq.store.names import is_offset_file
 from cometmq.store.readable_entries import ReadableEntries
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ class EntryFiles(ReadableEntries):
         sizes = {
             int(entry.name) // shelf.file_size: entry.size
             for entry in shelf.disk.filesystem.list(self.directory)
-            if is_file_of_queue(entry)
+            if is_offset_file(entry)
         }
         first = max(self.min_entry // shelf.file_entries, min(sizes, default=0))
         for number in range(first, -(-self.written // shelf.file_entries)):
@@ -342,14 +342,9 @@ class EntryFiles(ReadableEntries):
         return removed
 
     def destroy(self) -> None:
-        """Remove the queue with its files and its folder."""
+        """Remove the queue with its files; its folder may hold others'."""
         self._clear()
-        disk = self._shelf.disk
-        disk.ends.forget(self)
-        if disk.filesystem.exists(self.directory):
-            disk.filesystem.remove_directory(self.directory)
-            disk.unsynced_directories.discard(self.directory)
-            disk.unsynced_directories.add(f"{self._shelf.root}/{self.topic}")
+        self._shelf.disk.ends.forget(self)
 
     def _clear(self) -> None:
         self._drop_tail(0)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.index_format import HEADER_SIZE, IndexHeader
+from cometmq.store.names import is_index_file
 
 if TYPE_CHECKING:
     from cometmq.store.filesystem import FileSystem
@@ -36,10 +37,9 @@ def load_files(
 ) -> list[KnownFile]:
     """Return the files in order; `StoreFormatError` for one of a size that it cannot have."""
     files: list[KnownFile] = []
-    entries = [entry for entry in filesystem.list(root) if not entry.is_directory]
-    for entry in entries:
-        if not entry.name.isdecimal():
-            continue  # As Apache does: people keep copies here.
+    for entry in filesystem.list(root):
+        if not is_index_file(entry):
+            continue
         path = f"{root}/{entry.name}"
         if entry.size != shape.file_size and not (
             entry.size < shape.file_size and (not clean or not entry.size)

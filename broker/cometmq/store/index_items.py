@@ -9,6 +9,7 @@ import numpy as np
 
 from cometmq.store.index_file import ITEM_FIELDS
 from cometmq.store.index_format import HEADER_SIZE, ITEM_SIZE, IndexHeader
+from cometmq.store.names import is_index_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +49,7 @@ class IndexedFile:
 def read_headers(filesystem: FileSystem, folder: str, shape: IndexShape) -> Iterator[IndexedFile]:
     """Walk the index files in order; files of other names are no business of the index."""
     for entry in filesystem.list(folder):
-        if entry.is_directory or not entry.name.isdecimal():
+        if not is_index_file(entry):
             continue
         path = f"{folder}/{entry.name}"
         file = filesystem.open(path, read_only=True)

@@ -20,6 +20,7 @@ from cometmq.store.index_format import (
     IndexHeader,
     IndexShape,
 )
+from cometmq.store.names import is_index_file
 
 if TYPE_CHECKING:
     from cometmq.store.config import StoreConfig
@@ -33,7 +34,7 @@ def find_shape(filesystem: FileSystem, folder: str, config: StoreConfig) -> Inde
     configured = IndexShape(config.index_slots, config.index_items)
     votes: Counter[IndexShape] = Counter()
     for entry in reversed(filesystem.list(folder)):
-        if entry.is_directory or not entry.name.isdecimal():
+        if not is_index_file(entry):
             continue
         file = filesystem.open(f"{folder}/{entry.name}", read_only=True)
         try:

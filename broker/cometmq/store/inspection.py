@@ -27,7 +27,7 @@ from cometmq.store.index import INDEX_FOLDER
 from cometmq.store.index_shape import find_shape
 from cometmq.store.integrity import Integrity
 from cometmq.store.lock import was_shut_down
-from cometmq.store.names import is_topic_folder
+from cometmq.store.names import is_offset_file, is_queue_folder, is_topic_folder
 from cometmq.store.queue_ends import load_queue_ends, without_deleted
 from cometmq.store.recovery import Start, choose_start
 from cometmq.store.sealing import INTEGRITY_FOLDER, SealedTail
@@ -210,7 +210,7 @@ def queue_folders(filesystem: FileSystem, folder: str) -> Iterator[tuple[str, in
     """Walk the queues of one kind: topic, queue id and folder; skips what is no number."""
     for topic in filter(is_topic_folder, filesystem.list(folder)):
         entries = filesystem.list(f"{folder}/{topic.name}")
-        numbers = sorted(int(e.name) for e in entries if e.is_directory and e.name.isdecimal())
+        numbers = sorted(int(entry.name) for entry in entries if is_queue_folder(entry))
         for number in numbers:
             yield topic.name, number, f"{folder}/{topic.name}/{number}"
 
@@ -219,6 +219,6 @@ def _file_size(filesystem: FileSystem, folder: str, entry_size: int, size: int) 
     """Return the size that most queue files have."""
     sizes: Counter[int] = Counter()
     for _, _, queue in islice(queue_folders(filesystem, folder), QUEUES_PROBED_MAX):
-        sizes.update(e.size for e in filesystem.list(queue) if e.size and not e.is_directory)
+        sizes.update(e.size for e in filesystem.list(queue) if e.size and is_offset_file(e))
     found = [each for each, _ in sizes.most_common() if each % entry_size == 0]
     return found[0] if found else size

@@ -39,6 +39,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from crc32c import crc32c
 
+from cometmq.store.names import is_offset_file
+
 if TYPE_CHECKING:
     from cometmq.proto.buffer import Buffer
     from cometmq.store.filesystem import File, FileSystem
@@ -294,7 +296,7 @@ class Integrity:
         return [
             int(entry.name)
             for entry in self._filesystem.list(self._folder)
-            if len(entry.name) == 20 and entry.name.isdecimal() and not entry.is_directory
+            if is_offset_file(entry)
         ]
 
     def _open_sidecar(self, segment: int) -> File:

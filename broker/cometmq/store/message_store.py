@@ -27,7 +27,7 @@ from cometmq.proto.message import read_message
 from cometmq.proto.record import MAGIC_V1, MAGIC_V2
 from cometmq.store.commit_log import Cold, fetch
 from cometmq.store.config import Flush
-from cometmq.store.errors import StoreNotWriteableError, SyncFailedError
+from cometmq.store.errors import StoreNotWriteableError, SyncFailedError, disk_error_text
 from cometmq.store.figures import figures_of
 from cometmq.store.filesystem import RealFileSystem
 from cometmq.store.lock import mark_shut_down
@@ -194,7 +194,8 @@ class MessageStore:
         if (lack := parts.expiry.refusal) is not None:
             refusal = StoreNotWriteableError(lack)
         if error is not None:
-            refusal = StoreNotWriteableError(f"the disk refuses the queues or the index: {error}")
+            text = disk_error_text(error)
+            refusal = StoreNotWriteableError(f"the disk refuses the queues or the index: {text}")
         parts.appender.refuse(refusal)
 
     # Upkeep

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cometmq.store.entry_disk import is_file_of_queue
 from cometmq.store.findings import Finding, Kind
+from cometmq.store.names import is_offset_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ class QueueFiles:
         for entry in filesystem.list(folder):
             name, _, size = entry
             path = f"{folder}/{name}"
-            if not is_file_of_queue(entry):
+            if not is_offset_file(entry):
                 self.problems.append((path, "is no file of a queue; move it elsewhere"))
             elif int(name) % file_size:
                 self.problems.append((path, f"no file of {file_size} bytes begins there"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 
-from cometmq.store.entry_disk import Shelf, is_file_of_queue
+from cometmq.store.entry_disk import Shelf
 from cometmq.store.entry_files import EntryFiles
-from cometmq.store.names import is_topic_folder
+from cometmq.store.names import is_offset_file, is_queue_folder, is_topic_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -139,6 +139,7 @@ class QueueTable(Generic[Queue]):
             queue = self.find(topic, each)
             if queue is not None:
                 queue.destroy()
+                self._remove_folder(queue.directory)
                 del self._loaded[topic][each]
         if not self.queues(topic):
             self._loaded.pop(topic, None)
@@ -151,17 +152,18 @@ class QueueTable(Generic[Queue]):
         if (queue := self._loaded.get(topic, {}).pop(queue_id, None)) is not None:
             queue.destroy()
         for entry in disk.filesystem.list(directory):
-            if is_file_of_queue(entry):
+            if is_offset_file(entry):
                 disk.filesystem.remove(f"{directory}/{entry.name}")
         self._listed(topic).discard(queue_id)
         disk.unsynced_directories |= {directory, f"{self._root}/{topic}", self._root}
 
     def _remove_folder(self, path: str) -> None:
+        """Remove a folder unless something is in it, which is not of a queue."""
         filesystem = self._disk.filesystem
         if filesystem.exists(path) and not filesystem.list(path):
             filesystem.remove_directory(path)
             self._disk.unsynced_directories.discard(path)
-            self._disk.unsynced_directories.add(self._root)
+            self._disk.unsynced_directories.add(path.rpartition("/")[0])
 
     def _listed(self, topic: str) -> set[int]:
         """Return a topic's queues on disk that are not loaded."""
@@ -176,9 +178,7 @@ class QueueTable(Generic[Queue]):
         It is listed when somebody puts to the topic, too, whom it does not concern.
         """
         entries = self._disk.filesystem.list(f"{self._root}/{topic}")
-        return {
-            int(entry.name) for entry in entries if entry.is_directory and entry.name.isdecimal()
-        }
+        return {int(entry.name) for entry in entries if is_queue_folder(entry)}
 
     def _load(self, topic: str, queue_id: int) -> Queue:
         queue = self._make(self._shelf, topic, queue_id)
@@ -219,7 +219,7 @@ class QueueTable(Generic[Queue]):
         for topic in self._on_disk:
             for queue_id in self._listed(topic):
                 found = self._disk.filesystem.list(f"{self._root}/{topic}/{queue_id}")
-                sizes.update(entry.size for entry in found if entry.size and not entry.is_directory)
+                sizes.update(entry.size for entry in found if entry.size and is_offset_file(entry))
                 if shape.file_size in sizes:
                     return shape.file_size
             if sizes.total() >= FILES_PROBED_MAX:

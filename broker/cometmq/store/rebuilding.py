@@ -37,6 +37,7 @@ from cometmq.store.index_off import forget_off
 from cometmq.store.inspection import queue_folders
 from cometmq.store.known_ends import check_not_given_twice, has_end, keep_offsets
 from cometmq.store.log_check import LogCheck
+from cometmq.store.names import is_index_file
 from cometmq.store.queue_ends import QueueKey, remove_queue_ends, save_queue_ends
 from cometmq.store.queue_files import QueueFiles
 from cometmq.store.swap import BESIDE, FOLDERS, remove_tree, swap
@@ -80,7 +81,7 @@ def check_rebuildable(store: Inspected) -> None:
     files = store.filesystem.list(f"{store.root}/{INDEX_FOLDER}")
     shape = IndexShape(store.config.index_slots, store.config.index_items)
     for entry in files:
-        if entry.name.isdecimal() and entry.size not in (0, shape.file_size):
+        if is_index_file(entry) and entry.size not in (0, shape.file_size):
             raise StoreFormatError(
                 f"{store.root}/{INDEX_FOLDER}/{entry.name}: {entry.size} bytes, where {shape.slots}"
                 f" slots and {shape.items} items make {shape.file_size}; move it elsewhere, or say"

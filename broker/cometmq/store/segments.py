@@ -14,12 +14,12 @@ is let go of when it can be.
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.errors import StoreFormatError
+from cometmq.store.names import OFFSET_DIGITS, is_offset_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from cometmq.store.filesystem import Entry, File, FileSystem, Mapping
 
 PAGE_SIZE: Final = 4096
-_NAME = re.compile(r"[0-9]{20}")
 
 
 class Segment:
@@ -281,10 +280,10 @@ class Segments:
 def _entries(filesystem: FileSystem, directory: str) -> list[Entry]:
     entries = [entry for entry in filesystem.list(directory) if not entry.is_directory]
     for entry in entries:
-        if not _NAME.fullmatch(entry.name):
+        if not is_offset_file(entry):
             raise StoreFormatError(
-                f"{directory}/{entry.name}: no segment, whose names are offsets of 20 digits;"
-                " move it elsewhere"
+                f"{directory}/{entry.name}: no segment, whose names are offsets of {OFFSET_DIGITS}"
+                " digits; move it elsewhere"
             )
     if entries and entries[-1].size == 0:
         entries.pop()  # Apache names a file before it has a length. `rename` goes over it.
