@@ -189,7 +189,7 @@ class MessageStore:
     def _judge_disk(self) -> None:
         """Take no puts while the disk refuses what earlier ones left in memory."""
         parts = self._parts
-        error = parts.queues.write_error or (parts.index.write_error if parts.index else None)
+        error = self._write_error
         refusal: PutRefusedError | None = self._refusal or parts.checkpointer.write_behind.refusal
         if (lack := parts.expiry.refusal) is not None:
             refusal = StoreNotWriteableError(lack)
@@ -197,6 +197,11 @@ class MessageStore:
             text = disk_error_text(error)
             refusal = StoreNotWriteableError(f"the disk refuses the queues or the index: {text}")
         parts.appender.refuse(refusal)
+
+    @property
+    def _write_error(self) -> OSError | None:
+        parts = self._parts
+        return parts.queues.write_error or (parts.index.write_error if parts.index else None)
 
     # Upkeep
 
@@ -210,7 +215,7 @@ class MessageStore:
         more |= self._parts.sealing.tick(now_ms)
         more |= self._parts.expiry.tick(now_ms)
         self._judge_disk()
-        return more
+        return more and self._write_error is None  # What the disk refuses is for the next tick.
 
     def _flush(self, now_ms: int) -> None:
         config = self._config
