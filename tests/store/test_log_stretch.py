@@ -243,6 +243,32 @@ def test_a_scan_in_stretches_finds_what_a_scan_finds(
     assert (quick.end_offset, quick.problem) == (plain.end_offset, plain.problem)
 
 
+IS_BATCH = frozenset(["Batch"]).__contains__
+LEVELS = DelayLevels.always(CONFIG.delay_levels_ms)
+
+
+class Empty:
+    """Queues and an index without anything, and a replay that fills them."""
+
+    def __init__(self, disk: SimulatedFileSystem) -> None:
+        self.disk = disk
+        self.queues = ConsumeQueues(disk, "/s", CONFIG, clean=True)
+        self.queues.expect_all(0)
+        self.index = Index(disk, "/s", CONFIG, clean=True)
+        deletions = Deletions(disk, "/s")
+        self.replay = Replay(
+            self.queues, self.index, deletions, is_batch_topic=IS_BATCH, levels=LEVELS, now_ms=1
+        )
+
+    def files(self) -> dict[str, bytes]:
+        """Write and close all, and return the files."""
+        assert self.index.finish(1)
+        assert self.queues.write_behind(1 << 62, 1 << 30)
+        self.queues.close()
+        self.index.close()
+        return files_below(self.disk, "/s")
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 12), max_size=100), st.integers(0, 1 << 16), st.integers(0, 150))
 def test_a_replay_of_stretches_makes_what_a_replay_of_records_makes(
@@ -252,34 +278,22 @@ def test_a_replay_of_stretches_makes_what_a_replay_of_records_makes(
     made: list[dict[str, bytes]] = []
     for quickly in (False, True):
         disk, segments, records = lay(kinds, seed)
-        queues = ConsumeQueues(disk, "/s", CONFIG, clean=True)
-        queues.expect_all(0)
-        index = Index(disk, "/s", CONFIG, clean=True)
-        is_batch = frozenset(["Batch"]).__contains__
-        levels = DelayLevels.always(CONFIG.delay_levels_ms)
+        new = Empty(disk)
         for message in list(LogScan(segments, 0))[:there]:
-            place_record(queues, message, is_batch, levels)
+            place_record(new.queues, message, IS_BATCH, LEVELS)
         scan = LogScan(segments, 0)
         if quickly:
-            deletions = Deletions(disk, "/s")
-            replay = Replay(
-                queues, index, deletions, is_batch_topic=is_batch, levels=levels, now_ms=1
-            )
             begin = sum(map(len, records[:there]))
-            middle = replay.run(scan.stretches(), begin, begin + 5000)
+            middle = new.replay.run(scan.stretches(), begin, begin + 5000)
             if middle is not None:
                 assert middle >= begin + 5000
-                replay.run(LogScan(segments, middle).stretches(), middle, 1 << 62)
+                new.replay.run(LogScan(segments, middle).stretches(), middle, 1 << 62)
         else:
             for number, message in enumerate(scan):
                 if number >= there:
-                    place_record(queues, message, is_batch, levels)
-                note_record(index, message)
-        assert index.finish(1)
-        assert queues.write_behind(1 << 62, 1 << 30)
-        queues.close()
-        index.close()
-        made.append(files_below(disk, "/s"))
+                    place_record(new.queues, message, IS_BATCH, LEVELS)
+                note_record(new.index, message)
+        made.append(new.files())
     assert made[0] == made[1]
 
 
@@ -298,27 +312,13 @@ def test_a_log_that_is_replayed_again_from_its_beginning_is_in_the_index_once(
     made: list[dict[str, bytes]] = []
     for is_again in (False, True):
         disk, segments, records = lay(kinds, seed)
-        queues = ConsumeQueues(disk, "/s", CONFIG, clean=True)
-        queues.expect_all(0)
-        index = Index(disk, "/s", CONFIG, clean=True)
-        replay = Replay(
-            queues,
-            index,
-            Deletions(disk, "/s"),
-            is_batch_topic=frozenset(["Batch"]).__contains__,
-            levels=DelayLevels.always(CONFIG.delay_levels_ms),
-            now_ms=1,
-        )
+        new = Empty(disk)
         ends = [sum(map(len, records[:broken_off_at])), 1 << 62] if is_again else [1 << 62]
         for end in ends:
-            queues.expect_all(0)
+            new.queues.expect_all(0)
             scan = LogScan(segments, 0)
-            replay.run(scan.stretches() if in_stretches else scan, 0, end)
-        assert index.finish(1)
-        assert queues.write_behind(1 << 62, 1 << 30)
-        queues.close()
-        index.close()
-        made.append(files_below(disk, "/s"))
+            new.replay.run(scan.stretches() if in_stretches else scan, 0, end)
+        made.append(new.files())
     assert made[0] == made[1]
 
 

@@ -51,7 +51,7 @@ from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
 from cometmq.store.entry_journal import JournalClaim
-from cometmq.store.errors import StoreFormatError
+from cometmq.store.errors import check_version
 from cometmq.store.log_scan import NEVER
 
 if TYPE_CHECKING:
@@ -146,10 +146,7 @@ def load_checkpoint(filesystem: FileSystem, path: str) -> Checkpoint:
     if crc != crc32(data[_OURS_AT:_CRC_AT]):
         # A damaged file proves nothing, Apache's part included.
         return Checkpoint(Longs(), is_damaged=True)
-    if version > VERSION:
-        raise StoreFormatError(
-            f"{path}: version {version}, but this program knows up to {VERSION}; use a newer one"
-        )
+    check_version(path, version, VERSION)
     claims = Claims(
         recover_from=offsets[0],
         verify_from=offsets[1],

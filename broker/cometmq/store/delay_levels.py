@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from cometmq.proto.errors import BodyError
 from cometmq.store.config import DELAY_LEVELS_MS
-from cometmq.store.errors import StoreFormatError, StoreNotWriteableError
+from cometmq.store.errors import StoreNotWriteableError, check_version
 from cometmq.store.tables import TableFile, encode
 
 if TYPE_CHECKING:
@@ -112,10 +112,8 @@ def load_delay_levels(
 def _changes(path: str, tree: dict[str, Any]) -> list[Change]:
     """Read the changes; `BodyError` when they are damaged."""
     version = tree.get("version", VERSION)
-    if isinstance(version, int) and version > VERSION:
-        raise StoreFormatError(
-            f"{path}: version {version}, but this program knows up to {VERSION}; use a newer one"
-        )
+    if isinstance(version, int):
+        check_version(path, version, VERSION)
     try:
         found = cast("list[dict[str, Any]]", tree["changes"])
         changes = [

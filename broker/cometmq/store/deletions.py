@@ -5,7 +5,7 @@ would make its queues again, and so would `cometmq store rebuild`. A mark says t
 topic in front of a physical offset are gone. It is on the disk before the queues are removed, and
 forgotten once the log begins behind it.
 
-The file is JSON on one line, and replaced as a whole; `crc32` is that of the text of `topics`::
+The file, see `checked_json`::
 
     {"crc32":3632233996,"topics":{"Orders":123456},"version":1}
 
@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from cometmq.proto.checksum import crc32
+from cometmq.proto.errors import BodyError
+from cometmq.store.checked_json import CheckedJson
 from cometmq.store.errors import StoreFormatError
 
 if TYPE_CHECKING:
@@ -31,17 +32,7 @@ if TYPE_CHECKING:
 DELETIONS_NAME: Final = "deleted_topics.json"
 VERSION: Final = 1
 
-_encode: Final = msgspec.json.Encoder(order="sorted").encode
-
-
-class _Version(msgspec.Struct):
-    version: int = VERSION
-
-
-class _Content(msgspec.Struct):
-    crc32: int
-    topics: dict[str, int]
-    version: int
+_FILE: Final = CheckedJson(DELETIONS_NAME, "topics", VERSION)
 
 
 class Deletions:
@@ -86,45 +77,15 @@ class Deletions:
         }
 
     def _load(self) -> dict[str, int]:
-        if not self._filesystem.exists(self.path):
-            return {}
-        file = self._filesystem.open(self.path, read_only=True)
         try:
-            data = file.read(file.size(), 0)
-        finally:
-            file.close()
-        try:
-            version = msgspec.json.decode(data, type=_Version).version
-            if version > VERSION:
-                raise StoreFormatError(
-                    f"{self.path}: version {version}, but this program knows up to {VERSION};"
-                    " use a newer one"
-                )
-            content = msgspec.json.decode(data, type=_Content)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise self._damaged(str(error)) from error
-        is_intact = content.crc32 == crc32(_encode(content.topics)) and _encode(content) == data
-        if content.version != VERSION or not is_intact:
-            raise self._damaged("its checksum is wrong")
-        return content.topics
-
-    def _damaged(self, problem: str) -> StoreFormatError:
-        return StoreFormatError(
-            f"{self.path}: damaged ({problem}); restore it from a copy, or remove it, and delete"
-            " topics again that come back"
-        )
+            return _FILE.load(self._filesystem, self._root, dict[str, int]) or {}
+        except BodyError as error:
+            raise StoreFormatError(
+                f"{self.path}: damaged ({error}); restore it from a copy, or remove it, and delete"
+                " topics again that come back"
+            ) from error
 
     def _replace(self, offsets: dict[bytes, int]) -> None:
         topics = {topic.decode(): offset for topic, offset in offsets.items()}
-        content = _Content(crc32(_encode(topics)), topics, VERSION)
-        beside = f"{self.path}.new"
-        file = self._filesystem.open(beside, create=True)
-        try:
-            file.resize(0)
-            file.write(_encode(content), 0)
-            file.sync()
-        finally:
-            file.close()
-        self._filesystem.rename(beside, self.path)
-        self._filesystem.sync_directory(self._root)
+        _FILE.save(self._filesystem, self._root, msgspec.json.encode(topics, order="sorted"))
         self.offsets = offsets

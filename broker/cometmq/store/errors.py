@@ -98,6 +98,14 @@ class StoreFormatError(StoreFilesError):
     """A file that does not belong here, has a wrong size, or is of a newer version."""
 
 
+def check_version(path: str, version: int, known: int) -> None:
+    """Refuse a file that a newer version of this program wrote."""
+    if version > known:
+        raise StoreFormatError(
+            f"{path}: version {version}, but this program knows up to {known}; use a newer one"
+        )
+
+
 class MissingEntriesError(StoreFilesError):
     """A queue ends before the record that comes next for it.
 

@@ -69,21 +69,22 @@ def queue_keys(store: Inspected) -> Iterator[QueueKey]:
 
 def files_of(store: Inspected, key: QueueKey) -> QueueFiles:
     """Return the files of a queue; none where it has no folder."""
-    folder, size, entry_size = SIMPLE_FOLDER, store.config.consume_queue_file_size, ENTRY_SIZE
+    return QueueFiles(store.filesystem, *_place(store, key))
+
+
+def _place(store: Inspected, key: QueueKey) -> tuple[str, int, int]:
+    """Return the folder of a queue, and the sizes of its files and entries."""
+    config = store.config
+    folder, size, entry_size = SIMPLE_FOLDER, config.consume_queue_file_size, ENTRY_SIZE
     if key.is_batch:
-        folder, entry_size = BATCH_FOLDER, BATCH_ENTRY_SIZE
-        size = store.config.batch_consume_queue_file_size
-    path = f"{store.root}/{folder}/{key.topic}/{key.queue_id}"
-    return QueueFiles(store.filesystem, path, size, entry_size)
+        folder, size = BATCH_FOLDER, config.batch_consume_queue_file_size
+        entry_size = BATCH_ENTRY_SIZE
+    return f"{store.root}/{folder}/{key.topic}/{key.queue_id}", size, entry_size
 
 
 def has_end(store: Inspected, key: QueueKey, end: QueueEnd) -> bool:
     """Whether the last entry of a queue is in its files."""
-    files = files_of(store, key)
-    try:
-        return end.is_of(files.read(end.entries - 1, 1))
-    finally:
-        files.close()
+    return end.is_in(store.filesystem, *_place(store, key), clean=store.is_clean)
 
 
 def keep_offsets(store: Inspected, queues: ConsumeQueues) -> None:

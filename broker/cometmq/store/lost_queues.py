@@ -75,20 +75,8 @@ def forget_cut(filesystem: FileSystem, root: str, queues: ConsumeQueues, recover
 
 
 def _has_entry(shelf: Shelf, key: QueueKey, end: QueueEnd) -> bool:
-    number, place = divmod(end.entries - 1, shelf.file_entries)
-    path = shelf.path(key.topic, key.queue_id, number)
-    try:
-        file = shelf.disk.filesystem.open(path, read_only=True)
-    except FileNotFoundError:
-        return False
-    try:
-        entry = file.read(shelf.entry_size, place * shelf.entry_size)
-        size = file.size()
-        # A start that is cut off while it cuts a queue leaves a short file.
-        has_size = size == shelf.file_size or (size < shelf.file_size and not shelf.disk.clean)
-        return has_size and end.is_of(entry)
-    finally:
-        file.close()
+    folder, disk = f"{shelf.root}/{key.topic}/{key.queue_id}", shelf.disk
+    return end.is_in(disk.filesystem, folder, shelf.file_size, shelf.entry_size, clean=disk.clean)
 
 
 def hold_offsets(queues: ConsumeQueues, made: Ends, segments: Segments) -> None:

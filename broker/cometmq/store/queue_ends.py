@@ -8,7 +8,7 @@ the checkpoint; so it is true with the checkpoint before, too. With the checkpoi
 no queue has an entry of a record in front of *recover from* that the list leaves out. A store that
 has none, or a damaged one, is walked once, and gets one when all its queues are known.
 
-The file is JSON on one line, and replaced as a whole; `crc32` is that of the text of `queues`::
+The file, see `checked_json`::
 
     {"crc32":3632233996,"queues":{"simple":{"T":{"0":[2,116,2]}},"batch":{}},"version":1}
 
@@ -20,12 +20,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
-from zlib import crc32
 
 import msgspec
 
+from cometmq.proto.errors import BodyError
+from cometmq.store.checked_json import CheckedJson
 from cometmq.store.entry_search import BLANK_SIZE
-from cometmq.store.errors import StoreFormatError
 
 if TYPE_CHECKING:
     from cometmq.store.deletions import Deletions
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 QUEUE_ENDS_NAME: Final = "queue_ends.json"
 VERSION: Final = 1
+
+_FILE: Final = CheckedJson(QUEUE_ENDS_NAME, "queues", VERSION)
 
 NO_RECORD: Final = -1
 """Where the last entry of a queue leads that has none of a message, but goes on at an offset."""
@@ -69,6 +71,25 @@ class QueueEnd(NamedTuple):
             return bool(size == BLANK_SIZE)
         return bool(physical_offset == self.physical_offset and 0 < size < BLANK_SIZE)
 
+    def is_in(
+        self, filesystem: FileSystem, folder: str, file_size: int, entry_size: int, *, clean: bool
+    ) -> bool:
+        """Whether a queue's files have its last entry, and the last one is as long as it must be.
+
+        A start that was cut off while it cut a queue leaves a short file, which is not `clean`.
+        """
+        number, position = divmod((self.entries - 1) * entry_size, file_size)
+        try:
+            file = filesystem.open(f"{folder}/{number * file_size:020d}", read_only=True)
+        except FileNotFoundError:
+            return False
+        try:
+            size = file.size()
+            has_size = size == file_size or (size < file_size and not clean)
+            return has_size and self.is_of(file.read(entry_size, position))
+        finally:
+            file.close()
+
 
 Ends = dict[QueueKey, QueueEnd]
 
@@ -78,46 +99,16 @@ class _Kinds(msgspec.Struct):
     batch: dict[str, dict[int, QueueEnd]]
 
 
-class _Content(msgspec.Struct):
-    crc32: int
-    queues: msgspec.Raw
-    version: int
-
-
-class _Version(msgspec.Struct):
-    version: int = VERSION
-
-
-_encode: Final = msgspec.json.Encoder().encode
-
-
 def load_queue_ends(filesystem: FileSystem, root: str) -> Ends | None:
     """Read the list; None when there is none, or it is damaged: then nobody knows.
 
     `StoreFormatError` when a newer version of this program wrote it.
     """
-    path = f"{root}/{QUEUE_ENDS_NAME}"
     try:
-        file = filesystem.open(path, read_only=True)
-    except FileNotFoundError:
+        kinds = _FILE.load(filesystem, root, _Kinds)
+    except BodyError:
         return None
-    try:
-        data = file.read(file.size(), 0)
-    finally:
-        file.close()
-    try:
-        version = msgspec.json.decode(data, type=_Version).version
-        if version > VERSION:
-            raise StoreFormatError(
-                f"{path}: version {version}, but this program knows up to {VERSION}; use a newer"
-                " one"
-            )
-        content = msgspec.json.decode(data, type=_Content)
-        is_intact = content.crc32 == crc32(content.queues) and _encode(content) == data
-        if content.version != VERSION or not is_intact:
-            return None
-        kinds = msgspec.json.decode(content.queues, type=_Kinds)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    if kinds is None:
         return None
     return {
         QueueKey(is_batch, topic, queue_id): end
@@ -133,17 +124,7 @@ def save_queue_ends(filesystem: FileSystem, root: str, ends: Ends) -> None:
     for (is_batch, topic, queue_id), end in ends.items():
         topics = kinds.batch if is_batch else kinds.simple
         topics.setdefault(topic, {})[queue_id] = end
-    queues = _encode(kinds)
-    path = f"{root}/{QUEUE_ENDS_NAME}"
-    file = filesystem.open(f"{path}.new", create=True)
-    try:
-        file.resize(0)
-        file.write(_encode(_Content(crc32(queues), msgspec.Raw(queues), VERSION)), 0)
-        file.sync()
-    finally:
-        file.close()
-    filesystem.rename(f"{path}.new", path)
-    filesystem.sync_directory(root)
+    _FILE.save(filesystem, root, msgspec.json.encode(kinds))
 
 
 def remove_queue_ends(filesystem: FileSystem, root: str) -> None:
