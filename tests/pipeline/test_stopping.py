@@ -100,11 +100,13 @@ def test_no_batch_begins_once_a_job_shall_end() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_signal_to_the_group_lets_the_batch_end_and_the_job_goes_on(
     rocketmq_session: Cluster, tmp_path: Path, number: int
 ) -> None:
-    for n in range(30):
+    for n in range(15):
         rocketmq_session.send(f"stopped-{number}", b"o-%d" % n)
     arguments = ["-n", rocketmq_session.nameserver, "--topic", f"stopped-{number}"]
     arguments += ["--to", str(tmp_path / "archive"), "--max-rows", "5", "--master", "local[1]"]
@@ -127,7 +129,7 @@ def test_a_signal_to_the_group_lets_the_batch_end_and_the_job_goes_on(
     assert "stopped: true" in said
     rows = int(said.partition("rows: ")[2].split()[0])
     done = subprocess.run(program, capture_output=True, text=True, timeout=300, check=False)
-    assert f"rows: {30 - rows}\n" in done.stdout, done.stderr
+    assert f"rows: {15 - rows}\n" in done.stdout, done.stderr
     assert not any(word in told + done.stderr for word in ("WARN", "log4j", "incubator"))
 
 
