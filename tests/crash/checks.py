@@ -19,7 +19,7 @@ from tests.crash.oracle import (
 )
 
 from cometmq.store.checkpoint import load_checkpoint
-from cometmq.store.findings import Report
+from cometmq.store.findings import Kind, Report
 from cometmq.store.inspection import inspect
 from cometmq.store.journal_reading import load_journal
 from cometmq.store.store_reader import StoreReader
@@ -132,6 +132,21 @@ def check_journal(disk: FileSystem, root: str = ROOT) -> None:
         return
     if load_journal(disk, root, claims.journal.start, claims.journal.size) is None:
         raise BrokenPromise(f"the checkpoint names {claims.journal}, and it is not whole")
+
+
+def check_left(disk: FileSystem, config: StoreConfig, root: str = ROOT) -> None:
+    """The offline tools take nothing for damage that the next start makes anew.
+
+    But a power cut may leave index files that do not tell their shape, or a wrong one.
+    """
+    if not disk.exists(f"{root}/commitlog"):
+        return
+    store, report = inspect(disk, root, config), Report(findings_max=5)
+    for _ in verify(store, report):
+        pass
+    has_shape = store.config.index_slots == config.index_slots
+    if has_shape and report.counts.keys() - {Kind.INDEX_HEADER, Kind.INDEX_FILE}:
+        raise BrokenPromise(f"verify: {'; '.join(map(str, report.findings))}")
 
 
 def check_tools(disk: FileSystem, history: History, config: StoreConfig, root: str = ROOT) -> None:

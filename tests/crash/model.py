@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from tests.crash.checks import (
     check_files,
     check_journal,
+    check_left,
     check_promised,
     check_queues,
     check_tools,
@@ -44,6 +45,8 @@ JOURNALLED = 3
 IMAGES_PER_CUT = 3
 TOOLS_RATE = 0.05
 """Of the stores that were shut down, how many the offline tools look at, too."""
+LEFT_EACH = 3
+"""Of the images that a run opens, each third, from its first on, is looked at before."""
 DISK_SIZE = 4 << 20
 QUEUES = range(2)
 TOPICS = ("A", "B", "%RETRY%g", BATCH_TOPIC)
@@ -191,6 +194,8 @@ class Run:
     def open(self) -> Subject:
         """Open the store and check what it found."""
         check_journal(self.disk)
+        if self.images % LEFT_EACH == 0:
+            check_left(self.disk, self.config)
         try:
             subject = Subject(self.disk, self.config, self.now_ms)
         except StoreFilesError as error:

@@ -8,10 +8,11 @@ from random import Random
 
 import pytest
 from tests.crash.disk import KillAt, Killed, SimulatedFileSystem
-from tests.store.damaged_stores import ROOT, files_of, verified
+from tests.store.damaged_stores import ROOT, files_of, flip, verified
 from tests.store.records import HOST
 
 from cometmq.store.config import StoreConfig
+from cometmq.store.findings import Kind
 from cometmq.store.index_off import INDEX_OFF, load_off, note_off
 from cometmq.store.inspection import inspect
 from cometmq.store.message_store import MessageStore
@@ -155,6 +156,20 @@ def test_an_index_file_that_a_crash_left_half_made_is_no_damage_while_it_is_off(
     assert missing(store, 0, 1, 2) == []
     assert store.close(NOW_MS)
     assert verified(disk, config=ON).findings == []
+
+
+def test_items_that_a_power_cut_tore_are_no_damage_but_those_in_front_of_them_are() -> None:
+    for seed in range(60):
+        disk = SimulatedFileSystem()
+        lived(disk, ON, 0)
+        store = opened(disk, ON)
+        put(store, 1, 10 + seed % 50)
+        missing(store, 1)  # So that all of them are in files, and not synced.
+        disk = disk.power_cut(Random(seed))
+        assert verified(disk, config=ON).findings == [], seed
+        first = next(files_of(disk, f"{ROOT}/index"))
+        flip(disk, first, 40 + ON.index_slots * 4 + 20)  # The hash of its first item.
+        assert Kind.WRONG_ITEM in verified(disk, config=ON).counts
 
 
 @pytest.mark.parametrize("loses_power", [False, True])

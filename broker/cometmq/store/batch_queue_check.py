@@ -54,8 +54,7 @@ class BatchQueueCheck:
                 BATCH_ENTRY_SIZE,
             )
             about = AboutQueue(topic, queue_id, files)
-            for path, problem in files.problems:
-                self._report.add(about.file_finding(path, problem))
+            about.report_files(self._report, clean=self._store.is_clean)
             self._check(about, damages, self._expected.pop((topic, queue_id), {}))
             files.close()
             yield
@@ -68,17 +67,19 @@ class BatchQueueCheck:
         self._report.entries += len(expected)
         first_offset = self._store.segments.first_offset
         unexplained: list[tuple[int, bytes]] = []
-        last = -1
+        last = settled_to = -1
         for index, entry in about.files.entries_outside([]):
             offset = BatchEntry._make(BATCH_ENTRY.unpack(entry)).physical_offset
             if expected.get(offset) == entry and index > last:
                 del expected[offset]
                 last = index
+                if offset < self._settled:
+                    settled_to = index
             elif not 0 <= offset < first_offset:
                 unexplained.append((index, entry))
         missing = dict(expected)
         for index, entry in unexplained:
-            self._explain(about, damages, index, entry, missing)
+            self._explain(about, damages, index, entry, missing, is_last=index > settled_to)
         for offset, wanted in missing.items():
             if offset >= self._settled:
                 self._report.unsettled_entries += 1
@@ -94,6 +95,8 @@ class BatchQueueCheck:
         index: int,
         entry: bytes,
         missing: dict[int, bytes],
+        *,
+        is_last: bool,
     ) -> None:
         """Report an entry that no record calls for: a damaged one, if one is missing."""
         found = BatchEntry._make(BATCH_ENTRY.unpack(entry))
@@ -105,6 +108,9 @@ class BatchQueueCheck:
         if any(d.start <= found.physical_offset < d.end for d in damages):
             problem = "the record that it leads to is damaged"
             self._report.add(about.finding(Kind.LOST_MESSAGE, index, problem))
+            return
+        if is_last and not self._store.is_clean:
+            self._report.unsettled_entries += 1  # A torn one: the next start cuts it off.
             return
         likely = min(missing, key=lambda offset: _distance(missing[offset], entry), default=None)
         if likely is not None and _distance(missing[likely], entry) <= 8:

@@ -96,8 +96,13 @@ def load_queues(
     read_only: bool = False,
 ) -> ConsumeQueues:
     """Take the files of the ConsumeQueues as they are."""
-    known = checkpoint.last_claims
-    sizes = (None, None) if known is None else (known.queue_file_size, known.batch_queue_file_size)
+    sizes = queue_file_sizes(checkpoint)
     return ConsumeQueues(
         filesystem, root, config, clean=clean, read_only=read_only, file_sizes=sizes
     )
+
+
+def queue_file_sizes(checkpoint: Checkpoint) -> tuple[int | None, int | None]:
+    """Return the sizes of the files of ordinary and of batch queues that the store noted down."""
+    known = checkpoint.last_claims
+    return (None, None) if known is None else (known.queue_file_size, known.batch_queue_file_size)

@@ -56,6 +56,8 @@ class IndexCheck:
         self._is_closed = store.is_clean and self._off is None
         if self._off is not None:
             self._settled = min(self._settled, self._off)
+        self._settled_to: tuple[int, int] | None = None
+        """The file, and the item in it, from which on the next start makes all anew."""
         self._began = False
         self._unindexed: list[int] = []  # Count, first and last record in front of the first item.
         self._is_readable = self._check_files(shape)
@@ -76,9 +78,11 @@ class IndexCheck:
                     f" make {shape.file_size}",
                 )
                 return False
-        if not self._store.is_index_shape_known and any(
-            f.header.next_item > 1 for f in self._files
-        ):
+        is_told = self._store.is_index_shape_known or (
+            # A power cut may leave a header that is newer than the items, or older.
+            not self._is_closed and any(file.size == shape.file_size for file in self._files)
+        )
+        if not is_told and any(file.header.next_item > 1 for file in self._files):
             self._find(
                 Kind.INDEX_HEADER,
                 self._files[-1].path,
@@ -109,10 +113,28 @@ class IndexCheck:
             self._compare()
 
     def _compare(self) -> None:
-        called = hash_noted(self._noted) if self._noted else None
+        hashed = hash_noted(self._noted) if self._noted else None
         self._noted.clear()
-        if called is None:
+        if hashed is None:
             return
+        settled = int(hashed.offsets.searchsorted(self._settled))
+        self._compare_settled(hashed.first(settled))
+        if (unsettled := hashed.behind(settled)) is not None:
+            self._count_unsettled(unsettled)
+
+    def _count_unsettled(self, called: Hashed) -> None:
+        """Count the items that are there already, and those that the next start makes."""
+        if self._settled_to is None:
+            self._settled_to = self._items.passed
+        found = self._items.peek(len(called.hashes))
+        count = len(found.hashes)
+        same = (found.hashes == called.hashes[:count]) & (found.offsets == called.offsets[:count])
+        there = count if same.all() else int(same.argmin())
+        self._items.advance(there)
+        self._report.items += there
+        self._report.unsettled_items += len(called.hashes) - there
+
+    def _compare_settled(self, called: Hashed) -> None:
         found = self._items.peek(len(called.hashes))
         count = len(found.hashes)
         if (
@@ -192,9 +214,7 @@ class IndexCheck:
 
     def _miss(self, called: Hashed, at: int, has_more: bool) -> int:
         offset = int(called.offsets[at])
-        if offset >= self._settled:
-            self._report.unsettled_items += 1
-        elif not self._began and has_more:
+        if not self._began and has_more:
             self._note_unindexed(offset)
         else:
             path, number = self._items.where()
@@ -217,33 +237,20 @@ class IndexCheck:
     def _report_wrong(self, there: tuple[int, int], called: Hashed, at: int) -> int:
         path, number = self._items.where()
         offset = int(called.offsets[at])
-        if min(offset, there[1]) >= self._settled:
-            self._pass_unsettled(there[1])
-        else:
-            self._find(
-                Kind.WRONG_ITEM,
-                path,
-                self._items.position(number),
-                f"item {number} has hash {there[0]} and physical offset {there[1]}",
-                f"hash {int(called.hashes[at])} and physical offset {offset}",
-                offset,
-            )
+        self._find(
+            Kind.WRONG_ITEM,
+            path,
+            self._items.position(number),
+            f"item {number} has hash {there[0]} and physical offset {there[1]}",
+            f"hash {int(called.hashes[at])} and physical offset {offset}",
+            offset,
+        )
         self._items.advance(1)
         return at + 1
 
-    def _pass_unsettled(self, offset: int) -> None:
-        """Step over an item that the next start will look at again: its file's header knows it."""
-        self._report.unsettled_items += 1
-        file, number, _ = self._items.run(1)
-        file.last_time, file.last_offset = None, offset
-        if number == 1:
-            file.first_offset = offset
-
     def _report_extra(self, there: tuple[int, int]) -> None:
         path, number = self._items.where()
-        if there[1] >= self._settled:
-            self._pass_unsettled(there[1])
-        elif there[1] != self._items.last_offset:
+        if there[1] != self._items.last_offset:
             self._extras.append((path, number, *there))
         self._items.advance(1)
 
@@ -258,7 +265,7 @@ class IndexCheck:
         if not self._is_readable:
             return
         self._compare()
-        while len(found := self._items.peek(1).hashes):
+        while self._is_closed and len(found := self._items.peek(1).hashes):
             self._report_extra((int(found[0]), int(self._items.peek(1).offsets[0])))
         if self._off is not None:
             self._report.notes.append(
@@ -288,13 +295,23 @@ class IndexCheck:
                 " behind them"
             )
         self._items.close()
+        yield from self._check_structures()
+
+    def _check_structures(self) -> Iterator[None]:
+        last, settled = self._settled_to or self._items.passed
         for number, file in enumerate(self._files):
-            is_hot = not self._is_closed and number >= len(self._files) - 2
+            is_last = not self._is_closed and number == last
             for finding in check_structure(
-                self._store.filesystem, file, self._items, is_hot=is_hot
+                self._store.filesystem,
+                file,
+                self._items,
+                settled if is_last else file.header.next_item,
+                is_hot=not self._is_closed and number >= last - 1,
             ):
                 self._report.add(finding)
             yield
+            if is_last:
+                break  # What is behind it is made anew by the next start.
 
     def _find(
         self,

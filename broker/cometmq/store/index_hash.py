@@ -61,6 +61,10 @@ class Hashed(NamedTuple):
     offsets: Places
     times: Places
 
+    def first(self, count: int) -> Hashed:
+        """Return the first ones."""
+        return Hashed(self.hashes[:count], self.offsets[:count], self.times[:count])
+
     def behind(self, count: int) -> Hashed | None:
         """Return all but the first ones; None when that leaves nothing."""
         if len(self.hashes) <= count:

@@ -79,6 +79,8 @@ class IndexItems:
         """Items without a record: path, number, hash and physical offset."""
         self.last_offset = -1
         """The physical offset of the item in front of this place."""
+        self.passed = (0, 1)
+        """Behind the item in front of this place: which file, and the number in it."""
         self._filesystem = filesystem
         self._files = files
         self._file = 0
@@ -147,6 +149,7 @@ class IndexItems:
             self.last_offset = int(last["offset"][0])
             self._number += here
             count -= here
+            self.passed = self._file, self._number
             self._settle()
 
     def skip_expired(self, first_offset: int) -> None:
@@ -158,11 +161,11 @@ class IndexItems:
             if len(kept):
                 return
 
-    def chunks(self, file: IndexedFile) -> Iterator[tuple[int, Items]]:
-        """Walk the items of one file: the number of the first, and the items."""
+    def chunks(self, file: IndexedFile, end: int) -> Iterator[tuple[int, Items]]:
+        """Walk the items of one file up to a number: the number of the first, and the items."""
         number = self._files.index(file)
-        for first in range(1, file.header.next_item, CHUNK_ITEMS):
-            count = min(CHUNK_ITEMS, file.header.next_item - first)
+        for first in range(1, end, CHUNK_ITEMS):
+            count = min(CHUNK_ITEMS, end - first)
             items = self._read(number, first, count)
             yield (
                 first,

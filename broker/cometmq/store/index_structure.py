@@ -23,12 +23,15 @@ FINDINGS_MAX: Final = 10_000
 
 
 def check_structure(
-    filesystem: FileSystem, file: IndexedFile, items: IndexItems, *, is_hot: bool
+    filesystem: FileSystem, file: IndexedFile, items: IndexItems, items_end: int, *, is_hot: bool
 ) -> Iterator[Finding]:
-    """Yield what is wrong; `is_hot` leaves out what an index that was not closed may lack."""
+    """Yield what is wrong with the items up to a number, and with what follows from them.
+
+    `is_hot` leaves out what an index that was not closed may lack.
+    """
     shape = items.shape
     newest = np.zeros(shape.slots, np.int32)
-    for first, chunk in items.chunks(file):
+    for first, chunk in items.chunks(file, items_end):
         expected = _chain(newest, chunk, first)
         for at in np.flatnonzero(chunk.previous != expected)[:FINDINGS_MAX]:
             yield Finding(

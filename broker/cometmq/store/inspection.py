@@ -22,7 +22,7 @@ from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.delay_levels import DelayLevels, load_delay_levels
 from cometmq.store.deletions import Deletions
 from cometmq.store.errors import NotAStoreError, StoreFormatError
-from cometmq.store.folder import LOG_FOLDER, check_root, load_segments
+from cometmq.store.folder import LOG_FOLDER, check_root, load_segments, queue_file_sizes
 from cometmq.store.index import INDEX_FOLDER
 from cometmq.store.index_shape import find_shape
 from cometmq.store.integrity import Integrity
@@ -129,13 +129,16 @@ def inspect(filesystem: FileSystem, root: str, config: StoreConfig) -> Inspected
     shape = find_shape(filesystem, f"{root}/{INDEX_FOLDER}", config)
     if shape is not None:
         config = replace(config, index_slots=shape.slots, index_items=shape.items)
+    simple_size, batch_size = queue_file_sizes(checkpoint)
     config = replace(
         config,
         segment_size=segments.size,
-        consume_queue_file_size=_file_size(
+        consume_queue_file_size=simple_size
+        or _file_size(
             filesystem, f"{root}/{SIMPLE_FOLDER}", ENTRY_SIZE, config.consume_queue_file_size
         ),
-        batch_consume_queue_file_size=_file_size(
+        batch_consume_queue_file_size=batch_size
+        or _file_size(
             filesystem,
             f"{root}/{BATCH_FOLDER}",
             BATCH_ENTRY_SIZE,

@@ -69,6 +69,7 @@ class QueueTrack:
         "missed",
         "next",
         "ours_from",
+        "settled_to",
     )
 
     def __init__(self, files: QueueFiles, ours_from: int) -> None:
@@ -77,7 +78,7 @@ class QueueTrack:
         self.exists = bool(files)
         self.collected = bytearray()
         self.first = 0
-        self.next = 0
+        self.next = self.settled_to = 0
         self.matched: list[tuple[int, int]] = []
         self.missed: list[Missed] = []
 
@@ -129,6 +130,8 @@ class QueueCheck:
         code = entry_tags_code(message, self._levels)
         track.collected += ENTRY.pack(message.physical_offset, message.size, code)
         track.next = queue_offset + 1
+        if message.physical_offset < self._settled:
+            track.settled_to = track.next
         self._collected += ENTRY_SIZE
         if self._collected > COLLECTED_TOTAL_MAX:
             for each in self._tracks.values():
@@ -227,18 +230,12 @@ class QueueCheck:
         for topic, queue_id, folder in queues:
             track = tracks[folder] if folder in tracks else self._track(topic, queue_id)
             about = _About(AboutQueue(topic, queue_id, track.files), track, damages, end_offset)
-            self._check_files(about)
+            about.queue.report_files(self._report, clean=self._store.is_clean)
             self._report_missed(about)
             self._report_extra(about)
             track.files.close()
             yield
         self._extension.close()
-
-    def _check_files(self, about: _About) -> None:
-        for path, problem in about.track.files.problems:
-            is_half_made = not self._store.is_clean and problem.startswith("has ")
-            if not is_half_made:
-                self._report.add(about.queue.file_finding(path, problem))
 
     def _report_missed(self, about: _About) -> None:
         track = about.track
@@ -264,13 +261,14 @@ class QueueCheck:
         track = about.track
         wrong = {missed.index for missed in track.missed}
         first_offset = self._store.segments.first_offset
+        deleted_to = self._store.deletions.offsets.get(about.queue.topic.encode(), 0)
         for index, entry in track.files.entries_outside(sorted(track.matched)):
             physical_offset, size, _ = ENTRY.unpack(entry)
             if index in wrong or (size == BLANK_SIZE and physical_offset == 0):
                 continue
             if 0 <= physical_offset < first_offset:
                 continue  # Expired.
-            if physical_offset >= self._settled:
+            if physical_offset >= self._settled or physical_offset < deleted_to:
                 self._report.unsettled_entries += 1
                 continue
             self._report_one_extra(about, index, physical_offset, size)
@@ -281,6 +279,9 @@ class QueueCheck:
             self._report.add(
                 about.queue.finding(Kind.LOST_MESSAGE, index, problem, "", physical_offset)
             )
+            return
+        if index >= about.track.settled_to and not self._store.is_clean:
+            self._report.unsettled_entries += 1  # A torn one: the next start cuts it off.
             return
         record = self._record(physical_offset, size)
         if physical_offset >= about.end_offset:

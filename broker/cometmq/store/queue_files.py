@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from cometmq.store.filesystem import File, FileSystem
+    from cometmq.store.findings import Report
 
 _CHUNK_ENTRIES: Final = 50_000
 
@@ -129,14 +130,17 @@ class AboutQueue(NamedTuple):
             queue_offset=index,
         )
 
-    def file_finding(self, path: str, problem: str) -> Finding:
-        """Return what is odd about one of its files."""
-        return Finding(
-            kind=Kind.QUEUE_FILE,
-            path=path,
-            position=0,
-            problem=problem,
-            topic=self.topic,
-            queue_id=self.queue_id,
-            queue_offset=0,
-        )
+    def report_files(self, report: Report, *, clean: bool) -> None:
+        """Report what is odd about its files; half made ones only after a clean stop."""
+        for path, problem in self.files.problems:
+            if clean or not problem.startswith("has "):
+                finding = Finding(
+                    kind=Kind.QUEUE_FILE,
+                    path=path,
+                    position=0,
+                    problem=problem,
+                    topic=self.topic,
+                    queue_id=self.queue_id,
+                    queue_offset=0,
+                )
+                report.add(finding)
