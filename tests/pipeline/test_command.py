@@ -160,7 +160,6 @@ MISTAKES = {
     "archive --to a --topic t --compression best": "compression: 'best'",
     "archive --to a --topic t --format iceberg": "iceberg: its newest release, 1.12, is made",
     "archive --to a --topic t --format orc": "format: 'orc' is neither parquet nor delta",
-    "archive --to a --topic t --packages x:delta-spark_3.5_2.13:1": "made for Spark 3.5, and do",
     "archive --to a --topic t --trigger often": "trigger: 'often'",
     "archive --to a --topic t --max-rows -1": "maxOffsetsPerTrigger: '-1'",
     "archive --to a --topic t -n here": "nameserver: 'here' is no HOST:PORT",
@@ -219,6 +218,33 @@ def test_a_mistake_is_told_before_spark_is_started(
     done = CliRunner().invoke(program, ["pipeline", *line.split()])
     assert done.exit_code == 2, done.output
     assert MISTAKES[line] in done.stderr
+
+
+def test_jars_for_another_spark_are_told_before_it_is_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+    monkeypatch.setattr(command, "_in_session", pytest.fail)
+    line = "archive --to a --topic t --packages x:delta-spark_3.5_2.13:1"
+    done = CliRunner().invoke(program, ["pipeline", *line.split()])
+    assert done.exit_code == 2
+    assert "made for Spark 3.5, and do" in done.stderr
+
+
+def test_that_spark_is_not_installed_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "commitlog").mkdir()
+
+    def found(_name: str) -> None:
+        """Find nothing."""
+
+    monkeypatch.setattr(command, "find_spec", found)
+    line = f"audit --store {tmp_path}"
+    done = CliRunner().invoke(program, ["pipeline", *line.split()])
+    assert done.exit_code == 2
+    said = "cometmq pipeline audit: Spark is not installed: pip install 'cometmq[spark]'\n"
+    assert done.stderr == said
 
 
 NOWHERE = (

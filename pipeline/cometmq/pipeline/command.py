@@ -8,6 +8,7 @@ import sys
 import traceback
 from dataclasses import MISSING, fields
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -146,7 +147,8 @@ def run_job(
             raise OptionError(f"--report {missing}: there is no such folder")
         settings = job.settings(**_with_credentials(job, given))
         pairs = _pairs((*conf, f"spark.jars.packages={packages}") if packages else conf)
-        settings_of_delta(pairs)  # Before minutes go by for JARs that do not fit.
+        if find_spec("pyspark") is not None:
+            settings_of_delta(pairs)  # Before minutes go by for JARs that do not fit.
         if job.look is not None:
             job.look(settings)
         with stopped_by_signals(run), served(run, metrics_port) as port:
@@ -193,6 +195,8 @@ def _failed(job: Job, error: Exception, run: Run) -> Report:
 def _in_session(
     job: Job, settings: Any, run: Run, master: str, conf: Mapping[str, str], spark_log: str
 ) -> Report:
+    if find_spec("pyspark") is None:
+        raise OptionError("Spark is not installed: pip install 'cometmq[spark]'")
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.logger import PySparkLogger
