@@ -7,7 +7,6 @@ sync flush, `synced` does when the disk has confirmed it.
 
 from __future__ import annotations
 
-import logging
 import os
 from contextlib import contextmanager
 from dataclasses import replace
@@ -58,8 +57,6 @@ if TYPE_CHECKING:
     from cometmq.net import Peer
     from cometmq.proto.host import Host
     from cometmq.store.filesystem import FileSystem
-
-log = logging.getLogger(__name__)
 
 DAILY_BREAD = RequestReader(
     {

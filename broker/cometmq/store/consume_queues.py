@@ -110,11 +110,14 @@ class ConsumeQueues:
         """Where each queue ends on the disk."""
         return self._disk.ends
 
+    def table(self, *, is_batch: bool) -> QueueTable[ConsumeQueue] | QueueTable[BatchConsumeQueue]:
+        """Return the queues of one kind."""
+        return self.batch if is_batch else self.simple
+
     def discard(self, to_make: Ends) -> None:
         """Remove what is left of queues that are to be made again."""
         for key in to_make:
-            table = self.batch if key.is_batch else self.simple
-            table.discard(key.topic, key.queue_id)
+            self.table(is_batch=key.is_batch).discard(key.topic, key.queue_id)
 
     def expect_records(self, segments: Segments) -> None:
         """Take no last entry of a queue, when it is loaded, that is of no record in the log."""

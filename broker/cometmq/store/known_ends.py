@@ -95,7 +95,7 @@ def keep_offsets(store: Inspected, queues: ConsumeQueues) -> None:
     """
     for key, end in store.ends.items():
         is_batch = store.is_batch_topic(key.topic)
-        table = queues.batch if is_batch else queues.simple
+        table = queues.table(is_batch=is_batch)
         if key.queue_id in table.queues(key.topic):
             continue
         if is_batch != key.is_batch or not has_end(store, key, end):
@@ -112,7 +112,7 @@ def check_not_given_twice(
     if message.sys_flag & TRANSACTION_MASK in RECORDS_WITHOUT_ENTRY:
         return
     topic, queue_id, ours_from = message.topic, message.queue_id, store.start.ours_from
-    number, table = message.queue_offset, queues.batch if is_batch else queues.simple
+    number, table = message.queue_offset, queues.table(is_batch=is_batch)
     if message.physical_offset < ours_from or (queue := table.find(topic, queue_id)) is None:
         return
     if is_batch and (entry := batch_entry(message, store.delay_levels)) is not None:

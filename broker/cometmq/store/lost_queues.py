@@ -31,11 +31,10 @@ NAMED_MAX: Final = 8
 
 def lost_queues(queues: ConsumeQueues) -> Ends:
     """Return those queues whose last known entry is not in their files."""
-    simple, batch = queues.simple.shelf, queues.batch.shelf
     return {
         key: end
         for key, end in queues.ends.known.items()
-        if not _has_entry(batch if key.is_batch else simple, key, end)
+        if not _has_entry(queues.table(is_batch=key.is_batch).shelf, key, end)
     }
 
 
@@ -87,14 +86,12 @@ def hold_offsets(queues: ConsumeQueues, made: Ends, segments: Segments) -> None:
     for key, end in made.items():
         if end.physical_offset >= segments.first_offset:
             continue
-        table = queues.batch if key.is_batch else queues.simple
-        queue = table.get(key.topic, key.queue_id)
+        queue = queues.table(is_batch=key.is_batch).get(key.topic, key.queue_id)
         if queue.max_offset >= end.next_offset:
             continue
         if queue.min_entry < queue.end:
-            segment = segments.at(end.physical_offset)
             raise CorruptionError(
-                segments.directory if segment is None else segment.path,
+                segments.directory,  # In front of its first file.
                 end.physical_offset % segments.size,
                 f"the last of the {end.next_offset} messages of {key.topic}/{key.queue_id} was"
                 f" here, and the log has it no more, only those up to {queue.max_offset - 1};"

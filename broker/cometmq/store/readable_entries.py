@@ -58,6 +58,13 @@ class ReadableEntries:
 
         Empty when there is nothing at `index`, or its file is gone, or ends there.
         """
+        return bytes(self._read(index, count, waits=True) or b"")
+
+    def read_entries_cached(self, index: int, count: int) -> bytes | bytearray | None:
+        """Return what `read_entries` does, or None when the disk would have to be waited for."""
+        return self._read(index, count, waits=False)
+
+    def _read(self, index: int, count: int, *, waits: bool) -> bytes | bytearray | None:
         size = self._shelf.entry_size
         written = self.end - len(self._tail) // size
         if index >= written:
@@ -69,28 +76,8 @@ class ReadableEntries:
             file = self._file(number)
         except FileNotFoundError:
             return b""
-        wanted = (min(stop, written) - index) * size
-        data = file.read(wanted, place * size)
-        if len(data) < wanted:
-            return data[: len(data) // size * size]
-        if stop > written:
-            data += self._tail[: (stop - written) * size]
-        return data
-
-    def read_entries_cached(self, index: int, count: int) -> bytes | bytearray | None:
-        """Return what `read_entries` does, or None when the disk would have to be waited for."""
-        size = self._shelf.entry_size
-        written = self.end - len(self._tail) // size
-        if index >= written:
-            return self.read_entries(index, count)
-        number, place = divmod(index, self._shelf.file_entries)
-        stop = min(count, self._shelf.file_entries - place) + index
-        try:
-            file = self._file(number)
-        except FileNotFoundError:
-            return b""
-        wanted = (min(stop, written) - index) * size
-        data = file.read_cached(wanted, place * size)
+        wanted, position = (min(stop, written) - index) * size, place * size
+        data = file.read(wanted, position) if waits else file.read_cached(wanted, position)
         if data is None:
             return None
         if len(data) < wanted:

@@ -269,7 +269,7 @@ class _Work:
             store.filesystem, self._beside, store.config, clean=False, read_only=True
         )
         for is_batch, topic, queue_id in self._kept:
-            queue = (queues.batch if is_batch else queues.simple).find(topic, queue_id)
+            queue = queues.table(is_batch=is_batch).find(topic, queue_id)
             if queue is not None:
                 self._queues.ends.note_loaded(queue)
         queues.close()
