@@ -193,6 +193,7 @@ class Daemon:
         self._is_closed = False
         self._put_to = -1  # The end of the log, and when it was first there.
         self._put_ms = 0
+        self._told_problems: set[str] = set()
         self.delays = self._stepping(
             "delayed messages", self.broker.delays.step, DELAY_TICK_SECONDS
         )
@@ -221,6 +222,10 @@ class Daemon:
     def keep_store(self) -> float:
         """Keep the store: sync, write behind, index, take checkpoints; how long it can wait."""
         more = self.broker.store.tick(self.clock.now_ms())
+        for problem in self.broker.store.queues.problems:
+            if problem not in self._told_problems:
+                self._told_problems.add(problem)
+                log.error("a queue is neither written nor read: %s", problem)
         if self.broker.store.failure is not None:
             self.broker.synced()
             raise StoreFailedError(

@@ -25,6 +25,13 @@ _find_topic: Final = property_finder(b"REAL_TOPIC")
 _find_queue: Final = property_finder(b"REAL_QID")
 
 
+def log_undelivered(level_queue: int, queue_offset: int, reason: Exception) -> None:
+    """Tell of a message that no delivery can be made of."""
+    log.error(
+        "delayed message %d of level %d is not delivered: %s", queue_offset, level_queue + 1, reason
+    )
+
+
 class Delivery:
     """Puts messages that are due, and remembers what those that are alike have in common."""
 
@@ -48,12 +55,7 @@ class Delivery:
             queue_id = int(_find_queue(properties) or b"")
             self._put(topic, queue_id, message, origin, now_ms)
         except (ValueError, MessageIllegalError) as error:
-            log.error(
-                "delayed message %d of level %d is not delivered: %s",
-                message.queue_offset,
-                level_queue + 1,
-                error,
-            )
+            log_undelivered(level_queue, message.queue_offset, error)
 
     def _put(
         self, topic: str, queue_id: int, message: StoredMessage, origin: bytes, now_ms: int

@@ -24,8 +24,9 @@ import re
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cometmq.broker.delay_delivery import DELIVERED_FROM, Delivery, delivered
+from cometmq.broker.delay_delivery import DELIVERED_FROM, Delivery, delivered, log_undelivered
 from cometmq.broker.delay_runs import DelayRuns
+from cometmq.broker.intact import intact_messages, messages_from
 from cometmq.broker.saved_numbers import (
     AHEAD,
     LOG_OFFSET,
@@ -34,9 +35,8 @@ from cometmq.broker.saved_numbers import (
     delay_offsets,
 )
 from cometmq.broker.saved_table import SavedTable
-from cometmq.broker.stepping import Step, messages_from
+from cometmq.broker.stepping import Step
 from cometmq.proto.bodies import DataVersion
-from cometmq.proto.message_list import MessageList
 from cometmq.proto.properties import (
     PROPERTIES_SIZE_MAX,
     property_finder,
@@ -47,7 +47,7 @@ from cometmq.proto.property_names import CRC32
 from cometmq.proto.record import RECORD_CRC_SIZE
 from cometmq.store.consume_queue import ENTRY
 from cometmq.store.dispatch import SCHEDULE_TOPIC
-from cometmq.store.errors import MessageIllegalError, PutRefusedError
+from cometmq.store.errors import CorruptionError, MessageIllegalError, PutRefusedError
 from cometmq.store.reading import ReadStatus
 from cometmq.store.tables import DELAY_OFFSETS
 
@@ -68,6 +68,8 @@ SLICE: Final = 64
 """Messages of a level that one step delivers: some 500 µs of the loop's time."""
 LOOK_EVERY_MS: Final = 100
 """How long nobody looks at the clock at most: it may be set."""
+STUCK_MS: Final = 60_000
+"""How long a level rests whose queue has lost what comes next."""
 SAVE_EVERY_SIZE: Final = 64 << 20
 """Bytes of the log after which the offsets are saved though nothing was delivered, so that
 a start never has much to read."""
@@ -155,6 +157,8 @@ class Delays:
         self._runs = DelayRuns(store)
         self.offsets = self._runs.offsets
         self.follow_levels = self._runs.change
+        self._stuck: dict[Run, int] = {}
+        """Runs whose next message cannot be found, and when they were looked at."""
         self._unconfirmed: deque[_Delivered] = deque()
         self._log_offset = 0
         self.tail_offset = -1
@@ -207,8 +211,19 @@ class Delays:
         done = Step()
         due: list[tuple[Run, StoredMessage]] = []
         for run in self._runs.all:
-            if not now_ms < run.due_ms <= now_ms + run.delay_ms:
+            if now_ms < run.due_ms <= now_ms + run.delay_ms or self._is_stuck(run, now_ms):
+                continue
+            try:
                 self._collect(run, now_ms, fetched, done, due)
+            except CorruptionError as error:
+                self._stuck[run] = now_ms
+                log.error(
+                    "level %d delivers nothing from message %d on, tried again in %d s: %s",
+                    run.queue_id + 1,
+                    run.next_offset,
+                    STUCK_MS // 1000,
+                    error,
+                )
         if not due:
             next_ms = min((run.due_ms for run in self._runs.all), default=now_ms + LOOK_EVERY_MS)
             done.wait_ms = max(0, min(next_ms - now_ms, LOOK_EVERY_MS))
@@ -234,6 +249,16 @@ class Delays:
         self._unconfirmed.append(_Delivered(begin, end, offsets))
         return done
 
+    def _is_stuck(self, run: Run, now_ms: int) -> bool:
+        """Whether what a run comes to could not be found just now."""
+        since_ms = self._stuck.get(run)
+        if since_ms is None:
+            return False
+        if since_ms <= now_ms < since_ms + STUCK_MS:
+            return True
+        del self._stuck[run]
+        return False
+
     def _collect(
         self,
         run: Run,
@@ -254,20 +279,36 @@ class Delays:
                 run.due_ms = now_ms + run.delay_ms
             return
         times = self._due_times(run, queue, min(end - offset, SLICE), now_ms, fetched, done)
-        if not times:
-            return
+        if times:
+            self._read_due(run, times, now_ms, fetched, done, due)
+
+    def _read_due(
+        self,
+        run: Run,
+        times: list[int],
+        now_ms: int,
+        fetched: Fetched | None,
+        done: Step,
+        due: list[tuple[Run, StoredMessage]],
+    ) -> None:
+        """Read the next messages of a run, which are due at these times."""
+        offset = run.next_offset
         end = offset + len(times)
         while offset < end:  # A read gives half a slice, as a client's does.
             result = self._store.read(
                 SCHEDULE_TOPIC, run.queue_id, offset, end - offset, fetched=fetched
             )
             if result.status is ReadStatus.FOUND and not result.cold:
-                messages = [each for piece in result.slices for each in MessageList(piece)]
+                messages, damage = intact_messages(result, offset)
                 come = list(_come(run, messages, times, now_ms))
                 due += [(run, each) for each in come]
                 offset = result.next_begin_offset
-                if messages and len(come) == len(messages):
+                if damage is None and messages and len(come) == len(messages):
                     continue
+                if damage is not None and damage.queue_offset == run.next_offset:
+                    log_undelivered(run.queue_id, damage.queue_offset, damage.reason)
+                    run.next_offset += 1
+                    done.done += 1
             elif offset > run.next_offset:  # The next step begins with this.
                 pass
             elif result.cold:
@@ -292,6 +333,8 @@ class Delays:
             result = self._store.read(SCHEDULE_TOPIC, run.queue_id, offset, count)
             done.cold.extend(result.cold)
             return []
+        if not entries:
+            queue.check_files()
         times: list[int] = []
         for _, _, due_ms in ENTRY.iter_unpack(entries):
             if now_ms < due_ms <= now_ms + run.delay_ms:

@@ -6,15 +6,12 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from cometmq.proto.message_list import MessageList
 from cometmq.store.commit_log import Cold
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from cometmq.broker.cold_reads import ColdReads
-    from cometmq.proto.message import StoredMessage
-    from cometmq.store.message_store import MessageStore
     from cometmq.store.reading import Fetched
 
 log = logging.getLogger(__name__)
@@ -78,25 +75,3 @@ class Stepping:
     def _unreadable(self, error: OSError) -> None:
         log.error("%s cannot be read, tried again: %s", self._what, error)
         self._is_fetching = False
-
-
-def messages_from(
-    store: MessageStore, topic: str, queue_id: int, queue_offset: int, count_max: int
-) -> Iterator[StoredMessage]:
-    """Give the messages of a queue from an offset on, waiting for the disk: for a start."""
-    fetched: Fetched = ()
-    while count_max > 0:
-        result = store.read(topic, queue_id, queue_offset, count_max, fetched=fetched)
-        if result.cold:
-            fetched = [store.fetch(cold) for cold in result.cold]
-            continue
-        fetched = ()
-        for part in result.slices:
-            for message in MessageList(part):
-                count_max -= 1
-                yield message
-        if result.next_begin_offset <= queue_offset or result.next_begin_offset >= max(
-            result.max_offset, 1
-        ):
-            return
-        queue_offset = result.next_begin_offset

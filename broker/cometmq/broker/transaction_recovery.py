@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cometmq.broker.stepping import messages_from
+from cometmq.broker.intact import messages_from
 from cometmq.broker.transaction_records import (
     GROUP,
     HALF_TOPIC,

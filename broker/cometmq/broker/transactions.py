@@ -23,6 +23,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.broker.errors import LimitError
+from cometmq.broker.intact import read_intact
 from cometmq.broker.stepping import Step
 from cometmq.broker.transaction_records import (
     GIVEN_UP_TOPIC,
@@ -39,7 +40,7 @@ from cometmq.broker.transaction_table import Open, Place, Progress, TransactionT
 from cometmq.proto.codes import RequestCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands.transaction import CheckTransactionState
-from cometmq.proto.message import read_message
+from cometmq.proto.errors import MessageError
 from cometmq.proto.message_id import encode_offset_id
 from cometmq.store.commit_log import Cold
 from cometmq.store.errors import MessageIllegalError, PutRefusedError
@@ -248,8 +249,9 @@ class Transactions:
             record = store.find_record(opened.physical_offset, fetched)
             if record is None:
                 if opened.physical_offset < store.first_offset:
-                    log.error("the half message at %d expired undecided", opened.physical_offset)
-                    self.table.remove(opened, Outcome.GIVEN_UP)
+                    self._lose(opened, "it has expired")
+                elif opened.physical_offset < store.readable_offset:
+                    self._lose(opened, "it is damaged: no message begins there")
                 continue
             size = record.size if isinstance(record, Cold) else len(record)
             if size > room and (halves or done.cold):
@@ -257,9 +259,16 @@ class Transactions:
             room -= size
             if isinstance(record, Cold):
                 done.cold.append(record)
-            else:
-                halves.append((opened, read_message(bytes(record))))
+                continue
+            try:
+                halves.append((opened, read_intact(record)))
+            except MessageError as error:
+                self._lose(opened, str(error))
         return halves
+
+    def _lose(self, opened: Open, why: str) -> None:
+        log.error("the half message at %d is given up undecided: %s", opened.physical_offset, why)
+        self.table.remove(opened, Outcome.GIVEN_UP)
 
     def _waits_for_somebody(self, opened: Open, now_ms: int) -> bool:
         """Whether nothing can be done about a transaction until its group has a member."""

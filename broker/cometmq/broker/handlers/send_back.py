@@ -13,13 +13,13 @@ from cometmq.broker.delays import set_aside
 from cometmq.broker.errors import RequestError
 from cometmq.broker.handlers.reading import answered
 from cometmq.broker.handlers.retry_sends import retries_max, writeable
+from cometmq.broker.intact import read_intact
 from cometmq.broker.refusals import FAQ, put_refusal
 from cometmq.broker.topic_names import dead_letter_topic, retry_topic
 from cometmq.net import LATER
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.commands.send import ConsumerSendMsgBack
 from cometmq.proto.errors import MessageError
-from cometmq.proto.message import read_message
 from cometmq.proto.message_id import encode_offset_id
 from cometmq.proto.properties import find_property, set_property
 from cometmq.proto.sysflag import TRANSACTION_MASK
@@ -67,7 +67,7 @@ def consumer_send_msg_back(request: Command, session: Session) -> Command | Late
                 remark=f"look message by offset failed, {header.offset}",
             )
         try:
-            return _put_back(request, header, read_message(bytes(record)), group, session)
+            return _put_back(request, header, read_intact(record), group, session)
         except RequestError as error:
             return request.answer(error.code, remark=error.remark)
         except MessageError as error:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.errors import RequestError
 from cometmq.broker.handlers.reading import answered
+from cometmq.broker.intact import read_intact
 from cometmq.broker.refusals import put_refusal
 from cometmq.broker.transaction_records import (
     GIVEN_UP_TOPIC,
@@ -28,7 +29,6 @@ from cometmq.proto.commands.transaction import (
 )
 from cometmq.proto.errors import MessageError
 from cometmq.proto.header_typed import TypedFields
-from cometmq.proto.message import read_message
 from cometmq.proto.message_id import decode_offset_id
 from cometmq.proto.sysflag import SysFlag, TransactionType, with_transaction_type
 from cometmq.store.commit_log import Cold
@@ -160,9 +160,11 @@ def _with_message(
         try:
             if record is None:
                 raise RequestError(ResponseCode.SYSTEM_ERROR, missing)
-            return use(read_message(bytes(record)))
+            return use(read_intact(record))
         except RequestError as error:
             refusal = error
+        except MessageError as error:
+            refusal = RequestError(ResponseCode.SYSTEM_ERROR, str(error))
         except PutRefusedError as error:
             refusal = put_refusal(error, state.config)
         state.traffic.refused[request.code, refusal.code] += 1
