@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -185,6 +186,36 @@ def test_marks_go_when_the_log_begins_behind_them() -> None:
     assert Deletions(disk, ROOT).offsets == {b"B": 200}
     marks.add(["C"], 400, 250)
     assert Deletions(disk, ROOT).offsets == {b"C": 400}
+
+
+def test_a_mark_stays_until_its_segment_is_gone_from_the_disk() -> None:
+    """Retention takes a segment out of the log before a thread has removed its file."""
+    disk, now_ms = SimulatedFileSystem(), 1_700_000_000_000
+    config = replace(
+        CONFIG,
+        segment_size=4096,
+        retention_size_max=12_000,
+        retention_interval_ms=1,
+        disk_check_interval_ms=1,
+        disk_used_percent_force=100,
+        disk_used_percent_max=100,
+        checkpoint_interval_ms=1,
+    )
+    store = opened(disk, config)
+    put(store, *[bytes(300)] * 8)
+    store.delete_topics(["T"])
+    for body in [b"again", *[bytes(300)] * 30]:
+        put(store, body, topic="T" if body == b"again" else "Other")
+    while store.first_offset == 0:
+        now_ms += 1000
+        store.tick(now_ms)
+        if store.first_offset == 0:
+            store.run_jobs()
+    assert disk.exists(f"{ROOT}/commitlog/{0:020d}"), "nothing is left to remove"
+    store.delete_topics(["Other"])
+    store = opened(disk.kill(), config)
+    assert store.first_offset == 0
+    assert bodies(store) == [b"again"]
 
 
 def test_every_flipped_byte_of_the_marks_is_refused_by_name() -> None:

@@ -16,7 +16,7 @@ from cometmq.store.index_shape import find_shape
 @pytest.mark.parametrize("name", ["clean", "killed", "ext"])
 def test_the_shape_of_apaches_files_is_found(name: str, tmp_path: Path) -> None:
     folder = f"{unpack(name, tmp_path)}/index"
-    assert find_shape(RealFileSystem(), folder, StoreConfig()) == (200, 400)
+    assert find_shape(RealFileSystem(), folder, StoreConfig(), clean=True) == (200, 400)
 
 
 def test_each_file_alone_tells_its_shape_full_or_not() -> None:
@@ -27,16 +27,27 @@ def test_each_file_alone_tells_its_shape_full_or_not() -> None:
         for path in names:
             if path != kept:
                 disk.remove(path)
-        assert find_shape(disk, f"{ROOT}/index", StoreConfig()) == (20, 40)
+        assert find_shape(disk, f"{ROOT}/index", StoreConfig(), clean=True) == (20, 40)
 
 
 def test_a_damaged_file_is_outvoted_and_alone_tells_nothing() -> None:
     disk = small_store()
     names = list(contents(disk, f"{ROOT}/index"))
     flip(disk, names[-1], 39, 2)
-    assert find_shape(disk, f"{ROOT}/index", StoreConfig()) == (20, 40)
+    assert find_shape(disk, f"{ROOT}/index", StoreConfig(), clean=True) == (20, 40)
     for path in names[:-1]:
         disk.remove(path)
-    assert find_shape(disk, f"{ROOT}/index", StoreConfig()) is None
+    assert find_shape(disk, f"{ROOT}/index", StoreConfig(), clean=True) is None
     overwrite(disk, names[-1], 0, bytes(len(content(disk, names[-1]))))
-    assert find_shape(disk, f"{ROOT}/index", StoreConfig()) is None
+    assert find_shape(disk, f"{ROOT}/index", StoreConfig(), clean=True) is None
+
+
+def test_a_half_made_file_of_a_killed_process_is_of_the_settings_shape() -> None:
+    """As long as its items are where the settings put them: a shorter shape would fit, too."""
+    disk = small_store()
+    names = list(contents(disk, f"{ROOT}/index"))
+    for path in names[1:]:
+        disk.remove(path)
+    settings = StoreConfig(index_slots=20, index_items=100)
+    assert find_shape(disk, f"{ROOT}/index", settings, clean=False) == (20, 100)
+    assert find_shape(disk, f"{ROOT}/index", settings, clean=True) == (20, 40)

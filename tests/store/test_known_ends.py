@@ -161,6 +161,35 @@ def test_a_queue_of_a_topic_that_was_made_again_keeps_the_offset_that_a_repair_p
     assert store.close(1)
 
 
+def test_a_topic_that_was_given_up_deleted_and_made_again_holds_up_no_start() -> None:
+    """A kill in front of the next whole checkpoint leaves it in the list as given up."""
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    origin = Origin(1, 1, HOST)
+    for topic in ("Other", "T"):
+        for _ in range(7):
+            store.put(topic, 0, b"x" * 50, b"", origin)
+    store.commit()
+    assert store.close(1)
+    (victim,) = (m for m in messages(disk) if m.topic == "T" and m.queue_offset == 0)
+    damage(disk, victim)
+    repaired(disk, cut=True)
+    store = opened(disk)
+    assert store.max_offset("T", 0) == 7
+    assert store.close(1)
+    store = opened(disk)
+    store.delete_topics(["T"])
+    assert store.put("T", 0, b"again", b"", origin).queue_offset == 0
+    store.commit()
+    store.run_jobs()
+    store.advance()
+    disk = disk.kill()
+    store = opened(disk)
+    assert all_of(store)["T/0"] == (0, 1, [(0, b"again")])
+    assert store.close(1)
+    assert opened(disk).max_offset("T", 0) == 1
+
+
 def with_topics(disk: SimulatedFileSystem, *names: str) -> None:
     """Write a table of these topics, which are ordinary ones."""
     disk.make_directories(f"{ROOT}/config")

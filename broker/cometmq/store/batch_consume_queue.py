@@ -25,8 +25,11 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 from cometmq.store.consume_queue import Boundary
 from cometmq.store.entry_files import EntryFiles
 from cometmq.store.entry_search import BLANK_SIZE
+from cometmq.store.errors import REBUILD, CorruptionError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cometmq.store.entry_disk import Shelf
 
 BATCH_ENTRY: Final = Struct(">qiqqqhii")
@@ -126,19 +129,28 @@ class BatchConsumeQueue(EntryFiles):
         self._max_of = -1
         self.next_offset = self.max_offset
 
-    def locate(self, queue_offset: int) -> int:
-        """Return the place of the entry that holds a message, or of the next one behind it."""
-        return bisect_right(range(self.end), queue_offset, lo=self.min_entry, key=self._end_offset)
-
     def read(self, queue_offset: int, count: int) -> list[BatchEntry]:
         """Return up to `count` entries from the one on that holds the message, all of one file.
 
-        Empty outside of `min_offset` and `max_offset`.
+        Empty outside of `min_offset` and `max_offset`; `CorruptionError` where that entry is lost.
         """
         if not self.min_offset <= queue_offset < self.max_offset:
             return []
-        data = self.read_entries(self.locate(queue_offset), count)
-        return [BatchEntry._make(fields) for fields in BATCH_ENTRY.iter_unpack(data)]
+        for end_offset in (self._end_offset, self._end_offset_or_beyond):
+            # What is missing may have led the search past the message.
+            places = range(self.end)
+            index = bisect_right(places, queue_offset, lo=self.min_entry, key=end_offset)
+            data = self.read_entries(index, count)
+            entries = [BatchEntry._make(fields) for fields in BATCH_ENTRY.iter_unpack(data)]
+            if entries and entries[0].base_offset <= queue_offset < entries[0].end_offset:
+                return [*_up_to_a_gap(entries)]
+        self.check_files()
+        number, place = divmod(index, self._shelf.file_entries)
+        raise CorruptionError(
+            self._shelf.path(self.topic, self.queue_id, number),
+            place * BATCH_ENTRY_SIZE,
+            f"no entry leads to message {queue_offset}; {REBUILD}",
+        )
 
     def offset_by_time(self, timestamp: int, boundary: Boundary) -> int:
         """Return the queue offset for a store timestamp: the base of the record that it means.
@@ -157,5 +169,20 @@ class BatchConsumeQueue(EntryFiles):
     def _end_offset(self, index: int) -> int:
         return self.entry(index).end_offset
 
+    def _end_offset_or_beyond(self, index: int) -> int:
+        """The same, but of an entry that is missing one behind all messages."""
+        entry = self.entry(index)
+        return entry.end_offset if entry.size else self.max_offset
+
     def _store_time(self, index: int) -> int:
         return self.entry(index).store_time
+
+
+def _up_to_a_gap(entries: list[BatchEntry]) -> Iterator[BatchEntry]:
+    """Give the first entry and those that follow it; who reads on is told of what does not."""
+    behind = entries[0].base_offset
+    for entry in entries:
+        if entry.base_offset != behind:
+            return
+        yield entry
+        behind = entry.end_offset

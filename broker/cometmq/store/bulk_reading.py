@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from cometmq.store.commit_log import Cold
 from cometmq.store.consume_queue import ENTRY_SIZE
 from cometmq.store.consume_queue_ext import ADDRESS_MAX
-from cometmq.store.errors import CorruptionError
+from cometmq.store.errors import REBUILD, CorruptionError
 from cometmq.store.picking import check_head
 from cometmq.store.reading import ReadResult, ReadStatus, outside
 
@@ -257,7 +257,7 @@ class BulkReader:
         raise CorruptionError(
             self._log.segments.directory,
             int(offsets[0]),
-            f"a ConsumeQueue names a record of {sizes[0]} bytes here; rebuild the queues",
+            f"a ConsumeQueue names a record of {sizes[0]} bytes here; {REBUILD}",
         )
 
     def _ranges(self, offsets: Longs, sizes: Longs, size_max: int) -> Longs:

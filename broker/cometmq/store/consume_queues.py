@@ -218,7 +218,8 @@ class ConsumeQueues:
     def settle(self) -> Iterator[None]:
         """Do the rest of `truncate` for queues that nobody touched, one a step.
 
-        And load all of them once where there was no list of where they end: it names each.
+        And load all of them once where there was no list of where they end: it names each, and is
+        whole if all can be loaded.
         """
         is_cut = not (self.simple.cut is None and self.batch.cut is None)
         yield from self.simple.settle()
@@ -226,7 +227,7 @@ class ConsumeQueues:
         if not (self.ends.is_whole or is_cut):
             for _ in self._walk():
                 yield
-        self.ends.is_whole = True
+        self.ends.is_whole |= not self.problems
 
     def correct_min(self, physical_offset: int) -> None:
         """Let every queue begin at the first record at or behind the log's first byte."""
@@ -238,7 +239,7 @@ class ConsumeQueues:
         Entries of records below `settled_offset` are on the disk.
         """
         for queue in self._walk():
-            yield queue.expire(settled_offset)
+            yield 0 if queue is None else queue.expire(settled_offset)
 
     def destroy(self, topic: str, queue_id: int | None = None) -> None:
         """Remove the queues of a topic, or one of them, with their files."""
@@ -270,6 +271,11 @@ class ConsumeQueues:
             self._disk.partition.close()
             self._disk.partition = None
 
-    def _walk(self) -> Iterator[EntryFiles]:
-        yield from self.simple.walk()
-        yield from self.batch.walk()
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with queues that were found to be not as they should be."""
+        return [*self.simple.problems.values(), *self.batch.problems.values()]
+
+    def _walk(self) -> Iterator[EntryFiles | None]:
+        yield from self.simple.walk_sound()
+        yield from self.batch.walk_sound()

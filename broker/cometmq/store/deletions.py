@@ -55,6 +55,7 @@ class Deletions:
     def add(self, topics: Iterable[str], end_offset: int, first_offset: int) -> None:
         """Mark topics whose records all lie in front of the end of the log as deleted.
 
+        No record in front of `first_offset` may come back: marks in front of it are forgotten.
         An `OSError` leaves it open whether the marks are on the disk: it has to be tried again.
         """
         marked = {topic.encode(): end_offset for topic in topics}

@@ -32,7 +32,7 @@ from cometmq.store.entry_search import (
     sound_entries,
 )
 from cometmq.store.entry_tail import behind
-from cometmq.store.errors import CorruptionError, MissingEntriesError
+from cometmq.store.errors import REBUILD, CorruptionError, MissingEntriesError
 from cometmq.store.names import is_offset_file
 from cometmq.store.readable_entries import ReadableEntries
 
@@ -192,9 +192,12 @@ class EntryFiles(ReadableEntries):
         With a `cut`, entries of records at or behind that physical offset are erased, and nothing
         behind the first such entry is trusted.
         """
-        if cut is not None and not self._shelf.disk.read_only:
+        disk = self._shelf.disk
+        numbers = self._shelf.numbers(self.directory)
+        if cut is not None and not disk.read_only:
             self._note_names()  # The stopped process may not have come to sync them.
-        if not (numbers := self._shelf.numbers(self.directory)):
+            numbers = self._without_leftovers(numbers)
+        if not numbers:
             return
         per_file = self._shelf.file_entries
         self._first = self._min = numbers[0] * per_file
@@ -203,15 +206,23 @@ class EntryFiles(ReadableEntries):
             self.end = number * per_file + count
             if count:
                 break
-            self._shelf.disk.open_files.close(self, number)  # Opened to be written, it is grown.
+            disk.open_files.close(self, number)  # Opened to be written, it is grown.
         if cut is not None:
-            self.end, holds_messages = backed_end(self, self._shelf.disk.backs)
-            if self.end and not holds_messages and not self._shelf.disk.ends.vouches(self):
-                self._forget()
-            elif not self._shelf.disk.read_only:
-                self._erase(numbers)
-        elif self._shelf.disk.is_whole:
+            self._cut_unsure(numbers)
+            return
+        self._check_known()
+        if disk.is_whole:
             self._check_end()
+
+    def _cut_unsure(self, numbers: list[int]) -> None:
+        """Erase what a power cut may have left of entries that were not synced."""
+        disk = self._shelf.disk
+        self.end, holds_messages = backed_end(self, disk.backs)
+        self._check_known()
+        if self.end and not holds_messages and not disk.ends.vouches(self):
+            self._forget()
+        elif not disk.read_only:
+            self._erase(numbers)
 
     def _forget(self) -> None:
         """Take nothing from files without an entry that was synced, not even where they begin.
@@ -224,13 +235,38 @@ class EntryFiles(ReadableEntries):
         else:
             self._clear()
 
+    def _without_leftovers(self, numbers: list[int]) -> list[int]:
+        """Remove expired files in front of a gap: a power cut undid that, but not of the next."""
+        shelf = self._shelf
+        for at in range(len(numbers) - 1, 0, -1):
+            before = numbers[at - 1]
+            if numbers[at] == before + 1:
+                continue
+            last = self._file(before).read(shelf.entry_size, shelf.file_size - shelf.entry_size)
+            if int.from_bytes(last[:8], "big") < shelf.disk.min_physical_offset:
+                for number in numbers[:at]:
+                    self._remove(number)
+                return numbers[at:]
+        return numbers
+
+    def _check_known(self) -> None:
+        """Refuse a queue that has a hole in front of entries that were synced."""
+        known = self._shelf.disk.ends.known.get(self.key)
+        if known is not None and self.end < known.entries:
+            number, place = divmod(self.end, self._shelf.file_entries)
+            raise CorruptionError(
+                self._shelf.path(self.topic, self.queue_id, number),
+                place * self._shelf.entry_size,
+                f"not an entry, though {known.entries} were safe on the disk; {REBUILD}",
+            )
+
     def _check_end(self) -> None:
         """Refuse a queue that ends in front of bytes: its next messages would take their place."""
         number, place = divmod(self.end, self._shelf.file_entries)
         if place or self.end == self._first:
             file, position = self._file(number), place * self._shelf.entry_size
             if any(file.read(WINDOW_ENTRIES * self._shelf.entry_size, position)):
-                raise CorruptionError(file.path, position, "not an entry; rebuild the queue")
+                raise CorruptionError(file.path, position, f"not an entry; {REBUILD}")
 
     def check_files(self) -> None:
         """Refuse a queue that has lost a file, or bytes of one, behind its first message.
@@ -253,8 +289,7 @@ class EntryFiles(ReadableEntries):
                 raise CorruptionError(
                     shelf.path(self.topic, self.queue_id, number),
                     size,
-                    f"this file of a ConsumeQueue is {problem}; `cometmq store rebuild` makes the"
-                    " queue again",
+                    f"this file of a ConsumeQueue is {problem}; {REBUILD}",
                 )
 
     # Cutting
@@ -277,6 +312,10 @@ class EntryFiles(ReadableEntries):
             self.end = index
             self._min = min(self._min, index)
             self._erase(self._shelf.numbers(self.directory))
+
+    def erase_rest(self) -> None:
+        """Erase what the files hold behind the last entry."""
+        self._erase(self._shelf.numbers(self.directory))
 
     def _drop_tail(self, kept: int) -> None:
         if self._tail:
@@ -314,7 +353,10 @@ class EntryFiles(ReadableEntries):
     # The front
 
     def _correct_min(self) -> None:
-        """Move the minimum over entries whose records are gone, and over pre-blank ones."""
+        """Move the minimum over entries whose records are gone, and over pre-blank ones.
+
+        Not over such as are missing with their file: their records may be there.
+        """
         offset = self._shelf.disk.min_physical_offset
         if self._min < self.end and self._record_offset(self._min) < offset:
             self._min = bisect_left(range(self.end), offset, lo=self._min, key=self._record_offset)
@@ -322,6 +364,8 @@ class EntryFiles(ReadableEntries):
 
     def _record_offset(self, index: int) -> int:
         physical_offset, record_size = self.head(index)
+        if record_size == 0:
+            return NO_CUT
         return -1 if record_size == BLANK_SIZE else physical_offset
 
     def expire(self, settled_offset: int) -> int:

@@ -29,6 +29,9 @@ from typing import ClassVar, Final
 
 from cometmq.proto.codes import ResponseCode
 
+REBUILD: Final = "`cometmq store rebuild` makes the queue again"
+"""What to do about damaged files of a ConsumeQueue."""
+
 
 class StoreError(Exception):
     """The root of this tree."""
@@ -119,7 +122,7 @@ class MissingEntriesError(StoreFilesError):
         """Name the queue, where it ends, and which of its messages came next, and from where."""
         super().__init__(
             f"{topic}/{queue_id} ends at queue offset {end}, but the record at {physical_offset} is"
-            f" number {queue_offset}: rebuild the queue from the log"
+            f" number {queue_offset}: {REBUILD}"
         )
         self.topic = topic
         self.queue_id = queue_id

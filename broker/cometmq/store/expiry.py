@@ -101,6 +101,11 @@ class Expiry:
         """Look through all queues for what lies in front of the log, without any removal of it."""
         self._must_follow = True
 
+    @property
+    def gone_offset(self) -> int:
+        """No record in front of it comes back, whatever happens."""
+        return self._retention.gone_offset
+
     def space(self) -> Space:
         """What the disk of the log holds."""
         return self._filesystem.space(self._segments.directory)

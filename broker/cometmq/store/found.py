@@ -58,11 +58,6 @@ class Found(NamedTuple):
             return self.start.replay_from
         return claims.complete_to
 
-    def close(self) -> None:
-        """Close what was only looked at."""
-        self.queues.close()
-        self.segments.close()
-
 
 def find_journal(
     filesystem: FileSystem,

@@ -29,8 +29,13 @@ if TYPE_CHECKING:
 _CHUNK_SIZE: Final = 4 << 20
 
 
-def find_shape(filesystem: FileSystem, folder: str, config: StoreConfig) -> IndexShape | None:
-    """Return the shape of the files in a folder, by most of them; None when they do not tell."""
+def find_shape(
+    filesystem: FileSystem, folder: str, config: StoreConfig, *, clean: bool
+) -> IndexShape | None:
+    """Return the shape of the files in a folder, by most of them; None when they do not tell.
+
+    Where the last process did not stop `clean`, a short file may be one that it had half made.
+    """
     configured = IndexShape(config.index_slots, config.index_items)
     votes: Counter[IndexShape] = Counter()
     for entry in reversed(filesystem.list(folder)):
@@ -38,7 +43,7 @@ def find_shape(filesystem: FileSystem, folder: str, config: StoreConfig) -> Inde
             continue
         file = filesystem.open(f"{folder}/{entry.name}", read_only=True)
         try:
-            shape = _shape_of(file, configured)
+            shape = _shape_of(file, configured, clean=clean)
         finally:
             file.close()
         if shape is not None:
@@ -48,12 +53,13 @@ def find_shape(filesystem: FileSystem, folder: str, config: StoreConfig) -> Inde
     return votes.most_common(1)[0][0] if votes else None
 
 
-def _shape_of(file: File, configured: IndexShape) -> IndexShape | None:
+def _shape_of(file: File, configured: IndexShape, *, clean: bool) -> IndexShape | None:
     size = file.size()
     header = IndexHeader.unpack(file.read(HEADER_SIZE, 0))
     if size < HEADER_SIZE + SLOT_SIZE + 2 * ITEM_SIZE or header.next_item <= 1:
         return None
-    if size == configured.file_size and _fits(file, configured, header):
+    is_whole = size == configured.file_size or (size < configured.file_size and not clean)
+    if is_whole and _fits(file, configured, header):
         return configured
     end = data_end(file, size)
     for items_end in range(end, end + ITEM_SIZE):

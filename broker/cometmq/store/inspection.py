@@ -126,7 +126,7 @@ def inspect(filesystem: FileSystem, root: str, config: StoreConfig) -> Inspected
     checkpoint = load_checkpoint(filesystem, f"{root}/checkpoint")
     segments = load_segments(filesystem, root, config, checkpoint, read_only=True)
     segments.synced_offset = segments.end_offset  # Whatever is open may be closed.
-    shape = find_shape(filesystem, f"{root}/{INDEX_FOLDER}", config)
+    shape = find_shape(filesystem, f"{root}/{INDEX_FOLDER}", config, clean=is_clean)
     if shape is not None:
         config = replace(config, index_slots=shape.slots, index_items=shape.items)
     simple_size, batch_size = queue_file_sizes(checkpoint)

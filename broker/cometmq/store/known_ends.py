@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from cometmq.proto.sysflag import TRANSACTION_MASK
 from cometmq.store.batch_consume_queue import BATCH_ENTRY_SIZE
 from cometmq.store.consume_queue import ENTRY_SIZE
-from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
+from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER, ConsumeQueues
 from cometmq.store.dispatch import RECORDS_WITHOUT_ENTRY, batch_entry
-from cometmq.store.errors import StoreFormatError
+from cometmq.store.errors import CorruptionError, StoreFormatError
 from cometmq.store.findings import Finding, Kind
 from cometmq.store.inspection import queue_folders
 from cometmq.store.queue_ends import NO_RECORD, QUEUE_ENDS_NAME, QueueKey, load_queue_ends
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cometmq.proto.message import StoredMessage
-    from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.findings import Report
     from cometmq.store.inspection import Inspected
     from cometmq.store.queue_ends import QueueEnd
@@ -55,6 +54,43 @@ def check_ends(store: Inspected, report: Report) -> Iterator[None]:
                 )
             )
         yield
+
+
+def check_openable(store: Inspected, report: Report) -> Iterator[None]:
+    """Report queues that have their end, but that the next start would not take: one a step.
+
+    The records do not tell of a hole that they are behind, nor of what stands behind a queue's end.
+    """
+    settled = store.settled_offset
+    queues = ConsumeQueues(
+        store.filesystem, store.root, store.config, clean=store.is_clean, read_only=True
+    )
+    queues.ends.known = {
+        key: end
+        for key, end in store.ends.items()
+        if settled is None or end.physical_offset < settled
+    }
+    if store.is_clean and not store.checkpoint.is_of_others:
+        queues.expect_whole()
+    told = {finding.path for finding in report.findings}
+    for key in queue_keys(store):
+        end = queues.ends.known.get(key)
+        try:
+            if end is None or has_end(store, key, end):
+                queues.table(is_batch=key.is_batch).find(key.topic, key.queue_id)
+        except CorruptionError as error:
+            if error.path not in told:
+                kind, place = Kind.WRONG_ENTRY, error.position
+                report.add(
+                    Finding(kind=kind, path=error.path, position=place, problem=error.problem)
+                )
+        except StoreFormatError as error:
+            path = str(error).partition(": ")[0]
+            if path not in told:
+                problem = str(error).partition(": ")[2]
+                report.add(Finding(kind=Kind.QUEUE_FILE, path=path, position=0, problem=problem))
+        yield
+    queues.close()
 
 
 def queue_keys(store: Inspected) -> Iterator[QueueKey]:

@@ -90,6 +90,8 @@ def hold_offsets(queues: ConsumeQueues, made: Ends, segments: Segments) -> None:
         if queue.max_offset >= end.next_offset:
             continue
         if queue.min_entry < queue.end:
+            if end.physical_offset == NO_RECORD:
+                continue  # Of a topic that was deleted since, and made again.
             raise CorruptionError(
                 segments.directory,  # In front of its first file.
                 end.physical_offset % segments.size,

@@ -381,7 +381,7 @@ class MessageStore:
         """
         assert not self.pending_size, "what was put is committed before a topic is deleted"
         if topics:
-            self._parts.deletions.add(topics, self.end_offset, self.first_offset)
+            self._parts.deletions.add(topics, self.end_offset, self._parts.expiry.gone_offset)
         for topic in topics:
             self.queues.destroy(topic)
             self._parts.appender.forget(topic)

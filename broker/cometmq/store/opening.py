@@ -7,6 +7,7 @@ then is anything cut, erased or written again.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from cometmq.store.appending import Appender
@@ -73,26 +74,32 @@ class Opening:
         self._is_batch_topic: Callable[[str], bool]
         self._index: Index | None = None
         self._is_accepted = False
+        self._looked_at = ExitStack()
+        """Closes what was only looked at, should the store be refused."""
 
     def run(self) -> Opened:
         """Open the store, or leave it as it was found."""
         check_root(self._filesystem, self._root)
         is_lock_made = not self._filesystem.exists(f"{self._root}/lock")
         if is_lock_made:
-            self._inspect().close()  # A store that is refused does not even get a lock.
+            with self._looked_at:
+                self._inspect()  # A store that is refused does not even get a lock.
         self._filesystem.make_directories(self._root)
         lock = acquire_lock(self._filesystem, self._root)
         self._mark = RunningMark(self._filesystem, self._root)
         try:
             finish_swap(self._filesystem, self._root)
             self._on_locked()
-            return self._open(lock)
+            opened = self._open(lock)
         except BaseException:
+            self._looked_at.close()
             if not self._is_accepted:
                 self._mark.take_back()
             is_made = is_lock_made and not self._is_accepted
             give_up_lock(self._filesystem, self._root, lock, is_made=is_made)
             raise
+        self._looked_at.pop_all()
+        return opened
 
     def _open(self, lock: File) -> Opened:
         found = self._inspect()
@@ -170,7 +177,9 @@ class Opening:
         clean = was_shut_down(filesystem, root)
         checkpoint = load_checkpoint(filesystem, f"{root}/checkpoint")
         segments = load_segments(filesystem, root, config, checkpoint)
+        self._looked_at.callback(segments.close)
         queues = load_queues(filesystem, root, config, checkpoint, clean=clean)
+        self._looked_at.callback(queues.close)
         deletions = Deletions(filesystem, root)
         is_ours, delays = checkpoint.claims is not None, config.delay_levels_ms
         if not checkpoint.is_of_others:

@@ -69,6 +69,8 @@ class Selection:
         """Pick from the entries; `ends` has the queue offset behind each."""
         self.next_offset = queue_offset
         for (physical_offset, size, code), end in zip(entries, ends, strict=True):
+            if size <= 0:  # Of no record: it must not pass for an expired or unwanted one.
+                self._reader.piece(physical_offset, size, None)
             if self._reader.has_expired(physical_offset):
                 self.has_expired = True
             elif self._is_wanted(physical_offset, size, code):

@@ -64,9 +64,11 @@ class QueueEnd(NamedTuple):
 
     def is_of(self, entry: bytes) -> bool:
         """Whether that is the queue's last entry."""
-        if len(entry) < _HEAD.size:
-            return False
         physical_offset, size = _HEAD.unpack_from(entry)
+        if len(entry) == _BATCH_BASE.size:
+            base, count = _BATCH_BASE.unpack(entry)
+            if base + count != self.next_offset:
+                return False
         if self.physical_offset == NO_RECORD:
             return bool(size == BLANK_SIZE)
         return bool(physical_offset == self.physical_offset and 0 < size < BLANK_SIZE)
@@ -81,12 +83,13 @@ class QueueEnd(NamedTuple):
         number, position = divmod((self.entries - 1) * entry_size, file_size)
         try:
             file = filesystem.open(f"{folder}/{number * file_size:020d}", read_only=True)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
         try:
             size = file.size()
             has_size = size == file_size or (size < file_size and not clean)
-            return has_size and self.is_of(file.read(entry_size, position))
+            entry = file.read(entry_size, position)
+            return has_size and len(entry) == entry_size and self.is_of(entry)
         finally:
             file.close()
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 
 from cometmq.store.entry_disk import Shelf
 from cometmq.store.entry_files import EntryFiles
+from cometmq.store.errors import CorruptionError, StoreFormatError
 from cometmq.store.names import is_offset_file, is_queue_folder, is_topic_folder
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class QueueTable(Generic[Queue]):
             entry.name: None for entry in disk.filesystem.list(root) if is_topic_folder(entry)
         }  # By topic, the queues that were not touched yet; None: the topic was not listed yet.
         self._cut: int | None = None
+        self.problems: dict[tuple[str, int], str] = {}
+        """Of queues whose files are not as they should be, by topic and queue, what is wrong."""
         self._waiting: Waiting = {}
         self._shelf = Shelf(
             disk, root, shape.entry_size, self._file_size(shape) // shape.entry_size
@@ -104,6 +107,19 @@ class QueueTable(Generic[Queue]):
                 if queue is not None:
                     yield queue
 
+    def walk_sound(self) -> Iterator[Queue | None]:
+        """The same, with None for a queue whose files are not as they should be.
+
+        Who puts to it or reads from it is told; `problems` has why.
+        """
+        for topic in self.topics():
+            for queue_id in self.queues(topic):
+                try:
+                    yield self.find(topic, queue_id)
+                except (CorruptionError, StoreFormatError) as error:
+                    self.problems[topic, queue_id] = str(error)
+                    yield None
+
     def expect(self, waiting: Waiting) -> None:
         """Let queues that are not loaded yet go on with these entries behind those on the disk."""
         self._waiting = waiting
@@ -129,18 +145,23 @@ class QueueTable(Generic[Queue]):
     def settle(self) -> Iterator[None]:
         """Cut the queues that were not loaded since `truncate`, one a step."""
         if self._cut is not None:
-            for _ in self.walk():
+            for _ in self.walk_sound():
                 yield
             self._cut = None
 
     def destroy(self, topic: str, queue_id: int | None = None) -> None:
         """Remove a queue, or all queues of a topic, with their files."""
         for each in self.queues(topic) if queue_id is None else [queue_id]:
-            queue = self.find(topic, each)
+            try:
+                queue = self.find(topic, each)
+            except (CorruptionError, StoreFormatError):
+                self.discard(topic, each)
+                queue = self._make(self._shelf, topic, each)
             if queue is not None:
                 queue.destroy()
                 self._remove_folder(queue.directory)
-                del self._loaded[topic][each]
+                self._loaded.get(topic, {}).pop(each, None)
+                self.problems.pop((topic, each), None)
         if not self.queues(topic):
             self._loaded.pop(topic, None)
             self._on_disk.pop(topic, None)

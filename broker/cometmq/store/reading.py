@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from cometmq.proto.buffer import Buffer
 from cometmq.store.commit_log import Cold
 from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
-from cometmq.store.errors import CorruptionError
+from cometmq.store.errors import REBUILD, CorruptionError
 from cometmq.store.picking import Selection, check_head, picked
 
 if TYPE_CHECKING:
@@ -255,8 +255,6 @@ class QueueReader:
         if not min_offset <= queue_offset < max_offset:
             return outside(queue_offset, min_offset, max_offset)
         entries = queue.read(queue_offset, min(count_max, self._hot[0]))
-        if not entries or entries[0].base_offset > queue_offset:
-            queue.check_files()
         records = [entry[:3] for entry in entries]
         ends = [entry.end_offset for entry in entries]
         bounds = (queue_offset, min_offset, max_offset)
@@ -288,7 +286,7 @@ class QueueReader:
                 log.segments.directory,
                 physical_offset,
                 f"a ConsumeQueue names a record of {size} bytes here, which the log, that ends at"
-                f" {log.end_offset}, does not hold; rebuild the queues",
+                f" {log.end_offset}, does not hold; {REBUILD}",
             )
         for cold, data in fetched or ():
             place = physical_offset - cold.physical_offset

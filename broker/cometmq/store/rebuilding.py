@@ -263,15 +263,26 @@ class _Work:
                     self._kept.append(QueueKey(folder == BATCH_FOLDER, topic, queue_id))
 
     def _note_kept(self) -> None:
-        """Note where the queues end that were copied, for the list."""
+        """Note where the queues end that were copied, for the list; nothing is left behind it.
+
+        One that does not end where it is known to have ended only goes on there.
+        """
         store = self._store
-        queues = ConsumeQueues(
-            store.filesystem, self._beside, store.config, clean=False, read_only=True
-        )
-        for is_batch, topic, queue_id in self._kept:
-            queue = queues.table(is_batch=is_batch).find(topic, queue_id)
-            if queue is not None:
-                self._queues.ends.note_loaded(queue)
+        queues = ConsumeQueues(store.filesystem, self._beside, store.config, clean=store.is_clean)
+        for key in self._kept:
+            table, known = queues.table(is_batch=key.is_batch), store.ends.get(key)
+            try:
+                queue = table.get(key.topic, key.queue_id)
+            except StoreFormatError:  # A file of an odd size.
+                if known is None:
+                    raise
+                table.discard(key.topic, key.queue_id)
+                queue = table.get(key.topic, key.queue_id)
+            if known is not None and queue.max_offset != known.next_offset:
+                queue.hold_at(known.next_offset)
+            queue.erase_rest()
+            self._queues.ends.note_loaded(queue)
+        queues.take_unsynced().sync()
         queues.close()
 
     def _raise_failure(self) -> None:

@@ -221,6 +221,12 @@ class Retention:
         return min(self._segments.synced_offset, self._settled_offset())
 
     @property
+    def gone_offset(self) -> int:
+        """No record in front of it comes back: the removal of all of those is on the disk."""
+        leaving = self._leaving
+        return self._segments.first_offset if leaving is None else leaving.start
+
+    @property
     def is_leaving(self) -> bool:
         """Whether a segment is out of the log that `settle` has not removed yet."""
         return self._leaving is not None

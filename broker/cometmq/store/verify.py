@@ -19,7 +19,7 @@ from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.findings import Finding, Kind, Progress, Report
 from cometmq.store.index_check import IndexCheck
 from cometmq.store.inspection import queue_folders
-from cometmq.store.known_ends import check_ends
+from cometmq.store.known_ends import check_ends, check_openable
 from cometmq.store.log_check import LogCheck
 from cometmq.store.queue_check import QueueCheck
 
@@ -126,6 +126,7 @@ class _Pass:
         yield from self._batches.finish(log.damages, iter(batch))
         yield from self._index.finish(log.damages)
         yield from check_ends(store, self._report)
+        yield from check_openable(store, self._report)
 
 
 def _report_log(store: Inspected, log: LogCheck, report: Report) -> None:

@@ -236,7 +236,7 @@ def _index_parts(root: str) -> list[index.IndexPart]:
         raise OptionError("view: index is of local stores only")
     filesystem = RealFileSystem()
     folder = f"{root}/index"
-    shape = find_shape(filesystem, folder, StoreConfig())
+    shape = find_shape(filesystem, folder, StoreConfig(), clean=False)
     if shape is None:
         return []
     return [

@@ -1,0 +1,248 @@
+"""A queue whose files are damaged is neither written nor read; the others do not notice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.store.damaged_stores import contents, files_of, overwrite, verified
+from tests.store.records import messages_in
+from tests.store.test_lost_queues import (
+    BATCH_QUEUE,
+    BATCHES,
+    CONFIG,
+    ENTRIES_OF_A_FILE,
+    MESSAGES,
+    ROOT,
+    SIMPLE_QUEUE,
+    Held,
+    rebuild,
+)
+
+from cometmq.store.errors import (
+    CorruptionError,
+    LostQueuesError,
+    StoreFilesError,
+    StoreFormatError,
+)
+from cometmq.store.queue_ends import load_queue_ends
+from cometmq.store.reading import ReadStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.crash.disk import SimulatedFileSystem
+
+QUEUES = [("T", SIMPLE_QUEUE, 20), (BATCHES, BATCH_QUEUE, 46)]
+AGAIN = "`cometmq store rebuild` makes the queue again"
+
+
+def expected(topic: str) -> list[bytes]:
+    return [b"%c%d" % (topic[0].encode(), number) for number in range(MESSAGES)]
+
+
+def blank(held: Held, queue: str, entry_size: int, first: int, behind: int) -> None:
+    """Make zeros of some entries of a queue."""
+    for index in range(first, behind):
+        number, place = divmod(index, ENTRIES_OF_A_FILE)
+        path = list(files_of(held.disk, queue))[number]
+        overwrite(held.disk, path, place * entry_size, bytes(entry_size))
+
+
+def upkeep(held: Held, seconds: int = 20) -> None:
+    for _ in range(seconds):
+        held.now_ms += 1000
+        while held.store.tick(held.now_ms):
+            held.store.run_jobs()
+        held.store.run_jobs()
+
+
+def drop_segments(held: Held, count: int) -> None:
+    """Let the first segments of the log expire while nobody has it open."""
+    for path in list(files_of(held.disk, f"{ROOT}/commitlog"))[:count]:
+        held.disk.remove(path)
+
+
+@pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
+@pytest.mark.parametrize("first", [85, MESSAGES - 2])
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
+def test_a_hole_in_front_of_the_last_entry_gives_no_offset_out_again(
+    clean: bool, first: int, topic: str, queue: str, entry_size: int
+) -> None:
+    held = Held()
+    held.stop(clean=clean)
+    blank(held, queue, entry_size, first, MESSAGES - 1)
+    damaged = contents_of(held.disk, queue)
+    held.opened()
+    for _ in range(2):
+        with pytest.raises(CorruptionError, match=f"not an entry, though 110 were safe.*{AGAIN}"):
+            held.put(b"next", topic)
+        with pytest.raises(CorruptionError, match="not an entry"):
+            held.store.read(topic, 0, 5, 32)
+    assert held.put(b"next", "Other") == MESSAGES
+    upkeep(held)
+    held.stop(clean=clean)
+    assert not verified(held.disk, ROOT, CONFIG).is_sound
+    assert contents_of(held.disk, queue) == damaged
+    rebuild(held)
+    held.opened()
+    assert held.bodies(topic) == expected(topic)
+    assert held.put(b"next", topic) == MESSAGES
+
+
+def contents_of(disk: SimulatedFileSystem, queue: str) -> dict[str, bytes]:
+    return {path: data for path, data in contents(disk).items() if path.startswith(queue)}
+
+
+@pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
+@pytest.mark.parametrize("has_expired", [False, True], ids=["whole log", "log has expired"])
+def test_zeros_in_a_full_file_are_not_read_past(
+    has_expired: bool, topic: str, queue: str, entry_size: int
+) -> None:
+    held = Held()
+    held.stop(clean=True)
+    blank(held, queue, entry_size, 50, 60)
+    if has_expired:
+        drop_segments(held, 1)
+    held.opened()
+    store = held.store
+    assert (store.first_offset > 0) is has_expired
+    assert store.min_offset(topic, 0) < ENTRIES_OF_A_FILE
+    for offset in (50, 55, 59):
+        with pytest.raises(CorruptionError):
+            store.read(topic, 0, offset, 32)
+    result = store.read(topic, 0, 45, 5)
+    assert [m.body for m in messages_in(result.slices)] == expected(topic)[45:50]
+    result = store.read(topic, 0, 60, 5)
+    assert [m.body for m in messages_in(result.slices)] == expected(topic)[60:65]
+
+
+@pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
+@pytest.mark.parametrize("damage", ["missing", "zeros"])
+def test_what_a_lost_file_had_does_not_pass_for_expired(
+    damage: str, topic: str, queue: str, entry_size: int
+) -> None:
+    held = Held()
+    held.stop(clean=True)
+    drop_segments(held, 1)
+    first_offset = held.opened().min_offset(topic, 0)
+    assert 0 < first_offset < ENTRIES_OF_A_FILE
+    held.stop(clean=True)
+    first, lost, last = files_of(held.disk, queue)
+    if damage == "missing":
+        held.disk.remove(lost)
+    else:
+        blank(held, queue, entry_size, ENTRIES_OF_A_FILE, 2 * ENTRIES_OF_A_FILE)
+    held.opened()
+    assert held.store.min_offset(topic, 0) == first_offset
+    upkeep(held)
+    assert {first, last} <= {*files_of(held.disk, queue)}
+    result = held.store.read(topic, 0, first_offset, 32)
+    assert (result.status, result.next_begin_offset) == (ReadStatus.FOUND, ENTRIES_OF_A_FILE)
+    with pytest.raises(CorruptionError):
+        held.store.read(topic, 0, ENTRIES_OF_A_FILE, 32)
+
+
+def too_short(held: Held, queue: str, entry_size: int) -> None:
+    held.disk.open(next(iter(files_of(held.disk, queue)))).resize(7 * entry_size)
+
+
+def too_long(held: Held, queue: str, entry_size: int) -> None:
+    held.disk.open(next(iter(files_of(held.disk, queue)))).resize(100_000)
+
+
+def behind_the_end(held: Held, queue: str, entry_size: int) -> None:
+    overwrite(held.disk, list(files_of(held.disk, queue))[-1], 32 * entry_size, b"garbage")
+
+
+@pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
+@pytest.mark.parametrize("damage", [too_short, too_long, behind_the_end])
+@pytest.mark.parametrize("walked_for", ["what expired", "a list of all queues"])
+def test_a_queue_that_cannot_be_opened_does_not_hold_up_the_others(
+    walked_for: str,
+    damage: Callable[[Held, str, int], None],
+    topic: str,
+    queue: str,
+    entry_size: int,
+) -> None:
+    held = Held()
+    held.stop(clean=True)
+    damage(held, queue, entry_size)
+    if walked_for == "what expired":
+        drop_segments(held, 3)
+    else:
+        held.disk.remove(f"{ROOT}/queue_ends.json")
+    held.opened()
+    upkeep(held, seconds=60)
+    (problem,) = held.store.queues.problems
+    assert problem.startswith(f"{queue}/")
+    with pytest.raises((CorruptionError, StoreFormatError)):
+        held.put(b"next", topic)
+    if walked_for == "what expired":
+        assert len(list(files_of(held.disk, f"{ROOT}/consumequeue/Other/0"))) == 1
+    else:
+        assert load_queue_ends(held.disk, ROOT) is None, "it would leave a queue out"
+    assert held.put(b"next", "Other") == MESSAGES
+    held.stop(clean=True)
+    assert not verified(held.disk, ROOT, CONFIG).is_sound
+    rebuild(held)
+    assert verified(held.disk, ROOT, CONFIG).is_sound
+    held.opened()
+    upkeep(held)
+    assert held.put(b"next", topic) == MESSAGES
+    assert held.store.queues.problems == []
+
+
+@pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
+@pytest.mark.parametrize("damage", [too_short, too_long, behind_the_end])
+def test_a_topic_with_a_damaged_queue_can_be_deleted(
+    damage: Callable[[Held, str, int], None], topic: str, queue: str, entry_size: int
+) -> None:
+    held = Held()
+    held.stop(clean=True)
+    damage(held, queue, entry_size)
+    held.opened()
+    with pytest.raises(StoreFilesError):
+        held.store.max_offset(topic, 0)
+    held.store.delete_topics([topic])
+    assert held.store.max_offset(topic, 0) == 0
+    assert contents_of(held.disk, queue) == {}
+    assert held.put(b"again", topic) == 0
+    held.stop(clean=True)
+    held.opened()
+    assert held.bodies(topic) == [b"again"]
+
+
+@pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
+@pytest.mark.parametrize("damage", [too_short, too_long, behind_the_end])
+def test_a_rebuild_leaves_no_damage_in_a_queue_whose_messages_have_expired(
+    damage: Callable[[Held, str, int], None], topic: str, queue: str, entry_size: int
+) -> None:
+    held = Held()
+    for number in range(2 * MESSAGES):
+        held.put(b"%d" % number, "Other")
+    held.stop(clean=True)
+    drop_segments(held, 5)
+    damage(held, queue, entry_size)
+    assert not verified(held.disk, ROOT, CONFIG).is_sound
+    rebuild(held)
+    assert verified(held.disk, ROOT, CONFIG).is_sound
+    held.opened()
+    assert held.store.max_offset(topic, 0) == MESSAGES
+    assert held.bodies(topic) == []
+    upkeep(held)
+    assert held.store.queues.problems == []
+    assert held.put(b"next", topic) == MESSAGES
+    held.stop(clean=True)
+    assert verified(held.disk, ROOT, CONFIG).is_sound
+
+
+def test_a_file_that_is_in_the_place_of_a_queue_is_named() -> None:
+    held = Held()
+    held.stop(clean=True)
+    for path in list(files_of(held.disk, SIMPLE_QUEUE)):
+        held.disk.remove(path)
+    held.disk.remove_directory(SIMPLE_QUEUE)
+    held.disk.open(SIMPLE_QUEUE, create=True).close()
+    with pytest.raises(LostQueuesError, match="of T/0"):
+        held.opened()
