@@ -21,7 +21,6 @@ from tests.store.test_lost_queues import (
 
 from cometmq.store.errors import (
     CorruptionError,
-    LostQueuesError,
     StoreFilesError,
     StoreFormatError,
 )
@@ -235,14 +234,3 @@ def test_a_rebuild_leaves_no_damage_in_a_queue_whose_messages_have_expired(
     assert held.put(b"next", topic) == MESSAGES
     held.stop(clean=True)
     assert verified(held.disk, ROOT, CONFIG).is_sound
-
-
-def test_a_file_that_is_in_the_place_of_a_queue_is_named() -> None:
-    held = Held()
-    held.stop(clean=True)
-    for path in list(files_of(held.disk, SIMPLE_QUEUE)):
-        held.disk.remove(path)
-    held.disk.remove_directory(SIMPLE_QUEUE)
-    held.disk.open(SIMPLE_QUEUE, create=True).close()
-    with pytest.raises(LostQueuesError, match="of T/0"):
-        held.opened()

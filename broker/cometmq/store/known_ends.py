@@ -9,7 +9,7 @@ from cometmq.store.batch_consume_queue import BATCH_ENTRY_SIZE
 from cometmq.store.consume_queue import ENTRY_SIZE
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER, ConsumeQueues
 from cometmq.store.dispatch import RECORDS_WITHOUT_ENTRY, batch_entry
-from cometmq.store.errors import CorruptionError, StoreFormatError
+from cometmq.store.errors import REBUILD, CorruptionError, StoreFormatError
 from cometmq.store.findings import Finding, Kind
 from cometmq.store.inspection import queue_folders
 from cometmq.store.queue_ends import NO_RECORD, QUEUE_ENDS_NAME, QueueKey, load_queue_ends
@@ -73,11 +73,18 @@ def check_openable(store: Inspected, report: Report) -> Iterator[None]:
     if store.is_clean and not store.checkpoint.is_of_others:
         queues.expect_whole()
     told = {finding.path for finding in report.findings}
+    folders = told | {path.rpartition("/")[0] for path in told}
     for key in queue_keys(store):
         end = queues.ends.known.get(key)
         try:
             if end is None or has_end(store, key, end):
                 queues.table(is_batch=key.is_batch).find(key.topic, key.queue_id)
+            elif (folder := _place(store, key)[0]) not in folders:
+                problem = (
+                    f"the queue had {end.next_offset} messages, and its last entry is not here, or"
+                    f" its last file has a wrong size; {REBUILD}"
+                )
+                report.add(Finding(kind=Kind.QUEUE_FILE, path=folder, position=0, problem=problem))
         except CorruptionError as error:
             if error.path not in told:
                 kind, place = Kind.WRONG_ENTRY, error.position

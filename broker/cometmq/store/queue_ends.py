@@ -83,7 +83,7 @@ class QueueEnd(NamedTuple):
         number, position = divmod((self.entries - 1) * entry_size, file_size)
         try:
             file = filesystem.open(f"{folder}/{number * file_size:020d}", read_only=True)
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             return False
         try:
             size = file.size()
