@@ -196,7 +196,7 @@ class EntryFiles(ReadableEntries):
         numbers = self._shelf.numbers(self.directory)
         if cut is not None and not disk.read_only:
             self._note_names()  # The stopped process may not have come to sync them.
-            numbers = self._without_leftovers(numbers)
+            numbers = self._without_leftovers(numbers, cut)
         if not numbers:
             return
         per_file = self._shelf.file_entries
@@ -235,23 +235,36 @@ class EntryFiles(ReadableEntries):
         else:
             self._clear()
 
-    def _without_leftovers(self, numbers: list[int]) -> list[int]:
-        """Remove expired files in front of a gap: a power cut undid that, but not of the next."""
+    def _without_leftovers(self, numbers: list[int], cut: int) -> list[int]:
+        """Remove expired files in front of a gap: a power cut undid that, but not of the next.
+
+        Not where it lost the one in the gap: then what stands behind was not synced either.
+        """
         shelf = self._shelf
+        size = shelf.entry_size
         for at in range(len(numbers) - 1, 0, -1):
-            before = numbers[at - 1]
-            if numbers[at] == before + 1:
+            before, behind = numbers[at - 1], numbers[at]
+            if behind == before + 1:
                 continue
-            last = self._file(before).read(shelf.entry_size, shelf.file_size - shelf.entry_size)
-            if int.from_bytes(last[:8], "big") < shelf.disk.min_physical_offset:
+            last = self._file(before).read(size, shelf.file_size - size)
+            first = self._file(behind).read(size, 0)
+            if len(last) == len(first) == size and (
+                int.from_bytes(last[:8], "big") < shelf.disk.min_physical_offset
+                and shelf.heads.unpack(first)[1] > 0
+                and int.from_bytes(first[:8], "big") < cut
+            ):
                 for number in numbers[:at]:
                     self._remove(number)
                 return numbers[at:]
         return numbers
 
     def _check_known(self) -> None:
-        """Refuse a queue that has a hole in front of entries that were synced."""
-        known = self._shelf.disk.ends.known.get(self.key)
+        """Refuse a queue that has a hole in front of entries that were synced.
+
+        Where the log is replayed from its first record, they are erased, and made again.
+        """
+        disk = self._shelf.disk
+        known = None if disk.may_restart else disk.ends.known.get(self.key)
         if known is not None and self.end < known.entries:
             number, place = divmod(self.end, self._shelf.file_entries)
             raise CorruptionError(

@@ -68,7 +68,7 @@ def check_openable(store: Inspected, report: Report) -> Iterator[None]:
     queues.ends.known = {
         key: end
         for key, end in store.ends.items()
-        if settled is None or end.physical_offset < settled
+        if settled is None or NO_RECORD < end.physical_offset < settled
     }
     if store.is_clean and not store.checkpoint.is_of_others:
         queues.expect_whole()
