@@ -29,6 +29,7 @@ from cometmq.store.entry_search import (
     NO_CUT,
     WINDOW_ENTRIES,
     backed_end,
+    count_leftovers,
     sound_entries,
 )
 from cometmq.store.entry_tail import behind
@@ -196,7 +197,10 @@ class EntryFiles(ReadableEntries):
         numbers = self._shelf.numbers(self.directory)
         if cut is not None and not disk.read_only:
             self._note_names()  # The stopped process may not have come to sync them.
-            numbers = self._without_leftovers(numbers, cut)
+            leftovers = count_leftovers(self._file, self._shelf, numbers, cut)
+            for number in numbers[:leftovers]:
+                self._remove(number)
+            numbers = numbers[leftovers:]
         if not numbers:
             return
         per_file = self._shelf.file_entries
@@ -234,29 +238,6 @@ class EntryFiles(ReadableEntries):
             self._first, self.end, self._min = None, 0, 0
         else:
             self._clear()
-
-    def _without_leftovers(self, numbers: list[int], cut: int) -> list[int]:
-        """Remove expired files in front of a gap: a power cut undid that, but not of the next.
-
-        Not where it lost the one in the gap: then what stands behind was not synced either.
-        """
-        shelf = self._shelf
-        size = shelf.entry_size
-        for at in range(len(numbers) - 1, 0, -1):
-            before, behind = numbers[at - 1], numbers[at]
-            if behind == before + 1:
-                continue
-            last = self._file(before).read(size, shelf.file_size - size)
-            first = self._file(behind).read(size, 0)
-            if len(last) == len(first) == size and (
-                int.from_bytes(last[:8], "big") < shelf.disk.min_physical_offset
-                and shelf.heads.unpack(first)[1] > 0
-                and int.from_bytes(first[:8], "big") < cut
-            ):
-                for number in numbers[:at]:
-                    self._remove(number)
-                return numbers[at:]
-        return numbers
 
     def _check_known(self) -> None:
         """Refuse a queue that has a hole in front of entries that were synced.

@@ -80,3 +80,23 @@ def backed_end(
             return end, True
         end -= 1
     return end, False
+
+
+def count_leftovers(file: Callable[[int], File], shelf: Shelf, numbers: list[int], cut: int) -> int:
+    """Count the expired files in front of a gap: a power cut undid that, but not of the next.
+
+    None where it lost the one in the gap: then what stands behind was not synced either.
+    """
+    size = shelf.entry_size
+    for at in range(len(numbers) - 1, 0, -1):
+        before, behind = numbers[at - 1], numbers[at]
+        if behind == before + 1:
+            continue
+        last = file(before).read(size, shelf.file_size - size)
+        first = file(behind).read(size, 0)
+        if not len(last) == len(first) == size:
+            continue
+        (last_offset, _), (offset, record_size) = map(shelf.heads.unpack, (last, first))
+        if last_offset < shelf.disk.min_physical_offset and record_size > 0 and offset < cut:
+            return at
+    return 0
