@@ -2,7 +2,9 @@
 
 Each row of the result is a JSON body: the window, the key, and what was reckoned. In mode `append`
 a window is sent once, when its watermark has passed; in `update` whenever it changed. A row is
-known by its window, its key and its values, so a batch that is repeated sends nothing twice.
+known by its batch, its window and its key, so a batch that is repeated sends nothing twice, and a
+value that comes again later is sent again. Updates of one window and key go to one queue, where the
+last one is the latest.
 
 As files (`--to`) the same are columns of Parquet: a folder for each batch that ended a window,
 which takes its place as a whole, so a batch that is repeated replaces what it was.
@@ -141,10 +143,12 @@ class _Topic:
         self._settings = settings
         self._checkpoint = Folder(spark, settings.checkpoint)
 
-    def put(self, results: DataFrame, _count: int, _batch_id: int) -> None:
+    def put(self, results: DataFrame, _count: int, batch_id: int) -> None:
         """Send those of a batch."""
+        in_order = self._settings.mode == "update"
+        messages = results.select(*_message(results, batch_id, in_order=in_order))
         # Not by the sink of streams: Spark lets none in Python update.
-        results.select(*_message(results)).write.format("cometmq").mode("append").options(
+        messages.write.format("cometmq").mode("append").options(
             **self._settings.credentials.at(self._settings.nameserver),
             topic=self._settings.to_topic,
             dedupKey="source_key",
@@ -214,12 +218,24 @@ def _fitting(stream: DataFrame, schema: str) -> DataFrame:
     return fitting
 
 
-def _message(results: DataFrame) -> list[Any]:
+def _message(results: DataFrame, batch_id: int, *, in_order: bool) -> list[Any]:
     from pyspark.sql import functions
 
     body = functions.to_json(functions.struct(*results.columns))
-    key = functions.col("key" if "key" in results.columns else "from").cast("string")
-    return [body.alias("body"), key.alias("key"), functions.sha2(body, 256).alias("source_key")]
+    own = "key" if "key" in results.columns else "from"
+    # What Spark groups by, as a whole: by itself a time would be cut to milliseconds.
+    micros = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+    place = functions.to_json(
+        functions.struct(*dict.fromkeys(("from", "to", own))),
+        {"timestampFormat": f"{micros}XXX", "timestampNTZFormat": micros},
+    )
+    of_window = functions.sha2(place, 256)
+    columns = [
+        body.alias("body"),
+        functions.col(own).cast("string").alias("key"),
+        functions.concat(functions.lit(f"{batch_id} "), of_window).alias("source_key"),
+    ]
+    return [*columns, of_window.alias("sharding_key")] if in_order else columns
 
 
 def _aggregation(text: str) -> Any:
