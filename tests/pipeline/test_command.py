@@ -16,11 +16,18 @@ from click.testing import CliRunner
 
 from cometmq.admin.program import program
 from cometmq.pipeline import command
-from cometmq.pipeline.errors import JavaError, OptionError, PipelineError, WorkerLateError
+from cometmq.pipeline.errors import (
+    DamagedFileError,
+    JavaError,
+    OptionError,
+    PipelineError,
+    WorkerLateError,
+)
 from cometmq.pipeline.java import find_java, make_shim
 from cometmq.pipeline.jobs import JOBS
 from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, ours, setting
 from cometmq.pipeline.jobs.streams import StreamSettings, run_batches
+from cometmq.pipeline.spark_settings import read_settings
 from cometmq.testing import Cluster
 
 if TYPE_CHECKING:
@@ -51,6 +58,8 @@ def toy(spark: Any, settings: ToySettings, run: Run) -> Report:
         raise PipelineError("it is away")
     if settings.nameserver == "without-java":
         raise JavaError("there is no Java here")
+    if settings.nameserver == "damaged":
+        raise DamagedFileError("a is damaged: put it back")
     if settings.nameserver == "crash":
         raise ZeroDivisionError
     run.tell(step=1)
@@ -82,6 +91,7 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> CliRunner:
         (["--nameserver", "here", "--conf", "nonsense"], 2),
         (["--nameserver", "away"], 3),
         (["--nameserver", "without-java"], 3),
+        (["--nameserver", "damaged"], 3),
         (["--nameserver", "crash"], 3),  # And not 1, which says that it ran to its end.
     ],
 )
@@ -144,6 +154,7 @@ def test_what_nobody_thought_of_is_told_with_its_place(runner: CliRunner, tmp_pa
         (TOY, ["-n", "without-java"], "toy: there is no Java here"),  # Starting again mends none.
         (TOY, ["-n", "wrong"], "toy: nameserver: is wrong; write another"),
         (TOY, ["-n", "away", "--dry-run"], "toy: it is away"),
+        (TOY, ["-n", "damaged"], "toy: a is damaged: put it back"),
     ],
 )
 def test_a_failure_says_what_starting_again_does(
@@ -161,10 +172,21 @@ MISTAKES = {
     "archive --to a --topic t --format iceberg": "iceberg: its newest release, 1.12, is made",
     "archive --to a --topic t --format orc": "format: 'orc' is neither parquet nor delta",
     "archive --to a --topic t --trigger often": "trigger: 'often'",
+    "archive --to a --topic t --trigger 10": "trigger: '10' is neither once nor such as '30 sec",
+    "audit --store s --master bogus": "--master bogus: write local[*], local[2], spark://HOST:PORT",
+    "audit --store s --master local[0]": "--master local[0]: write local[*]",
+    "audit --store s --master spark://here": "--master spark://here: write local[*]",
+    "audit --store s --conf spark.master=x": "--master x: write local[*]",
+    "audit --store s --conf spark.driver.memory=banana": "driver.memory=banana: write a size, such",
+    "audit --store s --conf spark.driver.memory=4gb": "spark.driver.memory=4gb: write a size, such",
     "archive --to a --topic t --max-rows -1": "maxOffsetsPerTrigger: '-1'",
     "archive --to a --topic t -n here": "nameserver: 'here' is no HOST:PORT",
     "archive --to a --topic t --conf x": "--conf x: write NAME=VALUE",
     "replay --from-dir a --to-topic t --mark x": "mark: 'x'",
+    "replay --from-dir a --to-topic t --mark =x": "mark: '=x': write NAME=VALUE",
+    "replay --from-dir a --to-topic t --mark x=": "mark: 'x=': write NAME=VALUE",
+    "replay --from-dir a --to-topic t --mark KEYS=zz": "mark: KEYS is a property that brokers and",
+    "replay --from-dir a --to-topic t --mark a\x01b=c": "mark: 'a\\x01b=c': U+0001 cannot be in",
     "replay --from-dir a --to-topic a.b": "to-topic: topic 'a.b': letters, digits and",
     f"replay --from a --to-topic {'t' * 128}": "characters, at most 127",
     "replay --from a --to-topic SCHEDULE_TOPIC_XXXX": "only the broker itself writes there",
@@ -244,6 +266,62 @@ def test_that_spark_is_not_installed_is_told_in_one_line(
     done = CliRunner().invoke(program, ["pipeline", *line.split()])
     assert done.exit_code == 2
     said = "cometmq pipeline audit: Spark is not installed: pip install 'cometmq[spark]'\n"
+    assert done.stderr == said
+
+
+@pytest.mark.parametrize(
+    ("trigger", "is_one"),
+    [
+        ("once", True),
+        ("5 seconds", True),
+        ("1 minute 30 seconds", True),
+        ("interval 500 milliseconds", True),
+        ("0.5 seconds", True),
+        ("0 seconds", True),
+        ("5 bananas", False),
+        ("5seconds", False),
+        ("1 month", False),  # Of which Spark does not know how long it is.
+        ("-1 second", False),
+        ("1 minute bananas", False),
+        ("", False),
+    ],
+)
+def test_a_trigger_is_once_or_a_time(trigger: str, is_one: bool) -> None:
+    with nullcontext() if is_one else pytest.raises(OptionError, match=r"^trigger: "):
+        StreamSettings(nameserver="h:1", topic="t", checkpoint="c", trigger=trigger)
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        *("local", "local[*]", "local[2]", "local[2,3]", "local[*, 4]", "local-cluster[2,1,1024]"),
+        *("spark://h:7077", "spark://h:7077,i:7077", "yarn", "k8s://https://h:443", "other://x"),
+    ],
+)
+def test_masters_of_spark_are_taken(master: str) -> None:
+    given = ("spark.driver.memory=4g", "spark.executor.memory=512MB", "spark.a=x=y")
+    found = {"spark.driver.memory": "4g", "spark.executor.memory": "512MB", "spark.a": "x=y"}
+    assert read_settings(master, given) == found
+
+
+def test_a_spark_that_cannot_be_started_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+    from py4j.protocol import Py4JError
+
+    from cometmq.pipeline import spark_session
+
+    (tmp_path / "commitlog").mkdir()
+
+    def fail(*_: object, **__: object) -> None:
+        raise Py4JError("An error occurred\n: org.apache.SparkException: no way\n\tat a.b.C\n\tat")
+
+    monkeypatch.setattr(spark_session, "open_session", fail)
+    line = f"audit --store {tmp_path} --progress none"
+    done = CliRunner().invoke(program, ["pipeline", *line.split()])
+    assert done.exit_code == 3
+    said = "cometmq pipeline audit: Spark cannot be started: org.apache.SparkException: no way\n"
     assert done.stderr == said
 
 

@@ -164,8 +164,10 @@ class _Files:
         self._folder = Folder(spark, settings.to)
         self._begun = self._folder.exists(*_OWNER)
         if self._begun:
-            theirs = json.loads(self._folder.read(*_OWNER))["query_id"]
-            if theirs != query_id(self._checkpoint):
+            owner = self._folder.read_json(
+                *_OWNER, if_damaged="put it back from a copy, or choose another folder"
+            )
+            if owner.get("query_id") != query_id(self._checkpoint):
                 raise OptionError(
                     f"to: {settings.to} was begun with another checkpoint than"
                     f" {settings.checkpoint}, whose batches would replace what is there; choose"
@@ -268,11 +270,13 @@ def _check_plan(checkpoint: Folder, settings: AggregateSettings, *, dry_run: boo
     names = ("schema", "key", "window", "slide", "time", "aggregations", "mode", "watermark")
     plan = {name: getattr(settings, name) for name in names}
     if checkpoint.exists(_PLAN):
-        before = json.loads(checkpoint.read(_PLAN))
-        if changed := [name for name in names if before[name] != plan[name]]:
+        before = checkpoint.read_json(
+            _PLAN, if_damaged="put it back from a copy, or use a new --checkpoint"
+        )
+        if changed := [name for name in names if before.get(name) != plan[name]]:
             name = changed[0]
             raise OptionError(
-                f"{name}: was {before[name]!r} when {checkpoint.path} was begun, and its state"
+                f"{name}: was {before.get(name)!r} when {checkpoint.path} was begun, and its state"
                 " cannot become another; use a new --checkpoint"
             )
     elif not dry_run:

@@ -1,0 +1,44 @@
+"""Files of JSON that jobs keep for themselves, when they are damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cometmq.pipeline.errors import DamagedFileError
+from cometmq.pipeline.jobs.archive_files import BatchName, Manifest
+from cometmq.pipeline.jobs.folders import Folder
+
+
+class Plain(Folder):
+    """A folder without Spark."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def read(self, *names: str) -> str:
+        """Return a file as text."""
+        return Path(self.of(*names)).read_text()
+
+
+@pytest.mark.parametrize(
+    "text", ["", '{"query_id": "a", "rows', "[]", "{}", "7", '{"query_id": "a", "rows": 1}', "\0\0"]
+)
+def test_a_damaged_manifest_is_named_with_what_to_do(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "_manifests" / "000003.json"
+    path.parent.mkdir()
+    path.write_text(text)
+    with pytest.raises(DamagedFileError) as raised:
+        Manifest.read(Plain(tmp_path), BatchName(3, 3))
+    assert str(raised.value).startswith(f"{path} is damaged (")
+    assert "put it back from a copy of the archive. Do not remove it" in str(raised.value)
+
+
+@pytest.mark.parametrize(("text", "why"), [("{", "Expecting property"), ("[1]", "no object")])
+def test_damaged_notes_are_named_with_what_to_do(tmp_path: Path, text: str, why: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(DamagedFileError, match=rf"/a\.json is damaged \({why}.*\): remove it$"):
+        Plain(tmp_path).read_json("a.json", if_damaged="remove it")
+    (tmp_path / "a.json").write_text('{"a": 1}')
+    assert Plain(tmp_path).read_json("a.json", if_damaged="") == {"a": 1}
