@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cometmq.pipeline.errors import DamagedFileError
+from cometmq.pipeline.errors import DamagedFileError, OptionError
 from cometmq.pipeline.jobs.archive_files import BatchName, Manifest
-from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.jobs.folders import Folder, refuse_batches
 
 
 class Plain(Folder):
@@ -20,6 +20,10 @@ class Plain(Folder):
     def read(self, *names: str) -> str:
         """Return a file as text."""
         return Path(self.of(*names)).read_text()
+
+    def names(self, *names: str) -> list[str]:
+        """Return the names in a folder."""
+        return sorted(each.name for each in Path(self.of(*names)).iterdir())
 
 
 @pytest.mark.parametrize(
@@ -42,3 +46,12 @@ def test_damaged_notes_are_named_with_what_to_do(tmp_path: Path, text: str, why:
         Plain(tmp_path).read_json("a.json", if_damaged="remove it")
     (tmp_path / "a.json").write_text('{"a": 1}')
     assert Plain(tmp_path).read_json("a.json", if_damaged="") == {"a": 1}
+
+
+@pytest.mark.parametrize("name", ["batch=000003", "_staging", "batch=000000-000002"])
+def test_what_a_batch_would_replace_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "notes.txt").touch()
+    refuse_batches(Plain(tmp_path))
+    (tmp_path / name).mkdir()
+    with pytest.raises(OptionError, match=f"^to: .* has {name} in it, which this job did not wri"):
+        refuse_batches(Plain(tmp_path))

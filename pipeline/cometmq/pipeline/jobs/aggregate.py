@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError
-from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.jobs.folders import Folder, refuse_batches
 from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
 from cometmq.pipeline.jobs.streams import (
@@ -163,6 +163,8 @@ class _Files:
         self._checkpoint = Folder(spark, settings.checkpoint)
         self._folder = Folder(spark, settings.to)
         self._begun = self._folder.exists(*_OWNER)
+        if not self._begun:
+            refuse_batches(self._folder)
         if self._begun:
             owner = self._folder.read_json(
                 *_OWNER, if_damaged="put it back from a copy, or choose another folder"

@@ -6,7 +6,7 @@ import json
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from cometmq.pipeline.errors import DamagedFileError
+from cometmq.pipeline.errors import DamagedFileError, OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +15,19 @@ if TYPE_CHECKING:
 
 STAGING: Final = "_staging"
 """Where a table is until all of it is written. Readers pass over names that begin so."""
+
+
+_BATCH: Final = "batch="
+
+
+def refuse_batches(folder: Folder) -> None:
+    """Refuse a folder that nobody has begun and that has what a batch would take the place of."""
+    for name in folder.names():
+        if name == STAGING or name.startswith(_BATCH):
+            raise OptionError(
+                f"to: {folder.path} has {name} in it, which this job did not write, and would"
+                " replace; choose another folder"
+            )
 
 
 class Folder:
