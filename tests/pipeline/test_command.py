@@ -31,6 +31,7 @@ from cometmq.pipeline.spark_settings import read_settings
 from cometmq.testing import Cluster
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 
@@ -174,6 +175,7 @@ MISTAKES = {
     "archive --to a --topic t --trigger often": "trigger: 'often'",
     "archive --to a --topic t --trigger 10": "trigger: '10' is neither once nor such as '30 sec",
     "audit --store s --master bogus": "--master bogus: write local[*], local[2], spark://HOST:PORT",
+    "audit --store s --master other://h:1": "--master other://h:1: write local[*]",
     "audit --store s --master local[0]": "--master local[0]: write local[*]",
     "audit --store s --master spark://here": "--master spark://here: write local[*]",
     "audit --store s --conf spark.master=x": "--master x: write local[*]",
@@ -295,7 +297,7 @@ def test_a_trigger_is_once_or_a_time(trigger: str, is_one: bool) -> None:
     "master",
     [
         *("local", "local[*]", "local[2]", "local[2,3]", "local[*, 4]", "local-cluster[2,1,1024]"),
-        *("spark://h:7077", "spark://h:7077,i:7077", "yarn", "k8s://https://h:443", "other://x"),
+        *("spark://h:7077", "spark://h:7077,i:7077", "yarn", "k8s://https://h:443"),
     ],
 )
 def test_masters_of_spark_are_taken(master: str) -> None:
@@ -515,6 +517,35 @@ def test_a_long_stream_is_counted_as_a_whole(fails: bool) -> None:
         run.watch(query, report)  # type: ignore[arg-type]  # As much of one as is asked.
     assert (report.rows, len(report.batches)) == (3000, 300)
     assert report.details == {"late_rows": 600, "misfits": 900, "windows_open": 5}
+
+
+def offsets(end: int) -> str:
+    return json.dumps({"queues": {"t": {"b": {"0": end, "1": 3}}}})
+
+
+@pytest.mark.parametrize(
+    ("latest", "behind"), [(offsets(9), {"behind": 4}), (offsets(5), {"behind": 0}), ("null", {})]
+)
+def test_how_far_a_batch_is_behind_is_said_where_it_is_known(
+    latest: str, behind: dict[str, int]
+) -> None:
+    """Of one that is repeated behind a stop Spark does not ask, and writes null."""
+    progress = {
+        "batchDuration": 1000,
+        "batchId": 7,
+        "numInputRows": 5,
+        "processedRowsPerSecond": 1.0,
+        "sources": [{"startOffset": offsets(0), "endOffset": offsets(5), "latestOffset": latest}],
+        "stateOperators": [],
+        "observedMetrics": {},
+    }
+    told: list[Mapping[str, Any]] = []
+    run = Run(progress=told.append)
+    query: Any = SimpleNamespace(recentProgress=[progress], awaitTermination=lambda _seconds: True)
+    run.watch(query, run.report_of("mirror"))
+    assert told == [{"batch": 7, "rows": 5, "rows_per_second": 1, "total": 5, **behind}]
+    assert run.last_batch is not None
+    assert sum(run.last_batch.lags.values()) == behind.get("behind", 0)
 
 
 @pytest.mark.parametrize("name", sorted(JOBS))

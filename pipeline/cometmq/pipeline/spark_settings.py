@@ -17,8 +17,7 @@ _MASTER: Final = re.compile(
     r"local(\[([1-9][0-9]*|\*)(\s*,\s*[0-9]+)?\])?"
     r"|local-cluster\[\s*[0-9]+\s*,\s*[0-9]+\s*,\s*[0-9]+\s*\]"
     r"|spark://[^\s/,]+:[0-9]+(,[^\s/,]+:[0-9]+)*"
-    r"|yarn"
-    r"|(?!spark:)[a-z0-9]+://.+"  # k8s://, and whatever else some JAR brings.
+    r"|yarn|k8s://.+"
 )
 _MEMORY: Final = {
     "spark.driver.memory": re.compile(r"[1-9][0-9]*[kmgt]", re.IGNORECASE),  # As Java takes it.
