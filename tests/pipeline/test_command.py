@@ -530,7 +530,7 @@ def test_how_far_a_batch_is_behind_is_said_where_it_is_known(
     latest: str, behind: dict[str, int]
 ) -> None:
     """Of one that is repeated behind a stop Spark does not ask, and writes null."""
-    progress = {
+    progress: dict[str, Any] = {
         "batchDuration": 1000,
         "batchId": 7,
         "numInputRows": 5,
@@ -541,7 +541,11 @@ def test_how_far_a_batch_is_behind_is_said_where_it_is_known(
     }
     told: list[Mapping[str, Any]] = []
     run = Run(progress=told.append)
-    query: Any = SimpleNamespace(recentProgress=[progress], awaitTermination=lambda _seconds: True)
+
+    def ended(_seconds: float) -> bool:
+        return True
+
+    query: Any = SimpleNamespace(recentProgress=[progress], awaitTermination=ended)
     run.watch(query, run.report_of("mirror"))
     assert told == [{"batch": 7, "rows": 5, "rows_per_second": 1, "total": 5, **behind}]
     assert run.last_batch is not None
