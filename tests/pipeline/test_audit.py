@@ -76,10 +76,12 @@ def test_an_audit_finds_each_kind_of_damage(spark: SparkSession, tmp_path: Path)
 def test_an_audit_of_checksums_alone_reads_nothing_else(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    places = write_log(tmp_path, [b"x" * 200] * 40)
-    change(tmp_path, places[4] + 100, b"y")
+    root = tmp_path / "store"
+    root.mkdir()
+    places = write_log(root, [b"x" * 200] * 40)
+    change(root, places[4] + 100, b"y")
     folder = tmp_path / "findings"
-    found = judged(spark, tmp_path, check="log", findings=str(folder))
+    found = judged(spark, root, check="log", findings=str(folder))
     assert (found["kinds"], found["rows"]) == ({"damage": 1}, 39)
     (shown,) = found["shown"]
     assert [row.asDict() for row in spark.read.parquet(str(folder)).collect()] == [shown]
@@ -199,7 +201,9 @@ def test_a_log_that_ends_in_front_of_what_the_checkpoint_knows_is_a_finding(
 def test_all_findings_of_an_audit_of_the_log_are_written(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    places = write_log(tmp_path, [b"x" * 200] * 60)
+    root = tmp_path / "store"
+    root.mkdir()
+    places = write_log(root, [b"x" * 200] * 60)
     for number, inside, data in (
         (4, 100, b"y"),  # Its body.
         (8, 4, b"\xff"),  # Two that begin as no record does are one stretch.
@@ -208,9 +212,9 @@ def test_all_findings_of_an_audit_of_the_log_are_written(
         (20, 0, b"\0\0\0\1"),
         (30, 28, b"\7\7"),  # Where it says that it is.
     ):
-        change(tmp_path, places[number] + inside, data)
+        change(root, places[number] + inside, data)
     folder = str(tmp_path / "findings")
-    found = judged(spark, tmp_path, check="log", findings=folder, split_size="4k", shown=2)
+    found = judged(spark, root, check="log", findings=folder, split_size="4k", shown=2)
     assert (found["outcome"], found["kinds"], found["rows"]) == ("findings", {"damage": 5}, 54)
     written = [row.asDict() for row in spark.read.parquet(folder).orderBy("start").collect()]
     stretches = [(4, 5), (8, 10), (13, 14), (20, 21), (30, 31)]

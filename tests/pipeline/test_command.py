@@ -16,14 +16,22 @@ from click.testing import CliRunner
 
 from cometmq.admin.program import program
 from cometmq.pipeline import command
-from cometmq.pipeline.errors import JavaError, OptionError, PipelineError, WorkerLateError
+from cometmq.pipeline.errors import (
+    DamagedFileError,
+    JavaError,
+    OptionError,
+    PipelineError,
+    WorkerLateError,
+)
 from cometmq.pipeline.java import find_java, make_shim
 from cometmq.pipeline.jobs import JOBS
 from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, ours, setting
 from cometmq.pipeline.jobs.streams import StreamSettings, run_batches
+from cometmq.pipeline.spark_settings import read_settings
 from cometmq.testing import Cluster
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 
@@ -51,6 +59,8 @@ def toy(spark: Any, settings: ToySettings, run: Run) -> Report:
         raise PipelineError("it is away")
     if settings.nameserver == "without-java":
         raise JavaError("there is no Java here")
+    if settings.nameserver == "damaged":
+        raise DamagedFileError("a is damaged: put it back")
     if settings.nameserver == "crash":
         raise ZeroDivisionError
     run.tell(step=1)
@@ -82,6 +92,7 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> CliRunner:
         (["--nameserver", "here", "--conf", "nonsense"], 2),
         (["--nameserver", "away"], 3),
         (["--nameserver", "without-java"], 3),
+        (["--nameserver", "damaged"], 3),
         (["--nameserver", "crash"], 3),  # And not 1, which says that it ran to its end.
     ],
 )
@@ -144,6 +155,7 @@ def test_what_nobody_thought_of_is_told_with_its_place(runner: CliRunner, tmp_pa
         (TOY, ["-n", "without-java"], "toy: there is no Java here"),  # Starting again mends none.
         (TOY, ["-n", "wrong"], "toy: nameserver: is wrong; write another"),
         (TOY, ["-n", "away", "--dry-run"], "toy: it is away"),
+        (TOY, ["-n", "damaged"], "toy: a is damaged: put it back"),
     ],
 )
 def test_a_failure_says_what_starting_again_does(
@@ -161,10 +173,22 @@ MISTAKES = {
     "archive --to a --topic t --format iceberg": "iceberg: its newest release, 1.12, is made",
     "archive --to a --topic t --format orc": "format: 'orc' is neither parquet nor delta",
     "archive --to a --topic t --trigger often": "trigger: 'often'",
+    "archive --to a --topic t --trigger 10": "trigger: '10' is neither once nor such as '30 sec",
+    "audit --store s --master bogus": "--master bogus: write local[*], local[2], spark://HOST:PORT",
+    "audit --store s --master other://h:1": "--master other://h:1: write local[*]",
+    "audit --store s --master local[0]": "--master local[0]: write local[*]",
+    "audit --store s --master spark://here": "--master spark://here: write local[*]",
+    "audit --store s --conf spark.master=x": "--master x: write local[*]",
+    "audit --store s --conf spark.driver.memory=banana": "driver.memory=banana: write a size, such",
+    "audit --store s --conf spark.driver.memory=4gb": "spark.driver.memory=4gb: write a size, such",
     "archive --to a --topic t --max-rows -1": "maxOffsetsPerTrigger: '-1'",
     "archive --to a --topic t -n here": "nameserver: 'here' is no HOST:PORT",
     "archive --to a --topic t --conf x": "--conf x: write NAME=VALUE",
     "replay --from-dir a --to-topic t --mark x": "mark: 'x'",
+    "replay --from-dir a --to-topic t --mark =x": "mark: '=x': write NAME=VALUE",
+    "replay --from-dir a --to-topic t --mark x=": "mark: 'x=': write NAME=VALUE",
+    "replay --from-dir a --to-topic t --mark KEYS=zz": "mark: KEYS is a property that brokers and",
+    "replay --from-dir a --to-topic t --mark a\x01b=c": "mark: 'a\\x01b=c': U+0001 cannot be in",
     "replay --from-dir a --to-topic a.b": "to-topic: topic 'a.b': letters, digits and",
     f"replay --from a --to-topic {'t' * 128}": "characters, at most 127",
     "replay --from a --to-topic SCHEDULE_TOPIC_XXXX": "only the broker itself writes there",
@@ -244,6 +268,62 @@ def test_that_spark_is_not_installed_is_told_in_one_line(
     done = CliRunner().invoke(program, ["pipeline", *line.split()])
     assert done.exit_code == 2
     said = "cometmq pipeline audit: Spark is not installed: pip install 'cometmq[spark]'\n"
+    assert done.stderr == said
+
+
+@pytest.mark.parametrize(
+    ("trigger", "is_one"),
+    [
+        ("once", True),
+        ("5 seconds", True),
+        ("1 minute 30 seconds", True),
+        ("interval 500 milliseconds", True),
+        ("0.5 seconds", True),
+        ("0 seconds", True),
+        ("5 bananas", False),
+        ("5seconds", False),
+        ("1 month", False),  # Of which Spark does not know how long it is.
+        ("-1 second", False),
+        ("1 minute bananas", False),
+        ("", False),
+    ],
+)
+def test_a_trigger_is_once_or_a_time(trigger: str, is_one: bool) -> None:
+    with nullcontext() if is_one else pytest.raises(OptionError, match=r"^trigger: "):
+        StreamSettings(nameserver="h:1", topic="t", checkpoint="c", trigger=trigger)
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        *("local", "local[*]", "local[2]", "local[2,3]", "local[*, 4]", "local-cluster[2,1,1024]"),
+        *("spark://h:7077", "spark://h:7077,i:7077", "yarn", "k8s://https://h:443"),
+    ],
+)
+def test_masters_of_spark_are_taken(master: str) -> None:
+    given = ("spark.driver.memory=4g", "spark.executor.memory=512MB", "spark.a=x=y")
+    found = {"spark.driver.memory": "4g", "spark.executor.memory": "512MB", "spark.a": "x=y"}
+    assert read_settings(master, given) == found
+
+
+def test_a_spark_that_cannot_be_started_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+    from py4j.protocol import Py4JError
+
+    from cometmq.pipeline import spark_session
+
+    (tmp_path / "commitlog").mkdir()
+
+    def fail(*_: object, **__: object) -> None:
+        raise Py4JError("An error occurred\n: org.apache.SparkException: no way\n\tat a.b.C\n\tat")
+
+    monkeypatch.setattr(spark_session, "open_session", fail)
+    line = f"audit --store {tmp_path} --progress none"
+    done = CliRunner().invoke(program, ["pipeline", *line.split()])
+    assert done.exit_code == 3
+    said = "cometmq pipeline audit: Spark cannot be started: org.apache.SparkException: no way\n"
     assert done.stderr == said
 
 
@@ -437,6 +517,39 @@ def test_a_long_stream_is_counted_as_a_whole(fails: bool) -> None:
         run.watch(query, report)  # type: ignore[arg-type]  # As much of one as is asked.
     assert (report.rows, len(report.batches)) == (3000, 300)
     assert report.details == {"late_rows": 600, "misfits": 900, "windows_open": 5}
+
+
+def offsets(end: int) -> str:
+    return json.dumps({"queues": {"t": {"b": {"0": end, "1": 3}}}})
+
+
+@pytest.mark.parametrize(
+    ("latest", "behind"), [(offsets(9), {"behind": 4}), (offsets(5), {"behind": 0}), ("null", {})]
+)
+def test_how_far_a_batch_is_behind_is_said_where_it_is_known(
+    latest: str, behind: dict[str, int]
+) -> None:
+    """Of one that is repeated behind a stop Spark does not ask, and writes null."""
+    progress: dict[str, Any] = {
+        "batchDuration": 1000,
+        "batchId": 7,
+        "numInputRows": 5,
+        "processedRowsPerSecond": 1.0,
+        "sources": [{"startOffset": offsets(0), "endOffset": offsets(5), "latestOffset": latest}],
+        "stateOperators": [],
+        "observedMetrics": {},
+    }
+    told: list[Mapping[str, Any]] = []
+    run = Run(progress=told.append)
+
+    def ended(_seconds: float) -> bool:
+        return True
+
+    query: Any = SimpleNamespace(recentProgress=[progress], awaitTermination=ended)
+    run.watch(query, run.report_of("mirror"))
+    assert told == [{"batch": 7, "rows": 5, "rows_per_second": 1, "total": 5, **behind}]
+    assert run.last_batch is not None
+    assert sum(run.last_batch.lags.values()) == behind.get("behind", 0)
 
 
 @pytest.mark.parametrize("name", sorted(JOBS))

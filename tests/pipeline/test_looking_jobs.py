@@ -312,7 +312,8 @@ def test_times_groups_and_hosts_of_a_topic_are_measured(
     assert all(each["waits_since"] is not None for each in found["lag"])
     assert tables.spark.read.parquet(str(tmp_path / "queues")).count() == len(found["queues"])
     later = (now + timedelta(days=1)).isoformat()
-    assert measured(tables, topic="timed", since=later)["rows"] == 0
+    assert measured(tables, topic="timed", since=later, tables=str(tmp_path))["rows"] == 0
+    assert tables.spark.read.parquet(str(tmp_path / "queues")).count() == 0
 
 
 def test_traces_say_how_long_sends_and_consumptions_took(tables: Tables, died: str) -> None:

@@ -517,6 +517,32 @@ def test_a_window_is_sent_whenever_it_changed(tables: Tables, tmp_path: Path) ->
     assert sorted(bodies) == [2, 3]
 
 
+def test_a_window_that_is_again_what_it_was_is_sent_again(tables: Tables, tmp_path: Path) -> None:
+    settings = AggregateSettings(
+        nameserver=tables.cluster.nameserver,
+        topic="swinging",
+        to_topic="swings",
+        window="1000 days",
+        key="'all'",
+        aggregations="avg(double(string(body)))",
+        mode="update",
+        checkpoint=str(tmp_path),
+    )
+    tables.cluster.admin.create_topic("swings", queues=8)
+    for first in (5, 7, 3):  # The averages of these and all before: 5, 6, 5.
+        tables.fill("swinging", 1, first=first)
+        aggregate(tables.spark, settings)
+    last, *_ = sorted((tmp_path / "commits").glob("[0-9]*"), key=lambda each: -int(each.name))
+    for name in (last.name, f".{last.name}.crc"):  # As after a kill: that batch is repeated.
+        (last.parent / name).unlink()
+    assert aggregate(tables.spark, settings).rows == 1
+    sent = tables.cluster.sent("swings", count=3)
+    (queue,) = {each.queue for each in sent}
+    assert queue
+    (name,) = set(json.loads(sent[0].body)) - {"from", "to", "key"}
+    assert [json.loads(each.body)[name] for each in sent] == [5.0, 6.0, 5.0]
+
+
 def test_windows_are_files_once_also_when_a_batch_is_repeated(
     tables: Tables, tmp_path: Path
 ) -> None:

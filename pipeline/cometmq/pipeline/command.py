@@ -16,13 +16,20 @@ import click
 
 from cometmq.pipeline.delta import settings_of_delta
 from cometmq.pipeline.doctor import doctor
-from cometmq.pipeline.errors import JavaError, OptionError, PipelineError
+from cometmq.pipeline.errors import (
+    DamagedFileError,
+    JavaError,
+    OptionError,
+    PipelineError,
+    SparkStartError,
+)
 from cometmq.pipeline.jobs import JOBS
 from cometmq.pipeline.jobs.credentials import SUFFIX, Credentials
-from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, as_json, ours
+from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, as_json, first_line, ours
 from cometmq.pipeline.jobs.metrics import served
 from cometmq.pipeline.jobs.stopping import heeded, interrupts_kept, stopped_by_signals
 from cometmq.pipeline.shipping import write_wheel
+from cometmq.pipeline.spark_settings import read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,6 +63,8 @@ _METAVARS: Final = {
     "trigger": "once|DURATION",
 }
 """What `--help` calls the value of a setting of this name, in whichever job."""
+_AS_BEFORE: Final = (DamagedFileError, JavaError, SparkStartError)
+"""What is no other when a job is started again as it was."""
 _TYPES: Final = {"str": str, "int": int, "float": float}
 _LOG_VARIABLE: Final = "COMETMQ_SPARK_LOG"
 """What `session` takes the level of Spark's log from."""
@@ -146,7 +155,8 @@ def run_job(
             report, missing = None, report
             raise OptionError(f"--report {missing}: there is no such folder")
         settings = job.settings(**_with_credentials(job, given))
-        pairs = _pairs((*conf, f"spark.jars.packages={packages}") if packages else conf)
+        jars = (f"spark.jars.packages={packages}",) if packages else ()
+        pairs = read_settings(master, (*conf, *jars))
         if find_spec("pyspark") is not None:
             settings_of_delta(pairs)  # Before minutes go by for JARs that do not fit.
         if job.look is not None:
@@ -181,7 +191,7 @@ def _failed(job: Job, error: Exception, run: Run) -> Report:
         traceback.print_exc()  # Nobody thought of it: whoever mends it must see where it was.
     text = str(error) or type(error).__name__
     outcome = Outcome.USAGE if isinstance(error, OptionError) else Outcome.FAILED
-    began = outcome is Outcome.FAILED and not isinstance(error, JavaError) and not run.dry_run
+    began = outcome is Outcome.FAILED and not isinstance(error, _AS_BEFORE) and not run.dry_run
     after = "goes on where it was" if job.goes_on else "begins anew"
     click.echo(
         f"cometmq pipeline {job.name}: {text}" + f"\nStarted again it {after}." * began, err=True
@@ -208,7 +218,10 @@ def _in_session(
         PySparkLogger.getLogger(name).disabled = True
     with interrupts_kept():
         given = {"master": master, "app_name": f"cometmq {job.name}", **conf}
-        spark = open_session(given, apart=True)
+        try:
+            spark = open_session(given, apart=True)
+        except (PySparkException, Py4JError) as error:
+            raise SparkStartError(f"Spark cannot be started: {_of_start(error)}") from error
     try:
         with heeded(run, spark, has_batches=job.goes_on):
             return job.function(spark, settings, run)
@@ -223,14 +236,11 @@ def _in_session(
         spark.stop()
 
 
-def _pairs(conf: tuple[str, ...]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for pair in conf:
-        name, equals, value = pair.partition("=")
-        if not equals or "." not in name:
-            raise OptionError(f"--conf {pair}: write NAME=VALUE, such as spark.driver.memory=4g")
-        found[name] = value
-    return found
+def _of_start(error: Exception) -> str:
+    """Return why Spark cannot be started."""
+    if "JAVA_GATEWAY_EXITED" in str(error):
+        return "Java ended as soon as it began; above it says why, if it said anything"
+    return first_line(ours(error))
 
 
 def _options(declared: Field[Any]) -> list[click.Option]:

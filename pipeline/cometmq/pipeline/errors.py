@@ -5,12 +5,14 @@
     PipelineError
     ├── OptionError           what was asked for cannot be: its text says which option, and what can
     ├── DamagedRecordError    bytes that should be records, and are not
+    ├── DamagedFileError      a file that a job wrote is none any more
     ├── DataLossError         messages that were to be read are gone, or their topic is
     ├── ConnectionLostError   a server is not there, or went away: trying again may help
     ├── RefusedError          a server answered with a code that says no
     │   └── BusyError         it has too much to do just now: trying again may help
     ├── SinkError             rows that cannot be written
     ├── WorkerLateError       Spark waited ten seconds for a Python process of its own
+    ├── SparkStartError       Spark cannot be started with these settings
     └── JavaError             there is no Java for Spark, or one that it cannot use
 
 Each can be pickled: it may be raised in an executor, and is read by the driver.
@@ -43,6 +45,10 @@ class DamagedRecordError(PipelineError):
     def __str__(self) -> str:
         where = f"{self.source}: " if self.source else ""
         return f"{where}no sound record at {self.position}: {self.reason}"
+
+
+class DamagedFileError(PipelineError):
+    """A file that a job wrote for itself is damaged; the text names it, and says what to do."""
 
 
 class DataLossError(PipelineError):
@@ -80,6 +86,10 @@ class SinkError(PipelineError):
 
 class WorkerLateError(PipelineError):
     """A Python process of Spark's took longer to start than Spark waits: the machine is busy."""
+
+
+class SparkStartError(PipelineError):
+    """Spark cannot be started, by what it is told or by what it needs."""
 
 
 class JavaError(PipelineError):

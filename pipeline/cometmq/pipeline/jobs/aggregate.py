@@ -2,7 +2,9 @@
 
 Each row of the result is a JSON body: the window, the key, and what was reckoned. In mode `append`
 a window is sent once, when its watermark has passed; in `update` whenever it changed. A row is
-known by its window, its key and its values, so a batch that is repeated sends nothing twice.
+known by its batch, its window and its key, so a batch that is repeated sends nothing twice, and a
+value that comes again later is sent again. Updates of one window and key go to one queue, where the
+last one is the latest.
 
 As files (`--to`) the same are columns of Parquet: a folder for each batch that ended a window,
 which takes its place as a whole, so a batch that is repeated replaces what it was.
@@ -27,7 +29,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError
-from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.jobs.folders import Folder, refuse_batches
 from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
 from cometmq.pipeline.jobs.streams import (
@@ -141,10 +143,12 @@ class _Topic:
         self._settings = settings
         self._checkpoint = Folder(spark, settings.checkpoint)
 
-    def put(self, results: DataFrame, _count: int, _batch_id: int) -> None:
+    def put(self, results: DataFrame, _count: int, batch_id: int) -> None:
         """Send those of a batch."""
+        in_order = self._settings.mode == "update"
+        messages = results.select(*_message(results, batch_id, in_order=in_order))
         # Not by the sink of streams: Spark lets none in Python update.
-        results.select(*_message(results)).write.format("cometmq").mode("append").options(
+        messages.write.format("cometmq").mode("append").options(
             **self._settings.credentials.at(self._settings.nameserver),
             topic=self._settings.to_topic,
             dedupKey="source_key",
@@ -159,9 +163,13 @@ class _Files:
         self._checkpoint = Folder(spark, settings.checkpoint)
         self._folder = Folder(spark, settings.to)
         self._begun = self._folder.exists(*_OWNER)
+        if not self._begun:
+            refuse_batches(self._folder)
         if self._begun:
-            theirs = json.loads(self._folder.read(*_OWNER))["query_id"]
-            if theirs != query_id(self._checkpoint):
+            owner = self._folder.read_json(
+                *_OWNER, if_damaged="put it back from a copy, or choose another folder"
+            )
+            if owner.get("query_id") != query_id(self._checkpoint):
                 raise OptionError(
                     f"to: {settings.to} was begun with another checkpoint than"
                     f" {settings.checkpoint}, whose batches would replace what is there; choose"
@@ -214,12 +222,24 @@ def _fitting(stream: DataFrame, schema: str) -> DataFrame:
     return fitting
 
 
-def _message(results: DataFrame) -> list[Any]:
+def _message(results: DataFrame, batch_id: int, *, in_order: bool) -> list[Any]:
     from pyspark.sql import functions
 
     body = functions.to_json(functions.struct(*results.columns))
-    key = functions.col("key" if "key" in results.columns else "from").cast("string")
-    return [body.alias("body"), key.alias("key"), functions.sha2(body, 256).alias("source_key")]
+    own = "key" if "key" in results.columns else "from"
+    # What Spark groups by, as a whole: by itself a time would be cut to milliseconds.
+    micros = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+    place = functions.to_json(
+        functions.struct(*dict.fromkeys(("from", "to", own))),
+        {"timestampFormat": f"{micros}XXX", "timestampNTZFormat": micros},
+    )
+    of_window = functions.sha2(place, 256)
+    columns = [
+        body.alias("body"),
+        functions.col(own).cast("string").alias("key"),
+        functions.concat(functions.lit(f"{batch_id} "), of_window).alias("source_key"),
+    ]
+    return [*columns, of_window.alias("sharding_key")] if in_order else columns
 
 
 def _aggregation(text: str) -> Any:
@@ -252,11 +272,13 @@ def _check_plan(checkpoint: Folder, settings: AggregateSettings, *, dry_run: boo
     names = ("schema", "key", "window", "slide", "time", "aggregations", "mode", "watermark")
     plan = {name: getattr(settings, name) for name in names}
     if checkpoint.exists(_PLAN):
-        before = json.loads(checkpoint.read(_PLAN))
-        if changed := [name for name in names if before[name] != plan[name]]:
+        before = checkpoint.read_json(
+            _PLAN, if_damaged="put it back from a copy, or use a new --checkpoint"
+        )
+        if changed := [name for name in names if before.get(name) != plan[name]]:
             name = changed[0]
             raise OptionError(
-                f"{name}: was {before[name]!r} when {checkpoint.path} was begun, and its state"
+                f"{name}: was {before.get(name)!r} when {checkpoint.path} was begun, and its state"
                 " cannot become another; use a new --checkpoint"
             )
     elif not dry_run:

@@ -24,7 +24,7 @@ from cometmq.pipeline.jobs.archive_files import (
     batches,
 )
 from cometmq.pipeline.jobs.archive_writing import Archiving, Last
-from cometmq.pipeline.jobs.folders import STAGING
+from cometmq.pipeline.jobs.folders import STAGING, refuse_batches
 from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
 from cometmq.pipeline.jobs.streams import (
@@ -131,6 +131,8 @@ class _ToParquet(Archiving):
         if is_delta(self.folder):
             raise OptionError(f"format: {self.folder.path} is a table of delta")
         if not (written := batches(self.folder)):
+            if not self.checkpoint.names("offsets"):  # Else it may be what a crash left.
+                refuse_batches(self.folder)
             return None
         last = Manifest.read(self.folder, written[-1])
         return Last(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.delta import append_batch, is_delta, last_batch, require_delta
 from cometmq.pipeline.errors import OptionError
@@ -39,7 +39,9 @@ class ToDelta(Archiving):
             if is_delta(self.folder):
                 raise OptionError(f"to: {self.folder.path} is a table that is no archive")
             return None
-        said: dict[str, Any] = json.loads(self.folder.read(*_NOTES))
+        said = self.folder.read_json(
+            *_NOTES, if_damaged="put it back from a copy, or archive to another folder"
+        )
         begun, done = (Last(**each) if each else None for each in (said["begun"], said["done"]))
         there = last_batch(self.spark, self.folder) if is_delta(self.folder) else -1
         self._done = begun if begun and begun.number <= there else done

@@ -23,7 +23,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.delta import is_delta, read_delta
-from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.errors import DamagedFileError, OptionError
 from cometmq.pipeline.jobs.folders import Folder
 
 if TYPE_CHECKING:
@@ -45,6 +45,10 @@ PARTS: Final = {
 FROM_BATCH: Final = "from_batch"
 """A column of merged files: the number of the batch that each row came in."""
 
+_IF_DAMAGED: Final = (
+    "put it back from a copy of the archive. Do not remove it: without it the batch would count as"
+    " not written; with it `replay` and `reconcile` read the batch as before"
+)
 _NAME: Final = re.compile(r"(\d+)(?:-(\d+))?")
 _FOLDER: Final = "batch="
 _SUFFIX: Final = ".json"
@@ -117,7 +121,7 @@ class Manifest:
     @classmethod
     def read(cls, folder: Folder, name: BatchName) -> Manifest:
         """Read one."""
-        said = json.loads(folder.read(MANIFESTS, name.manifest))
+        said = folder.read_json(MANIFESTS, name.manifest, if_damaged=_IF_DAMAGED)
         try:
             return cls(
                 name=name,
@@ -131,7 +135,7 @@ class Manifest:
             )
         except (KeyError, TypeError, ValueError) as error:
             path = folder.of(MANIFESTS, name.manifest)
-            raise PipelineError(f"{path} is no manifest of an archive: {error!r}") from error
+            raise DamagedFileError(f"{path} is damaged ({error!r}): {_IF_DAMAGED}") from error
 
     def write(self, folder: Folder) -> None:
         """Write it: from now on the batch is there."""

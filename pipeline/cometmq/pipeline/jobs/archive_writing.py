@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _NUMBERS: Final = "archive.json"
 """In the checkpoint: the number of its first batch, where the archive had others before."""
+_IF_DAMAGED: Final = "put it back from a copy, or go on with a new --checkpoint and --adopt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,8 @@ class Archiving(ABC):
     def prepare(self) -> ArchiveSettings:
         """Refuse a folder that cannot be gone on with; return the settings with where to begin."""
         if self.checkpoint.exists(_NUMBERS):
-            self._first_number = json.loads(self.checkpoint.read(_NUMBERS))["first_number"]
+            said = self.checkpoint.read_json(_NUMBERS, if_damaged=_IF_DAMAGED)
+            self._first_number = said["first_number"]
         last = self.last()
         if last is None:
             return self.settings

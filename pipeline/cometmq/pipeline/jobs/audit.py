@@ -33,8 +33,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.audit_entries import ENTRIES, RECORDS, wrong_entries
 from cometmq.pipeline.jobs.checkpoint_claims import read_claims, wrong_claims
 from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, setting, timed
+from cometmq.pipeline.jobs.results import Results
 from cometmq.pipeline.jobs.tag_codes import with_tag_codes
 from cometmq.pipeline.option_reading import read_size
 from cometmq.pipeline.options import read_time_ms
@@ -61,32 +63,6 @@ _NOTHING: Final = (
 )
 _FINDINGS: Final = "kind string, file string, start bigint, end bigint, detail string"
 """Findings, and between them the parts of the log, of which records and bytes are counted."""
-_ENTRY: Final = "concat('of queue ', queue_id, ' of ', topic, ' at offset ', queue_offset"
-_ENTRY_FINDINGS: Final = (
-    (
-        "missing entry",
-        # Half messages and those that were rolled back have none; a deleted topic has no queues.
-        "topic IS NULL AND known IS NOT NULL AND (sys_flag & 12) IN (0, 8) AND place <= dispatched",
-        "concat('the record of queue ', record_queue, ' of ', record_topic, ' at offset ',"
-        " record_offset, ' has none')",
-    ),
-    ("dangling entry", "record_topic IS NULL AND place < log_end", f"{_ENTRY})"),
-    (
-        "wrong entry",
-        "topic IS NOT NULL AND record_topic IS NOT NULL AND NOT (topic = record_topic AND"
-        " queue_id = record_queue AND queue_offset = record_offset AND size = record_size)",
-        f"{_ENTRY}, ' names the record of queue ', record_queue, ' of ', record_topic,"
-        " ' at offset ', record_offset, ' of ', record_size, ' bytes')",
-    ),
-    (
-        "wrong tags code",
-        # Of delayed messages it is a time, and up to -2147483649 a place in an extension.
-        "topic = record_topic AND NOT is_batch AND tags_code <> tag_code"
-        " AND topic <> 'SCHEDULE_TOPIC_XXXX' AND tags_code > -2147483649",
-        f"{_ENTRY}, ' is ', tags_code, ', the record has ', tag_code)",
-    ),
-)
-"""What may be wrong about an entry, or the lack of one: its kind, when it is so, and its words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +100,11 @@ class AuditSettings:
         """The checks by their names."""
         return tuple(each.strip() for each in self.check.split(",") if each.strip())
 
+    @property
+    def results(self) -> Results:
+        """Where findings go."""
+        return Results("findings", self.findings, "audit", (self.store,))
+
     def since_ms(self) -> int | None:
         """Return the time from which on records matter, if only some do."""
         return read_time_ms("since", self.since) if self.since else None
@@ -134,6 +115,7 @@ def audit(spark: SparkSession, settings: AuditSettings, run: Run | None = None) 
     run = run or Run()
     report = run.report_of("audit")
     with timed(report):
+        settings.results.require(spark)
         checks = settings.checks
         was_open = is_open(settings.store)  # Before anything is read of it.
         claimed = read_claims(settings.store) if "checkpoint" in checks else None
@@ -253,29 +235,10 @@ class _Audit:
         """Join records and entries by their place in the log."""
         columns = "topic, queue_id, queue_offset, physical_offset, size, sys_flag, tag"
         records = self._read("records", columns=columns, unwrap="false", checksums="false")
-        with_tag_codes(records).createOrReplaceTempView("cometmq_audit_records")
+        with_tag_codes(records).createOrReplaceTempView(RECORDS)
         entries = self._read("queues").where(f"physical_offset >= {self.log.first}").persist()
-        entries.createOrReplaceTempView("cometmq_audit_entries")
-        judged = f"(SELECT * FROM cometmq_audit_entries WHERE physical_offset >= {self.first})"
-        dispatched = self._dispatched(entries)
-        kinds = " ".join(
-            f"WHEN {condition} THEN struct('{kind}' AS kind, {detail} AS detail)"
-            for kind, condition, detail in _ENTRY_FINDINGS
-        )
-        found: DataFrame = self.spark.sql(
-            f"SELECT CASE {kinds} END AS found, 'consumequeue' AS file, place AS start,"
-            " place AS end FROM (SELECT r.topic AS record_topic, r.queue_id AS record_queue,"
-            " r.queue_offset AS record_offset, r.size AS record_size, r.tag_code, r.sys_flag,"
-            " e.*, coalesce(r.physical_offset, e.physical_offset) AS place,"
-            f" {dispatched}L AS dispatched, {self.log.end}L AS log_end, q.topic AS known"
-            " FROM cometmq_audit_records r"
-            f" FULL JOIN {judged} e ON r.physical_offset = e.physical_offset"
-            " LEFT JOIN (SELECT DISTINCT topic FROM cometmq_audit_entries) q ON r.topic = q.topic)"
-        )
-        named: DataFrame = found.where("found IS NOT NULL").selectExpr(
-            "found.kind AS kind", "file", "start", "end", "found.detail AS detail"
-        )
-        return named
+        entries.createOrReplaceTempView(ENTRIES)
+        return wrong_entries(self.spark, self.first, self._dispatched(entries), self.log.end)
 
     def _dispatched(self, entries: DataFrame) -> int:
         """Return up to where records must have their entries, those that begin there included.
@@ -339,7 +302,7 @@ class _Audit:
         self.run.tell(records=report.rows, bytes=report.size)
         findings = every.where("kind <> 'part'").select(*_FINDING).orderBy("start", "kind")
         if settings.findings:
-            findings.write.mode("overwrite").parquet(settings.findings)
+            settings.results.write(findings)
         report.details["findings"] = sum(kinds.values())
         report.details["kinds"] = kinds
         report.details["shown"] = [
@@ -388,6 +351,7 @@ def _by_file(every: DataFrame) -> list[Row]:
 
 def _look(settings: AuditSettings) -> None:
     look(settings.store)
+    settings.results.look()
 
 
 JOB: Final = Job(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from cometmq.pipeline.errors import DamagedFileError, OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,6 +15,19 @@ if TYPE_CHECKING:
 
 STAGING: Final = "_staging"
 """Where a table is until all of it is written. Readers pass over names that begin so."""
+
+
+_BATCH: Final = "batch="
+
+
+def refuse_batches(folder: Folder) -> None:
+    """Refuse a folder that nobody has begun and that has what a batch would take the place of."""
+    for name in folder.names():
+        if name == STAGING or name.startswith(_BATCH):
+            raise OptionError(
+                f"to: {folder.path} has {name} in it, which this job did not write, and would"
+                " replace; choose another folder"
+            )
 
 
 class Folder:
@@ -88,6 +104,17 @@ class Folder:
         finally:
             stream.close()
         return text
+
+    def read_json(self, *names: str, if_damaged: str) -> dict[str, Any]:
+        """Return what a file of JSON says; an error says what to do if it is none any more."""
+        try:
+            said: Any = json.loads(self.read(*names))
+            why = "" if isinstance(said, dict) else "no object"
+        except ValueError as error:
+            said, why = None, str(error)
+        if why:
+            raise DamagedFileError(f"{self.of(*names)} is damaged ({why}): {if_damaged}")
+        return cast("dict[str, Any]", said)
 
     def write(self, text: str, *names: str) -> None:
         """Write a file as a whole: who looks sees all of it, or none."""

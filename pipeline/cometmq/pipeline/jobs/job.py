@@ -244,13 +244,14 @@ def _note_progress(query: StreamingQuery, report: Report, seen: int, run: Run) -
                 report.size = (report.size or 0) + count
             else:
                 report.details[name] = report.details.get(name, 0) + count
-        run.last_batch = LastBatch.of(progress, _lags(progress))
+        lags = _lags(progress)
+        run.last_batch = LastBatch.of(progress, lags or {})
         run.tell(
             batch=batch_id,
             rows=rows,
             rows_per_second=round(float(progress["processedRowsPerSecond"])),
             total=report.rows,
-            behind=sum(run.last_batch.lags.values()),
+            **({} if lags is None else {"behind": sum(lags.values())}),
             **observed,
             **{name: report.details[name] for name in _WINDOWS if name in report.details},
         )
@@ -263,14 +264,18 @@ def _observed(progress: Mapping[str, Any]) -> dict[str, int]:
     return {name: int(count) for row in rows.values() for name, count in row.asDict().items()}
 
 
-def _lags(progress: Any) -> dict[tuple[str, str, str], int]:
-    """Return how many messages of each queue are behind where a batch ends."""
+def _lags(progress: Any) -> dict[tuple[str, str, str], int] | None:
+    """Return how many messages of each queue are behind where a batch ends.
+
+    `None` where nobody knows: for a batch that is repeated behind a stop or a crash Spark does not
+    ask how many there are.
+    """
     found: dict[tuple[str, str, str], int] = {}
     for source in progress["sources"]:
         ends = _by_queue(source["endOffset"])
         for queue, latest in _by_queue(source.get("latestOffset")).items():
             found[queue] = max(latest - ends.get(queue, latest), 0)
-    return found
+    return found or None
 
 
 def _by_queue(offsets: str | None) -> dict[tuple[str, str, str], int]:

@@ -26,6 +26,7 @@ from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.groups import require_group
 from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
 from cometmq.pipeline.jobs.latency_page import COLUMNS_MAX, Heat, now, page
+from cometmq.pipeline.jobs.results import Results
 from cometmq.pipeline.jobs.tables import (
     require_topics,
     rows_as_dicts,
@@ -48,6 +49,9 @@ _BY: Final = {
     "queues": ("topic", "broker", "queue_id"),
 }
 """The tables of a report, and what each row of them is of."""
+_TRACED: Final = ("sends", "deliveries", "acknowledgements", "consumptions")
+"""The tables of traces."""
+_TABLES: Final = ("total", *_BY, "heat", "lag", *_TRACED)
 _MEASURED: Final = (
     *("topic", "broker", "queue_id", "queue_offset", "store_time", "born_host"),
     "unix_millis(store_time) - unix_millis(born_time) AS ms",
@@ -105,6 +109,12 @@ class LatencySettings:
         return list(dict.fromkeys(filter(None, map(str.strip, self.groups.split(",")))))
 
     @property
+    def results(self) -> Results:
+        """Where tables go."""
+        read = (self.store,) if self.store else ()
+        return Results("tables", self.tables, "latency", read, _TABLES)
+
+    @property
     def where(self) -> dict[str, str]:
         """How the cluster is reached."""
         return self.credentials.at(self.nameserver)
@@ -117,6 +127,7 @@ def latency(spark: SparkSession, settings: LatencySettings, run: Run | None = No
     measuring = _Measuring(spark, settings)
     heat: Heat | None = None
     with timed(report), closing(measuring):
+        settings.results.require(spark)
         _require_groups(settings)
         for name, frame in measuring.tables(run.dry_run).items():
             frame = frame.persist()
@@ -124,7 +135,7 @@ def latency(spark: SparkSession, settings: LatencySettings, run: Run | None = No
                 rows = rows_as_dicts(frame)
                 report.rows = sum(each["count"] for each in rows)
             if settings.tables and not run.dry_run:
-                frame.write.mode("overwrite").parquet(f"{settings.tables}/{name}")
+                settings.results.write(frame, name)
             if name == "hosts":  # The slowest are others: what these send seems to be quick.
                 wrong = frame.where("negative > 0").orderBy("min_ms").limit(settings.shown)
                 report.details["clocks"] = rows_as_dicts(
@@ -148,6 +159,7 @@ def latency(spark: SparkSession, settings: LatencySettings, run: Run | None = No
 
 
 def _look(settings: LatencySettings) -> None:
+    settings.results.look()
     if topics := ",".join(filter(None, (settings.topic, settings.trace_topic))):
         require_topics(settings.where, topics)
     _require_groups(settings)

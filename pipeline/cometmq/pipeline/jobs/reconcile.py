@@ -25,6 +25,7 @@ from cometmq.pipeline.jobs.archive_files import read_archive
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, setting, timed
 from cometmq.pipeline.jobs.places import STORE, TOPIC, read_place
+from cometmq.pipeline.jobs.results import Results
 from cometmq.pipeline.jobs.tables import (
     require_topics,
     rows_as_dicts,
@@ -111,6 +112,13 @@ class ReconcileSettings:
             _place(self, name)
         stored_between(self)  # Looks at the times.
 
+    @property
+    def results(self) -> Results:
+        """Where findings go."""
+        places = (_place(self, name) for name in ("left", "right"))
+        read = tuple(each.path for each in places if each.kind != TOPIC)
+        return Results("findings", self.findings, "reconcile", read)
+
 
 def _place(settings: ReconcileSettings, option: str) -> Place:
     text: str = getattr(settings, option)
@@ -125,6 +133,7 @@ def reconcile(spark: SparkSession, settings: ReconcileSettings, run: Run | None 
     """Compare two places; the report's outcome is FINDINGS when they differ."""
     run = run or Run()
     report = run.report_of("reconcile")
+    settings.results.require(spark)
     reconciling = _Reconciling(spark, settings, report)
     with timed(report):
         if run.dry_run:
@@ -134,10 +143,13 @@ def reconcile(spark: SparkSession, settings: ReconcileSettings, run: Run | None 
         differing = reconciling.blocks(run)
         if differing:
             reconciling.drill_down(run)
+        else:
+            settings.results.remove(spark)
     return report
 
 
 def _look(settings: ReconcileSettings) -> None:
+    settings.results.look()
     for name in ("left", "right"):
         place = _place(settings, name)
         if place.kind == TOPIC:
@@ -259,7 +271,7 @@ class _Reconciling:
             report.details[name] = kinds.get(name, 0)
         report.details["shown"] = rows_as_dicts(found.limit(settings.shown))
         if settings.findings:
-            found.write.mode("overwrite").parquet(settings.findings)
+            settings.results.write(found)
         report.outcome = Outcome.FINDINGS if kinds else Outcome.DONE
         run.tell(**{name: report.details[name] for name in ("missing", "extra", "changed")})
         found.unpersist()

@@ -24,6 +24,7 @@ from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
+from cometmq.pipeline.jobs.marks import read_mark
 from cometmq.pipeline.jobs.pacing import Pace, Tempo
 from cometmq.pipeline.jobs.places import ARCHIVE, KINDS, STORE, Place, read_place
 from cometmq.pipeline.jobs.replay_pieces import ORDER, Cut, between, cut_every, cut_seconds
@@ -46,6 +47,10 @@ if TYPE_CHECKING:
     from cometmq.pipeline.jobs.replay_sources import Part, Source
 
 _REPLAYS: Final = "_replays"
+_NOTES_DAMAGED: Final = (
+    "put it back from a copy, or remove it: all is sent again then, and stored once as long as"
+    " brokers remember it"
+)
 _NAMES: Final = {
     "source_topic": "topic",
     "source_broker": "broker",
@@ -95,8 +100,8 @@ class ReplaySettings:
         read_nameservers(self.nameserver)
         check_written("to-topic", self.to_topic)
         self._check_place()
-        if self.mark and "=" not in self.mark:
-            raise OptionError(f"mark: {self.mark!r}: write NAME=VALUE")
+        if self.mark:
+            read_mark(self.mark)
         if "/" in self.name or self.name.startswith("."):
             raise OptionError(f"name: {self.name!r} cannot be the name of a file")
         if self.rate < 0:
@@ -203,7 +208,7 @@ class _Replaying:
     def _noted(self) -> dict[str, Any]:
         if not self.notes.exists(f"{self.name}.json"):
             return {}
-        said: dict[str, Any] = json.loads(self.notes.read(f"{self.name}.json"))
+        said = self.notes.read_json(f"{self.name}.json", if_damaged=_NOTES_DAMAGED)
         if said.get("from", "") != self._origin:
             raise OptionError(
                 f"name: {self.name} was another replay, from {said.get('from')}; choose another"
@@ -319,7 +324,7 @@ class _Replaying:
 
         properties = functions.col("properties")
         if self.settings.mark:
-            name, _, value = self.settings.mark.partition("=")
+            name, value = read_mark(self.settings.mark)
 
             def other(key: Column, _value: Column) -> Column:
                 differs: Column = key != name

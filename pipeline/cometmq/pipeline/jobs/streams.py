@@ -13,6 +13,7 @@ from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import setting
 from cometmq.pipeline.options import EARLIEST, read_options
+from cometmq.pipeline.spark_settings import is_interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -60,7 +61,7 @@ class StreamSettings:
 
     def __post_init__(self) -> None:
         read_options(source_options(self))
-        if self.trigger != ONCE and not self.trigger.partition(" ")[0].isdigit():
+        if self.trigger != ONCE and not is_interval(self.trigger):
             raise OptionError(f"trigger: {self.trigger!r} is neither once nor such as '30 seconds'")
 
     def refuse_sources(self, *options: str) -> None:

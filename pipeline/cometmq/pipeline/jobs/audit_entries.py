@@ -1,0 +1,61 @@
+"""What `audit` finds where records and the entries of queues do not agree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RECORDS: Final = "cometmq_audit_records"
+ENTRIES: Final = "cometmq_audit_entries"
+"""The views that are compared."""
+_ENTRY: Final = "concat('of queue ', queue_id, ' of ', topic, ' at offset ', queue_offset"
+_ENTRY_FINDINGS: Final = (
+    (
+        "missing entry",
+        # Half messages and those that were rolled back have none; a deleted topic has no queues.
+        "topic IS NULL AND known IS NOT NULL AND (sys_flag & 12) IN (0, 8) AND place <= dispatched",
+        "concat('the record of queue ', record_queue, ' of ', record_topic, ' at offset ',"
+        " record_offset, ' has none')",
+    ),
+    ("dangling entry", "record_topic IS NULL AND place < log_end", f"{_ENTRY})"),
+    (
+        "wrong entry",
+        "topic IS NOT NULL AND record_topic IS NOT NULL AND NOT (topic = record_topic AND"
+        " queue_id = record_queue AND queue_offset = record_offset AND size = record_size)",
+        f"{_ENTRY}, ' names the record of queue ', record_queue, ' of ', record_topic,"
+        " ' at offset ', record_offset, ' of ', record_size, ' bytes')",
+    ),
+    (
+        "wrong tags code",
+        # Of delayed messages it is a time, and up to -2147483649 a place in an extension.
+        "topic = record_topic AND NOT is_batch AND tags_code <> tag_code"
+        " AND topic <> 'SCHEDULE_TOPIC_XXXX' AND tags_code > -2147483649",
+        f"{_ENTRY}, ' is ', tags_code, ', the record has ', tag_code)",
+    ),
+)
+"""What may be wrong about an entry, or the lack of one: its kind, when it is so, and its words."""
+
+
+def wrong_entries(spark: SparkSession, first: int, dispatched: int, log_end: int) -> DataFrame:
+    """Join records and entries by their place in the log, those of entries from `first` on."""
+    kinds = " ".join(
+        f"WHEN {condition} THEN struct('{kind}' AS kind, {detail} AS detail)"
+        for kind, condition, detail in _ENTRY_FINDINGS
+    )
+    found: DataFrame = spark.sql(
+        f"SELECT CASE {kinds} END AS found, 'consumequeue' AS file, place AS start,"
+        " place AS end FROM (SELECT r.topic AS record_topic, r.queue_id AS record_queue,"
+        " r.queue_offset AS record_offset, r.size AS record_size, r.tag_code, r.sys_flag,"
+        " e.*, coalesce(r.physical_offset, e.physical_offset) AS place,"
+        f" {dispatched}L AS dispatched, {log_end}L AS log_end, q.topic AS known"
+        f" FROM {RECORDS} r"
+        f" FULL JOIN (SELECT * FROM {ENTRIES} WHERE physical_offset >= {first}) e"
+        " ON r.physical_offset = e.physical_offset"
+        f" LEFT JOIN (SELECT DISTINCT topic FROM {ENTRIES}) q ON r.topic = q.topic)"
+    )
+    named: DataFrame = found.where("found IS NOT NULL").selectExpr(
+        "found.kind AS kind", "file", "start", "end", "found.detail AS detail"
+    )
+    return named

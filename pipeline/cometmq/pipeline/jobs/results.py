@@ -1,0 +1,149 @@
+"""Folders that jobs write results to, as Parquet: `--findings`, `--tables`.
+
+A run replaces what an earlier run of its job wrote, and never anything else. A folder that a job
+has begun has a file in it that says so, which Spark does not read; any other must be empty, and
+none may have what is read in it, or be in it. A run removes only files by the names that Spark
+gives them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.folders import Folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame, SparkSession
+
+_OWNER: Final = "_cometmq.json"
+_OWN: Final = re.compile(rf"{re.escape(_OWNER)}|\.{re.escape(_OWNER)}\.(new|crc)")
+_OF_SPARK: Final = re.compile(
+    r"(part-[0-9]{5,}-[0-9a-f-]{36}.*\.parquet|_SUCCESS)|\.(part-[0-9]{5,}-.*|_SUCCESS)\.crc"
+    r"|_temporary"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Where a job writes results to; without a path nowhere."""
+
+    option: str
+    """The setting that says so."""
+    path: str
+    job: str
+    read: tuple[str, ...]
+    """Folders that the job reads."""
+    tables: tuple[str, ...] = ()
+    """Folders in it, one for each table; none where it is one table itself."""
+
+    def look(self) -> None:
+        """Refuse a folder that may not be written to, as far as it can be told without Spark."""
+        if not self.path:
+            return
+        for each in self.read:
+            if _overlap(self.path, each):
+                raise OptionError(
+                    f"{self.option}: {self.path} is, is in or has in it what is read, {each}; name"
+                    " a folder elsewhere"
+                )
+        if (local := _local(self.path)) is not None:
+            try:
+                self._refuse_others(_Local(local).names, _Local(local).read)
+            except OSError as error:
+                raise OptionError(f"{self.option}: {self.path}: {error.strerror}") from None
+
+    def require(self, spark: SparkSession) -> None:
+        """Do so wherever the folder is."""
+        self.look()
+        if self.path and _local(self.path) is None:
+            folder = Folder(spark, self.path)
+            self._refuse_others(folder.names, folder.read)
+
+    def write(self, frame: DataFrame, table: str = "") -> None:
+        """Write a table, in the place of what an earlier run has written of it."""
+        within = (table,) if table else ()
+        folder = Folder(frame.sparkSession, self.path)
+        if not self._remove(folder, within):
+            folder.write(json.dumps({"job": self.job}) + "\n", _OWNER)
+        frame.write.mode("append").parquet(folder.of(*within))
+
+    def remove(self, spark: SparkSession) -> None:
+        """Remove what an earlier run has written, of a job that has nothing to write now."""
+        if self.path:
+            self._remove(Folder(spark, self.path), ())
+
+    def _remove(self, folder: Folder, within: tuple[str, ...]) -> bool:
+        """Remove an earlier run's table; return whether there was such a run."""
+        is_begun = self._is_begun(folder.names, folder.read)
+        if is_begun:
+            for name in filter(_OF_SPARK.fullmatch, folder.names(*within)):
+                folder.remove(*within, name)
+        return is_begun
+
+    def _refuse_others(self, names: Callable[..., list[str]], read: Callable[[str], str]) -> None:
+        is_begun = self._is_begun(names, read)
+        for name in names():
+            if _OWN.fullmatch(name):
+                continue
+            foreign = name
+            if is_begun and name in self.tables:
+                others = (each for each in names(name) if not _OF_SPARK.fullmatch(each))
+                if not (other := next(others, "")):
+                    continue
+                foreign = f"{name}/{other}"
+            elif is_begun and not self.tables and _OF_SPARK.fullmatch(name):
+                continue
+            raise OptionError(
+                f"{self.option}: {self.path} has {foreign} in it, which no earlier `{self.job}`"
+                " wrote there, and results would take its place; name a new folder, or an empty one"
+            )
+
+    def _is_begun(self, names: Callable[..., list[str]], read: Callable[[str], str]) -> bool:
+        """Whether an earlier run of the job has written there."""
+        if _OWNER not in names():
+            return False
+        try:
+            said: Any = json.loads(read(_OWNER))
+        except ValueError:
+            return False
+        return isinstance(said, dict) and cast("dict[str, Any]", said).get("job") == self.job
+
+
+class _Local:
+    """A folder of this machine, before there is a Spark that would look at it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def names(self, *names: str) -> list[str]:
+        """Return the names in a folder, sorted; none of one that is not there."""
+        folder = self._path.joinpath(*names)
+        return sorted(each.name for each in folder.iterdir()) if folder.exists() else []
+
+    def read(self, *names: str) -> str:
+        """Return a file as text."""
+        return self._path.joinpath(*names).read_text()
+
+
+def _local(path: str) -> Path | None:
+    """Return a path of this machine's files; `None` for other file systems."""
+    if path.startswith("file:"):
+        path = "/" + path.removeprefix("file:").lstrip("/")
+    return None if "://" in path else Path(path)
+
+
+def _overlap(one: str, two: str) -> bool:
+    """Whether two folders are the same, or one is in the other."""
+    here, there = _local(one), _local(two)
+    if here is not None and there is not None:
+        first, second = here.resolve(), there.resolve()
+        return first.is_relative_to(second) or second.is_relative_to(first)
+    ends = [f"{each.rstrip('/')}/" for each in (one, two)]
+    return ends[0].startswith(ends[1]) or ends[1].startswith(ends[0])

@@ -1,0 +1,57 @@
+"""Files of JSON that jobs keep for themselves, when they are damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cometmq.pipeline.errors import DamagedFileError, OptionError
+from cometmq.pipeline.jobs.archive_files import BatchName, Manifest
+from cometmq.pipeline.jobs.folders import Folder, refuse_batches
+
+
+class Plain(Folder):
+    """A folder without Spark."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def read(self, *names: str) -> str:
+        """Return a file as text."""
+        return Path(self.of(*names)).read_text()
+
+    def names(self, *names: str) -> list[str]:
+        """Return the names in a folder."""
+        return sorted(each.name for each in Path(self.of(*names)).iterdir())
+
+
+@pytest.mark.parametrize(
+    "text", ["", '{"query_id": "a", "rows', "[]", "{}", "7", '{"query_id": "a", "rows": 1}', "\0\0"]
+)
+def test_a_damaged_manifest_is_named_with_what_to_do(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "_manifests" / "000003.json"
+    path.parent.mkdir()
+    path.write_text(text)
+    with pytest.raises(DamagedFileError) as raised:
+        Manifest.read(Plain(tmp_path), BatchName(3, 3))
+    assert str(raised.value).startswith(f"{path} is damaged (")
+    assert "put it back from a copy of the archive. Do not remove it" in str(raised.value)
+
+
+@pytest.mark.parametrize(("text", "why"), [("{", "Expecting property"), ("[1]", "no object")])
+def test_damaged_notes_are_named_with_what_to_do(tmp_path: Path, text: str, why: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(DamagedFileError, match=rf"/a\.json is damaged \({why}.*\): remove it$"):
+        Plain(tmp_path).read_json("a.json", if_damaged="remove it")
+    (tmp_path / "a.json").write_text('{"a": 1}')
+    assert Plain(tmp_path).read_json("a.json", if_damaged="") == {"a": 1}
+
+
+@pytest.mark.parametrize("name", ["batch=000003", "_staging", "batch=000000-000002"])
+def test_what_a_batch_would_replace_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "notes.txt").touch()
+    refuse_batches(Plain(tmp_path))
+    (tmp_path / name).mkdir()
+    with pytest.raises(OptionError, match=f"^to: .* has {name} in it, which this job did not wri"):
+        refuse_batches(Plain(tmp_path))

@@ -1,0 +1,166 @@
+"""Folders of results: what an earlier run wrote is replaced, and nothing else is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+
+from click.testing import CliRunner
+from tests.pipeline.store.logs import write_log
+
+from cometmq.admin.program import program
+from cometmq.pipeline import command
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.results import Results
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MARK = "_cometmq.json"
+PART = "part-00000-0f3a53b2-6f2e-4f9a-9f2b-5a2f8d9f7a11-c000.snappy.parquet"
+
+
+def results(path: Path | str, read: Path | str = "", tables: tuple[str, ...] = ()) -> Results:
+    return Results("findings", str(path), "audit", (str(read),) if read else (), tables)
+
+
+@pytest.mark.parametrize(
+    ("there", "foreign"),
+    [
+        (("thesis.txt",), "thesis.txt"),
+        (("audit/thesis.txt",), "audit"),
+        ((PART,), PART),
+        ((MARK, PART, "thesis.txt"), "thesis.txt"),
+        ((MARK, "part-of-my-thesis.parquet"), "part-of-my-thesis.parquet"),
+        ((MARK, "total/thesis.txt"), "total"),
+    ],
+)
+def test_a_folder_with_what_no_run_wrote_is_refused(
+    tmp_path: Path, there: tuple[str, ...], foreign: str
+) -> None:
+    for name in there:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text('{"job": "audit"}')
+    with pytest.raises(OptionError, match=rf"^findings: \S+ has {foreign} in it, which no earlier"):
+        results(tmp_path).look()
+    assert all((tmp_path / name).exists() for name in there)
+
+
+@pytest.mark.parametrize("owner", ['{"job": "reconcile"}', "{", "[]", "\xff"])
+def test_a_folder_that_another_job_began_is_refused(tmp_path: Path, owner: str) -> None:
+    (tmp_path / MARK).write_text(owner, encoding="latin-1")
+    (tmp_path / PART).touch()
+    with pytest.raises(OptionError, match="which no earlier `audit` wrote"):
+        results(tmp_path).look()
+
+
+def test_what_stands_in_the_folder_of_a_table_counts_too(tmp_path: Path) -> None:
+    (tmp_path / MARK).write_text('{"job": "audit"}')
+    (tmp_path / "total").mkdir()
+    (tmp_path / "total" / PART).touch()
+    (tmp_path / "total" / f".{PART}.crc").touch()
+    (tmp_path / "total" / "_temporary").mkdir()  # Of a run that was killed.
+    results(tmp_path, tables=("total", "hosts")).look()
+    (tmp_path / "total" / "thesis.txt").touch()
+    with pytest.raises(OptionError, match=r"has total/thesis\.txt in it"):
+        results(tmp_path, tables=("total", "hosts")).look()
+
+
+@pytest.mark.parametrize("there", [(), (MARK,), (MARK, PART, "_SUCCESS", "._SUCCESS.crc")])
+def test_an_empty_folder_and_one_of_an_earlier_run_are_taken(
+    tmp_path: Path, there: tuple[str, ...]
+) -> None:
+    for name in there:
+        (tmp_path / name).write_text('{"job": "audit"}')
+    results(tmp_path).look()
+    results(f"file://{tmp_path}").look()
+    results(tmp_path / "not-there-yet").look()
+    results("").look()
+
+
+@pytest.mark.parametrize(
+    ("path", "read"),
+    [
+        ("store", "store"),
+        ("store/findings", "store"),
+        ("", "store"),
+        ("link/findings", "store"),
+        ("other/../store/findings", "store"),
+        ("file:store", "store"),
+    ],
+)
+def test_a_folder_that_is_read_gets_no_results(tmp_path: Path, path: str, read: str) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "store")
+    where = f"file://{tmp_path}/{path[5:]}" if path.startswith("file:") else tmp_path / path
+    with pytest.raises(OptionError, match="is, is in or has in it what is read"):
+        results(where, tmp_path / read).look()
+
+
+def test_folders_of_other_file_systems_are_compared_by_their_names() -> None:
+    with pytest.raises(OptionError, match="is, is in or has in it what is read"):
+        results("s3a://bucket/store/found", "s3a://bucket/store/").look()
+    results("s3a://bucket/store-found", "s3a://bucket/store").look()
+    results("s3a://bucket/store", "bucket/store").look()
+
+
+def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").touch()
+    with pytest.raises(OptionError, match=r"findings: \S+thesis.txt: Not a directory"):
+        results(tmp_path / "thesis.txt").look()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "audit --store {store} --findings {full}",
+        "audit --store {store} --findings {store}",
+        "reconcile --left store:{store} --right archive:{full} --findings {full}",
+        "reconcile --left store:{store} --right store:{store} --findings {empty}/..",
+        "latency --store {store} --tables {full}",
+        "latency --store {store} --tables {store}/tables",
+    ],
+)
+def test_jobs_refuse_such_folders_before_spark_is_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str
+) -> None:
+    store, full, empty = (tmp_path / name for name in ("store", "full", "empty"))
+    for folder in (store, full, empty):
+        folder.mkdir()
+    write_log(store, [b"x"])
+    (full / "thesis.txt").touch()
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.setattr(command, "_in_session", pytest.fail)
+    said = line.format(store=store, full=full, empty=empty)
+    done = CliRunner().invoke(program, ["pipeline", *said.split()])
+    assert done.exit_code == 2, done.output
+    assert "a folder elsewhere" in done.stderr or "name a new folder" in done.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("table", ["", "total"])
+def test_a_later_run_replaces_what_an_earlier_one_wrote(
+    spark: SparkSession, tmp_path: Path, table: str
+) -> None:
+    into = results(tmp_path / "found", tables=(table,) if table else ())
+    folder = tmp_path / "found" / table
+    for count in (3, 0, 2):
+        into.require(spark)
+        into.write(spark.range(count), table)
+        assert spark.read.parquet(str(folder)).count() == count
+        (folder / "_temporary").mkdir()  # As of a run that was killed.
+    (folder / "thesis.txt").touch()  # Since it was looked at.
+    into.write(spark.range(1), table)
+    assert (folder / "thesis.txt").exists()
+    with pytest.raises(OptionError, match=r"thesis\.txt in it"):
+        into.require(spark)
+    (folder / "thesis.txt").unlink()
+    if not table:
+        into.remove(spark)
+        assert {each.name for each in folder.iterdir()} == {MARK}
+        into.require(spark)
