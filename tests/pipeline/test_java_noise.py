@@ -37,7 +37,7 @@ READING = """\
   File "/opt/spark/python/pyspark/serializers.py", line 597, in read_int
     length = stream.read(4)
              ^^^^^^^^^^^^^^
-  File "/root/lib/python3.11/socket.py", line 706, in readinto
+  File "/usr/lib/python3.11/socket.py", line 706, in readinto
     return self._sock.recv_into(b)
            ^^^^^^^^^^^^^^^^^^^^^^^
 """
@@ -51,7 +51,7 @@ STOPPED = HEADER + READING + RESET + MEANWHILE + HEADER + WRITING + BROKEN
 REAL = f"""\
 {HEADER}{DAEMON}  File "/opt/spark/python/lib/pyspark.zip/pyspark/worker.py", line 3414, in main
     process()
-  File "/home/me/orders.py", line 7, in amount
+  File "/me/orders.py", line 7, in amount
     return 1 / 0
            ~~^~~
 ZeroDivisionError: division by zero
@@ -124,8 +124,8 @@ def test_those_of_processes_that_write_at_once_are_left_out() -> None:
         HEADER + DAEMON + "MemoryError\n",
         HEADER + DAEMON + "OSError: [Errno 28] No space left on device\n",
         # A closed socket, but somebody else's.
-        f'{HEADER}  File "/home/me/cometmq/pipeline/wire.py", line 3, in read\n    x()\n{RESET}',
-        HEADER + DAEMON + f'  File "/home/me/orders.py", line 7, in amount\n    x()\n{BROKEN}',
+        f'{HEADER}  File "/me/cometmq/pipeline/wire.py", line 3, in read\n    x()\n{RESET}',
+        HEADER + DAEMON + f'  File "/me/orders.py", line 7, in amount\n    x()\n{BROKEN}',
         HEADER + '  File "/a/lib/socket.py", line 7, in send\n    x()\n' + BROKEN,
         # Chained to one that would be noise alone, and one that is chained to it.
         STOPPED + MEANWHILE + REAL,
