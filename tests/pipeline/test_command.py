@@ -24,7 +24,7 @@ from cometmq.pipeline.errors import (
     WorkerLateError,
 )
 from cometmq.pipeline.java import find_java, make_shim
-from cometmq.pipeline.jobs import JOBS
+from cometmq.pipeline.jobs import JOBS, in_session
 from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, ours, setting
 from cometmq.pipeline.jobs.streams import StreamSettings, run_batches
 from cometmq.pipeline.spark_settings import read_settings
@@ -78,7 +78,7 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> CliRunner:
     def without_spark(job: Job, settings: Any, run: Run, *_: object) -> Report:
         return job.function(None, settings, run)  # type: ignore[arg-type]  # the toy wants none
 
-    monkeypatch.setattr(command, "_in_session", without_spark)
+    monkeypatch.setattr(command, "run_in_session", without_spark)
     return CliRunner()
 
 
@@ -237,7 +237,7 @@ def test_a_mistake_is_told_before_spark_is_started(
     monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
     """Starting it takes half a minute on a busy machine."""
-    monkeypatch.setattr(command, "_in_session", pytest.fail)
+    monkeypatch.setattr(command, "run_in_session", pytest.fail)
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     done = CliRunner().invoke(program, ["pipeline", *line.split()])
     assert done.exit_code == 2, done.output
@@ -248,7 +248,7 @@ def test_jars_for_another_spark_are_told_before_it_is_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
-    monkeypatch.setattr(command, "_in_session", pytest.fail)
+    monkeypatch.setattr(command, "run_in_session", pytest.fail)
     line = "archive --to a --topic t --packages x:delta-spark_3.5_2.13:1"
     done = CliRunner().invoke(program, ["pipeline", *line.split()])
     assert done.exit_code == 2
@@ -263,7 +263,8 @@ def test_that_spark_is_not_installed_is_told_in_one_line(
     def found(_name: str) -> None:
         """Find nothing."""
 
-    monkeypatch.setattr(command, "find_spec", found)
+    for module in (command, in_session):
+        monkeypatch.setattr(module, "find_spec", found)
     line = f"audit --store {tmp_path}"
     done = CliRunner().invoke(program, ["pipeline", *line.split()])
     assert done.exit_code == 2
@@ -345,7 +346,7 @@ def test_topics_are_looked_for_before_spark_is_started(
     monkeypatch: pytest.MonkeyPatch, rocketmq_session: Cluster, tmp_path: Path, line: str
 ) -> None:
     rocketmq_session.admin.create_topic("there", queues=1)
-    monkeypatch.setattr(command, "_in_session", pytest.fail)
+    monkeypatch.setattr(command, "run_in_session", pytest.fail)
     monkeypatch.setenv("NAMESRV_ADDR", rocketmq_session.nameserver)
     given = line.format(to=tmp_path / "to", nameserver=rocketmq_session.nameserver)
     done = CliRunner().invoke(program, ["pipeline", *given.split()])
@@ -362,7 +363,7 @@ def test_a_group_without_dead_letters_is_no_mistake(
     def without_spark(*_: object) -> Report:
         return Report("dlq")
 
-    monkeypatch.setattr(command, "_in_session", without_spark)
+    monkeypatch.setattr(command, "run_in_session", without_spark)
     arguments = ["pipeline", "dlq", "-n", rocketmq_session.nameserver, "--group"]
     done = CliRunner().invoke(program, [*arguments, "content"])
     assert done.exit_code == 0, done.output
@@ -384,7 +385,7 @@ def test_a_mirror_does_not_copy_its_copies(
     def without_spark(*_: object) -> Report:
         return Report("mirror")
 
-    monkeypatch.setattr(command, "_in_session", without_spark)
+    monkeypatch.setattr(command, "run_in_session", without_spark)
     here = rocketmq_session.nameserver
     arguments = ["-n", here, "--to-nameserver", here, "--prefix", "x-", "--topic-pattern", pattern]
     arguments += ["--checkpoint", str(tmp_path)]
@@ -416,7 +417,7 @@ def test_a_mirror_knows_its_own_cluster_however_it_is_written(
     said: str,
 ) -> None:
     rocketmq_session.admin.create_topic("there", queues=1)
-    monkeypatch.setattr(command, "_in_session", pytest.fail)
+    monkeypatch.setattr(command, "run_in_session", pytest.fail)
     here = rocketmq_session.nameserver
     arguments = ["-n", here, "--to-nameserver", spellings(here)[number], *more]
     arguments += ["--topic-pattern", "(x-)?there", "--checkpoint", str(tmp_path)]
@@ -430,7 +431,7 @@ def test_a_mirror_makes_no_copy_whose_name_cannot_be(
 ) -> None:
     """Which names a pattern matches, a name server says."""
     rocketmq_session.admin.create_topic(f"there-{'x' * 120}", queues=1)
-    monkeypatch.setattr(command, "_in_session", pytest.fail)
+    monkeypatch.setattr(command, "run_in_session", pytest.fail)
     here = rocketmq_session.nameserver
     arguments = ["-n", here, "--to-nameserver", here, "--prefix", "x-"]
     arguments += ["--topic-pattern", "there-x+", "--checkpoint", str(tmp_path)]
@@ -448,7 +449,7 @@ def test_a_mirror_into_another_cluster_needs_no_prefix(
     def without_spark(*_: object) -> Report:
         return Report("mirror")
 
-    monkeypatch.setattr(command, "_in_session", without_spark)
+    monkeypatch.setattr(command, "run_in_session", without_spark)
     with Cluster() as other:
         arguments = ["-n", rocketmq_session.nameserver, "--to-nameserver", other.nameserver]
         arguments += [*more, "--checkpoint", str(tmp_path)]
@@ -466,7 +467,7 @@ def test_a_stream_that_has_begun_is_left_to_say_what_is_gone(
     def without_spark(*_: object) -> Report:
         return Report("archive")
 
-    monkeypatch.setattr(command, "_in_session", without_spark)
+    monkeypatch.setattr(command, "run_in_session", without_spark)
     arguments = ["-n", rocketmq_session.nameserver, "--topic", "nowhere", "--to", str(tmp_path)]
     done = CliRunner().invoke(program, ["pipeline", "archive", *arguments])
     assert done.exit_code == 0, done.output
@@ -680,7 +681,7 @@ def test_a_python_process_that_is_late_is_waited_for_again(late: int, ends: bool
 def test_a_report_that_cannot_be_written_is_told_before_anything_is_done(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(command, "_in_session", pytest.fail)
+    monkeypatch.setattr(command, "run_in_session", pytest.fail)
     nowhere = str(tmp_path / "nowhere" / "report.json")
     arguments = ["--archive", "a", "--report", nowhere]
     done = CliRunner().invoke(program, ["pipeline", "archive-vacuum", *arguments])

@@ -53,7 +53,7 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         found.append(settings)
         return Report(job.name)
 
-    monkeypatch.setattr(command, "_in_session", without_spark)
+    monkeypatch.setattr(command, "run_in_session", without_spark)
     return found
 
 

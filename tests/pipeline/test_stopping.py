@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,9 +19,13 @@ from cometmq.pipeline import command
 from cometmq.pipeline.errors import PipelineError
 from cometmq.pipeline.jobs.job import Job, Report, Run, setting
 from cometmq.pipeline.jobs.stopping import heeded, interrupts_kept, stopped_by_signals
+from cometmq.pipeline.jobs.streams import run_batches
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from click.testing import Result
 
     from cometmq.testing import Cluster
 
@@ -149,15 +154,29 @@ def toy(spark: object, settings: Settings, run: Run) -> Report:
     raise PipelineError("Job 3 cancelled")
 
 
+class Session:
+    """As much of a session as the toy needs."""
+
+    sparkContext = Context(Run())  # noqa: N815  # Spark's name
+
+    def stop(self) -> None:
+        """It has nothing."""
+
+
+def toy_in(session: Callable[[], object], monkeypatch: pytest.MonkeyPatch, job: Job) -> Result:
+    """What the command of the toy says, when Spark is started so."""
+
+    def opened(_conf: object, *, apart: bool) -> object:
+        assert apart
+        return session()
+
+    monkeypatch.setattr("cometmq.pipeline.spark_session.open_session", opened)
+    return CliRunner().invoke(command.job_command(job), ["--what", "x"])
+
+
 def test_a_job_without_batches_that_was_stopped_has_failed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    class Session:
-        sparkContext = Context(Run())  # noqa: N815  # Spark's name
-
-        def stop(self) -> None:
-            """It has nothing."""
-
     def opened(_conf: object, *, apart: bool) -> Session:
         assert apart
         return Session()
@@ -172,3 +191,53 @@ def test_a_job_without_batches_that_was_stopped_has_failed(
     assert done.stderr.endswith("stopped before it was done\nStarted again it begins anew.\n")
     assert '"stopped": true' in path.read_text()
     assert '"rows": 7' in path.read_text()
+
+
+def interrupted() -> object:
+    """A Ctrl-C comes while Spark is started."""
+    os.kill(os.getpid(), signal.SIGINT)
+    pytest.fail("it went on")
+
+
+def interrupted_late() -> object:
+    """It comes when Spark has its own handler already."""
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("start", [interrupted, interrupted_late])
+def test_a_job_that_is_stopped_while_spark_starts_ends_at_once(
+    start: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    done = toy_in(start, monkeypatch, Job("toy", Settings, toy, "A toy."))
+    assert done.exit_code == 0
+    assert done.stderr == "starting Spark\nstopped before the first batch\n"
+    assert "outcome: done" in done.stdout
+    assert "stopped: true" in done.stdout
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_one_without_batches_has_failed_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = toy_in(interrupted, monkeypatch, Job("toy", Settings, toy, "A toy.", goes_on=False))
+    assert done.exit_code == 3
+    assert "toy: stopped before it began\n" in done.stderr
+    assert "stopped: true" in done.stdout
+
+
+def test_the_start_of_spark_is_told_and_how_long_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    def idle(spark: object, settings: Settings, run: Run) -> Report:
+        assert isinstance(spark, Session)
+        assert settings.what == "x"
+        return run.report_of("toy")
+
+    done = toy_in(Session, monkeypatch, Job("toy", Settings, idle, "A toy."))
+    assert re.fullmatch(r"starting Spark\nstarted Spark  seconds [0-9.]+\n", done.stderr)
+    assert re.search(r"^seconds: 0.0\nstart_seconds: [0-9.]+$", done.stdout, re.MULTILINE)
+
+
+def test_no_stream_is_started_of_a_job_that_shall_end() -> None:
+    run = Run()
+    run.stop()
+    report = run.report_of("toy")
+    run_batches(None, pytest.fail, "", None, run, report)  # type: ignore[arg-type]  # Unused.
+    assert report.stopped

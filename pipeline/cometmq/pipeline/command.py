@@ -25,9 +25,10 @@ from cometmq.pipeline.errors import (
 )
 from cometmq.pipeline.jobs import JOBS
 from cometmq.pipeline.jobs.credentials import SUFFIX, Credentials
-from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, as_json, first_line, ours
+from cometmq.pipeline.jobs.in_session import LOG_VARIABLE, run_in_session
+from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, StoppedEarly, as_json
 from cometmq.pipeline.jobs.metrics import served
-from cometmq.pipeline.jobs.stopping import heeded, interrupts_kept, stopped_by_signals
+from cometmq.pipeline.jobs.stopping import stopped_by_signals
 from cometmq.pipeline.shipping import write_wheel
 from cometmq.pipeline.spark_settings import read_settings
 
@@ -66,12 +67,8 @@ _METAVARS: Final = {
 _AS_BEFORE: Final = (DamagedFileError, JavaError, SparkStartError)
 """What is no other when a job is started again as it was."""
 _TYPES: Final = {"str": str, "int": int, "float": float}
-_LOG_VARIABLE: Final = "COMETMQ_SPARK_LOG"
-"""What `session` takes the level of Spark's log from."""
 _SILENT: Final = "fatal"
 """What Spark calls an error and ends the job is told at its end; any other it has got over."""
-_REPEATING: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-"""Loggers of PySpark that say as JSON what the error says that is raised."""
 
 
 class _Jobs(click.Group):
@@ -164,7 +161,9 @@ def run_job(
         with stopped_by_signals(run), served(run, metrics_port) as port:
             if port is not None:
                 tell({"metrics": f"http://127.0.0.1:{port}/metrics"})
-            done = _in_session(job, settings, run, master, pairs, spark_log)
+            done = run_in_session(job, settings, run, master, pairs, spark_log)
+    except StoppedEarly:
+        done = _stopped_early(job, run)
     except Exception as error:
         done = _failed(job, error, run)
     if report:
@@ -180,6 +179,16 @@ def _write_report(job: Job, done: Report, path: str) -> None:
         done.write(path)
     except OSError as error:
         click.echo(f"cometmq pipeline {job.name}: --report {path}: {error.strerror}", err=True)
+
+
+def _stopped_early(job: Job, run: Run) -> Report:
+    """Tell of a job that was asked to end before it did anything."""
+    done = run.report_so_far(job.name)
+    done.stopped = True
+    if not job.goes_on:
+        return _failed(job, PipelineError("stopped before it began"), run)
+    run.tell(stopped="before the first batch")
+    return done
 
 
 def _failed(job: Job, error: Exception, run: Run) -> Report:
@@ -200,47 +209,6 @@ def _failed(job: Job, error: Exception, run: Run) -> Report:
     done.outcome = outcome
     done.details["error"] = text
     return done
-
-
-def _in_session(
-    job: Job, settings: Any, run: Run, master: str, conf: Mapping[str, str], spark_log: str
-) -> Report:
-    if find_spec("pyspark") is None:
-        raise OptionError("Spark is not installed: pip install 'cometmq[spark]'")
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-    from pyspark.logger import PySparkLogger
-
-    from cometmq.pipeline.spark_session import open_session
-
-    os.environ[_LOG_VARIABLE] = spark_log.upper()
-    for name in _REPEATING:
-        PySparkLogger.getLogger(name).disabled = True
-    with interrupts_kept():
-        given = {"master": master, "app_name": f"cometmq {job.name}", **conf}
-        try:
-            spark = open_session(given, apart=True)
-        except (PySparkException, Py4JError) as error:
-            raise SparkStartError(f"Spark cannot be started: {_of_start(error)}") from error
-    try:
-        with heeded(run, spark, has_batches=job.goes_on):
-            return job.function(spark, settings, run)
-    except (PySparkException, Py4JError, PipelineError) as error:
-        if run.is_stopping and not job.goes_on:
-            run.report_so_far(job.name).stopped = True
-            raise PipelineError("stopped before it was done") from error
-        if isinstance(error, PipelineError):
-            raise
-        raise ours(error) from error
-    finally:
-        spark.stop()
-
-
-def _of_start(error: Exception) -> str:
-    """Return why Spark cannot be started."""
-    if "JAVA_GATEWAY_EXITED" in str(error):
-        return "Java ended as soon as it began; above it says why, if it said anything"
-    return first_line(ours(error))
 
 
 def _options(declared: Field[Any]) -> list[click.Option]:
@@ -355,7 +323,7 @@ def _common() -> list[click.Option]:
             type=click.Choice((_SILENT, "error", "warn", "info", "debug"), case_sensitive=False),
             default=_SILENT,
             show_default=True,
-            envvar=_LOG_VARIABLE,
+            envvar=LOG_VARIABLE,
             show_envvar=True,
             help="From which level on Spark's log is shown.",
         ),

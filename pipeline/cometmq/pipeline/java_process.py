@@ -1,69 +1,59 @@
 """The Java process that a session of Spark runs in, and what of its stderr is shown.
 
-PySpark starts it, and has it end when this process does. Two things are done otherwise here: some
-lines that say nothing to anybody are left out of what it writes, and, for jobs, it gets no signal
-that is sent to the job's process group: it would die under the batch that is to be finished. (Of a
-Ctrl-C it is spared by PySpark.)
+PySpark starts it, and has it end when this process does. Two things are done otherwise here: what
+says nothing to anybody is left out of what it and its Python processes write (`java_noise`), and,
+for jobs, it gets no signal that is sent to the job's process group: it would die under the batch
+that is to be finished. (Of a Ctrl-C it is spared by PySpark.)
 """
 
 from __future__ import annotations
 
+import atexit
 import os
-import re
 import threading
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import SparkConf, SparkContext
 
+from cometmq.pipeline.java_noise import Sieve
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from subprocess import Popen
 
 LOG_VARIABLE: Final = "COMETMQ_SPARK_LOG"
 """The level of Spark's log, in the environment."""
 QUIET: Final = "ERROR"
-_NOISE: Final = re.compile(
-    rb"WARNING: Using incubator modules: jdk\.incubator\.vector"
-    rb"|Using Spark's default log4j profile: "
-    rb'|Setting default log level to "WARN"'
-    rb"|To adjust logging level use sc\.setLogLevel"
-    rb"|\d\d/\d\d/\d\d \d\d:\d\d:\d\d WARN NativeCodeLoader: "
-    rb"|Warning: Java versions > Java 11 can only operate in restricted mode"
-)
-"""What lines begin with that Spark writes however sound all is: as it starts, but for the last,
-which a function for counting says when it is used for the first time."""
+"""The level without it."""
+SILENT: Final = "FATAL"
+"""The level that of jobs shows nothing but what ends them."""
 _CHUNK: Final = 1 << 16
 _LAST_WORDS_SECONDS: Final = 5.0
 
 
 class Stderr:
-    """Passes on what a process writes to its stderr, but for the noise."""
+    """Passes on what a process writes to its stderr, but for the noise, until it ends."""
 
     def __init__(self, read: int, to: int = 2) -> None:
         self._read = read
         self._to = to
-        self._is_starting = True
+        self._sieve = Sieve()
         self._thread = threading.Thread(target=self._pass_on, name="stderr of Java", daemon=True)
         self._thread.start()
 
     def started(self) -> None:
         """From now on pass on what comes at once, be it half a line."""
-        self._is_starting = False
+        self._sieve.holds_half_lines = False
 
     def wait(self) -> None:
         """Wait for the last words of a process that has ended."""
         self._thread.join(_LAST_WORDS_SECONDS)
 
     def _pass_on(self) -> None:
-        begun = b""
         while chunk := os.read(self._read, _CHUNK):
-            lines = (begun + chunk).splitlines(keepends=True)
-            begun = b""
-            # Later on somebody may wait for the end of a line that does not come.
-            if self._is_starting and not lines[-1].endswith(b"\n"):
-                begun = lines.pop()
-            self._write(b"".join(each for each in lines if not _NOISE.match(each)))
-        self._write(begun)
+            self._write(self._sieve.sift(chunk))
+        self._write(self._sieve.end())
         os.close(self._read)
 
     def _write(self, text: bytes) -> None:
@@ -77,7 +67,8 @@ class Stderr:
 def start_java(settings: Mapping[str, str], *, apart: bool) -> Stderr | None:
     """Start the process for a session with these settings, if there is none already.
 
-    `apart`: in a process group of its own. With a quiet log its stderr is returned.
+    `apart`: in a process group of its own. Unless a level of the log is asked for that shows what
+    is not fatal, its stderr is returned, without the noise.
     """
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return None  # The latter is set by `spark-submit`, which has started Java itself.
@@ -86,7 +77,7 @@ def start_java(settings: Mapping[str, str], *, apart: bool) -> Stderr | None:
         conf.set(name, value)
     options: dict[str, Any] = {"process_group": 0} if apart else {}
     launch: Any = import_module("pyspark.java_gateway").launch_gateway  # It has no types.
-    if os.environ.get(LOG_VARIABLE, QUIET).upper() not in (QUIET, "FATAL"):
+    if os.environ.get(LOG_VARIABLE, SILENT).upper() != SILENT:
         SparkContext._ensure_initialized(gateway=launch(conf, options))
         return None
     read, write = os.pipe()
@@ -98,5 +89,13 @@ def start_java(settings: Mapping[str, str], *, apart: bool) -> Stderr | None:
         stderr.wait()
         raise
     os.close(write)
+    atexit.register(_end, gateway.proc, stderr)
     SparkContext._ensure_initialized(gateway=gateway)
     return stderr
+
+
+def _end(java: Popen[bytes], stderr: Stderr) -> None:
+    """Have it end, as it would when this process has, and wait for its last words."""
+    assert java.stdin is not None
+    java.stdin.close()
+    stderr.wait()

@@ -36,6 +36,10 @@ _WHERE: Final = ("\tat ", "===")
 _WORKER_LATE: Final = "Python worker failed to connect back"
 
 
+class StoppedEarly(BaseException):  # Py4J would take an Exception for its own.
+    """The job was asked to end before there was anything that it would have to finish."""
+
+
 class Outcome(IntEnum):
     """How a job ended: the exit status of its command."""
 
@@ -58,6 +62,9 @@ class Report:
     size: int | None = None
     """Bytes of bodies; `None` of a job that does not count them."""
     seconds: float = 0.0
+    """What it took with Spark running."""
+    start_seconds: float | None = None
+    """What the start of Spark took before; `None` where who runs the job had it running."""
     batches: list[int] = field(default_factory=list[int])
     """The numbers of a stream's batches."""
     offsets: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -76,6 +83,7 @@ class Report:
             "rows": self.rows,
             "bytes": self.size,
             "seconds": round(self.seconds, 3),
+            "start_seconds": None if self.start_seconds is None else round(self.start_seconds, 3),
             "batches": self.batches,
             "offsets": self.offsets,
             "stopped": self.stopped,
@@ -109,6 +117,10 @@ class Run:
     ) -> None:
         self.dry_run = dry_run
         """Whether to say what would be done, and to change nothing."""
+        self.is_starting = False
+        """Whether Spark is being started for it: there is nothing yet that must be whole."""
+        self.start_seconds: float | None = None
+        """How long that took."""
         self.report: Report | None = None
         """What the job has done so far; `None` before it begins."""
         self.last_batch: LastBatch | None = None
@@ -119,7 +131,7 @@ class Run:
 
     def report_of(self, job: str) -> Report:
         """Begin the report of a job; who runs it has it also when the job fails."""
-        self.report = Report(job, dry_run=self.dry_run)
+        self.report = Report(job, dry_run=self.dry_run, start_seconds=self.start_seconds)
         return self.report
 
     def report_so_far(self, job: str) -> Report:
@@ -130,6 +142,21 @@ class Run:
     def is_stopping(self) -> bool:
         """Whether the job shall end as soon as what it is at is whole."""
         return self._stop.is_set()
+
+    @contextmanager
+    def starting(self) -> Generator[None]:
+        """Tell that Spark is being started, which takes a while, and how long it took."""
+        began = time.monotonic()
+        self.tell(starting="Spark")
+        self.is_starting = True
+        try:
+            yield
+        except KeyboardInterrupt:  # Of the handler that Spark sets meanwhile.
+            raise StoppedEarly from None
+        finally:
+            self.is_starting = False
+            self.start_seconds = time.monotonic() - began
+        self.tell(started="Spark", seconds=round(self.start_seconds, 1))
 
     def stop(self) -> None:
         """Ask the job to end so; from any thread, or a signal's handler."""

@@ -235,6 +235,7 @@ class _Replaying:
         """Replay what is not done yet, until the job shall stop."""
         pace = _pace(self.settings, run)
         self._tell_of_loss(run, report)
+        report.details |= {"would_send": 0} if run.dry_run else {}
         began = 0.0
         for part in self.source.parts(tuple(self.done), tuple(self.reached)):
             with closing(self._pieces(part, pace)) as pieces:
@@ -242,19 +243,24 @@ class _Replaying:
                     if not _may_go(pace, piece):
                         report.stopped = True
                         return
+                    if run.dry_run:
+                        report.details["would_send"] += piece.rows
+                        run.tell(batch=part.number, would_send=piece.rows)
+                        continue
                     began = began or time.monotonic()
                     report.rows += piece.rows
-                    reached: dict[str, int] = {}
-                    if not run.dry_run:
-                        self._send(piece)
-                        reached["rows_per_second"] = self._rate_since(began, report.rows)
-                        report.details |= reached
+                    self._send(piece)
+                    reached = {"rows_per_second": self._rate_since(began, report.rows)}
+                    report.details |= reached
                     run.tell(batch=part.number, rows=piece.rows, total=report.rows, **reached)
             report.batches.append(part.number)
             if not run.dry_run:
                 self.done.append(part.key)
                 self.reached = {}
                 self._note()
+        if self.done and not report.batches:
+            said = f"all was sent by an earlier run of the replay {self.name}; --name for another"
+            report.details["earlier"] = said
 
     def _rate_since(self, began: float, rows: int) -> int:
         """Return how many went in a second: a piece of what a second has takes one, if not more."""

@@ -1,7 +1,8 @@
 """How a job ends when it is asked to: by a SIGTERM, or the SIGINT of a Ctrl-C.
 
 The first one lets it finish the batch that is running, or, of a job that has none, ends what Spark
-is at; the second one ends the process at once.
+is at; while Spark is started there is nothing to finish, and it ends the job there and then. The
+second one ends the process at once.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import signal
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
+
+from cometmq.pipeline.jobs.job import StoppedEarly
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -24,12 +27,17 @@ _LOOK_SECONDS: Final = 0.2
 
 @contextmanager
 def stopped_by_signals(run: Run) -> Generator[None]:
-    """Ask the job to stop when a SIGTERM or SIGINT comes; the second one ends it at once."""
+    """Ask the job to stop when a SIGTERM or SIGINT comes; the second one ends it at once.
+
+    While `run.is_starting` the first one raises `StoppedEarly`.
+    """
     before = [signal.getsignal(number) for number in _SIGNALS]
 
     def stop(number: int, _frame: object) -> None:
         run.stop()
         signal.signal(number, signal.SIG_DFL)
+        if run.is_starting:
+            raise StoppedEarly
 
     for number in _SIGNALS:
         signal.signal(number, stop)
@@ -65,7 +73,7 @@ def heeded(run: Run, spark: SparkSession, *, has_batches: bool) -> Generator[Non
         while not run.is_stopping:
             if over.wait(_LOOK_SECONDS) and not run.is_stopping:
                 return
-        then = "after the batch that is running" if has_batches else "now"
+        then = "after the batch that is running, if one is" if has_batches else "now"
         run.tell(stopping=f"{then}; a second signal ends this at once")
         while not has_batches and not over.wait(_LOOK_SECONDS):
             spark.sparkContext.cancelAllJobs()

@@ -190,6 +190,9 @@ def run_batches(
         run.begin_batch()
         each(batch, batch_id)
 
+    if run.is_stopping:  # Spark would plan the first batch before that is refused.
+        report.stopped = True
+        return
     writer = frame.writeStream.foreachBatch(unless_stopping).outputMode(mode)
     writer = writer.option("checkpointLocation", checkpoint)
     for left in reversed(range(_TRIES)):

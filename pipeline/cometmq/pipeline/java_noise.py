@@ -1,0 +1,168 @@
+"""What Spark writes to stderr however sound all is, left out of all that comes.
+
+These are lines that it begins with, and tracebacks of its Python processes: Spark closes the
+sockets of those that it needs no more, and what they find then they tell at length. Such a
+traceback is left out as a whole, and only if each line of it is known: its files are PySpark's own,
+and its errors are those of a socket that was closed. So what a user's function or a reader raises
+is shown, with all that is chained to it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_LINES: Final = re.compile(
+    rb"WARNING: Using incubator modules: jdk\.incubator\.vector"
+    rb"|Using Spark's default log4j profile: "
+    rb'|Setting default log level to "WARN"'
+    rb"|To adjust logging level use sc\.setLogLevel"
+    rb"|\d\d/\d\d/\d\d \d\d:\d\d:\d\d WARN NativeCodeLoader: "
+    rb"|Warning: Java versions > Java 11 can only operate in restricted mode"
+)
+"""What lines begin with that Spark writes as it starts, but for the last, which a function for
+counting says when it is used for the first time."""
+_HEADER: Final = b"Traceback (most recent call last):"
+_FLUSHING: Final = b"PySpark daemon failed to flush the output to the worker process:"
+"""What the daemon puts in front of a traceback, and an empty line behind it."""
+_CHAINS: Final = (
+    b"During handling of the above exception, another exception occurred:",
+    b"The above exception was the direct cause of the following exception:",
+)
+_ERRORS: Final = (
+    b"BrokenPipeError: [Errno 32] Broken pipe",
+    b"ConnectionResetError: [Errno 104] Connection reset by peer",
+    b"EOFError",
+    b"SystemExit: -1",
+)
+"""What the processes find, and how they end behind an error that they have told Spark of."""
+_BEGINNINGS: Final = (_HEADER, _FLUSHING)
+_KNOWN: Final = (*_BEGINNINGS, *_CHAINS, *_ERRORS)
+_FRAME: Final = re.compile(
+    rb'  File "(?:<frozen runpy>|[^"]*/(?:socket|pyspark/(?:daemon|serializers|util|worker_util|'
+    rb'sql/streaming/python_streaming_source_runner))\.py)", line \d+, in '
+)
+"""Where a process of PySpark's can be when the other end closes its socket."""
+_ITS_OWN: Final = re.compile(rb"/pyspark/(?:daemon|\S+/python_streaming_source_runner)\.py")
+"""The programs that these processes run, of which each such traceback has one."""
+_INDENT: Final = b"    "
+_CARETS: Final = re.compile(rb" +[~^]+")
+
+
+class Sieve:
+    """Keeps the noise back, and lets all else through as soon as it is known to be none."""
+
+    def __init__(self) -> None:
+        self.holds_half_lines = True
+        """Whether to wait for the end of each line; otherwise only what may become noise waits for
+        it, for of other lines somebody may wait for a part."""
+        self._half = b""
+        self._block: _Block | None = None
+        self._is_amid = False
+        """Whether the beginning of the line that comes is through already."""
+        self._is_chained = False
+        """Whether what went through last says that a traceback follows, which belongs to it."""
+
+    def sift(self, chunk: bytes) -> bytes:
+        """Take what comes, and return what can go on."""
+        lines = (self._half + chunk).splitlines(keepends=True)
+        self._half = b""
+        through: list[bytes] = []
+        for line in lines:
+            is_whole = line.endswith((b"\n", b"\r"))
+            if not is_whole and self._waits(line):
+                self._half = line
+            else:
+                through += self._sift_line(line)
+                self._is_amid = not is_whole
+        return b"".join(through)
+
+    def end(self) -> bytes:
+        """Return what was held and is no noise, when nothing more comes.
+
+        Java may end in the midst of a traceback. Of one that could still be noise nothing is there
+        yet that tells what happened.
+        """
+        half, self._half = self._half, b""
+        block, self._block = self._block, None
+        if block is not None:
+            return b"" if block.is_open or half else b"".join(block.left())
+        return b"" if half and _begins(half, _BEGINNINGS) else b"".join(self._sift_line(half))
+
+    def _waits(self, half: bytes) -> bool:
+        if self._is_amid:
+            return False
+        if self._block is not None:
+            return half.startswith(b" ") or _begins(half, _KNOWN)
+        return self.holds_half_lines or _begins(half, (*_BEGINNINGS, *_CHAINS))
+
+    def _sift_line(self, line: bytes) -> list[bytes]:
+        if self._is_amid:
+            return [line]
+        if block := self._block:
+            if block.take(line):
+                return []
+            self._block = None
+            if block.is_open:  # An error that is not known, or what somebody else writes.
+                return [*block.lines, line]
+            return [*block.left(), *self._sift_line(line)]
+        text = line.rstrip(b"\r\n")
+        if text in _BEGINNINGS and not self._is_chained:
+            self._block = _Block()
+            self._block.take(line)
+            return []
+        if text:
+            self._is_chained = text in _CHAINS
+        return [] if _LINES.match(line) else [line]
+
+
+class _Block:
+    """Lines that may be noise: tracebacks, those of several processes if they write at once."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+        self._open = 0
+        self._code = 0
+        self._empty = 0
+        self._is_its_own = False
+        self._is_followed = True
+        """Whether another traceback belongs to it, by what was said last."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a traceback whose error has not come, or one must follow."""
+        return self._open > 0 or self._is_followed
+
+    def take(self, line: bytes) -> bool:
+        """Take the next line, if it can be one of such tracebacks."""
+        text = line.rstrip(b"\r\n")
+        code, self._code = self._code, 0
+        if code and text.startswith(_INDENT) and (code == 2 or _CARETS.fullmatch(text)):
+            self._code = code - 1
+        elif self._open and _FRAME.match(text):
+            self._code = 2  # A line of the program, and one below that shows where in it.
+            self._is_its_own |= _ITS_OWN.search(text) is not None
+        elif self._open and text in _ERRORS:
+            self._open -= 1
+        elif text in _BEGINNINGS and (self._open or self._is_followed):
+            self._open += text == _HEADER
+            self._empty += text == _FLUSHING
+        elif text and text not in _CHAINS:
+            return False
+        if text:
+            self._is_followed = text == _FLUSHING or text in _CHAINS
+        self.lines.append(line)
+        return True
+
+    def left(self) -> list[bytes]:
+        """Return the lines that are no noise, now that what comes next is none of them."""
+        if not self._is_its_own:
+            return self.lines
+        empty = 0
+        while not self.lines[-1 - empty].strip():
+            empty += 1
+        return self.lines[len(self.lines) - max(empty - self._empty, 0) :]
+
+
+def _begins(half: bytes, known: tuple[bytes, ...]) -> bool:
+    return any(each.startswith(half) for each in known)

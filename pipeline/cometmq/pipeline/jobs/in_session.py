@@ -1,0 +1,64 @@
+"""A job in a Spark that is started for it, and ended behind it."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+from cometmq.pipeline.errors import OptionError, PipelineError, SparkStartError
+from cometmq.pipeline.jobs.job import first_line, ours
+from cometmq.pipeline.jobs.stopping import heeded, interrupts_kept
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cometmq.pipeline.jobs.job import Job, Report, Run
+
+LOG_VARIABLE: Final = "COMETMQ_SPARK_LOG"
+"""What `session` takes the level of Spark's log from."""
+_REPEATING: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+"""Loggers of PySpark that say as JSON what the error says that is raised."""
+
+
+def run_in_session(
+    job: Job, settings: Any, run: Run, master: str, conf: Mapping[str, str], spark_log: str
+) -> Report:
+    """Start Spark, run a job, end Spark, and return the job's report."""
+    if find_spec("pyspark") is None:
+        raise OptionError("Spark is not installed: pip install 'cometmq[spark]'")
+    os.environ[LOG_VARIABLE] = spark_log.upper()
+    with run.starting():  # To import it alone takes a while.
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+        from pyspark.logger import PySparkLogger
+
+        from cometmq.pipeline.spark_session import open_session
+
+        for name in _REPEATING:
+            PySparkLogger.getLogger(name).disabled = True
+        given = {"master": master, "app_name": f"cometmq {job.name}", **conf}
+        try:
+            with interrupts_kept():
+                spark = open_session(given, apart=True)
+        except (PySparkException, Py4JError) as error:
+            raise SparkStartError(f"Spark cannot be started: {_of_start(error)}") from error
+    try:
+        with heeded(run, spark, has_batches=job.goes_on):
+            return job.function(spark, settings, run)
+    except (PySparkException, Py4JError, PipelineError) as error:
+        if run.is_stopping and not job.goes_on:
+            run.report_so_far(job.name).stopped = True
+            raise PipelineError("stopped before it was done") from error
+        if isinstance(error, PipelineError):
+            raise
+        raise ours(error) from error
+    finally:
+        spark.stop()
+
+
+def _of_start(error: Exception) -> str:
+    """Return why Spark cannot be started."""
+    if "JAVA_GATEWAY_EXITED" in str(error):
+        return "Java ended as soon as it began; above it says why, if it said anything"
+    return first_line(ours(error))
