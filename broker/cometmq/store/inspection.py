@@ -22,12 +22,18 @@ from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.delay_levels import DelayLevels, load_delay_levels
 from cometmq.store.deletions import Deletions
 from cometmq.store.errors import NotAStoreError, StoreFormatError
-from cometmq.store.folder import LOG_FOLDER, check_root, load_segments, queue_file_sizes
+from cometmq.store.folder import (
+    LOG_FOLDER,
+    check_root,
+    load_segments,
+    queue_file_sizes,
+    queue_folders,
+)
 from cometmq.store.index import INDEX_FOLDER
 from cometmq.store.index_shape import find_shape
 from cometmq.store.integrity import Integrity
 from cometmq.store.lock import was_shut_down
-from cometmq.store.names import is_offset_file, is_queue_folder, is_topic_folder
+from cometmq.store.names import is_offset_file
 from cometmq.store.queue_ends import load_queue_ends, without_deleted
 from cometmq.store.recovery import Start, choose_start
 from cometmq.store.sealing import INTEGRITY_FOLDER, SealedTail
@@ -35,8 +41,6 @@ from cometmq.store.swap import unfinished_swaps
 from cometmq.store.tables import TOPICS, TableFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from cometmq.store.checkpoint import Checkpoint
     from cometmq.store.config import StoreConfig
     from cometmq.store.filesystem import FileSystem
@@ -66,7 +70,9 @@ class Inspected:
     start: Start
     """From where the next start would read the log."""
     topics: frozenset[str] | None
-    """The topics of Apache's table; None when the store has none."""
+    """The topics of Apache's table; None when the store has none, or a damaged one."""
+    topics_problem: str | None
+    """What is wrong with the table, and its backup: a start refuses them."""
     deletions: Deletions
     """Which topics were deleted, and when."""
     delay_levels: DelayLevels
@@ -145,7 +151,7 @@ def inspect(filesystem: FileSystem, root: str, config: StoreConfig) -> Inspected
             config.batch_consume_queue_file_size,
         ),
     )
-    topics, batch_topics = _load_topics(filesystem, root)
+    topics, batch_topics, topics_problem = _load_topics(filesystem, root)
     deletions = Deletions(filesystem, root)
     ends = None if checkpoint.is_of_others else load_queue_ends(filesystem, root)
     ends = {} if ends is None else without_deleted(ends, deletions)
@@ -161,6 +167,7 @@ def inspect(filesystem: FileSystem, root: str, config: StoreConfig) -> Inspected
         opened_by=opened_by,
         start=sealed.promised(choose_start(segments, checkpoint)),
         topics=topics,
+        topics_problem=topics_problem,
         deletions=deletions,
         delay_levels=load_delay_levels(
             filesystem, root, config.delay_levels_ms, is_ours=checkpoint.claims is not None
@@ -183,17 +190,19 @@ def check_store(filesystem: FileSystem, root: str) -> None:
         )
 
 
-def _load_topics(filesystem: FileSystem, root: str) -> tuple[frozenset[str] | None, frozenset[str]]:
-    """Return the topics of Apache's table, and those of them that have batch queues."""
+def _load_topics(
+    filesystem: FileSystem, root: str
+) -> tuple[frozenset[str] | None, frozenset[str], str | None]:
+    """Return the topics of Apache's table, those that have batch queues, and what is wrong."""
     try:
         tree = TableFile(filesystem, f"{root}/config", TOPICS).load(_check_topics).tree
-    except StoreFormatError:
-        return None, frozenset()  # The queues say which topics there are.
+    except StoreFormatError as error:
+        return None, frozenset(), str(error)  # The queues say which topics there are.
     table: Any = tree.get("topicConfigTable")
     if not isinstance(table, dict):
-        return None, frozenset()
+        return None, frozenset(), None
     topics = cast("dict[str, Any]", table)
-    return frozenset(topics), frozenset(filter(lambda name: _is_batch(topics[name]), topics))
+    return frozenset(topics), frozenset(filter(lambda name: _is_batch(topics[name]), topics)), None
 
 
 def _check_topics(tree: dict[str, Any]) -> None:
@@ -207,15 +216,6 @@ def _is_batch(topic: Any) -> bool:
         return False
     name, value = _BATCH_ATTRIBUTE
     return cast("dict[str, Any]", attributes).get(name) == value
-
-
-def queue_folders(filesystem: FileSystem, folder: str) -> Iterator[tuple[str, int, str]]:
-    """Walk the queues of one kind: topic, queue id and folder; skips what is no number."""
-    for topic in filter(is_topic_folder, filesystem.list(folder)):
-        entries = filesystem.list(f"{folder}/{topic.name}")
-        numbers = sorted(int(entry.name) for entry in entries if is_queue_folder(entry))
-        for number in numbers:
-            yield topic.name, number, f"{folder}/{topic.name}/{number}"
 
 
 def _file_size(filesystem: FileSystem, folder: str, entry_size: int, size: int) -> int:

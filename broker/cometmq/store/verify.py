@@ -17,11 +17,12 @@ from cometmq.store.batch_queue_check import BatchQueueCheck
 from cometmq.store.block_check import BLOCKS_A_STEP, sealed_blocks, unread_sidecars
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.findings import Finding, Kind, Progress, Report
+from cometmq.store.folder import queue_folders
 from cometmq.store.index_check import IndexCheck
-from cometmq.store.inspection import queue_folders
 from cometmq.store.known_ends import check_ends
 from cometmq.store.log_check import LogCheck
 from cometmq.store.queue_check import QueueCheck
+from cometmq.store.unlisted import unlisted_of, unlisted_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,6 +57,8 @@ def _note_state(store: Inspected, report: Report) -> None:
         report.notes.append(
             "the store was not shut down cleanly: the next start makes its last entries anew"
         )
+    if unlisted := unlisted_of(store):
+        report.notes.append(unlisted_text(unlisted))
     path = f"{store.root}/checkpoint"
     if not store.filesystem.exists(path):
         report.notes.append("there is no checkpoint: the next start reads the whole log")
