@@ -38,7 +38,13 @@ from cometmq.store.queue_ends import load_queue_ends, without_deleted
 from cometmq.store.recovery import Start, choose_start
 from cometmq.store.sealing import INTEGRITY_FOLDER, SealedTail
 from cometmq.store.swap import unfinished_swaps
-from cometmq.store.tables import TOPICS, TableFile
+from cometmq.store.tables import (
+    CONSUMER_OFFSETS,
+    DELAY_OFFSETS,
+    SUBSCRIPTION_GROUPS,
+    TOPICS,
+    TableFile,
+)
 
 if TYPE_CHECKING:
     from cometmq.store.checkpoint import Checkpoint
@@ -71,8 +77,8 @@ class Inspected:
     """From where the next start would read the log."""
     topics: frozenset[str] | None
     """The topics of Apache's table; None when the store has none, or a damaged one."""
-    topics_problem: str | None
-    """What is wrong with the table, and its backup: a start refuses them."""
+    damaged_tables: dict[str, str]
+    """By path, the files of `config/` that a start refuses, and why."""
     deletions: Deletions
     """Which topics were deleted, and when."""
     delay_levels: DelayLevels
@@ -151,7 +157,8 @@ def inspect(filesystem: FileSystem, root: str, config: StoreConfig) -> Inspected
             config.batch_consume_queue_file_size,
         ),
     )
-    topics, batch_topics, topics_problem = _load_topics(filesystem, root)
+    damaged_tables = _damaged_tables(filesystem, root)
+    topics, batch_topics = _load_topics(filesystem, root)
     deletions = Deletions(filesystem, root)
     ends = None if checkpoint.is_of_others else load_queue_ends(filesystem, root)
     ends = {} if ends is None else without_deleted(ends, deletions)
@@ -167,7 +174,7 @@ def inspect(filesystem: FileSystem, root: str, config: StoreConfig) -> Inspected
         opened_by=opened_by,
         start=sealed.promised(choose_start(segments, checkpoint)),
         topics=topics,
-        topics_problem=topics_problem,
+        damaged_tables=damaged_tables,
         deletions=deletions,
         delay_levels=load_delay_levels(
             filesystem, root, config.delay_levels_ms, is_ours=checkpoint.claims is not None
@@ -190,19 +197,29 @@ def check_store(filesystem: FileSystem, root: str) -> None:
         )
 
 
-def _load_topics(
-    filesystem: FileSystem, root: str
-) -> tuple[frozenset[str] | None, frozenset[str], str | None]:
-    """Return the topics of Apache's table, those that have batch queues, and what is wrong."""
+def _damaged_tables(filesystem: FileSystem, root: str) -> dict[str, str]:
+    """Find the tables that a broker reads at its start, and cannot."""
+    found: dict[str, str] = {}
+    for name in (TOPICS, SUBSCRIPTION_GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS):
+        table = TableFile(filesystem, f"{root}/config", name)
+        try:
+            table.load(_check_topics if name == TOPICS else lambda _: None)
+        except StoreFormatError as error:
+            found[table.path] = str(error)
+    return found
+
+
+def _load_topics(filesystem: FileSystem, root: str) -> tuple[frozenset[str] | None, frozenset[str]]:
+    """Return the topics of Apache's table, and those of them that have batch queues."""
     try:
         tree = TableFile(filesystem, f"{root}/config", TOPICS).load(_check_topics).tree
-    except StoreFormatError as error:
-        return None, frozenset(), str(error)  # The queues say which topics there are.
+    except StoreFormatError:
+        return None, frozenset()  # The queues say which topics there are.
     table: Any = tree.get("topicConfigTable")
     if not isinstance(table, dict):
-        return None, frozenset(), None
+        return None, frozenset()
     topics = cast("dict[str, Any]", table)
-    return frozenset(topics), frozenset(filter(lambda name: _is_batch(topics[name]), topics)), None
+    return frozenset(topics), frozenset(filter(lambda name: _is_batch(topics[name]), topics))
 
 
 def _check_topics(tree: dict[str, Any]) -> None:

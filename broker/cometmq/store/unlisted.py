@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.folder import queue_folders
+from cometmq.store.tables import TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -70,7 +71,7 @@ def unlisted_of(store: Inspected) -> dict[str, int]:
     Nothing where the table is damaged: which topics there were cannot be said then.
     """
     found: dict[str, int] = {}
-    if store.topics_problem is not None:
+    if f"{store.root}/config/{TOPICS}" in store.damaged_tables:
         return found
     listed = store.topics or frozenset()
     for folder in (SIMPLE_FOLDER, BATCH_FOLDER):
@@ -85,8 +86,8 @@ def unlisted_text(topics: Mapping[str, int]) -> str:
     names = _named(topics.items())
     return (
         f"config/topics.json has no entry for {names}: a broker does not know them, and nobody can"
-        " read what is in them. Stop the broker and restore the file from a copy, or make each topic"
-        " again, with as many queues, by `cometmq topic create NAME --queues N`"
+        " read what is in them. Stop the broker and restore the file from a copy, or make each"
+        " topic again, with as many queues, by `cometmq topic create NAME --queues N`"
     )
 
 

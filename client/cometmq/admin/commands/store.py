@@ -201,6 +201,8 @@ def _facts(inspected: Inspected, summary: Summary) -> Iterator[tuple[str, str]]:
             f"queue {first.queue_id} of {first.topic} ends at {first.max_offset}, and it had"
             f" messages up to {first.known_offset}{more}: run `cometmq store verify`",
         )
+    for problem in inspected.damaged_tables.values():
+        yield "damage", f"{problem}; a start refuses the store"
     if summary.unlisted_topics:
         yield "note", unlisted_text(summary.unlisted_topics)
     yield (
@@ -214,6 +216,8 @@ def _facts(inspected: Inspected, summary: Summary) -> Iterator[tuple[str, str]]:
             "checkpoint",
             f"synced to {claims.synced_offset}, recovery from {claims.recover_from}",
         )
+    elif inspected.checkpoint.is_damaged:
+        yield "checkpoint", "damaged: the next start reads the log from its beginning"
     elif longs == Longs():
         yield "checkpoint", "none: the next start reads the log from its beginning"
     else:
