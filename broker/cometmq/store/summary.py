@@ -158,11 +158,11 @@ def _short(store: Inspected, queues: list[QueueSummary]) -> list[ShortQueue]:
 
 def _end(store: Inspected, last: int) -> tuple[int, int | None]:
     """Return the end of the log and the time of its last record."""
-    segments, start = store.segments, store.start
-    for begin in (last, start.scan_from, segments.first_offset):
+    segments, scan_from = store.segments, store.start.scan_from
+    # What a queue names behind an unclean stop may have been cut; what is in front may be asked.
+    begins = (last, scan_from) if store.is_clean else (scan_from, min(last, scan_from))
+    for begin in (*begins, segments.first_offset):
         if not segments.first_offset <= begin < segments.end_offset:
-            continue
-        if begin < start.scan_from and not store.is_clean:
             continue
         scan = LogScan(segments, begin)
         time = None
