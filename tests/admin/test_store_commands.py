@@ -484,3 +484,27 @@ def test_a_file_of_a_queue_that_is_damaged_by_size_is_a_finding_and_stat_says_so
     assert "queue file: " in run("verify", ROOT, disk=disk).stdout
     assert "33 bytes, in a store with queue files of 400" in told(run("stat", ROOT, disk=disk), 1)
     assert SMALL.consume_queue_file_size == 400
+
+
+# Another folder than that of a store
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_who_names_another_folder_is_told_the_store_that_is_near(
+    command: tuple[str, ...], real: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent = Path(real).parent
+    (parent / "letters").mkdir()
+    monkeypatch.chdir(parent)
+    for named, meant in (
+        (f"{real}/commitlog", real),
+        (f"{real}/consumequeue/T/0", real),
+        ("store/commitlog/", "store"),
+        (".", "./store"),
+        (str(parent), real),
+    ):
+        text = told(run(*command, named), 1)
+        assert "holds no commitlog/; name the folder of a store" in text
+        assert f"is {meant} meant?" in text
+        assert "new store" not in text
+    assert "meant" not in told(run(*command, "letters"), 1)

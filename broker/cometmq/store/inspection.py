@@ -24,7 +24,6 @@ from cometmq.store.deletions import Deletions
 from cometmq.store.errors import NotAStoreError, StoreFormatError
 from cometmq.store.folder import (
     LOG_FOLDER,
-    check_root,
     load_segments,
     queue_file_sizes,
     queue_folders,
@@ -55,6 +54,9 @@ if TYPE_CHECKING:
 
 QUEUES_PROBED_MAX: Final = 64
 """Queues whose files tell what size queue files have."""
+
+NEAR_MAX: Final = 3
+"""Stores that are named to who named another folder."""
 
 _BATCH_ATTRIBUTE: Final = ("queue.type", "BatchCQ")
 
@@ -190,11 +192,34 @@ def check_store(filesystem: FileSystem, root: str) -> None:
     """Refuse a folder that holds no store; an empty one, which could become one, too."""
     if not filesystem.exists(root):
         raise NotAStoreError(f"{root}: no such folder; name the folder of a store")
-    check_root(filesystem, root)
-    if not filesystem.exists(f"{root}/{LOG_FOLDER}"):
-        raise NotAStoreError(
-            f"{root}: holds no {LOG_FOLDER}/; name the folder of a store, which has one"
-        )
+    if filesystem.exists(f"{root}/{LOG_FOLDER}"):
+        return
+    near = _stores_above(filesystem, root)
+    try:
+        near += _stores_in(filesystem, root)
+        names = ", ".join(entry.name for entry in filesystem.list(root)[:3])
+    except NotADirectoryError:
+        names = "nothing, it is a file"
+    meant = f"; is {' or '.join(near[:NEAR_MAX])} meant?" if near else ""
+    raise NotAStoreError(
+        f"{root}: holds no {LOG_FOLDER}/; name the folder of a store, which has one{meant}"
+        f" (it holds {names or 'nothing'})"
+    )
+
+
+def _stores_above(filesystem: FileSystem, root: str) -> list[str]:
+    """Return the store that a folder lies in, at most a queue's folder deep."""
+    for _ in range(3):
+        root = root.rpartition("/")[0] or ("" if root.startswith((".", "/")) else ".")
+        if root and filesystem.exists(f"{root}/{LOG_FOLDER}"):
+            return [root]
+    return []
+
+
+def _stores_in(filesystem: FileSystem, root: str) -> list[str]:
+    """Return the stores right in a folder."""
+    paths = [f"{root}/{each.name}" for each in filesystem.list(root) if each.is_directory]
+    return [path for path in paths if filesystem.exists(f"{path}/{LOG_FOLDER}")]
 
 
 def _damaged_tables(filesystem: FileSystem, root: str) -> dict[str, str]:
