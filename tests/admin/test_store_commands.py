@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,7 @@ COMMANDS = (
 )
 HOLD = """
 import sys
+import time
 from tests.store.damaged_stores import write_small_store
 from cometmq.store.filesystem import RealFileSystem
 write_small_store(RealFileSystem(), sys.argv[1], close=False)
@@ -484,3 +486,52 @@ def test_a_file_of_a_queue_that_is_damaged_by_size_is_a_finding_and_stat_says_so
     assert "queue file: " in run("verify", ROOT, disk=disk).stdout
     assert "33 bytes, in a store with queue files of 400" in told(run("stat", ROOT, disk=disk), 1)
     assert SMALL.consume_queue_file_size == 400
+
+
+# Another folder than that of a store
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_who_names_another_folder_is_told_the_store_that_is_near(
+    command: tuple[str, ...], real: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent = Path(real).parent
+    (parent / "letters").mkdir()
+    monkeypatch.chdir(parent)
+    for named, meant in (
+        (f"{real}/commitlog", real),
+        (f"{real}/consumequeue/T/0", real),
+        ("store/commitlog/", "store"),
+        (".", "./store"),
+        (str(parent), real),
+    ):
+        text = told(run(*command, named), 1)
+        assert "holds no commitlog/; name the folder of a store" in text
+        assert f"is {meant} meant?" in text
+        assert "new store" not in text
+    assert "meant" not in told(run(*command, "letters"), 1)
+
+
+def test_dump_reads_times_without_a_zone_as_utc_and_says_when_nothing_matches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        disk = small_store()
+        until = run("dump", "--until", "2023-11-14T22:13:21", *SHAPE, ROOT, disk=disk)
+        assert "2023-11-14T22:13:20.000Z" in until.stdout
+        nothing = run("dump", "--until", "2023-11-14T22:13:20", *SHAPE, ROOT, disk=disk)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert (nothing.exit_code, nothing.stdout) == (0, "")
+    assert "no record matches; topics here: Batches, SCHEDULE_TOPIC_XXXX, T" in nothing.stderr
+
+
+def test_verify_ends_with_what_to_do_next() -> None:
+    disk = small_store()
+    flip(disk, f"{ROOT}/consumequeue/T/0/{0:020d}", 3)
+    assert f"run `cometmq store rebuild {ROOT}`" in run("verify", ROOT, disk=disk).stdout
+    flip(disk, f"{ROOT}/commitlog/{0:020d}", 40)
+    assert "restore the files of the log" in run("verify", ROOT, disk=disk).stdout

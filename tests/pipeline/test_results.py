@@ -134,7 +134,7 @@ def test_jobs_refuse_such_folders_before_spark_is_started(
     write_log(store, [b"x"])
     (full / "thesis.txt").touch()
     before = sorted(tmp_path.rglob("*"))
-    monkeypatch.setattr(command, "_in_session", pytest.fail)
+    monkeypatch.setattr(command, "run_in_session", pytest.fail)
     said = line.format(store=store, full=full, empty=empty)
     done = CliRunner().invoke(program, ["pipeline", *said.split()])
     assert done.exit_code == 2, done.output

@@ -79,10 +79,14 @@ def write_small_store(
 
 
 def verified(disk: FileSystem, root: str = ROOT, config: StoreConfig = SMALL) -> Report:
-    """Verify a store; all findings are kept."""
+    """Verify a store; all findings are kept.
+
+    Not the note that these stores have no table of topics, see `test_unlisted`.
+    """
     report = Report(100_000)
     for _ in verify(inspect(disk, root, config), report):
         pass
+    report.notes = [note for note in report.notes if not note.startswith("config/topics.json has")]
     return report
 
 

@@ -400,3 +400,33 @@ def test_an_expired_index_file_that_came_back_says_nothing_of_the_next() -> None
     assert verified(disk).findings == []
     disk.remove(paths[1])
     assert verified(disk).findings == []
+
+
+@pytest.mark.parametrize("name", ["topics.json", "subscriptionGroup.json", "consumerOffset.json"])
+def test_a_config_file_that_a_start_refuses_is_a_finding_with_line_and_column(name: str) -> None:
+    disk, path = small_store(), f"{ROOT}/config/{name}"
+    disk.make_directories(f"{ROOT}/config")
+    disk.open(path, create=True).write(b'{\n\t"dataVersion":{\n\t\t"counter":x}}', 0)
+    (finding,) = verified(disk).findings
+    assert (finding.kind, finding.path) == (Kind.CONFIG_FILE, path)
+    assert "a start refuses it: line 3, column 13: not JSON" in finding.problem
+    assert "restore it from a copy" in finding.problem
+    disk.open(f"{path}.bak", create=True).write(b"{}", 0)
+    assert verified(disk).is_sound
+
+
+@pytest.mark.parametrize("length", [0, 10, 4095])
+def test_a_checkpoint_that_is_cut_is_damaged(length: int) -> None:
+    disk = small_store()
+    disk.open(f"{ROOT}/checkpoint").resize(length)
+    assert [f.kind for f in verified(disk).findings] == [Kind.CHECKPOINT]
+
+
+def test_checksums_that_are_gone_are_missed_in_a_store_of_ours() -> None:
+    disk = small_store()
+    for entry in disk.list(f"{ROOT}/integrity"):
+        disk.remove(f"{ROOT}/integrity/{entry.name}")
+    (note,) = verified(disk).notes
+    assert "there are no block checksums of /s/commitlog/00000000000000000000 and 1 more" in note
+    disk.remove(f"{ROOT}/checkpoint")
+    assert not any("block checksums" in note for note in verified(disk).notes)

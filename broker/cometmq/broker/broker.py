@@ -109,6 +109,7 @@ class Broker:
         load = partial(_load, config, filesystem, topics, groups, offsets, now_ms)
         open_store = partial(MessageStore.open, on_change=store_changed, threads=threads)
         store = self.store = _opened(open_store, config, filesystem, topics, load, host, now_ms())
+        topics.store_opened(store)
         consumers, producers = _members(config)
         self.long_polling = LongPolling(config.held_pulls_max)
         clocks = {"now_ms": now_ms, "elapsed_ms": elapsed_ms}

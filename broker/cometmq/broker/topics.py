@@ -6,6 +6,7 @@ Each change counts the data version up, so that name servers see it, and is in t
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,13 +26,18 @@ from cometmq.broker.transaction_records import half_part
 from cometmq.proto.bodies import DataVersion, TopicConfig, TopicConfigTable
 from cometmq.proto.errors import BodyError
 from cometmq.store.tables import TOPICS
+from cometmq.store.unlisted import queue_count, unlisted_text, unlisted_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from cometmq.broker.config import BrokerConfig
     from cometmq.broker.traffic import Flow, Traffic
+    from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.filesystem import FileSystem
+    from cometmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
 
 INHERIT: Final = 1
 WRITE: Final = 2
@@ -39,6 +45,7 @@ READ: Final = 4
 
 _SECTION: Final = "topicConfigTable"
 _UNIT: Final = 1
+_BATCH_QUEUES: Final = {"queue.type": "BatchCQ"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +126,7 @@ class Topics:
         self._traffic = traffic
         self._on_change = on_change
         self._topics: dict[str, Topic] = {}
+        self._queues: ConsumeQueues | None = None
         self.find = self._topics.get
         self.system_names: Final = SYSTEM_TOPICS | {each.topic_name for each in self._own()}
         """The topics that users can neither change nor delete."""
@@ -205,12 +213,28 @@ class Topics:
         )
         self.file.set_member("dataVersion", self.data_version)
 
+    def store_opened(self, store: MessageStore) -> None:
+        """Learn of which topics there are queues; say of which without an entry in the file.
+
+        Such a file was lost: a topic that is made again gets at least the queues that are there.
+        """
+        self._queues = store.queues
+        found = unlisted_topics(
+            store.queues, self._topics, store.deletions, self.config.topic_queues_max
+        )
+        if found:
+            log.warning("%s: %s", self.config.store_path, unlisted_text(found))
+
+    def _count_with_those_here(self, name: str, wanted: int) -> int:
+        here, count_max = self._queues, self.config.topic_queues_max
+        return wanted if here is None else max(wanted, queue_count(here, name, count_max))
+
     def make_like(
         self, template_name: str, name: str, queue_nums: int, *, is_unit: bool, now_ms: int
     ) -> Topic | None:
         """Make the topic of a send after a template; None when the template allows none.
 
-        `LimitError` beyond `topics_max`.
+        One of which the store has queues becomes of their kind. `LimitError` beyond `topics_max`.
         """
         template = self._topics.get(template_name)
         # It may be there from a time when the setting was another.
@@ -220,14 +244,16 @@ class Topics:
             return None
         self._check_room()
         like = template.config
-        queues = max(0, min(queue_nums, like.write_queue_nums))
+        count = self._count_with_those_here(name, max(0, min(queue_nums, like.write_queue_nums)))
+        is_batch = self._queues is not None and bool(self._queues.batch.queues(name))
         config = TopicConfig(
             topic_name=name,
-            read_queue_nums=queues,
-            write_queue_nums=queues,
+            read_queue_nums=count,
+            write_queue_nums=count,
             perm=like.perm & ~INHERIT,
             topic_filter_type=like.topic_filter_type,
             topic_sys_flag=_UNIT if is_unit else 0,
+            attributes=dict(_BATCH_QUEUES) if is_batch else {},
         )
         return self.put(config, now_ms)
 
@@ -254,7 +280,9 @@ class Topics:
             return None
         self._check_room()
         config = msgspec.structs.replace(
-            _topic(name, queue_nums), order=bool(is_order), topic_sys_flag=topic_sys_flag
+            _topic(name, self._count_with_those_here(name, queue_nums)),
+            order=bool(is_order),
+            topic_sys_flag=topic_sys_flag,
         )
         return self.put(config, now_ms)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cometmq.store.integrity import Integrity
+from cometmq.store.integrity import BLOCK_SIZE, Integrity
 from cometmq.store.sealing import INTEGRITY_FOLDER
 
 if TYPE_CHECKING:
@@ -39,6 +39,24 @@ def unread_sidecars(store: Inspected) -> Iterator[tuple[str, str]]:
     """Name the files of checksums that are of another format or damaged, and what they are."""
     folder = f"{store.root}/{INTEGRITY_FOLDER}"
     yield from Integrity(store.filesystem, folder, store.segments.size).unread()
+
+
+def segments_without_sidecar(store: Inspected) -> list[str]:
+    """Name the files of the log of which a store of ours should have checksums, and has none.
+
+    What a process that was killed did not come to seal, or what others wrote, has none either.
+    """
+    claims = store.checkpoint.claims
+    if claims is None or not store.is_clean:
+        return []
+    folder = f"{store.root}/{INTEGRITY_FOLDER}"
+    size = min(BLOCK_SIZE, store.segments.size)
+    return [
+        segment.path
+        for segment in store.segments
+        if claims.ours_from <= segment.start <= claims.synced_offset - size
+        and not store.filesystem.exists(f"{folder}/{segment.start:020d}")
+    ]
 
 
 def accept_blocks(store: Inspected, blocks: Sequence[Block]) -> None:

@@ -135,9 +135,11 @@ def load_checkpoint(filesystem: FileSystem, path: str) -> Checkpoint:
         return Checkpoint(Longs())
     file = filesystem.open(path, read_only=True)
     try:
-        data = file.read(FILE_SIZE, 0).ljust(FILE_SIZE, b"\0")
+        data = file.read(FILE_SIZE, 0)
     finally:
         file.close()
+    if len(data) < FILE_SIZE:  # We replace it as a whole, and Apache makes it as long at once.
+        return Checkpoint(Longs(), is_damaged=True)
     magic, version, *offsets, copy = _OURS.unpack_from(data, _OURS_AT)
     longs = _longs(data)
     (crc,) = _CRC.unpack_from(data, _CRC_AT)

@@ -38,6 +38,8 @@ class Kind(Enum):
     """An index file that cannot be read as one."""
     CHECKPOINT = "checkpoint"
     """The checkpoint is damaged."""
+    CONFIG_FILE = "config file"
+    """A table of `config/` is damaged, and so is its backup: a start refuses it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

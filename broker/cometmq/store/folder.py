@@ -8,10 +8,13 @@ from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.delay_levels import DELAY_LEVELS
 from cometmq.store.deletions import DELETIONS_NAME
 from cometmq.store.errors import NotAStoreError
+from cometmq.store.names import is_queue_folder, is_topic_folder
 from cometmq.store.segments import Segments
 from cometmq.store.tables import TABLES
 
 if TYPE_CHECKING:
+    from collections.abc import Container, Iterator
+
     from cometmq.store.checkpoint import Checkpoint
     from cometmq.store.config import StoreConfig
     from cometmq.store.filesystem import FileSystem
@@ -106,3 +109,16 @@ def queue_file_sizes(checkpoint: Checkpoint) -> tuple[int | None, int | None]:
     """Return the sizes of the files of ordinary and of batch queues that the store noted down."""
     known = checkpoint.last_claims
     return (None, None) if known is None else (known.queue_file_size, known.batch_queue_file_size)
+
+
+def queue_folders(
+    filesystem: FileSystem, folder: str, left_out: Container[str] = ()
+) -> Iterator[tuple[str, int, str]]:
+    """Walk the queues of one kind: topic, queue id and folder; skips what is no number."""
+    for topic in filter(is_topic_folder, filesystem.list(folder)):
+        if topic.name in left_out:
+            continue
+        entries = filesystem.list(f"{folder}/{topic.name}")
+        numbers = sorted(int(entry.name) for entry in entries if is_queue_folder(entry))
+        for number in numbers:
+            yield topic.name, number, f"{folder}/{topic.name}/{number}"

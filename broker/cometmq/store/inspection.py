@@ -22,21 +22,30 @@ from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.delay_levels import DelayLevels, load_delay_levels
 from cometmq.store.deletions import Deletions
 from cometmq.store.errors import NotAStoreError, StoreFormatError
-from cometmq.store.folder import LOG_FOLDER, check_root, load_segments, queue_file_sizes
+from cometmq.store.folder import (
+    LOG_FOLDER,
+    load_segments,
+    queue_file_sizes,
+    queue_folders,
+)
 from cometmq.store.index import INDEX_FOLDER
 from cometmq.store.index_shape import find_shape
 from cometmq.store.integrity import Integrity
 from cometmq.store.lock import was_shut_down
-from cometmq.store.names import is_offset_file, is_queue_folder, is_topic_folder
+from cometmq.store.names import is_offset_file
 from cometmq.store.queue_ends import load_queue_ends, without_deleted
 from cometmq.store.recovery import Start, choose_start
 from cometmq.store.sealing import INTEGRITY_FOLDER, SealedTail
 from cometmq.store.swap import unfinished_swaps
-from cometmq.store.tables import TOPICS, TableFile
+from cometmq.store.tables import (
+    CONSUMER_OFFSETS,
+    DELAY_OFFSETS,
+    SUBSCRIPTION_GROUPS,
+    TOPICS,
+    TableFile,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from cometmq.store.checkpoint import Checkpoint
     from cometmq.store.config import StoreConfig
     from cometmq.store.filesystem import FileSystem
@@ -45,6 +54,9 @@ if TYPE_CHECKING:
 
 QUEUES_PROBED_MAX: Final = 64
 """Queues whose files tell what size queue files have."""
+
+NEAR_MAX: Final = 3
+"""Stores that are named to who named another folder."""
 
 _BATCH_ATTRIBUTE: Final = ("queue.type", "BatchCQ")
 
@@ -66,7 +78,9 @@ class Inspected:
     start: Start
     """From where the next start would read the log."""
     topics: frozenset[str] | None
-    """The topics of Apache's table; None when the store has none."""
+    """The topics of Apache's table; None when the store has none, or a damaged one."""
+    damaged_tables: dict[str, str]
+    """By path, the files of `config/` that a start refuses, and why."""
     deletions: Deletions
     """Which topics were deleted, and when."""
     delay_levels: DelayLevels
@@ -145,6 +159,7 @@ def inspect(filesystem: FileSystem, root: str, config: StoreConfig) -> Inspected
             config.batch_consume_queue_file_size,
         ),
     )
+    damaged_tables = _damaged_tables(filesystem, root)
     topics, batch_topics = _load_topics(filesystem, root)
     deletions = Deletions(filesystem, root)
     ends = None if checkpoint.is_of_others else load_queue_ends(filesystem, root)
@@ -161,6 +176,7 @@ def inspect(filesystem: FileSystem, root: str, config: StoreConfig) -> Inspected
         opened_by=opened_by,
         start=sealed.promised(choose_start(segments, checkpoint)),
         topics=topics,
+        damaged_tables=damaged_tables,
         deletions=deletions,
         delay_levels=load_delay_levels(
             filesystem, root, config.delay_levels_ms, is_ours=checkpoint.claims is not None
@@ -176,11 +192,46 @@ def check_store(filesystem: FileSystem, root: str) -> None:
     """Refuse a folder that holds no store; an empty one, which could become one, too."""
     if not filesystem.exists(root):
         raise NotAStoreError(f"{root}: no such folder; name the folder of a store")
-    check_root(filesystem, root)
-    if not filesystem.exists(f"{root}/{LOG_FOLDER}"):
-        raise NotAStoreError(
-            f"{root}: holds no {LOG_FOLDER}/; name the folder of a store, which has one"
-        )
+    if filesystem.exists(f"{root}/{LOG_FOLDER}"):
+        return
+    near = _stores_above(filesystem, root)
+    try:
+        near += _stores_in(filesystem, root)
+        names = ", ".join(entry.name for entry in filesystem.list(root)[:3])
+    except NotADirectoryError:
+        names = "nothing, it is a file"
+    meant = f"; is {' or '.join(near[:NEAR_MAX])} meant?" if near else ""
+    raise NotAStoreError(
+        f"{root}: holds no {LOG_FOLDER}/; name the folder of a store, which has one{meant}"
+        f" (it holds {names or 'nothing'})"
+    )
+
+
+def _stores_above(filesystem: FileSystem, root: str) -> list[str]:
+    """Return the store that a folder lies in, at most a queue's folder deep."""
+    for _ in range(3):
+        root = root.rpartition("/")[0] or ("" if root.startswith((".", "/")) else ".")
+        if root and filesystem.exists(f"{root}/{LOG_FOLDER}"):
+            return [root]
+    return []
+
+
+def _stores_in(filesystem: FileSystem, root: str) -> list[str]:
+    """Return the stores right in a folder."""
+    paths = [f"{root}/{each.name}" for each in filesystem.list(root) if each.is_directory]
+    return [path for path in paths if filesystem.exists(f"{path}/{LOG_FOLDER}")]
+
+
+def _damaged_tables(filesystem: FileSystem, root: str) -> dict[str, str]:
+    """Find the tables that a broker reads at its start, and cannot."""
+    found: dict[str, str] = {}
+    for name in (TOPICS, SUBSCRIPTION_GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS):
+        table = TableFile(filesystem, f"{root}/config", name)
+        try:
+            table.load(_check_topics if name == TOPICS else lambda _: None)
+        except StoreFormatError as error:
+            found[table.path] = str(error)
+    return found
 
 
 def _load_topics(filesystem: FileSystem, root: str) -> tuple[frozenset[str] | None, frozenset[str]]:
@@ -207,15 +258,6 @@ def _is_batch(topic: Any) -> bool:
         return False
     name, value = _BATCH_ATTRIBUTE
     return cast("dict[str, Any]", attributes).get(name) == value
-
-
-def queue_folders(filesystem: FileSystem, folder: str) -> Iterator[tuple[str, int, str]]:
-    """Walk the queues of one kind: topic, queue id and folder; skips what is no number."""
-    for topic in filter(is_topic_folder, filesystem.list(folder)):
-        entries = filesystem.list(f"{folder}/{topic.name}")
-        numbers = sorted(int(entry.name) for entry in entries if is_queue_folder(entry))
-        for number in numbers:
-            yield topic.name, number, f"{folder}/{topic.name}/{number}"
 
 
 def _file_size(filesystem: FileSystem, folder: str, entry_size: int, size: int) -> int:

@@ -11,7 +11,7 @@ from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER, ConsumeQue
 from cometmq.store.dispatch import RECORDS_WITHOUT_ENTRY, batch_entry
 from cometmq.store.errors import REBUILD, CorruptionError, StoreFormatError
 from cometmq.store.findings import Finding, Kind
-from cometmq.store.inspection import queue_folders
+from cometmq.store.folder import queue_folders
 from cometmq.store.queue_ends import NO_RECORD, QUEUE_ENDS_NAME, QueueKey, load_queue_ends
 from cometmq.store.queue_files import AboutQueue, QueueFiles
 

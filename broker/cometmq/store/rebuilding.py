@@ -30,11 +30,11 @@ from cometmq.store.dispatch import (
 )
 from cometmq.store.errors import CorruptionError, MissingEntriesError, StoreFormatError
 from cometmq.store.findings import Progress
+from cometmq.store.folder import queue_folders
 from cometmq.store.foreign_files import check_folders, move_foreign
 from cometmq.store.index import INDEX_FOLDER, Index
 from cometmq.store.index_format import IndexShape
 from cometmq.store.index_off import forget_off
-from cometmq.store.inspection import queue_folders
 from cometmq.store.known_ends import check_not_given_twice, has_end, keep_offsets
 from cometmq.store.log_check import LogCheck
 from cometmq.store.names import is_index_file

@@ -11,6 +11,7 @@ from cometmq.store.index_format import IndexShape
 from cometmq.store.index_items import read_headers
 from cometmq.store.log_scan import LogScan
 from cometmq.store.queue_ends import NO_RECORD, QueueKey
+from cometmq.store.unlisted import unlisted_of
 from cometmq.store.waiting_entries import attach_journals
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class Summary:
     last_time: int | None
     queues: list[QueueSummary]
     short_queues: list[ShortQueue]
+    unlisted_topics: dict[str, int]
+    """Topics with queues, of which config/topics.json has no entry, and how many they have."""
     index_slots: int
     index_items: int
     index: list[IndexSummary]
@@ -96,6 +99,7 @@ def summarize(store: Inspected) -> Summary:
         last_time=last_time,
         queues=queues,
         short_queues=_short(store, queues),
+        unlisted_topics=unlisted_of(store),
         index_slots=shape.slots,
         index_items=shape.items,
         index=[
@@ -154,11 +158,11 @@ def _short(store: Inspected, queues: list[QueueSummary]) -> list[ShortQueue]:
 
 def _end(store: Inspected, last: int) -> tuple[int, int | None]:
     """Return the end of the log and the time of its last record."""
-    segments, start = store.segments, store.start
-    for begin in (last, start.scan_from, segments.first_offset):
+    segments, scan_from = store.segments, store.start.scan_from
+    # What a queue names behind an unclean stop may have been cut; what is in front may be asked.
+    begins = (last, scan_from) if store.is_clean else (scan_from, min(last, scan_from))
+    for begin in (*begins, segments.first_offset):
         if not segments.first_offset <= begin < segments.end_offset:
-            continue
-        if begin < start.scan_from and not store.is_clean:
             continue
         scan = LogScan(segments, begin)
         time = None

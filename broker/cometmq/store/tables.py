@@ -235,8 +235,9 @@ class TableFile:
         self._is_good = False
         if problems:
             raise StoreFormatError(
-                f"{'; '.join(problems)}: restore it from a copy, or remove it, with its .bak where"
-                " there is one, to begin an empty table"
+                f"{'; '.join(problems)}: damaged; restore it from a copy, or put right by hand what"
+                " is wrong there, or remove it, with its .bak where there is one, to begin an empty"
+                " table"
             )
         return Loaded({}, from_backup=False)
 
@@ -251,7 +252,10 @@ class TableFile:
             file.close()
         if not data.strip(b"\0 \t\r\n"):
             return None  # A power cut left the name, or the length, without the content.
-        tree = fastjson.loads(data, size_max=FILE_SIZE_MAX, members_max=MEMBERS_MAX)
+        try:
+            tree = fastjson.loads(data, size_max=FILE_SIZE_MAX, members_max=MEMBERS_MAX)
+        except BodyError as error:
+            raise BodyError(_with_line(data, error)) from error
         if not isinstance(tree, dict):
             raise BodyError("not a JSON object")
         return tree  # pyright: ignore[reportUnknownVariableType]  # Any tree.
@@ -292,3 +296,12 @@ class TableFile:
             file.sync()
         finally:
             file.close()
+
+
+def _with_line(data: bytes, error: BodyError) -> str:
+    """Say where in a file its text is no JSON, as editors count."""
+    if error.at is None:
+        return str(error)
+    before = data.decode()[: error.at]
+    line, column = before.count("\n") + 1, error.at - before.rfind("\n")
+    return f"line {line}, column {column}: not JSON: {error.problem}"

@@ -14,14 +14,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.batch_queue_check import BatchQueueCheck
-from cometmq.store.block_check import BLOCKS_A_STEP, sealed_blocks, unread_sidecars
+from cometmq.store.block_check import (
+    BLOCKS_A_STEP,
+    sealed_blocks,
+    segments_without_sidecar,
+    unread_sidecars,
+)
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.findings import Finding, Kind, Progress, Report
+from cometmq.store.folder import queue_folders
 from cometmq.store.index_check import IndexCheck
-from cometmq.store.inspection import queue_folders
 from cometmq.store.known_ends import check_ends, check_openable
 from cometmq.store.log_check import LogCheck
 from cometmq.store.queue_check import QueueCheck
+from cometmq.store.sealing import INTEGRITY_FOLDER
+from cometmq.store.unlisted import unlisted_of, unlisted_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +62,15 @@ def _note_state(store: Inspected, report: Report) -> None:
     elif not store.is_clean:
         report.notes.append(
             "the store was not shut down cleanly: the next start makes its last entries anew"
+        )
+    if unlisted := unlisted_of(store):
+        report.notes.append(unlisted_text(unlisted))
+    for path, problem in store.damaged_tables.items():
+        what = problem.removeprefix(f"{path}: ")
+        report.add(
+            Finding(
+                kind=Kind.CONFIG_FILE, path=path, position=0, problem=f"a start refuses it: {what}"
+            )
         )
     path = f"{store.root}/checkpoint"
     if not store.filesystem.exists(path):
@@ -165,6 +181,13 @@ def _log_finding(store: Inspected, offset: int, problem: str, kind: Kind = Kind.
 
 def _verify_blocks(store: Inspected, report: Report) -> Iterator[Progress]:
     """Compare the sealed blocks with their checksums, where there are any."""
+    if bare := segments_without_sidecar(store):
+        more = f" and {len(bare) - 1} more" if len(bare) > 1 else ""
+        report.notes.append(
+            f"there are no block checksums of {bare[0]}{more}: {INTEGRITY_FOLDER}/ was removed, or"
+            " is off; what only they cover is not checked. Restore it from a copy if there is one;"
+            " what is written from now on gets them anew"
+        )
     for path, problem in unread_sidecars(store):
         report.notes.append(f"{path} {problem}: its checksums cover nothing")
     start, end = store.segments.first_offset, store.segments.end_offset

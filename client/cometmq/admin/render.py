@@ -208,11 +208,13 @@ class TimeParameter(click.ParamType):  # type: ignore[type-arg]  # Generic only 
     """
 
     name = "time"
+    is_utc = False
+    """Whether a time without a zone is UTC."""
     instead = ""
     """What else the caller of a bare number may have wanted."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return milliseconds; a time without a zone is local."""
+        """Return milliseconds; a time without a zone is local, unless `is_utc`."""
         text = str(value)
         if text.isdecimal():
             if len(text) >= _MS_DIGITS_MIN:
@@ -224,10 +226,19 @@ class TimeParameter(click.ParamType):  # type: ignore[type-arg]  # Generic only 
                 ctx,
             )
         try:
-            return int(datetime.fromisoformat(text).timestamp() * 1000)
+            at = datetime.fromisoformat(text)
+            if self.is_utc and at.tzinfo is None:
+                at = at.replace(tzinfo=UTC)
+            return int(at.timestamp() * 1000)
         except (ValueError, OverflowError):
             self.fail(
                 f"{text!r} is neither milliseconds since 1970 nor a time like 2026-11-21T10:00:00",
                 param,
                 ctx,
             )
+
+
+class UtcTimeParameter(TimeParameter):
+    """The same, where a time without a zone is UTC, as all that is printed beside it."""
+
+    is_utc = True

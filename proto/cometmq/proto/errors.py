@@ -61,6 +61,10 @@ class FieldError(RemoteProtocolError):
 class BodyError(RemoteProtocolError):
     """A body is not what its command carries."""
 
+    problem: str = ""
+    """Of a text that is no JSON: what is wrong, and at which character."""
+    at: int | None = None
+
 
 class MessageError(RemoteProtocolError):
     """A stored message, a batch item, a property string or a message id is malformed."""

@@ -225,7 +225,10 @@ class Parser:
             self._fail("too many members")
 
     def _fail(self, problem: str, at: int | None = None) -> Never:
-        raise BodyError(f"body: {problem} at character {self._at if at is None else at}")
+        at = self._at if at is None else at
+        error = BodyError(f"body: {problem} at character {at}")
+        error.problem, error.at = problem, at
+        raise error
 
 
 def _flat_members(text: str) -> dict[Any, Any] | None:

@@ -23,6 +23,7 @@ from cometmq.store.errors import StoreError, disk_error_text
 from cometmq.store.filesystem import RealFileSystem
 from cometmq.store.inspection import inspect
 from cometmq.store.summary import summarize
+from cometmq.store.unlisted import unlisted_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -200,6 +201,10 @@ def _facts(inspected: Inspected, summary: Summary) -> Iterator[tuple[str, str]]:
             f"queue {first.queue_id} of {first.topic} ends at {first.max_offset}, and it had"
             f" messages up to {first.known_offset}{more}: run `cometmq store verify`",
         )
+    for problem in inspected.damaged_tables.values():
+        yield "damage", f"{problem}; a start refuses the store"
+    if summary.unlisted_topics:
+        yield "note", unlisted_text(summary.unlisted_topics)
     yield (
         "index",
         f"{count_text(len(summary.index), 'file')} of {summary.index_slots} slots and"
@@ -211,6 +216,8 @@ def _facts(inspected: Inspected, summary: Summary) -> Iterator[tuple[str, str]]:
             "checkpoint",
             f"synced to {claims.synced_offset}, recovery from {claims.recover_from}",
         )
+    elif inspected.checkpoint.is_damaged:
+        yield "checkpoint", "damaged: the next start reads the log from its beginning"
     elif longs == Longs():
         yield "checkpoint", "none: the next start reads the log from its beginning"
     else:

@@ -12,14 +12,20 @@ from cometmq.admin.commands.store import (
     filesystem_of,
     store_command,
 )
-from cometmq.admin.render import TimeParameter, show_line, time_text, warn
+from cometmq.admin.render import UtcTimeParameter, show_line, time_text, warn
 from cometmq.proto.compression import decompress
 from cometmq.proto.errors import MessageError
+from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
+from cometmq.store.folder import queue_folders
 from cometmq.store.inspection import inspect
 from cometmq.store.selection import Selection, Wanted
 
 if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage
+    from cometmq.store.inspection import Inspected
+
+NAMED_MAX: Final = 20
+"""Topics that are named when no record matches."""
 
 BODY_SIZE_MAX: Final = 64 << 20
 """What a body may decompress to."""
@@ -32,8 +38,12 @@ BODY_SIZE_MAX: Final = 64 << 20
 @click.option("--from", "from_offset", type=click.IntRange(min=0), help="First queue offset.")
 @click.option("--to", "to_offset", type=click.IntRange(min=0), help="Queue offset behind the last.")
 @click.option("--physical", type=click.IntRange(min=0), help="The record at a physical offset.")
-@click.option("--since", type=TimeParameter(), help="First store time: ISO 8601, or ms.")
-@click.option("--until", type=TimeParameter(), help="Store time behind the last.")
+@click.option(
+    "--since",
+    type=UtcTimeParameter(),
+    help="First store time: ISO 8601 (UTC without a zone), or ms.",
+)
+@click.option("--until", type=UtcTimeParameter(), help="Store time behind the last.")
 @click.option("--key", help="Only records with this unique id, or this among their keys.")
 @click.option("--limit", type=click.IntRange(min=1), help="Stop after so many records.")
 @click.option("--body", type=click.Choice(["text", "hex"]), help="Show bodies, decompressed.")
@@ -68,7 +78,7 @@ def dump(
     Reads the log itself, so that it works where queues or the index are damaged, and goes on
     behind damage (exit status 1 then). Options narrow down what is printed; --topic with --queue
     and --from, --physical and --since also save reading what is in front. Times without a zone are
-    local. Changes nothing.
+    UTC, as those that are printed. Changes nothing.
 
     \b
     Examples:
@@ -107,10 +117,21 @@ def dump(
             f"warning: no sound record in {damage.start} to {damage.end}: {damage.problem};"
             " see `cometmq store verify`"
         )
+    if physical is None and not count:
+        warn(f"no record matches; topics here: {_topics_text(inspected)}")
     if physical is not None and not count:
         raise click.ClickException(f"no record that is wanted begins at {physical}")
     if selection.log.damages:
         raise click.exceptions.Exit(1)
+
+
+def _topics_text(inspected: Inspected) -> str:
+    """Name the topics that have queues."""
+    folders = (f"{inspected.root}/{folder}" for folder in (SIMPLE_FOLDER, BATCH_FOLDER))
+    found = {t for each in folders for t, _, _ in queue_folders(inspected.filesystem, each)}
+    names = sorted(found)
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return f"{', '.join(names[:NAMED_MAX]) or 'none'}{more}"
 
 
 _ROW: Final = "{:>14}  {:>8}  {:<24}  {:>5}  {:>10}  {:<24}  {:<12}  {}"

@@ -14,7 +14,7 @@ from cometmq.admin.commands.store import (
     store_command,
 )
 from cometmq.admin.render import count_text, progress_bar, show_facts, show_json, size_text
-from cometmq.store.findings import Report
+from cometmq.store.findings import Kind, Report
 from cometmq.store.inspection import inspect
 from cometmq.store.verify import verify as run_verify
 
@@ -108,6 +108,21 @@ def _facts(root: str, report: Report, seconds: float) -> Iterator[tuple[str, str
     else:
         kinds = ", ".join(f"{count} {kind.value}" for kind, count in report.counts.items())
         yield "result", f"{count_text(report.found, 'finding')}: {kinds}"
+        yield "next", _next_step(root, set(report.counts))
+
+
+def _next_step(root: str, kinds: set[Kind]) -> str:
+    """Say what to do first about findings of these kinds."""
+    if kinds & {Kind.RECORD, Kind.BLOCK, Kind.LOST_MESSAGE}:
+        return (
+            "restore the files of the log that are named from a copy; without one, stop the broker"
+            f" and run `cometmq store repair --dry-run {root}`"
+        )
+    if Kind.CONFIG_FILE in kinds:
+        return "restore the files of config/ that are named from a copy"
+    if kinds == {Kind.CHECKPOINT}:
+        return "start the broker: it makes the files that are named anew"
+    return f"stop the broker and run `cometmq store rebuild {root}`"
 
 
 def _document(root: str, report: Report, seconds: float) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
 from cometmq.pipeline.jobs.marks import read_mark
 from cometmq.pipeline.jobs.pacing import Pace, Tempo
 from cometmq.pipeline.jobs.places import ARCHIVE, KINDS, STORE, Place, read_place
-from cometmq.pipeline.jobs.replay_pieces import ORDER, Cut, between, cut_every, cut_seconds
+from cometmq.pipeline.jobs.replay_pieces import ORDER, between, cut
 from cometmq.pipeline.jobs.replay_sources import (
     StoreSource,
     archive_source,
@@ -287,7 +287,7 @@ class _Replaying:
         kept = kept.repartitionByRange(*ORDER).sortWithinPartitions(*ORDER).persist()
         try:
             before = None
-            for last, rows, stored_us in _cuts(kept, pace):
+            for last, rows, stored_us in cut(kept, pace):
                 yield _Piece(between(kept, before, last), rows, stored_us, {part.key: last})
                 before = last
         finally:
@@ -377,12 +377,6 @@ def _pace(settings: ReplaySettings, run: Run) -> Pace | Tempo:
 
 def _may_go(pace: Pace | Tempo, piece: _Piece) -> bool:
     return pace.wait(piece.stored_us) if isinstance(pace, Tempo) else pace.wait(piece.rows)
-
-
-def _cuts(frame: DataFrame, pace: Pace | Tempo) -> list[Cut]:
-    if isinstance(pace, Tempo):
-        return cut_seconds(frame, pace.second_us)
-    return cut_every(frame, pace.rate)
 
 
 def _condition(settings: ReplaySettings) -> str:

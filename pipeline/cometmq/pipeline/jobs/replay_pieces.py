@@ -9,8 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from cometmq.pipeline.jobs.pacing import Tempo
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+    from cometmq.pipeline.jobs.pacing import Pace
 
 ORDER: Final = ("at", "topic", "broker", "queue_id", "queue_offset")
 
@@ -25,7 +29,14 @@ class Cut(NamedTuple):
     """When the first of them was stored, of a piece that is one second's of then; else 0."""
 
 
-def cut_every(frame: DataFrame, size: int) -> list[Cut]:
+def cut(frame: DataFrame, pace: Pace | Tempo) -> list[Cut]:
+    """Cut into what a second has."""
+    if isinstance(pace, Tempo):
+        return _cut_seconds(frame, pace.second_us)
+    return _cut_every(frame, pace.rate)
+
+
+def _cut_every(frame: DataFrame, size: int) -> list[Cut]:
     """Cut at each `size`-th row, and at the last one."""
     from pyspark.sql import Window, functions
 
@@ -41,7 +52,7 @@ def cut_every(frame: DataFrame, size: int) -> list[Cut]:
     ]
 
 
-def cut_seconds(frame: DataFrame, second_us: int) -> list[Cut]:
+def _cut_seconds(frame: DataFrame, second_us: int) -> list[Cut]:
     """Cut at the last row of each second."""
     from pyspark.sql import functions
 

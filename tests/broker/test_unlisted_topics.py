@@ -1,0 +1,79 @@
+"""A broker whose `config/` was lost: it says so, and makes topics again as they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.broker.running import config_of, send_request
+from tests.broker.wired import Wired
+from tests.crash.disk import SimulatedFileSystem
+
+from cometmq.proto.bodies import TopicConfig
+from cometmq.store.config import Flush
+
+CONFIG = config_of(Path("/broker"), flush=Flush.SYNC)
+TOPICS = (
+    TopicConfig(topic_name="orders", read_queue_nums=8, write_queue_nums=8),
+    TopicConfig(topic_name="B", attributes={"queue.type": "BatchCQ"}),
+    TopicConfig(topic_name="%RETRY%g", read_queue_nums=3, write_queue_nums=3),
+    TopicConfig(topic_name="gone"),
+)
+
+
+def send(wired: Wired, topic: str, queue_id: int) -> int:
+    peer = wired.connect()
+    wired.give(peer, wired.frame(peer, send_request(topic, b"body", queue_id=queue_id)))
+    wired.sync()
+    wired.save()
+    (answer,) = wired.answers(peer)
+    assert answer.code == 0, answer.remark
+    return answer.code
+
+
+def without_config() -> SimulatedFileSystem:
+    """A store with topics that a broker knew."""
+    disk = SimulatedFileSystem()
+    wired = Wired(CONFIG, disk, threads=False)
+    for topic in TOPICS:
+        wired.broker.state.topics.put(topic, 0)
+    wired.save()
+    for topic, queue_id in (("orders", 7), ("orders", 2), ("B", 1), ("%RETRY%g", 2), ("gone", 0)):
+        send(wired, topic, queue_id)
+    wired.broker.state.topics.discard("gone", 0)
+    wired.broker.store.delete_topics(["gone"])
+    wired.close()
+    folder = f"{CONFIG.store_path}/config"
+    for entry in disk.list(folder):
+        disk.remove(f"{folder}/{entry.name}")
+    return disk
+
+
+def test_a_start_names_the_topics_that_were_lost_and_is_silent_once_they_are_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = without_config()
+    wired = Wired(CONFIG, disk, threads=False)
+    (message,) = caplog.messages
+    assert "no entry for %RETRY%g (3 queues), B (2 queues), orders (8 queues): " in message
+    assert "cometmq topic create NAME --queues N" in message
+    for topic in TOPICS[:3]:
+        wired.broker.state.topics.put(topic, 0)
+    wired.close()
+    caplog.clear()
+    Wired(CONFIG, disk, threads=False).close()
+    assert caplog.messages == []
+
+
+def test_topics_that_sends_make_again_have_all_queues_that_are_there() -> None:
+    wired = Wired(CONFIG, without_config(), threads=False)
+    for topic, queue_id in (("orders", 6), ("B", 1), ("%RETRY%g", 1), ("gone", 0)):
+        send(wired, topic, queue_id)
+    topics = wired.broker.state.topics.configs()
+    assert [topics[name].read_queue_nums for name in ("orders", "B", "%RETRY%g", "gone")] == [
+        *(8, 4, 3, 4)
+    ]
+    assert topics["B"].attributes == {"queue.type": "BatchCQ"}
+    assert topics["orders"].attributes == {}
+    assert wired.broker.store.max_offset("B", 1) == 2
+    wired.close()
