@@ -92,7 +92,7 @@ def test_a_table_of_a_wrong_shape_is_refused_with_its_name_and_what_to_do(
     with pytest.raises(StoreFormatError, match=problem) as refused:
         opened(disk)
     assert str(refused.value).startswith(f"{path}: ")
-    assert "restore it from a copy, or remove it" in str(refused.value)
+    assert "restore it from a copy, or put right by hand what is wrong there" in str(refused.value)
     assert "\n" not in str(refused.value)
     assert contents(disk) == before
 

@@ -35,8 +35,8 @@ def without_config() -> SimulatedFileSystem:
     """A store with topics that a broker knew."""
     disk = SimulatedFileSystem()
     wired = Wired(CONFIG, disk, threads=False)
-    for topic in TOPICS:
-        wired.broker.state.topics.put(topic, 0)
+    for config in TOPICS:
+        wired.broker.state.topics.put(config, 0)
     wired.save()
     for topic, queue_id in (("orders", 7), ("orders", 2), ("B", 1), ("%RETRY%g", 2), ("gone", 0)):
         send(wired, topic, queue_id)

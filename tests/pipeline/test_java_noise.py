@@ -6,6 +6,8 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +17,7 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 from cometmq.pipeline.java_noise import Sieve
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 HEADER = "Traceback (most recent call last):\n"
 DAEMON = """\
@@ -79,7 +81,14 @@ def test_one_that_is_cut_off_by_the_end_is_left_out(noise: str) -> None:
         assert shown(noise[:length]).strip() == "", length
 
 
-def test_what_a_daemon_of_pyspark_tells_of_closed_sockets_is_left_out(tmp_path: Path) -> None:
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder in which sockets may have names: those have 108 bytes at most."""
+    with TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        yield Path(name)
+
+
+def test_what_a_daemon_of_pyspark_tells_of_closed_sockets_is_left_out(short_path: Path) -> None:
     runner = "pyspark.sql.streaming.python_streaming_source_runner"
     settings = {"PYTHON_UNIX_DOMAIN_ENABLED": "true", "PYTHON_WORKER_FACTORY_SOCK_DIR": "."}
     daemon = subprocess.Popen(
@@ -87,7 +96,7 @@ def test_what_a_daemon_of_pyspark_tells_of_closed_sockets_is_left_out(tmp_path: 
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        cwd=tmp_path,
+        cwd=short_path,
         env={**os.environ, **settings, "SPARK_REUSE_WORKER": "1"},
     )
     assert daemon.stdin is not None
@@ -97,7 +106,7 @@ def test_what_a_daemon_of_pyspark_tells_of_closed_sockets_is_left_out(tmp_path: 
     told = b""
     for flags in (0, socket.MSG_PEEK):  # Where all that came is read, its end is no reset.
         with socket.socket(socket.AF_UNIX) as worker:
-            worker.connect(str(tmp_path / path))
+            worker.connect(str(short_path / path))
             worker.recv(4, flags)
         while told.count(b"Broken pipe") < 3:
             told += os.read(daemon.stderr.fileno(), 1 << 16)

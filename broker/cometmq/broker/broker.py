@@ -109,7 +109,6 @@ class Broker:
         load = partial(_load, config, filesystem, topics, groups, offsets, now_ms)
         open_store = partial(MessageStore.open, on_change=store_changed, threads=threads)
         store = self.store = _opened(open_store, config, filesystem, topics, load, host, now_ms())
-        topics.store_opened(store)
         consumers, producers = _members(config)
         self.long_polling = LongPolling(config.held_pulls_max)
         clocks = {"now_ms": now_ms, "elapsed_ms": elapsed_ms}
@@ -284,7 +283,7 @@ def _opened(
     now_ms: int,
 ) -> MessageStore:
     """Open the store of a broker at this packed address."""
-    return open_store(
+    store = open_store(
         config.store_path,
         replace(config.store, store_host=host),
         now_ms=now_ms,
@@ -292,6 +291,8 @@ def _opened(
         is_batch_topic=topics.is_batch,
         on_locked=load,  # Not earlier: two brokers must not write one table.
     )
+    topics.store_opened(store)
+    return store
 
 
 def _load(

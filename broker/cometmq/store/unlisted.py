@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.deletions import Deletions
-    from cometmq.store.folder import Inspected
+    from cometmq.store.inspection import Inspected
 
 NAMED_MAX: Final = 8
 """Topics that are named; of the rest there is the number."""
