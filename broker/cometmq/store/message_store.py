@@ -72,6 +72,7 @@ class MessageStore:
         self.queues = parts.queues
         self.segments = parts.segments
         self.expiry, self.delay_levels = parts.expiry, parts.delay_levels
+        self.deletions = parts.deletions
         self.kept = parts.kept
         """Where the torn tail is kept that this start cut off; None when it cut nothing."""
         self._filesystem, self._config = filesystem, config
