@@ -129,6 +129,12 @@ class ReadOptions(_Reaching):
         """The topics that are named, if no pattern is."""
         return tuple(sorted({each.strip() for each in self.topic.split(",") if each.strip()}))
 
+    def reads(self, topic: str) -> bool:
+        """Whether a topic is one of those that are to be read, if it exists."""
+        if self.topic:
+            return topic in self.topics
+        return re.fullmatch(self.topic_pattern, topic) is not None
+
     @property
     def expression(self) -> tuple[str, str]:
         """What the broker filters by: an expression, and its type."""

@@ -102,7 +102,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         before = read_stream_offset(start)
         self._tell_group(before, found)
         looked = self._looked(before, found)
-        begins = self._begins(before, found, looked.other)
+        begins, lost = self._begins(before, found, looked.other)
         ends = self._ends(begins, found)
         if isinstance(limit, ReadMaxRows):
             ends = limited(begins, ends, limit.max_rows)
@@ -114,7 +114,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if before.is_initial or before.queues.get(queue) != first
         }
         firsts = looked.kept(before.firsts)
-        return StreamOffset({**before.queues, **ends}, begins=carried, firsts=firsts).document()
+        lost += before.lost
+        queues = {**before.queues, **ends}
+        return StreamOffset(queues, begins=carried, firsts=firsts, lost=lost).document()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
         """Return what there is, for the query's progress."""
@@ -168,11 +170,15 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _begins(
         self, before: StreamOffset, found: Survey, other: frozenset[Part]
-    ) -> dict[Queue, int]:
-        """Return where each queue goes on: where it was, unless messages are gone since."""
+    ) -> tuple[dict[Queue, int], int]:
+        """Return where each queue goes on: where it was, unless messages are gone since.
+
+        And how many have expired, as far as that can be told.
+        """
         begins: dict[Queue, int] = {}
+        expired = 0
         gone = {queue.topic for queue in before.queues} - found.topics
-        lost = [f"topic {topic} does not exist any more" for topic in sorted(gone)]
+        lost = [self._gone(topic) for topic in sorted(gone)]
         if found.missing:  # Nobody can say for certain.
             lost.clear()
         lost += [
@@ -186,6 +192,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 first = there.first
             elif first < there.first:
                 lost.append(f"queue {queue}: {first} to {there.first} have expired")
+                expired += there.first - first
                 first = there.first
             elif first > there.end and queue.broker not in found.slaves:
                 lost.append(
@@ -196,7 +203,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begins[queue] = first
         if lost and self.options.fail_on_data_loss:
             raise DataLossError(
-                f"{lost[0]}. With failOnDataLoss=false the stream would go on with what there is"
+                f"{lost[0]}. With failOnDataLoss=false (of a job: --no-fail-on-data-loss) the"
+                " stream would go on with what there is"
             )
         self._tell("data loss: ", lost)
         unread = {
@@ -205,7 +213,17 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if queue.topic in found.topics and queue.broker not in found.missing
         }
         self._tell("not read: ", [f"queue {queue}: its broker lets nobody" for queue in unread])
-        return begins
+        return begins, expired
+
+    def _gone(self, topic: str) -> str:
+        """Say why a topic that was read is not there: nobody asks for it, or it is deleted."""
+        if self.options.reads(topic):
+            return f"topic {topic} does not exist any more"
+        option = "topic" if self.options.topic else "topicPattern"
+        return (
+            f"topic {topic} was read up to now, and {option} does not name it any more: name it,"
+            " or give the stream a new checkpoint"
+        )
 
     def _ends(self, begins: Mapping[Queue, int], found: Survey) -> dict[Queue, int]:
         ends: dict[Queue, int] = {}

@@ -52,6 +52,7 @@ class StreamSettings:
     group: str = setting("A consumer group that shows the progress.", "", metavar="GROUP")
     trigger: str = setting("once, or how often: '1 second'.", "once")
     checkpoint: str = setting("Where it keeps how far it is.", metavar="DIR")
+    fail_on_data_loss: bool = setting("Fail when messages expired before they were read.", True)
 
     @property
     def checkpoint_folder(self) -> str:
@@ -86,7 +87,6 @@ class CopySettings(StreamSettings):
     """What jobs that copy topics as they are, are told besides."""
 
     topic_pattern: str = setting("Or: all whose whole name matches.", "", metavar="REGEX")
-    fail_on_data_loss: bool = setting("Fail when messages expired before they were read.", True)
 
 
 def read_stream(spark: SparkSession, settings: StreamSettings, columns: str = "*") -> DataFrame:
