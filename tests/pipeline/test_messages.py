@@ -253,8 +253,8 @@ def test_who_a_message_is_is_told_by_when_it_was_stored_too_where_that_is_known(
     ]
     untimed = CoordinateIds("sink").of(places, "T")
     first, second = (
-        CoordinateIds("sink").of(places, "T", pa.array([at, None, at + 1], pa.int64()))
-        for at in (1_700_000_000_000, 1_800_000_000_000)
+        CoordinateIds("sink").of(places, "T", pa.array([at, None, at + 1000], pa.int64()))
+        for at in (1_700_000_000_000_000, 1_800_000_000_000_000)
     )
     assert (first.spreads == untimed.spreads).all()
     for found in (first, second):

@@ -189,7 +189,11 @@ def test_a_format_can_be_used_from_sql(tables: Tables) -> None:
         ({"topic": "ranges", "startingOffsets": '{"ranges": {"0": 999}}'}, "failOnDataLoss=false"),
         ({"topic": "ranges", "startingOffsets": "group:biling"}, "group 'biling' has been nowhere"),
         ({"topic": "ranges", "nonsense": "1"}, "nonsense: there is no such option"),
-        ({"topic": "ranges", "filter": "a >"}, "refused"),
+        ({"topic": "ranges", "filter": "a >"}, "filter: 'a >' is refused by broker broker-a"),
+        (
+            {"topic": "ranges", "startingOffsets": "latest", "endingOffsets": '{"ranges":{"0":0}}'},
+            "endingOffsets: queue ranges/broker-a/0 would end at 0, in front of",
+        ),
         ({"topic": "ranges", "nameserver": "127.0.0.1:1", "retries": "0"}, "no name server"),
     ],
 )

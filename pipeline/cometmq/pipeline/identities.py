@@ -76,7 +76,7 @@ class CoordinateIds:
     ) -> Identities:
         """Return those of messages, of whose places the columns say topic, broker, queue, offset.
 
-        `times` says when they were stored, in ms; null where that is not known.
+        `times` says when they were stored, in µs; null where that is not known.
         `to` is the topic that they go to. Messages of one stretch that come together cost no more
         than one of them. A `SinkError` for rows, one behind the other, that are of one place.
         """
@@ -105,7 +105,7 @@ class CoordinateIds:
         untimed = self._ids(runs, lengths, offsets + 1)
         if times is None or times.null_count == count:
             return Identities(untimed, spreads)
-        stored = times.fill_null(0).to_numpy()
+        stored = times.fill_null(0).to_numpy() // 1000
         ids = self._ids(
             [(*run, _TIMED) for run in runs], lengths, stored * STRETCH + offsets % STRETCH
         )

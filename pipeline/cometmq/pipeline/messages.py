@@ -194,11 +194,11 @@ class Forming:
 
 
 def _times(columns: dict[str, pa.Array]) -> pa.Array | None:
-    """Return when the messages were stored, in ms, that rows were made of, if they say so."""
+    """Return when the messages were stored, in µs, that rows were made of, if they say so."""
     stored = columns.get("store_time")
-    if stored is None or not pa.types.is_timestamp(stored.type):
+    if stored is None or not str(stored.type).startswith("timestamp[us"):
         return None
-    return stored.cast(pa.timestamp("ms", stored.type.tz), safe=False).cast(pa.int64())
+    return stored.cast(pa.int64())
 
 
 def _topics(name: str, column: pa.Array) -> pa.DictionaryArray:

@@ -191,7 +191,16 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     for name in ("starting_timestamp", "ending_timestamp"):
         if text := getattr(found, name):
             read_time_ms(camel(name), text)
+    _check_order(found)
     return found
+
+
+def _check_order(found: ReadOptions) -> None:
+    first, end = found.starting_timestamp, found.ending_timestamp
+    if not (first and end):
+        return
+    if read_time_ms("startingTimestamp", first) > read_time_ms("endingTimestamp", end):
+        raise OptionError(f"endingTimestamp: {end!r} is before startingTimestamp, {first!r}")
 
 
 def _check_topics(found: ReadOptions) -> None:

@@ -30,6 +30,7 @@ from pyspark.sql.streaming.datasource import (
 from cometmq.pipeline import bounds, first_messages
 from cometmq.pipeline.columns import columns_of
 from cometmq.pipeline.errors import ConnectionLostError, DataLossError, OptionError, RefusedError
+from cometmq.pipeline.filter_check import require_filter
 from cometmq.pipeline.measuring import measured
 from cometmq.pipeline.offsets import (
     StreamOffset,
@@ -74,12 +75,14 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen: Survey | None = None
         self._committed: dict[Queue, int] = {}
         self._told: dict[str, set[str]] = {}
+        self._is_filter_known = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Return where the stream begins. Spark asks several times: the answer is one."""
         if self._initial is None:
             found = self._survey(whole=True)
             bounds.require_topics(found, self.options)
+            self._require_filter(found)
             starts = bounds.starts(self._cluster, self.options, found, LATEST)
             firsts = first_messages.look(self._cluster, {}, found, found.queues).now
             self._initial = StreamOffset(starts, is_initial=True, firsts=firsts).document()
@@ -99,6 +102,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Return how far the next batch goes; `start` itself when there is nothing new."""
         found = self._survey(whole=False)
+        self._require_filter(found)
         before = read_stream_offset(start)
         self._tell_group(before, found)
         looked = self._looked(before, found)
@@ -152,6 +156,12 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         missing = self._seen.missing.items()
         self._tell("", [f"broker {broker}: {error}; its queues wait" for broker, error in missing])
         return self._seen
+
+    def _require_filter(self, found: Survey) -> None:
+        """Refuse a filter that brokers refuse, once: it stays what it is."""
+        if not self._is_filter_known:
+            require_filter(self._cluster, self.options, found)
+            self._is_filter_known = True
 
     def _tell(self, what: str, news: Iterable[str]) -> None:
         """Warn of what is new: a stream looks several times a second."""

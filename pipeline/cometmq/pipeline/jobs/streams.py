@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline import bounds
 from cometmq.pipeline.errors import OptionError, WorkerLateError
+from cometmq.pipeline.filter_check import require_filter
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import setting
@@ -125,6 +126,7 @@ def _survey(options: ReadOptions) -> tuple[bounds.Survey, dict[Queue, int]]:
     cluster = options.cluster()
     found = bounds.survey(cluster, options, whole=True)
     bounds.require_topics(found, options)
+    require_filter(cluster, options, found)
     return found, bounds.starts(cluster, options, found, EARLIEST)
 
 
