@@ -107,11 +107,9 @@ def send_message_v2(request: Command, session: Session) -> Command | Later:
         half = state.sent_properties.halves.get(rest)
         taken = half and send_half_alike(request, header, body, session, topic, pair, half)
         return _send(request, header, session) if taken is None else taken
-    found = None
-    if once is not None:
-        found = state.idempotence.find(unique_id, header.topic)
-        if found[2] is not None:
-            return _send(request, header, session)
+    found = None if once is None else state.idempotence.find(unique_id, header.topic)
+    if found is not None and found[2] is not None:
+        return _send(request, header, session)
     acknowledgements = state.acknowledgements
     put = state.store.put_quick(
         header.topic,
