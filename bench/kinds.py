@@ -104,7 +104,7 @@ def idempotence(folder: str) -> tuple[float, float]:
         ids = [b"7F0000014D2C18B4AAC2%012X" % (round_ * IDS + number) for number in range(IDS)]
         find, note = found.find, found.note
         begun = time.thread_time_ns()
-        new = [find(each) for each in ids]
+        new = [find(each, "T") for each in ids]
         between = time.thread_time_ns()
         for each in new:
             note(each, (1, 2, 3))

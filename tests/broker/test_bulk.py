@@ -31,6 +31,7 @@ from cometmq.proto.commands.bulk import (
     GetRangeSizeResponse,
 )
 from cometmq.proto.commands.pull import ForbiddenType, PullMessageRefusal
+from cometmq.proto.commands.topic import DeleteTopicInBroker
 from cometmq.proto.message_list import MessageList
 
 WHOLE = 1 << 40
@@ -210,6 +211,21 @@ def test_unique_keys_are_looked_for_together(
     assert [message.key for message in found] == [unique(2), unique(1)]
     queue_offsets = [message.queue_offset for message in found]
     assert queue_offsets == [101, 100]  # Of two with one key, the first.
+
+
+def test_unique_keys_of_a_topic_that_was_deleted_are_not_stored(wired: Wired) -> None:
+    peer = wired.connect()
+    body = UniqueKeys(keys=(unique(1),)).encode()
+    look = Command.request(Code.FIND_UNIQUE_KEYS, FindUniqueKeys("Mine"), body=body)
+    for _ in range(2):
+        sent = send_request("Mine", b"x", properties=f"UNIQ_KEY\x01{unique(1)}\x02")
+        assert wired.ask(peer, sent).code == 0
+        found = FoundMessages.decode(wired.ask(peer, look).body).messages
+        assert [message.queue_offset for message in found] == [0]
+        delete = Command.request(Code.DELETE_TOPIC_IN_BROKER, DeleteTopicInBroker("Mine"))
+        assert wired.ask(peer, delete).code == 0
+        wired.broker.state.topics.put(TopicConfig(topic_name="Mine"), 0)
+        assert not FoundMessages.decode(wired.ask(peer, look).body).messages
 
 
 def test_more_unique_keys_than_the_limit_are_refused_with_its_name(wired: Wired) -> None:

@@ -13,9 +13,10 @@ from tests.crash.disk import Moment, Operation, SimulatedFileSystem
 
 from cometmq.proto.batch import BatchItem, encode_batch, unwrap_batch
 from cometmq.proto.bodies import TopicConfig
-from cometmq.proto.codes import ResponseCode
+from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands import SendMessageResponse
+from cometmq.proto.commands.topic import DeleteTopicInBroker
 from cometmq.proto.properties import decode_properties
 from cometmq.store.config import Flush
 
@@ -27,10 +28,15 @@ def unique_id(number: int, producer: str = PRODUCER) -> str:
 
 
 def once(
-    number: int, body: bytes = b"paid", *, more: str = "", producer: str = PRODUCER
+    number: int,
+    body: bytes = b"paid",
+    *,
+    more: str = "",
+    producer: str = PRODUCER,
+    topic: str = TOPIC,
 ) -> Command:
     properties = f"UNIQ_KEY\x01{unique_id(number, producer)}\x02IDEMPOTENT\x011\x02WAIT\x01true\x02"
-    return send_request(TOPIC, body, properties=properties + more, sys_flag=0)
+    return send_request(topic, body, properties=properties + more, sys_flag=0)
 
 
 class Once(Clocked):
@@ -40,6 +46,13 @@ class Once(Clocked):
         answer = self.ask(request)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         return answer.read(SendMessageResponse)
+
+    def make_anew(self, topic: str) -> None:
+        """Make a topic; one that there is already is deleted before."""
+        request = Command.request(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicInBroker(topic))
+        assert self.wired.ask(self.peer, request).code == ResponseCode.SUCCESS
+        self.wired.broker.state.topics.put(TopicConfig(topic_name=topic), 0)
+        self.wired.save()
 
 
 @pytest.fixture
@@ -440,6 +453,52 @@ def test_a_start_that_has_read_all_knows_what_is_new(broker: Once, is_clean: boo
     broker.start(broker.disk if is_clean else broker.disk.kill())
     broker.send(once(3))
     assert len(broker.bodies()) == 3
+
+
+@pytest.mark.parametrize("ended", ["", "closed", "killed"])
+def test_what_was_sent_to_a_topic_that_was_deleted_is_new_when_it_comes_again(
+    broker: Once, ended: str
+) -> None:
+    broker.make_anew("Mine")
+    for number in range(4):
+        broker.send(once(number, b"%d" % number, topic="Mine"))
+    elsewhere = broker.send(once(4, b"4"))
+    broker.make_anew("Mine")
+    if ended == "closed":
+        broker.wired.close()
+    if ended:
+        broker.start(broker.disk if ended == "closed" else broker.disk.kill())
+    for _ in range(2):
+        for number in (2, 0):
+            broker.send(once(number, b"%d" % number, topic="Mine"))
+    assert broker.bodies("Mine") == [b"2", b"0"]
+    assert broker.send(once(4, b"4")) == elsewhere
+    broker.start(broker.disk.kill())
+    broker.send(once(0, b"0", topic="Mine"))
+    assert broker.bodies("Mine") == [b"2", b"0"]
+
+
+def test_what_a_deleted_topic_took_along_is_counted_no_more(broker: Once) -> None:
+    for _ in range(3):
+        broker.make_anew("Mine")
+        for number in range(5):
+            broker.send(once(number, topic="Mine"))
+        assert len(broker.wired.broker.idempotence) == 5
+
+
+def test_a_delayed_message_for_a_topic_that_was_deleted_is_new_behind_a_start_too(
+    broker: Once,
+) -> None:
+    delayed = once(1, more="DELAY\x011\x02", topic="Mine")
+    broker.make_anew("Mine")
+    broker.send(delayed)
+    broker.pass_time(2000)
+    assert broker.bodies("Mine") == [b"paid"]
+    broker.make_anew("Mine")
+    broker.start(broker.disk.kill())
+    broker.send(delayed)
+    broker.pass_time(2000)
+    assert broker.bodies("Mine") == [b"paid"]
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -16,6 +16,7 @@ from cometmq.proto.bodies import TopicConfig
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands import SendBatchOnceResponse
+from cometmq.proto.commands.topic import DeleteTopicInBroker
 from cometmq.proto.properties import decode_properties
 from cometmq.store.config import Flush
 
@@ -50,6 +51,13 @@ class Once(Clocked):
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         said = answer.read(SendBatchOnceResponse)
         return said.stored_count, said.count
+
+    def make_anew(self, topic: str) -> None:
+        """Make a topic; one that there is already is deleted before."""
+        request = Command.request(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicInBroker(topic))
+        assert self.wired.ask(self.peer, request).code == ResponseCode.SUCCESS
+        self.wired.broker.state.topics.put(TopicConfig(topic_name=topic), 0)
+        self.wired.save()
 
     def numbers(self) -> list[int]:
         return [int(body) for body in self.bodies()]
@@ -141,6 +149,23 @@ def test_a_batch_with_a_message_that_is_too_old_is_refused_whole() -> None:
     assert broker.ask(numbered(35, 3)).code == ResponseCode.ILLEGAL_OPERATION
     assert broker.send(numbered(35)) == (1, 1)
     assert len(broker.bodies()) == 36
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_was_sent_to_a_topic_that_was_deleted_is_new_when_it_comes_again(
+    broker: Once, is_restarted: bool
+) -> None:
+    requests = [batch(*map(item, numbers), topic="Mine") for numbers in ((1, 2, 3), (3, 2, 5, 2))]
+    broker.make_anew("Mine")
+    assert broker.send(requests[0]) == (3, 3)
+    broker.make_anew("Mine")
+    if is_restarted:
+        broker.start(broker.disk.kill())
+    assert broker.send(requests[1]) == (3, 4)
+    assert broker.send(requests[1]) == (0, 4)
+    assert broker.send(requests[0]) == (1, 3)
+    assert broker.bodies("Mine") == [b"3", b"2", b"5", b"1"]
+    assert len(broker.wired.broker.idempotence) == 4
 
 
 def test_a_topic_of_batches_is_refused_for_no_part_of_one_can_be_left_out(broker: Once) -> None:

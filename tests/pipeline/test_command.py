@@ -500,7 +500,12 @@ class Query:
                 "batchId": number,
                 "numInputRows": 10,
                 "processedRowsPerSecond": 1.0,
-                "sources": [],
+                "sources": [
+                    {
+                        "startOffset": json.dumps({"queues": {}, "lost": 4 * number}),
+                        "endOffset": json.dumps({"queues": {}, "lost": 4 * number + 4}),
+                    }
+                ],
                 "stateOperators": [{"numRowsDroppedByWatermark": 2, "numRowsTotal": 5}],
                 "observedMetrics": {"bodies": row(misfits=3)},
             }
@@ -517,7 +522,7 @@ def test_a_long_stream_is_counted_as_a_whole(fails: bool) -> None:
     with pytest.raises(PipelineError, match="it failed") if fails else nullcontext():
         run.watch(query, report)  # type: ignore[arg-type]  # As much of one as is asked.
     assert (report.rows, len(report.batches)) == (3000, 300)
-    assert report.details == {"late_rows": 600, "misfits": 900, "windows_open": 5}
+    assert report.details == {"late_rows": 600, "lost": 1200, "misfits": 900, "windows_open": 5}
 
 
 def offsets(end: int) -> str:

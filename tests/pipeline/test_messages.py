@@ -242,3 +242,26 @@ def test_ids_of_rows_without_identity_are_never_the_same() -> None:
     ids = {each.tobytes() for count in (3, 1, 4) for each in fresh.take(count)}
     assert len(ids) == 8
     assert {len(each) for each in ids} == {32}
+
+
+def test_who_a_message_is_is_told_by_when_it_was_stored_too_where_that_is_known() -> None:
+    places = [
+        pa.array(["S"] * 3),
+        pa.array(["b"] * 3),
+        pa.array([0] * 3, pa.int32()),
+        pa.array([1, 2, 3], pa.int64()),
+    ]
+    untimed = CoordinateIds("sink").of(places, "T")
+    first, second = (
+        CoordinateIds("sink").of(places, "T", pa.array([at, None, at + 1000], pa.int64()))
+        for at in (1_700_000_000_000_000, 1_800_000_000_000_000)
+    )
+    assert (first.spreads == untimed.spreads).all()
+    for found in (first, second):
+        assert found.untimed is not None
+        assert (found.untimed == untimed.ids).all()
+    same = (first.ids == second.ids).all(axis=1).tolist()
+    assert same == [False, True, False]
+    assert (first.ids[1] == untimed.ids[1]).all()
+    texts = [each.tobytes() for each in first.ids]
+    assert texts[0] < texts[2]

@@ -208,3 +208,11 @@ def test_a_name_server_that_is_away_for_a_moment_is_waited_for(
             BatchWriter(options, schema)
         return
     assert len(BatchWriter(options, schema).targets().of("waited-for")) == 1
+
+
+def test_batches_that_are_larger_than_the_broker_takes_are_refused_before_a_row_is_sent(
+    tables: Tables,
+) -> None:
+    frame = tables.spark.createDataFrame([("x",)], "body string")
+    with pytest.raises(PySparkException, match="batchBytes: 67108864 bytes are more than broker"):
+        tables.write(frame, "too-large", batchBytes="64m")

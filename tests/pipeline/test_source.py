@@ -189,7 +189,7 @@ def test_a_format_can_be_used_from_sql(tables: Tables) -> None:
         ({"topic": "ranges", "startingOffsets": '{"ranges": {"0": 999}}'}, "failOnDataLoss=false"),
         ({"topic": "ranges", "startingOffsets": "group:biling"}, "group 'biling' has been nowhere"),
         ({"topic": "ranges", "nonsense": "1"}, "nonsense: there is no such option"),
-        ({"topic": "ranges", "filter": "a >"}, "refused"),
+        ({"topic": "ranges", "filter": "a >"}, "filter: 'a >' is refused by broker broker-a"),
         ({"topic": "ranges", "nameserver": "127.0.0.1:1", "retries": "0"}, "no name server"),
     ],
 )
@@ -198,6 +198,14 @@ def test_what_cannot_be_read_is_said(tables: Tables, options: dict[str, str], sa
     with pytest.raises(PySparkException) as caught:
         tables.read(**options).collect()
     assert said in str(caught.value)
+
+
+def test_an_end_in_front_of_the_beginning_is_refused(tables: Tables) -> None:
+    tables.fill("backwards", 4, queues=1)
+    given = {"topic": "backwards", "startingOffsets": "latest"}
+    with pytest.raises(PySparkException, match="queue backwards/broker-a/0 would end at 1, in fro"):
+        tables.read(**given, endingOffsets='{"backwards": {"0": 1}}').collect()
+    assert tables.read(**given, endingOffsets="latest").collect() == []
 
 
 def test_a_column_of_another_type_is_refused(tables: Tables) -> None:

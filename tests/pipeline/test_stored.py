@@ -53,6 +53,7 @@ def send(
     sink: str = "sink",
     shards: int = 0,
     chosen: set[int] | None = None,
+    stored_ms: int = 0,
 ) -> Sent:
     """Send messages of one queue as a task does, those of `chosen` shards at least."""
     rows = [(each, each % shards if shards else 0) for each in offsets]
@@ -64,6 +65,9 @@ def send(
         "source_queue_id": pa.array([0] * len(rows), pa.int32()),
         "source_offset": pa.array([offset for offset, _ in rows], pa.int64()),
     }
+    if stored_ms:
+        times = [(stored_ms + offset) * 1000 for offset, _ in rows]
+        arrays["store_time"] = pa.array(times, pa.timestamp("us", "UTC"))
     if shards:
         arrays["sharding_key"] = pa.array([f"key-{shard}" for _, shard in rows])
     form = RowForm(tuple(arrays), topic, "", COORDINATES, "")
@@ -258,3 +262,27 @@ def test_what_it_told_is_asked_again_when_the_connection_breaks(
     assert send(cluster, "lost", range(350)).again == 350
     assert len(plain) == 2
     assert counts(cluster, "lost") == Counter(range(350))
+
+
+def test_a_message_of_a_topic_that_was_made_anew_is_not_taken_for_the_one_before(
+    cluster: Cluster,
+) -> None:
+    lives = (1_700_000_000_000, 1_700_000_005_000)
+    for stored_ms in lives:
+        for _ in range(2):
+            forget(cluster)
+            send(cluster, "anew", range(50), stored_ms=stored_ms)
+    assert counts(cluster, "anew") == Counter([*range(50), *range(50)])
+    again = send(cluster, "anew", range(60), stored_ms=lives[1])
+    assert (again.rows, again.again) == (60, 50)
+
+
+def test_what_was_sent_by_rows_without_times_is_not_sent_again_by_rows_with_them(
+    cluster: Cluster,
+) -> None:
+    send(cluster, "untimed", range(300))
+    for there, count in ((300, 300), (300, 310), (310, 310)):
+        forget(cluster)
+        again = send(cluster, "untimed", range(count), stored_ms=1_700_000_000_000)
+        assert again.again == there
+    assert counts(cluster, "untimed") == Counter(range(310))

@@ -425,10 +425,14 @@ def test_a_transformation_that_is_repeated_stores_its_rows_once(
         ({"sql": "SELEC body FROM messages"}, "sql: [PARSE_SYNTAX_ERROR]"),
         ({"sql": "SELECT 1", "schema": "id BIGNT"}, "schema: "),
         ({"sql": "SELECT 1", "dead_letter": "D"}, "dead-letter: without a schema"),
+        (
+            {"sql": f"SELECT {KEPT}, body FROM messages", "fail_on_data_loss": False},
+            "fail-on-data-loss: the rows have lost store_time",
+        ),
     ],
 )
 def test_sql_that_cannot_be_is_refused(
-    tables: Tables, tmp_path: Path, more: dict[str, str], said: str
+    tables: Tables, tmp_path: Path, more: dict[str, Any], said: str
 ) -> None:
     tables.fill("refused-in", 1)
     given = {"topic": "refused-in", "to_topic": "refused-out", **more}
@@ -673,3 +677,22 @@ def test_a_mirror_keeps_all_of_a_message_and_copies_it_once(tables: Tables, tmp_
     mirror(tables.spark, settings)
     (copy,) = tables.cluster.sent("copy-of-mirrored", count=1)
     assert (copy.body, copy.keys, copy.tag, copy.user_properties) == (b"0", ["k"], "t", {"a": "b"})
+
+
+def test_a_topic_that_was_made_anew_is_mirrored_from_its_beginning(
+    tables: Tables, tmp_path: Path
+) -> None:
+    tables.fill("mirrored-anew", 50)
+    settings = MirrorSettings(
+        nameserver=tables.cluster.nameserver,
+        to_nameserver=tables.cluster.nameserver,
+        prefix="copy-of-",
+        topic="mirrored-anew",
+        checkpoint=str(tmp_path),
+        fail_on_data_loss=False,
+    )
+    mirror(tables.spark, settings)
+    tables.cluster.admin.delete_topic("mirrored-anew")
+    tables.fill("mirrored-anew", 60, first=100)
+    assert mirror(tables.spark, settings).rows == 60
+    assert tables.bodies("copy-of-mirrored-anew") == [*numbers(0, 50), *numbers(100, 160)]

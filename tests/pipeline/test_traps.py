@@ -347,6 +347,28 @@ def test_messages_that_expired_before_they_were_read_are_told(
     end = through_json(going_on.latestOffset(read, ALL))
     assert "data loss: queue aged/broker-a/0: 2 to 5 have expired" in caplog.text
     assert bodies(reader(tables, "aged"), read, end) == numbers(5, 9)  # Also when it is replayed.
+    assert end["lost"] == 3
+    tables.fill("aged", 2, queues=1)
+    assert through_json(reader(tables, "aged").latestOffset(end, ALL))["lost"] == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "option"),
+    [({"topic": "kept"}, "topic"), ({"topicPattern": "kep."}, "topicPattern")],
+)
+def test_a_topic_that_is_read_no_more_is_not_told_as_deleted(
+    tables: Tables, given: dict[str, str], option: str
+) -> None:
+    for name in ("kept", "left-out"):
+        if not tables.cluster.sent(name):
+            tables.fill(name, 2, queues=1)
+    read = {"queues": {name: {"broker-a": {"0": 1}} for name in ("kept", "left-out")}}
+    options = {"nameserver": tables.cluster.nameserver, **given}
+    with pytest.raises(DataLossError, match=f"left-out was read .* {option} does not name it"):
+        TopicStreamReader(read_options(options), BODY).latestOffset(read, ALL)
+    going_on = TopicStreamReader(read_options({**options, "failOnDataLoss": "false"}), BODY)
+    end = through_json(going_on.latestOffset(read, ALL))
+    assert end["queues"] == {"kept": {"broker-a": {"0": 2}}, "left-out": {"broker-a": {"0": 1}}}
 
 
 def test_what_goes_on_is_told_once(tables: Tables, caplog: pytest.LogCaptureFixture) -> None:

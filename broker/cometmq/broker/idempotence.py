@@ -10,6 +10,9 @@ What is remembered is rebuilt from the log: a stored message has the property `S
 so that who sends a message on that it has received does not repeat what its producer said. A start
 reads the last `TAIL_SIZE` bytes of the log, and what more it reads anyway.
 
+A topic that is deleted takes what was sent to it along: a message that stood there in front of the
+store's mark of the deletion is new when it comes again, also behind a start.
+
 Each producer has two generations of places, so that nothing is removed one by one: when the younger
 one is full, the older one is forgotten. The producers stand in the order in which they were heard
 last, so that those who have been silent for the longest are found without a look at the others.
@@ -52,6 +55,7 @@ _ID_SIZE_MAX: Final = 64
 _ASIDE: Final = (SCHEDULE_TOPIC.encode(), b"RMQ_SYS_TRANS_HALF_TOPIC")
 _find_unique_id: Final = property_finder(b"UNIQ_KEY")
 _find_queue: Final = property_finder(b"REAL_QID")
+_find_topic: Final = property_finder(b"REAL_TOPIC")
 
 # Where a message is: its physical offset, its queue, its offset in there. A plain tuple, made for
 # each send.
@@ -137,9 +141,10 @@ class Idempotence:
 
     # What handlers call.
 
-    def find(self, unique_id: bytes) -> Found:
+    def find(self, unique_id: bytes, topic: str) -> Found:
         """Look for a message that was sent before. Who then puts it, as it is new, must `note` it.
 
+        What was sent to the topic before that was deleted is new.
         A `RequestError` when that cannot be told any more, or the id is none that counts.
         """
         producer = self._producers.get(unique_id[:-_NUMBER_SIZE])
@@ -149,7 +154,10 @@ class Idempotence:
         if number > producer.last:
             return producer, number, None
         place = producer.young.get(number) or producer.old.get(number)
-        if place is None and number <= producer.floor:
+        if place is not None and place[0] < self._store.deletions.offsets.get(topic.encode(), 0):
+            self._forget_one(producer, number)
+            place = None
+        elif place is None and number <= producer.floor:
             raise RequestError(
                 ResponseCode.ILLEGAL_OPERATION,
                 "IDEMPOTENT: its producer has sent so much since that it cannot be told any more"
@@ -157,7 +165,7 @@ class Idempotence:
             )
         return producer, number, place
 
-    def find_all(self, unique_ids: Sequence[bytes]) -> FoundAll:
+    def find_all(self, unique_ids: Sequence[bytes], topic: str) -> FoundAll:
         """Look for messages that come together, each of which may also come twice among them.
 
         Who then puts those that are new, in this order, must `note_all` them.
@@ -183,7 +191,7 @@ class Idempotence:
             if number > last:
                 last = number
                 producers.append(producer)
-            elif unique_id in seen or self.find(unique_id)[2] is not None:
+            elif unique_id in seen or self.find(unique_id, topic)[2] is not None:
                 producers.append(None)
             else:
                 producers.append(producer)
@@ -285,6 +293,10 @@ class Idempotence:
         producer.young, producer.old = {}, {}
         return count
 
+    def _forget_one(self, producer: _Producer, number: bytes) -> None:
+        for places in (producer.young, producer.old):
+            self._count -= places.pop(number, None) is not None
+
     def expire(self, before_ms: int) -> None:
         """Forget the producers that have not been heard since, `EXPIRED_MAX` messages at a time."""
         producers, count = self._producers, 0
@@ -330,6 +342,10 @@ class Idempotence:
         unique_id = _find_unique_id(properties) or b""
         if not _ID_SIZE_MIN <= len(unique_id) <= _ID_SIZE_MAX:
             return
+        is_aside = message.topic_raw in _ASIDE
+        topic = (_find_topic(properties) or b"") if is_aside else message.topic_raw
+        if physical_offset < self._store.deletions.offsets.get(topic, 0):
+            return
         producer = self._producers.get(unique_id[:-_NUMBER_SIZE])
         number = unique_id[-_NUMBER_SIZE:]
         # What was delayed, committed or sent back comes again with the same id.
@@ -338,7 +354,7 @@ class Idempotence:
         elif number <= producer.floor or number in producer.young or number in producer.old:
             return
         queue_id = message.queue_id
-        if message.topic_raw in _ASIDE:
+        if is_aside:
             queue_id = int(_find_queue(properties) or 0)
         place = physical_offset, queue_id, message.queue_offset
         self._remember(producer, number, place)

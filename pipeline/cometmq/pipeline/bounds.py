@@ -75,6 +75,22 @@ def require_topics(found: Survey, options: ReadOptions) -> None:
         )
 
 
+def wanted(cluster: Cluster, options: ReadOptions, found: Survey) -> dict[Queue, Bounds]:
+    """Return from where to where a batch reads each queue; an `OptionError` if that is backwards.
+
+    Not between times: where clocks went back, the later one may be in front.
+    """
+    begin = starts(cluster, options, found, EARLIEST)
+    end = ends(cluster, options, found)
+    for queue, first in sorted(begin.items()):
+        if first > end[queue] and not options.ending_timestamp:
+            raise OptionError(
+                f"endingOffsets: queue {queue} would end at {end[queue]}, in front of {first},"
+                " where it begins; write a later end, or an earlier beginning"
+            )
+    return {queue: Bounds(first, end[queue]) for queue, first in begin.items()}
+
+
 def starts(cluster: Cluster, options: ReadOptions, found: Survey, default: str) -> dict[Queue, int]:
     """Return where reading begins, of each queue that there is now."""
     if options.starting_timestamp:

@@ -1,9 +1,12 @@
 """Ids of rows that are to be stored once, made from what tells a row from another; many at once.
 
 An id's last twelve characters count, the others name who counts (see decision 7). For a source's
-messages that is a stretch of 4,096 offsets of one queue, counted by the offset: a broker remembers
-more than that of each. With `dedupKey` every value is its own producer. The topic that a row goes
-to is a part of its id: brokers know a message by that alone, and what goes to two topics is two.
+messages that is a stretch of 4,096 offsets of one queue, counted by when a message was stored and
+by its offset: a broker remembers more than that of each. Of a topic that was deleted and made anew
+the offsets come again, and the times do not. Rows that do not say when, and those that earlier
+versions sent, are counted by the offset alone. With `dedupKey` every value is its own producer. The
+topic that a row goes to is a part of its id: brokers know a message by that alone, and what goes to
+two topics is two.
 """
 
 from __future__ import annotations
@@ -29,11 +32,15 @@ if TYPE_CHECKING:
     from cometmq.pipeline.records.layout import Bytes, Longs, Truths
 
     Spreads: TypeAlias = "npt.NDArray[np.uint64]"
+    _Run: TypeAlias = "tuple[str | int, ...]"
+    """Topic to go to, topic, broker, queue and stretch of rows that stand behind one another."""
 
 PRODUCER_SIZE: Final = 32
 """Letters of an id of a source's message that name its stretch."""
 _NUMBER_SIZE: Final = 12
 COORDINATE_ID_SIZE: Final = PRODUCER_SIZE + _NUMBER_SIZE
+_TIMED: Final = "timed"
+"""Told apart from what counts by offsets alone."""
 _KEY_SIZE: Final = 24
 _ONLY: Final = np.frombuffer(b"0" * (_NUMBER_SIZE - 1) + b"1", np.uint8)
 """The number of a producer's one message."""
@@ -46,6 +53,8 @@ class Identities(NamedTuple):
     """Of each row, in letters."""
     spreads: Spreads
     """What chooses the queue of each, modulo their number."""
+    untimed: Bytes | None = None
+    """Those that rows have which do not say when their message was stored, if these do."""
 
 
 class CoordinateIds:
@@ -56,12 +65,18 @@ class CoordinateIds:
 
     def __init__(self, sink: str) -> None:
         self._sink = sink
-        self._producers: dict[tuple[str, str, str, int, int], bytes] = {}
+        self._producers: dict[_Run, bytes] = {}
         self._spreads: dict[tuple[str, str], int] = {}
 
-    def of(self, places: Sequence[pa.Array], to: str | pa.DictionaryArray) -> Identities:
+    def of(
+        self,
+        places: Sequence[pa.Array],
+        to: str | pa.DictionaryArray,
+        times: pa.Array | None = None,
+    ) -> Identities:
         """Return those of messages, of whose places the columns say topic, broker, queue, offset.
 
+        `times` says when they were stored, in µs; null where that is not known.
         `to` is the topic that they go to. Messages of one stretch that come together cost no more
         than one of them. A `SinkError` for rows, one behind the other, that are of one place.
         """
@@ -85,14 +100,28 @@ class CoordinateIds:
         ]
         _refuse_twins(offsets, begins, runs, firsts)
         lengths = np.diff(firsts, append=len(offsets))
-        producers = np.frombuffer(b"".join(map(self._producer, runs)), np.uint8)
         spreads = np.array([self._spread(*run[1:3]) for run in runs], np.uint64)
-        ids = np.empty((len(offsets), COORDINATE_ID_SIZE), np.uint8)
-        ids[:, :PRODUCER_SIZE] = producers.reshape(-1, PRODUCER_SIZE).repeat(lengths, axis=0)
-        ids[:, PRODUCER_SIZE:] = _numbers(offsets + 1)
-        return Identities(ids, spreads.repeat(lengths) + queues.astype(np.uint64))
+        spreads = spreads.repeat(lengths) + queues.astype(np.uint64)
+        untimed = self._ids(runs, lengths, offsets + 1)
+        if times is None or times.null_count == count:
+            return Identities(untimed, spreads)
+        stored = times.fill_null(0).to_numpy() // 1000
+        ids = self._ids(
+            [(*run, _TIMED) for run in runs], lengths, stored * STRETCH + offsets % STRETCH
+        )
+        if times.null_count:
+            unknown = times.is_null().to_numpy(zero_copy_only=False)
+            ids[unknown] = untimed[unknown]
+        return Identities(ids, spreads, untimed)
 
-    def _producer(self, stretch: tuple[str, str, str, int, int]) -> bytes:
+    def _ids(self, runs: Sequence[_Run], lengths: Longs, numbers: Longs) -> Bytes:
+        producers = np.frombuffer(b"".join(map(self._producer, runs)), np.uint8)
+        ids = np.empty((len(numbers), COORDINATE_ID_SIZE), np.uint8)
+        ids[:, :PRODUCER_SIZE] = producers.reshape(-1, PRODUCER_SIZE).repeat(lengths, axis=0)
+        ids[:, PRODUCER_SIZE:] = _numbers(numbers)
+        return ids
+
+    def _producer(self, stretch: _Run) -> bytes:
         found = self._producers.get(stretch)
         if found is None:
             text = "\0".join((self._sink, *map(str, stretch)))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.pipeline import wire
-from cometmq.pipeline.errors import BusyError, ConnectionLostError
+from cometmq.pipeline.errors import BusyError, ConnectionLostError, SinkError
 from cometmq.pipeline.messages import items_by_id
 from cometmq.pipeline.retrying import Pauses
 from cometmq.pipeline.stored import Stored
@@ -31,6 +31,8 @@ _STORED: Final = frozenset({0, 10, 11, 12})
 """Answers after which a message is stored, if not as durably as was asked for."""
 _UNTOLD: Final = 604
 """Of a message that is to be stored once, and is older than what the broker remembers."""
+_ILLEGAL: Final = 13
+"""Of a batch: it is too large, or a message in it is none."""
 _GROUP: Final = "cometmq-spark"
 _WRITE_SIZE: Final = 1 << 16
 _IN_FLIGHT_BATCHES: Final = 4
@@ -142,6 +144,12 @@ class Lane:
         if answer.code == _UNTOLD and request.code == SEND_BATCH_ONCE:
             self._send_untold(request)
             return
+        if answer.code == _ILLEGAL and request.code in _BATCHES:
+            raise SinkError(
+                f"broker {self._address} refuses a batch of {len(request.body)} bytes:"
+                f" {answer.remark}; where it is too large, say a smaller batchBytes (brokers take"
+                " 4m unless they are told otherwise)"
+            )
         refused = answer.refusal(self._address)
         if not isinstance(refused, BusyError):
             raise refused

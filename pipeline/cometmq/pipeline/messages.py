@@ -45,6 +45,8 @@ class Messages:
     delayed: Truths
     ids: Bytes | None
     """Made from who each row is; `None` when nothing says so."""
+    untimed_ids: Bytes | None = None
+    """By which earlier runs may have sent them that did not say when their messages were stored."""
 
     def __len__(self) -> int:
         return len(self.bodies)
@@ -69,6 +71,7 @@ class Messages:
             placed=self.placed[chosen],
             delayed=self.delayed[chosen],
             ids=None if self.ids is None else self.ids[chosen],
+            untimed_ids=None if self.untimed_ids is None else self.untimed_ids[chosen],
         )
 
     def by_topic(self) -> Iterator[tuple[str, Messages]]:
@@ -156,6 +159,7 @@ class Forming:
             placed,
             _delayed(columns, count),
             None if found is None else found.ids,
+            None if found is None else found.untimed,
         )
 
     def _identities(
@@ -169,7 +173,7 @@ class Forming:
         places = [columns[name] for name in form.coordinates]
         if any(each.null_count for each in places):
             raise SinkError(f"columns {', '.join(form.coordinates)}: null in one of them")
-        return self._coordinates.of(places, to)
+        return self._coordinates.of(places, to, _times(columns))
 
     def _placed(
         self, columns: dict[str, pa.Array], found: Identities | None, count: int
@@ -187,6 +191,14 @@ class Forming:
             spreads, placed = spreads.copy(), placed | sharded
             spreads[sharded] = shards[codes]
         return spreads, placed
+
+
+def _times(columns: dict[str, pa.Array]) -> pa.Array | None:
+    """Return when the messages were stored, in µs, that rows were made of, if they say so."""
+    stored = columns.get("store_time")
+    if stored is None or not str(stored.type).startswith("timestamp[us"):
+        return None
+    return stored.cast(pa.int64())
 
 
 def _topics(name: str, column: pa.Array) -> pa.DictionaryArray:

@@ -19,6 +19,8 @@ member       content
 `initial`    true: it is the beginning of a stream, of which nothing is read yet
 `from`       positions where queues begin that are not in the end before, or in
              which what stands there counts no more
+`lost`       how many messages had expired, since the stream began, before they were
+             read; left out while there are none
 `firsts`     by topic, broker and queue: the offset of the first message that was
              there, and when it was stored, in ms; checkpoints of before have none
 ===========  ====================================================================
@@ -58,6 +60,8 @@ class StreamOffset:
     is_initial: bool = False
     begins: Positions = field(default_factory=dict[Queue, int])
     firsts: Mapping[Queue, First] = field(default_factory=dict[Queue, First])
+    lost: int = 0
+    """Messages that had expired before they were read, since the stream began."""
 
     def document(self) -> dict[str, Any]:
         """Return it for Spark, members in order."""
@@ -68,6 +72,8 @@ class StreamOffset:
             said["from"] = write_positions(self.begins)
         if self.is_initial:
             said["initial"] = True
+        if self.lost:
+            said["lost"] = self.lost
         said["queues"] = write_positions(self.queues)
         return said
 
@@ -79,6 +85,7 @@ def read_stream_offset(said: Mapping[str, Any]) -> StreamOffset:
         bool(said.get("initial", False)),
         read_positions(said.get("from", {})),
         {queue: First(*map(int, each)) for queue, each in _each(said.get("firsts", {}))},
+        int(said.get("lost", 0)),
     )
 
 

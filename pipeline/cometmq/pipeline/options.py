@@ -129,6 +129,12 @@ class ReadOptions(_Reaching):
         """The topics that are named, if no pattern is."""
         return tuple(sorted({each.strip() for each in self.topic.split(",") if each.strip()}))
 
+    def reads(self, topic: str) -> bool:
+        """Whether a topic is one of those that are to be read, if it exists."""
+        if self.topic:
+            return topic in self.topics
+        return re.fullmatch(self.topic_pattern, topic) is not None
+
     @property
     def expression(self) -> tuple[str, str]:
         """What the broker filters by: an expression, and its type."""
@@ -185,7 +191,16 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     for name in ("starting_timestamp", "ending_timestamp"):
         if text := getattr(found, name):
             read_time_ms(camel(name), text)
+    _check_order(found)
     return found
+
+
+def _check_order(found: ReadOptions) -> None:
+    first, end = found.starting_timestamp, found.ending_timestamp
+    if not (first and end):
+        return
+    if read_time_ms("startingTimestamp", first) > read_time_ms("endingTimestamp", end):
+        raise OptionError(f"endingTimestamp: {end!r} is before startingTimestamp, {first!r}")
 
 
 def _check_topics(found: ReadOptions) -> None:

@@ -31,7 +31,7 @@ from cometmq.pipeline.messages import Forming
 from cometmq.pipeline.rows import RowForm, row_form
 from cometmq.pipeline.sending import Sender
 from cometmq.pipeline.settling import settle
-from cometmq.pipeline.targets import Targets
+from cometmq.pipeline.targets import Targets, require_batch_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -69,7 +69,8 @@ class _Writing:
                 " queue_offset"
             )
         if options.topic:
-            self.targets().of(options.topic)  # What is wrong with it is said here.
+            targets = self.targets().of(options.topic)  # What is wrong with it is said here.
+            require_batch_size(options, {each.address for each in targets})
 
     def targets(self) -> Targets:
         """Return where rows can go."""

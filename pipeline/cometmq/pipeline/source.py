@@ -22,9 +22,10 @@ from cometmq.pipeline.columns import chosen_columns, columns_of, ddl, schema_of_
 from cometmq.pipeline.conditions import about, column_of, holds, range_of
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.fetching import Pulling, chunks
+from cometmq.pipeline.filter_check import require_filter
 from cometmq.pipeline.measuring import measured
 from cometmq.pipeline.option_reading import camel
-from cometmq.pipeline.options import EARLIEST, ReadOptions, read_options, write_options
+from cometmq.pipeline.options import ReadOptions, read_options, write_options
 from cometmq.pipeline.planning import Range, plan
 from cometmq.pipeline.records import record_batches
 from cometmq.pipeline.records.rows import Reading
@@ -142,9 +143,8 @@ class TopicReader(DataSourceReader):
         options, cluster = self.options, self.options.cluster()
         found = bounds.survey(cluster, options, whole=True)
         bounds.require_topics(found, options)
-        starts = bounds.starts(cluster, options, found, EARLIEST)
-        ends = bounds.ends(cluster, options, found)
-        wanted = {queue: Bounds(starts[queue], ends[queue]) for queue in found.queues}
+        require_filter(cluster, options, found)
+        wanted = bounds.wanted(cluster, options, found)
         wanted = {queue: each for queue, each in wanted.items() if each.first < each.end}
         wanted = narrowed(wanted, self.conditions)
         pieces = measured(cluster, wanted, found.addresses, options.target_bytes_per_task)

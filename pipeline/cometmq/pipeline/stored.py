@@ -9,7 +9,8 @@ them is there, an earlier run has sent of this stretch, and each message of it i
 What an earlier run sent to a queue goes there in order, so where the same rows come again the first
 message is enough. The others find what was sent when rows were chosen or cut into tasks otherwise,
 or when a busy broker refused the first request and took the next. What they pass over, and rows
-with a `dedupKey`, have what the broker remembers.
+with a `dedupKey`, have what the broker remembers. Ids that say nothing of the time, as earlier runs
+may have sent them, are asked for by the first message of a stretch alone.
 """
 
 from __future__ import annotations
@@ -54,16 +55,30 @@ class Stored:
         self._begun: set[tuple[str, Target, bytes]] = set()
         """Of these, those of which an earlier run has sent something."""
 
-    def look(self, topic: str, target: Target, ids: Bytes) -> Truths:
+    def look(
+        self, topic: str, target: Target, ids: Bytes, untimed_ids: Bytes | None = None
+    ) -> Truths:
         """Return which of the messages with these ids, that go to this queue, are stored."""
-        found = np.zeros(len(ids), np.bool_)
         if ids.shape[1] != COORDINATE_ID_SIZE or not len(ids):
-            return found
+            return np.zeros(len(ids), np.bool_)
+        found = np.zeros(len(ids), np.bool_)
+        if untimed_ids is not None:
+            found = self._look(topic, target, untimed_ids, np.zeros(0, np.int64))
+            if found.any():  # Of such a stretch more may have been sent since, with times.
+                stretches = set(_texts(ids[:, :PRODUCER_SIZE]).tolist())
+                self._begun.update((topic, target, each) for each in stretches)
+        left = np.flatnonzero(~found)
+        if len(left):
+            found[left] = self._look(topic, target, ids[left], _some_of(len(left)))
+        return found
+
+    def _look(self, topic: str, target: Target, ids: Bytes, some: Longs) -> Truths:
+        found = np.zeros(len(ids), np.bool_)
         producers = _texts(ids[:, :PRODUCER_SIZE])
         firsts = np.flatnonzero(np.append(True, producers[1:] != producers[:-1]))
         places = [(topic, target, each) for each in producers[firsts].tolist()]
         asked = np.zeros(len(ids), np.bool_)
-        asked[_some_of(len(ids))] = True
+        asked[some] = True
         for first, place in zip(firsts.tolist(), places, strict=True):
             if place not in self._seen:
                 self._seen.add(place)

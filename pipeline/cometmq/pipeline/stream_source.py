@@ -30,6 +30,7 @@ from pyspark.sql.streaming.datasource import (
 from cometmq.pipeline import bounds, first_messages
 from cometmq.pipeline.columns import columns_of
 from cometmq.pipeline.errors import ConnectionLostError, DataLossError, OptionError, RefusedError
+from cometmq.pipeline.filter_check import require_filter
 from cometmq.pipeline.measuring import measured
 from cometmq.pipeline.offsets import (
     StreamOffset,
@@ -74,12 +75,14 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen: Survey | None = None
         self._committed: dict[Queue, int] = {}
         self._told: dict[str, set[str]] = {}
+        self._is_filter_known = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Return where the stream begins. Spark asks several times: the answer is one."""
         if self._initial is None:
             found = self._survey(whole=True)
             bounds.require_topics(found, self.options)
+            self._require_filter(found)
             starts = bounds.starts(self._cluster, self.options, found, LATEST)
             firsts = first_messages.look(self._cluster, {}, found, found.queues).now
             self._initial = StreamOffset(starts, is_initial=True, firsts=firsts).document()
@@ -99,10 +102,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Return how far the next batch goes; `start` itself when there is nothing new."""
         found = self._survey(whole=False)
+        self._require_filter(found)
         before = read_stream_offset(start)
         self._tell_group(before, found)
         looked = self._looked(before, found)
-        begins = self._begins(before, found, looked.other)
+        begins, lost = self._begins(before, found, looked.other)
         ends = self._ends(begins, found)
         if isinstance(limit, ReadMaxRows):
             ends = limited(begins, ends, limit.max_rows)
@@ -114,7 +118,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if before.is_initial or before.queues.get(queue) != first
         }
         firsts = looked.kept(before.firsts)
-        return StreamOffset({**before.queues, **ends}, begins=carried, firsts=firsts).document()
+        lost += before.lost
+        queues = {**before.queues, **ends}
+        return StreamOffset(queues, begins=carried, firsts=firsts, lost=lost).document()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  # Spark's name
         """Return what there is, for the query's progress."""
@@ -151,6 +157,12 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._tell("", [f"broker {broker}: {error}; its queues wait" for broker, error in missing])
         return self._seen
 
+    def _require_filter(self, found: Survey) -> None:
+        """Refuse a filter that brokers refuse, once: it stays what it is."""
+        if not self._is_filter_known:
+            require_filter(self._cluster, self.options, found)
+            self._is_filter_known = True
+
     def _tell(self, what: str, news: Iterable[str]) -> None:
         """Warn of what is new: a stream looks several times a second."""
         now = set(news)
@@ -168,11 +180,15 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _begins(
         self, before: StreamOffset, found: Survey, other: frozenset[Part]
-    ) -> dict[Queue, int]:
-        """Return where each queue goes on: where it was, unless messages are gone since."""
+    ) -> tuple[dict[Queue, int], int]:
+        """Return where each queue goes on: where it was, unless messages are gone since.
+
+        And how many have expired, as far as that can be told.
+        """
         begins: dict[Queue, int] = {}
+        expired = 0
         gone = {queue.topic for queue in before.queues} - found.topics
-        lost = [f"topic {topic} does not exist any more" for topic in sorted(gone)]
+        lost = [self._gone(topic) for topic in sorted(gone)]
         if found.missing:  # Nobody can say for certain.
             lost.clear()
         lost += [
@@ -186,6 +202,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 first = there.first
             elif first < there.first:
                 lost.append(f"queue {queue}: {first} to {there.first} have expired")
+                expired += there.first - first
                 first = there.first
             elif first > there.end and queue.broker not in found.slaves:
                 lost.append(
@@ -196,7 +213,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begins[queue] = first
         if lost and self.options.fail_on_data_loss:
             raise DataLossError(
-                f"{lost[0]}. With failOnDataLoss=false the stream would go on with what there is"
+                f"{lost[0]}. With failOnDataLoss=false (of a job: --no-fail-on-data-loss) the"
+                " stream would go on with what there is"
             )
         self._tell("data loss: ", lost)
         unread = {
@@ -205,7 +223,17 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if queue.topic in found.topics and queue.broker not in found.missing
         }
         self._tell("not read: ", [f"queue {queue}: its broker lets nobody" for queue in unread])
-        return begins
+        return begins, expired
+
+    def _gone(self, topic: str) -> str:
+        """Say why a topic that was read is not there: nobody asks for it, or it is deleted."""
+        if self.options.reads(topic):
+            return f"topic {topic} does not exist any more"
+        option = "topic" if self.options.topic else "topicPattern"
+        return (
+            f"topic {topic} was read up to now, and {option} does not name it any more: name it,"
+            " or give the stream a new checkpoint"
+        )
 
     def _ends(self, begins: Mapping[Queue, int], found: Survey) -> dict[Queue, int]:
         ends: dict[Queue, int] = {}

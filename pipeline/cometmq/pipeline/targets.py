@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.pipeline.errors import ConnectionLostError, OptionError
 from cometmq.pipeline.retrying import retried
+from cometmq.pipeline.wire import SUCCESS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from cometmq.pipeline.cluster import Cluster, Route
+    from cometmq.pipeline.options import WriteOptions
 
 UPDATE_AND_CREATE_TOPIC: Final = 17
 _TEMPLATE: Final = "TBW102"
@@ -18,6 +23,28 @@ _QUEUES: Final = 4
 _KNOWN_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.02
 _READ_AND_WRITE: Final = "6"
+GET_BROKER_CONFIG: Final = 26
+_BATCH_SIZE_COMMON: Final = 4 << 20
+"""What brokers take unless they are told otherwise."""
+_BATCH_SIZE_MAX: Final = 15 << 20
+"""More has no room in a frame."""
+_MESSAGE_SIZE_MAX: Final = re.compile(rb"^maxMessageSize=([0-9]{1,15})\s*$", re.MULTILINE)
+
+
+def require_batch_size(options: WriteOptions, addresses: Iterable[str]) -> None:
+    """Refuse requests that are larger than these brokers take, as far as they say how much."""
+    if options.batch_bytes <= _BATCH_SIZE_COMMON:
+        return
+    cluster = options.cluster()
+    for address in sorted(addresses):
+        answer = cluster.ask(address, GET_BROKER_CONFIG, {})
+        said = _MESSAGE_SIZE_MAX.search(answer.body) if answer.code == SUCCESS else None
+        most = int(said[1]) if said else _BATCH_SIZE_MAX
+        if options.batch_bytes > most:
+            raise OptionError(
+                f"batchBytes: {options.batch_bytes} bytes are more than broker {address} takes at a"
+                f" time, {most} (maxMessageSize)"
+            )
 
 
 class Target(NamedTuple):

@@ -159,13 +159,18 @@ def find_unique_keys(request: Command, session: Session) -> Command | Later:
     if state.topics.find(header.topic) is None:  # Who only writes to it may ask, too.
         raise no_topic(header.topic)
     offsets = {key: _offsets(key, header, state) for key in keys}
+    topic, deletions = header.topic.encode(), state.store.deletions
 
     def look(fetched: Fetched) -> Command | Sequence[Cold]:
         cold: list[Cold] = []
         found: list[FoundMessage] = []
         for key, places in offsets.items():
             for record in _records(places, state, fetched, cold):
-                if record.unique_id == key and record.topic_raw == header.topic.encode():
+                if (
+                    record.unique_id == key
+                    and record.topic_raw == topic
+                    and not deletions.covers(record)
+                ):
                     found.append(_found(key, record))
                     break
         body = FoundMessages(messages=tuple(found)).encode()

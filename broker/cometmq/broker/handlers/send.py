@@ -107,8 +107,8 @@ def send_message_v2(request: Command, session: Session) -> Command | Later:
         half = state.sent_properties.halves.get(rest)
         taken = half and send_half_alike(request, header, body, session, topic, pair, half)
         return _send(request, header, session) if taken is None else taken
-    found = None
-    if once is not None and (found := state.idempotence.find(unique_id))[2] is not None:
+    found = None if once is None else state.idempotence.find(unique_id, header.topic)
+    if found is not None and found[2] is not None:
         return _send(request, header, session)
     acknowledgements = state.acknowledgements
     put = state.store.put_quick(
@@ -154,7 +154,7 @@ def _send(request: Command, header: SendMessage, session: Session) -> Command | 
     stored_topic, stored_queue = name, queue_id
     sent, once = (raw, unique_id, waits, kind), None
     if kind & ONCE:
-        once = state.idempotence.find(unique_id or b"")
+        once = state.idempotence.find(unique_id or b"", name)
         if once[2] is not None:
             return _as_before(request, once[2], session, sent)
     if topic.is_retry and (dead := dead_letters(request, header, state)) is not None:

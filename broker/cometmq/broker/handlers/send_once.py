@@ -44,7 +44,7 @@ def send_batch_once(request: Command, session: Session) -> Later:
             f"{name}: its batches are one record each, of which no part can be left out",
         )
     properties = _properties_of(body)
-    found = state.idempotence.find_all([_unique_id_of(each) for each in properties])
+    found = state.idempotence.find_all([_unique_id_of(each) for each in properties], name)
     count = len(found[0])
     new = count - found[0].count(None)
     if new:

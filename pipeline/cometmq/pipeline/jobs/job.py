@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 _LOOK_SECONDS: Final = 0.2
-_WINDOWS: Final = ("windows", "windows_open")
-"""What a stream with windows says in its progress besides: how many came out, and are kept."""
+_SHOWN: Final = ("lost", "windows", "windows_open")
+"""What a stream says in its progress besides: how many messages had expired before they were read;
+of one with windows, how many came out, and are kept."""
 _WHERE: Final = ("\tat ", "===")
 """What lines begin with that say where in the JVM, or in which query, an error was."""
 _WORKER_LATE: Final = "Python worker failed to connect back"
@@ -255,13 +256,17 @@ def _note_progress(query: StreamingQuery, report: Report, seen: int, run: Run) -
         if progress["stateOperators"]:  # Batches without a message end windows, too.
             kept = sum(int(each["numRowsTotal"]) for each in progress["stateOperators"])
             report.details["windows_open"] = kept
-        if batch_id <= seen or not rows:
+        spans = [(each.get("startOffset"), each["endOffset"]) for each in progress["sources"]]
+        lost = sum(_lost(end) - _lost(begin) for begin, end in spans)
+        if batch_id <= seen or not (rows or lost):
             continue
         seen = batch_id
         report.batches.append(batch_id)
         report.rows += rows
-        for source in progress["sources"]:
-            _note_offsets(report, source.get("startOffset"), source["endOffset"])
+        for span in spans:
+            _note_offsets(report, *span)
+        if lost:
+            report.details["lost"] = report.details.get("lost", 0) + lost
         for state in progress["stateOperators"]:
             late = int(state["numRowsDroppedByWatermark"])
             report.details["late_rows"] = report.details.get("late_rows", 0) + late
@@ -280,7 +285,7 @@ def _note_progress(query: StreamingQuery, report: Report, seen: int, run: Run) -
             total=report.rows,
             **({} if lags is None else {"behind": sum(lags.values())}),
             **observed,
-            **{name: report.details[name] for name in _WINDOWS if name in report.details},
+            **{name: report.details[name] for name in _SHOWN if name in report.details},
         )
     return seen
 
@@ -289,6 +294,12 @@ def _observed(progress: Mapping[str, Any]) -> dict[str, int]:
     """Return what a job has Spark count beside its rows, by `DataFrame.observe`."""
     rows: Mapping[str, Any] = progress["observedMetrics"] or {}
     return {name: int(count) for row in rows.values() for name, count in row.asDict().items()}
+
+
+def _lost(offsets: str | None) -> int:
+    """Return how many messages had expired unread up to one of the source's offsets."""
+    said: Mapping[str, Any] = json.loads(offsets or "null") or {}
+    return int(said.get("lost", 0))
 
 
 def _lags(progress: Any) -> dict[tuple[str, str, str], int] | None:

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-_COPIED: Final = "topic, broker, queue_id, queue_offset, key, tag, flag, properties, body"
+_COPIED: Final = (
+    "topic, broker, queue_id, queue_offset, store_time, key, tag, flag, properties, body"
+)
 """The columns of a message that its copy is made of, and knows it by."""
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline import bounds
 from cometmq.pipeline.errors import OptionError, WorkerLateError
+from cometmq.pipeline.filter_check import require_filter
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import setting
@@ -53,6 +54,7 @@ class StreamSettings:
     group: str = setting("A consumer group that shows the progress.", "", metavar="GROUP")
     trigger: str = setting("once, or how often: '1 second'.", "once")
     checkpoint: str = setting("Where it keeps how far it is.", metavar="DIR")
+    fail_on_data_loss: bool = setting("Fail when messages expired before they were read.", True)
 
     @property
     def checkpoint_folder(self) -> str:
@@ -87,7 +89,6 @@ class CopySettings(StreamSettings):
     """What jobs that copy topics as they are, are told besides."""
 
     topic_pattern: str = setting("Or: all whose whole name matches.", "", metavar="REGEX")
-    fail_on_data_loss: bool = setting("Fail when messages expired before they were read.", True)
 
 
 def read_stream(spark: SparkSession, settings: StreamSettings, columns: str = "*") -> DataFrame:
@@ -126,6 +127,7 @@ def _survey(options: ReadOptions) -> tuple[bounds.Survey, dict[Queue, int]]:
     cluster = options.cluster()
     found = bounds.survey(cluster, options, whole=True)
     bounds.require_topics(found, options)
+    require_filter(cluster, options, found)
     return found, bounds.starts(cluster, options, found, EARLIEST)
 
 

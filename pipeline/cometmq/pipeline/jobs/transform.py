@@ -9,9 +9,10 @@ topic, if there is one, with the reason in the property `DEAD_LETTER_REASON`, an
 see them; the stream goes on. Without that topic the SQL has them with `value` null, as a whole.
 
 The rows must keep the source's `topic`, `broker`, `queue_id` and `queue_offset`: they are how a row
-that is sent again is known. SQL that puts messages together is refused (`stateless`), and SQL that
-would choose other rows the next time (`repeatable`). It may call functions of Python that `udf`
-names (`functions`). The report says how many rows went to which topic, as `written`.
+that is sent again is known; and `store_time` where the job goes on with topics that were deleted
+and made anew, whose offsets come again. SQL that puts messages together is refused (`stateless`),
+and SQL that would choose other rows the next time (`repeatable`). It may call functions of Python
+that `udf` names (`functions`). The report says how many rows went to which topic, as `written`.
 
 A topic that is read is not written to, unless by `force`: the stream would feed itself. That is
 said before the start as far as it is known then; a row that says so by `to_topic` ends the job.
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _COORDINATES: Final = ("topic", "broker", "queue_id", "queue_offset")
+_TIME: Final = "store_time"
 _VIEW: Final = "messages"
 _ROUTES_MAX: Final = 1000
 """Topics of which the report says how many rows they got."""
@@ -131,6 +133,11 @@ class _Transforming:
             raise OptionError(
                 f"sql: the rows have lost {', '.join(missing)}, by which a row that is sent again"
                 " is known: select them, too"
+            )
+        if not self.settings.fail_on_data_loss and _TIME not in columns:
+            raise OptionError(
+                f"fail-on-data-loss: the rows have lost {_TIME}, which tells the messages of a"
+                " topic that was made anew from those of the one before: select it, too"
             )
         if "to_topic" not in columns and not self.settings.to_topic:
             raise OptionError("to-topic: say where to, here or by a column `to_topic`")
@@ -238,7 +245,7 @@ class _Transforming:
             functions.expr(f"map_filter(properties, (name, _) -> name <> '{_REASON}')"),
             functions.create_map(functions.lit(_REASON), reason),
         )
-        sent = (*_COORDINATES, "body", "key", "tag", "flag")
+        sent = (*_COORDINATES, _TIME, "body", "key", "tag", "flag")
         rows = misfits.select(*sent, marked.alias("properties"))
         self._write(rows, self.settings.dead_letter)
 
