@@ -536,6 +536,7 @@ def test_how_far_a_batch_is_behind_is_said_where_it_is_known(
     latest: str, behind: dict[str, int]
 ) -> None:
     """Of one that is repeated behind a stop Spark does not ask, and writes null."""
+    pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
     progress: dict[str, Any] = {
         "batchDuration": 1000,
         "batchId": 7,

@@ -33,7 +33,7 @@ def test_the_example_of_a_store_runs(
     spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (code,) = examples("docs/pipeline-store.md")
-    code = code.replace("/var/lib/cometmq/store", str(unpack("clean", tmp_path)))
+    code = code.replace("/var/lib/cometmq", str(unpack("clean", tmp_path)))
     exec(compile(code, "docs/pipeline-store.md", "exec"), {"spark": spark})
     assert "queue_id" in capfd.readouterr().out
 

@@ -119,6 +119,17 @@ def test_what_came_later_is_missing_unless_only_the_common_part_counts(
     assert compared(tables, to, place(tables, topic), one_way=True).outcome == Outcome.DONE
 
 
+def test_two_places_without_a_common_part_are_not_the_same(
+    tables: Tables, topic: str, tmp_path: Path
+) -> None:
+    """Nothing would be compared, and the job would say that all is well."""
+    to = archived(tables, topic, tmp_path / "archive")
+    other = "someone-elses-topic"
+    store = f"{to.partition('#')[0]}#{other}"
+    with pytest.raises(OptionError, match="common: the sides share no offset of a queue"):
+        compared(tables, place(tables, topic), store, common=True)
+
+
 def test_a_mirror_is_compared_by_what_its_messages_are(
     tables: Tables, topic: str, tmp_path: Path
 ) -> None:

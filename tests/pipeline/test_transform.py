@@ -277,3 +277,18 @@ def test_sql_that_takes_no_message_writes_none(tables: Tables, tmp_path: Path) -
             tables, tmp_path / str(number), topic="none-in", to_topic="none-out", sql=sql
         )
         assert transform(tables.spark, settings).details["written"] == {}
+
+
+@pytest.mark.parametrize(
+    ("selected", "words"), [("*", "column text: not known"), (KEPT, "column body: is required")]
+)
+def test_columns_that_cannot_be_written_are_refused_before_a_stream_begins(
+    tables: Tables, tmp_path: Path, selected: str, words: str
+) -> None:
+    tables.fill("columns-in", 1)
+    sql = f"SELECT {selected} FROM messages"
+    settings = transforming(tables, tmp_path, topic="columns-in", to_topic="columns-out", sql=sql)
+    for dry_run in (True, False):
+        with pytest.raises(OptionError, match=words):
+            transform(tables.spark, settings, Run(dry_run=dry_run))
+    assert not (tmp_path / "checkpoint").exists()

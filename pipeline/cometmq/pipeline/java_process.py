@@ -9,6 +9,7 @@ that is to be finished. (Of a Ctrl-C it is spared by PySpark.)
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import threading
 from importlib import import_module
@@ -95,7 +96,11 @@ def start_java(settings: Mapping[str, str], *, apart: bool) -> Stderr | None:
 
 
 def _end(java: Popen[bytes], stderr: Stderr) -> None:
-    """Have it end, as it would when this process has, and wait for its last words."""
+    """Have it end, as it would when this process has, and wait for its last words.
+
+    What threads ask it meanwhile it does not answer any more, which py4j would tell in length.
+    """
     assert java.stdin is not None
+    logging.disable()
     java.stdin.close()
     stderr.wait()

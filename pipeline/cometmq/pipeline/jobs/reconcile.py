@@ -181,7 +181,36 @@ class _Reconciling:
         if by_records:
             read, compared = (*_HEAD, *_STORED), (*_HEAD, _WHICH, *_STORED)
         sides = {name: self._side(name, read, compared) for name in self.places}
-        return _common(sides) if settings.common else sides
+        return self._in_common(sides) if settings.common else sides
+
+    def _in_common(self, sides: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+        """Return what lies between the first and the last offset of a queue that both have.
+
+        Where there is no such queue nothing would be compared, and nothing be found.
+        """
+        queue = ("topic", "broker", "queue_id")
+        left, right = (frame.groupBy(*queue).agg(*_ends(name)) for name, frame in sides.items())
+        ends = left.join(right, list(queue), "full_outer").selectExpr(
+            *queue,
+            "greatest(left_first, right_first) AS first",
+            "least(left_last, right_last) AS last",
+            "left_first IS NOT NULL AND right_first IS NOT NULL AS is_shared",
+        )
+        found = ends.collect()
+        shared = [row for row in found if row["is_shared"]]
+        self.report.details["queues_of_one_side"] = len(found) - len(shared)
+        if not any(row["first"] <= row["last"] for row in shared):
+            raise OptionError(
+                f"common: the sides share no offset of a queue, of {len(found)} queues: nothing"
+                " can be compared; `--by content` compares messages wherever they are"
+            )
+        both = self.spark.createDataFrame(shared, ends.schema)
+        return {
+            name: frame.join(both, list(queue))
+            .where("queue_offset BETWEEN first AND last")
+            .select(*frame.columns)
+            for name, frame in sides.items()
+        }
 
     def _side(self, name: str, read: tuple[str, ...], compared: tuple[str, ...]) -> DataFrame:
         """Return of each message its place, its block and its checksum."""
@@ -275,23 +304,6 @@ class _Reconciling:
         report.outcome = Outcome.FINDINGS if kinds else Outcome.DONE
         run.tell(**{name: report.details[name] for name in ("missing", "extra", "changed")})
         found.unpersist()
-
-
-def _common(sides: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-    """Return what lies between the first and the last offset of a queue that both sides have."""
-    queue = ("topic", "broker", "queue_id")
-    left, right = (frame.groupBy(*queue).agg(*_ends(name)) for name, frame in sides.items())
-    both = left.join(right, list(queue)).selectExpr(
-        *queue,
-        "greatest(left_first, right_first) AS first",
-        "least(left_last, right_last) AS last",
-    )
-    return {
-        name: frame.join(both, list(queue))
-        .where("queue_offset BETWEEN first AND last")
-        .select(*frame.columns)
-        for name, frame in sides.items()
-    }
 
 
 def _ends(side: str) -> list[Column]:

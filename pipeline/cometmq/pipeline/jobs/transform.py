@@ -41,8 +41,12 @@ from cometmq.pipeline.jobs.streams import (
     would_read,
 )
 from cometmq.pipeline.jobs.topic_names import check_written
+from cometmq.pipeline.options import write_options
+from cometmq.pipeline.rows import row_form
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame, SparkSession
 
 _COORDINATES: Final = ("topic", "broker", "queue_id", "queue_offset")
@@ -129,6 +133,7 @@ class _Transforming:
             raise OptionError(f"sql: {first_line(error)}") from None
         require_stateless(selected)
         require_repeatable(selected)
+        row_form(selected.schema, write_options(self._target(columns)))
         if missing := [name for name in _COORDINATES if name not in columns]:
             raise OptionError(
                 f"sql: the rows have lost {', '.join(missing)}, by which a row that is sent again"
@@ -196,17 +201,20 @@ class _Transforming:
         selected: DataFrame = frame.sparkSession.sql(self.sql)
         return selected
 
+    def _target(self, columns: Sequence[str], topic: str = "") -> dict[str, str]:
+        """Return where rows with these columns go, as options of the sink."""
+        cluster = self.settings.credentials.at(self.settings.nameserver)
+        if "to_topic" in columns and not topic:
+            return cluster
+        return cluster | {"topic": topic or self.settings.to_topic}
+
     def _write(self, frame: DataFrame, topic: str = "") -> None:
         from pyspark.sql import Observation
 
         named = "to_topic" in frame.columns and not topic
-        options: dict[str, Any] = {
-            **self.settings.credentials.at(self.settings.nameserver),
-            "sinkId": f"transform {query_id(Folder(self.spark, self.settings.checkpoint))} {topic}",
-        }
-        if not named:
-            options["topic"] = topic or self.settings.to_topic
-        elif not self.settings.force:
+        sink_id = f"transform {query_id(Folder(self.spark, self.settings.checkpoint))} {topic}"
+        options = self._target(frame.columns, topic) | {"sinkId": sink_id}
+        if named and not self.settings.force:
             frame = self._without_circles(frame)
         counted = Observation()
         if not topic:
