@@ -10,7 +10,7 @@ from tests.crash.disk import SimulatedFileSystem
 from tests.store.damaged_stores import contents, files_of, flip, overwrite
 from tests.store.records import HOST, messages_in
 
-from cometmq.store import rebuilding
+from cometmq.store import lost_queues, rebuilding
 from cometmq.store.config import StoreConfig
 from cometmq.store.errors import LostQueuesError
 from cometmq.store.inspection import inspect
@@ -204,7 +204,11 @@ def test_other_parts_that_are_missing_as_well_hide_nothing(missing: str) -> None
         held.opened()
 
 
-def test_many_lost_queues_are_counted() -> None:
+@pytest.mark.parametrize("looked_at_in_a_row", [lost_queues.LOOK_QUEUES, 5])
+def test_many_lost_queues_are_counted(
+    looked_at_in_a_row: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lost_queues, "LOOK_QUEUES", looked_at_in_a_row)
     held = Held()
     for number in range(20):
         held.put(b"", f"N{number:02d}")

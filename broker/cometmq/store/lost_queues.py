@@ -1,9 +1,10 @@
 """Queues that have fewer entries than they are known to have had.
 
 A start looks at the last entry of each queue that the list of `queue_ends` names, which takes some
-10 µs, and one place on the disk, for each. A queue that does not have it, or whose file has not the
-size of one, has lost files, or bytes of them. No crash does that, for what is listed was synced: so
-the start is refused before it changes anything, and `cometmq store rebuild` makes the queues again.
+10 µs, and one place on the disk, for each: 2 s for 80,000 queues, 8 s from a cold disk. A queue
+that does not have it, or whose file has not the size of one, has lost files, or bytes of them. No
+crash does that, for what is listed was synced: so the start is refused before it changes anything,
+and `cometmq store rebuild` makes the queues again.
 
 Only where all of the log is read for all queues anyway are lost ones made again, from nothing; one
 of which the log has no record any more goes on at the offset that was next, so that none is given
@@ -13,29 +14,51 @@ stop their blank entries may be half there, so these are always made again.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.errors import CorruptionError, LostQueuesError
 from cometmq.store.queue_ends import NO_RECORD, save_queue_ends
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.entry_disk import Shelf
     from cometmq.store.filesystem import FileSystem
     from cometmq.store.queue_ends import Ends, QueueEnd, QueueKey
     from cometmq.store.segments import Segments
 
+LOOK_QUEUES: Final = 1024
+"""That one thread looks at in a row."""
+LOOK_THREADS: Final = 8
 NAMED_MAX: Final = 8
 """Queues that are named when a start is refused; of the rest there is the number."""
 
 
 def lost_queues(queues: ConsumeQueues) -> Ends:
-    """Return those queues whose last known entry is not in their files."""
-    return {
-        key: end
-        for key, end in queues.ends.known.items()
+    """Return those queues whose last known entry is not in their files.
+
+    Several threads look at many of them: a cold disk answers more than one read at a time.
+    """
+    known = list(queues.ends.known.items())
+    if len(known) <= LOOK_QUEUES:
+        return dict(_lost_of(queues, known))
+    lots = (known[first : first + LOOK_QUEUES] for first in range(0, len(known), LOOK_QUEUES))
+    with ThreadPoolExecutor(LOOK_THREADS, "cometmq-look") as pool:
+        return dict(chain.from_iterable(pool.map(partial(_lost_of, queues), lots)))
+
+
+def _lost_of(
+    queues: ConsumeQueues, known: Iterable[tuple[QueueKey, QueueEnd]]
+) -> list[tuple[QueueKey, QueueEnd]]:
+    return [
+        (key, end)
+        for key, end in known
         if not _has_entry(queues.table(is_batch=key.is_batch).shelf, key, end)
-    }
+    ]
 
 
 def queues_to_make(
