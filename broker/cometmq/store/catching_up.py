@@ -35,8 +35,10 @@ class CatchUp:
         *,
         is_batch_topic: Callable[[str], bool],
         unsynced_size_max: int,
+        on_replay_all: Callable[[], None],
         now_ms: int,
     ) -> None:
+        """`on_replay_all` is called before the entries of all records are erased, if they are."""
         self._filesystem = filesystem
         self._root = root
         self._found = found
@@ -44,6 +46,7 @@ class CatchUp:
         self._levels = levels
         self._is_batch_topic = is_batch_topic
         self._unsynced_size_max = unsynced_size_max
+        self._on_replay_all = on_replay_all
         self._now_ms = now_ms
         self._replayed: Replay | None = None
 
@@ -141,6 +144,7 @@ class CatchUp:
         """Make the entries of all records in front of an offset anew."""
         found = self._found
         first_offset = found.segments.first_offset
+        self._on_replay_all()
         found.queues.expect_all(first_offset)
         try:
             return self._replay(first_offset, first_offset, until)

@@ -8,6 +8,7 @@ then is anything cut, erased or written again.
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cometmq.store.appending import Appender
@@ -73,6 +74,9 @@ class Opening:
         self._process_id = process_id
         self._is_batch_topic: Callable[[str], bool]
         self._index: Index | None = None
+        self._checkpoint_file = CheckpointFile(filesystem, f"{root}/checkpoint")
+        self._claims: Claims
+        self._longs: Longs
         self._is_accepted = False
         self._looked_at = ExitStack()
         """Closes what was only looked at, should the store be refused."""
@@ -113,6 +117,7 @@ class Opening:
             self._levels,
             is_batch_topic=self._is_batch_topic,
             unsynced_size_max=self._config.unsynced_size_max,
+            on_replay_all=lambda: self._promise_only_log(found),
             now_ms=self._now_ms,
         )
         if found.history is not History.COMPLETE:
@@ -137,9 +142,7 @@ class Opening:
         )
         if found.history is History.BROKEN_OFF:
             forget_cut(self._filesystem, self._root, found.queues, claims.recover_from)
-        longs = first_longs(found.checkpoint, claims, self._index)
-        file = CheckpointFile(self._filesystem, f"{self._root}/checkpoint")
-        file.write(longs, claims)
+        self._promise(found, claims)
         self._is_accepted = True
         sign_lock(lock)
         found.segments.remove_spare()
@@ -165,11 +168,22 @@ class Opening:
             clean=clean,
             turn_size_max=self._config.turn_size_max,
         )
-        file.note_synced(end.offset)
+        self._checkpoint_file.note_synced(end.offset)
         catch_up.finish(at)
         found.deletions.settle(found.segments.first_offset, end.offset)
         self._levels.change(end.offset, self._config.delay_levels_ms, found.segments.first_offset)
-        return self._assemble(lock, found, kept, file, claims, longs)
+        return self._assemble(lock, found, kept)
+
+    def _promise(self, found: Found, claims: Claims) -> None:
+        """Write a checkpoint; behind that a power cut leaves nothing that it does not describe."""
+        self._claims, self._longs = claims, first_longs(found.checkpoint, claims, self._index)
+        self._checkpoint_file.write(self._longs, claims)
+
+    def _promise_only_log(self, found: Found) -> None:
+        """Promise nothing of the queues: the entries of all records are about to be erased."""
+        first_offset = found.segments.first_offset
+        forget_cut(self._filesystem, self._root, found.queues, first_offset)
+        self._promise(found, replace(self._claims, recover_from=first_offset, journal=None))
 
     def _inspect(self) -> Found:
         """Find out what there is; changes nothing."""
@@ -256,11 +270,9 @@ class Opening:
         lock: File,
         found: Found,
         kept: str | None,
-        file: CheckpointFile,
-        claims: Claims,
-        longs: Longs,
     ) -> Opened:
         config, queues, index = self._config, found.queues, self._index
+        file = self._checkpoint_file
         end = found.end.offset
         found.segments.synced_offset = end
         syncer = Syncer(end, note=file.note_synced, on_change=self._on_change)
@@ -279,7 +291,16 @@ class Opening:
             has_numpy=lambda: index is not None and index.is_loaded,
         )
         checkpointer = Checkpointer(
-            appender, syncer, queues, index, file, self._journal, claims, longs, config, jobs
+            appender,
+            syncer,
+            queues,
+            index,
+            file,
+            self._journal,
+            self._claims,
+            self._longs,
+            config,
+            jobs,
         )
         sealing = Sealing(self._filesystem, found.integrity, log, syncer, jobs, config)
         return Opened(

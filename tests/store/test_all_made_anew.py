@@ -1,0 +1,100 @@
+"""A start that makes the entries of all records anew may be cut off at any moment, and later too."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from tests.crash.disk import KillAt, Killed, Moment, SimulatedFileSystem
+from tests.store.damaged_stores import overwrite
+from tests.store.test_lost_queues import CONFIG, ROOT, Held
+
+from cometmq.store.checkpoint import load_checkpoint
+from cometmq.store.config import Flush, StoreConfig
+from cometmq.store.message_store import MessageStore
+from cometmq.store.queue_ends import load_queue_ends
+
+RARE = replace(CONFIG, checkpoint_interval_ms=100_000, flush=Flush.ASYNC)
+"""No checkpoint comes between a start and its end."""
+SYNCED = 20
+"""Messages of each queue that no power cut may take."""
+
+
+class Contradicted(Held):
+    """A store whose last record, which was not synced, was torn: its queue offset is 0."""
+
+    def __init__(self) -> None:
+        self.disk = SimulatedFileSystem()
+        self.now_ms = 1000
+        self.opened()
+        for number in range(SYNCED):
+            self.put(b"T%d" % number)
+            self.put(b"O%d" % number, topic="Other")
+        for _ in range(300):
+            self.now_ms += 1000
+            self.store.tick(self.now_ms)
+            self.store.run_jobs()
+        self.put(b"torn", topic="Other")
+        queue = self.store.queues.simple.get("Other", 0)
+        place, _ = queue.head(queue.end - 1)
+        self.disk = self.disk.kill()
+        segment = place // RARE.segment_size * RARE.segment_size
+        overwrite(self.disk, f"{ROOT}/commitlog/{segment:020d}", place - segment + 20, bytes(8))
+
+    def opened(self, config: StoreConfig = RARE) -> MessageStore:
+        return super().opened(config)
+
+    def check(self) -> None:
+        """Nothing that was synced is lost, and no offset is given out again."""
+        for topic in ("T", "Other"):
+            assert len(self.bodies(topic)) >= SYNCED
+            assert self.put(b"next", topic) >= SYNCED
+
+
+def test_a_checkpoint_promises_nothing_of_entries_that_are_made_anew() -> None:
+    held = Contradicted()
+    claims = load_checkpoint(held.disk, f"{ROOT}/checkpoint").claims
+    assert claims is not None
+    assert claims.recover_from > 0
+    held.opened()
+    claims = load_checkpoint(held.disk, f"{ROOT}/checkpoint").claims
+    assert claims is not None
+    assert claims.recover_from == 0, "the first record"
+    assert load_queue_ends(held.disk, ROOT) == {}
+    held.check()
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["listed", "no list"])
+@pytest.mark.parametrize("seed", [None, *range(12)])
+def test_entries_that_were_made_anew_are_made_again_behind_a_kill(
+    seed: int | None, listed: bool
+) -> None:
+    held = Contradicted()
+    if not listed:
+        held.disk.remove(f"{ROOT}/queue_ends.json")
+        held.disk.sync_directory(ROOT)
+    held.opened()
+    held.disk = held.disk.kill() if seed is None else held.disk.power_cut(Random(seed))
+    held.opened()
+    held.check()
+
+
+@pytest.mark.parametrize("moment", Moment)
+def test_a_start_that_is_killed_while_it_makes_them_anew_is_followed_by_one_that_does(
+    moment: Moment,
+) -> None:
+    operations, was_killed = 0, True
+    while was_killed:
+        held = Contradicted()
+        operations += 1
+        held.disk.hook = KillAt(held.disk.operations + operations, moment)
+        try:
+            held.opened()
+            was_killed = False
+        except Killed:
+            held.disk.hook = None
+            held.disk = held.disk.kill()
+            held.opened()
+            held.check()
+    assert operations > 20
