@@ -1,4 +1,4 @@
-"""A start that makes the entries of all records anew may be cut off at any moment, and later too."""
+"""A start that makes all entries anew may be cut off at any moment, and so may what follows it."""
 
 from __future__ import annotations
 

@@ -89,9 +89,19 @@ class BatchConsumeQueue(EntryFiles):
 
     @property
     def min_offset(self) -> int:
-        """The first message that is still in the log; `max_offset` when none is."""
+        """The first message that is still in the log; `max_offset` when none is.
+
+        `CorruptionError` where that entry says what cannot be: who asks would skip messages.
+        """
         index = self.min_entry
-        return self.entry(index).base_offset if index < self.end else self.max_offset
+        if index == self.end:
+            return self.max_offset
+        entry = self.entry(index)
+        if not 0 <= entry.base_offset <= entry.end_offset <= self._behind(index):
+            raise self._damaged(
+                index, f"messages {entry.base_offset} to {entry.end_offset} do not fit what follows"
+            )
+        return entry.base_offset
 
     def entry(self, index: int) -> BatchEntry:
         """Return one entry by its place."""
@@ -143,14 +153,11 @@ class BatchConsumeQueue(EntryFiles):
             data = self.read_entries(index, count)
             entries = [BatchEntry._make(fields) for fields in BATCH_ENTRY.iter_unpack(data)]
             if entries and entries[0].base_offset <= queue_offset < entries[0].end_offset:
-                return [*_up_to_a_gap(entries)]
+                found = [*_in_a_row(entries, self._behind(index + len(entries) - 1))]
+                if found:
+                    return found
         self.check_files()
-        number, place = divmod(index, self._shelf.file_entries)
-        raise CorruptionError(
-            self._shelf.path(self.topic, self.queue_id, number),
-            place * BATCH_ENTRY_SIZE,
-            f"no entry leads to message {queue_offset}; {REBUILD}",
-        )
+        raise self._damaged(index, f"no entry leads to message {queue_offset}")
 
     def offset_by_time(self, timestamp: int, boundary: Boundary) -> int:
         """Return the queue offset for a store timestamp: the base of the record that it means.
@@ -166,6 +173,16 @@ class BatchConsumeQueue(EntryFiles):
         index = bisect_right(places, timestamp, lo=first, key=self._store_time) - 1
         return self.entry(index).base_offset if index >= first else self.min_offset
 
+    def _behind(self, index: int) -> int:
+        """Return where the messages behind those of an entry begin, if that is known."""
+        following = self.entry(index + 1) if index + 1 < self.end else None
+        return following.base_offset if following and following.size else self.max_offset
+
+    def _damaged(self, index: int, problem: str) -> CorruptionError:
+        number, place = divmod(index, self._shelf.file_entries)
+        path = self._shelf.path(self.topic, self.queue_id, number)
+        return CorruptionError(path, place * BATCH_ENTRY_SIZE, f"{problem}; {REBUILD}")
+
     def _end_offset(self, index: int) -> int:
         return self.entry(index).end_offset
 
@@ -178,11 +195,15 @@ class BatchConsumeQueue(EntryFiles):
         return self.entry(index).store_time
 
 
-def _up_to_a_gap(entries: list[BatchEntry]) -> Iterator[BatchEntry]:
-    """Give the first entry and those that follow it; who reads on is told of what does not."""
-    behind = entries[0].base_offset
-    for entry in entries:
-        if entry.base_offset != behind:
+def _in_a_row(entries: list[BatchEntry], behind: int) -> Iterator[BatchEntry]:
+    """Give the first entry and those that follow it; who reads on is told of what does not.
+
+    None that reaches into the next one, or `behind` all: how many messages it has is damaged.
+    """
+    base_offset = entries[0].base_offset
+    for entry, following in zip(entries, [*entries[1:], None], strict=True):
+        limit = following.base_offset if following and following.size else behind
+        if entry.base_offset != base_offset or not base_offset < entry.end_offset <= limit:
             return
         yield entry
-        behind = entry.end_offset
+        base_offset = entry.end_offset

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.entry_search import (
@@ -30,6 +31,7 @@ from cometmq.store.entry_search import (
     WINDOW_ENTRIES,
     backed_end,
     count_leftovers,
+    record_place,
     sound_entries,
 )
 from cometmq.store.entry_tail import behind
@@ -347,20 +349,12 @@ class EntryFiles(ReadableEntries):
     # The front
 
     def _correct_min(self) -> None:
-        """Move the minimum over entries whose records are gone, and over pre-blank ones.
-
-        Not over such as are missing with their file: their records may be there.
-        """
+        """Move the minimum over entries whose records are gone, and over pre-blank ones."""
         offset = self._shelf.disk.min_physical_offset
-        if self._min < self.end and self._record_offset(self._min) < offset:
-            self._min = bisect_left(range(self.end), offset, lo=self._min, key=self._record_offset)
+        place_of = partial(record_place, self)
+        if self._min < self.end and place_of(self._min) < offset:
+            self._min = bisect_left(range(self.end), offset, lo=self._min, key=place_of)
         self._min_physical_offset = offset
-
-    def _record_offset(self, index: int) -> int:
-        physical_offset, record_size = self.head(index)
-        if record_size == 0:
-            return NO_CUT
-        return -1 if record_size == BLANK_SIZE else physical_offset
 
     def expire(self, settled_offset: int) -> int:
         """Remove the files that hold no entry of a record in the log; returns how many.

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 WINDOW_ENTRIES: Final = 64
 """Entries judged together: more than two sectors' worth."""
 
+_HEADS: Final = 4096
+"""Read at once where all of a queue's entries are looked at."""
+
 BLANK_SIZE: Final = 0x7FFFFFFF
 """The record size of a pre-blank entry: one that stands before a queue's first, never served."""
 
@@ -100,3 +103,34 @@ def count_leftovers(file: Callable[[int], File], shelf: Shelf, numbers: list[int
         if last_offset < shelf.disk.min_physical_offset and record_size > 0 and offset < cut:
             return at
     return 0
+
+
+def record_place(queue: EntryFiles, index: int) -> int:
+    """Return where the record of an entry lies in the log; -1 of a blank one, as if it were gone.
+
+    Of an entry that is missing, and of the one behind such, which may be half missing, it is that
+    of the next one: if that is gone, theirs are, and if not, theirs may be there.
+    """
+    is_trusted = index == queue.start or queue.head(index - 1)[1] != 0
+    count = 1
+    while index < queue.end:
+        for physical_offset, size in queue.heads(index, count):
+            if size and (is_trusted or index == queue.end - 1):
+                return -1 if size == BLANK_SIZE else physical_offset
+            is_trusted = size != 0
+            index += 1
+        count = WINDOW_ENTRIES
+    return NO_CUT
+
+
+def is_in_order(queue: EntryFiles) -> bool:
+    """Whether each entry of a queue is there, and leads behind the record of the one before it."""
+    least, index = 0, queue.start
+    while index < queue.end:
+        for physical_offset, size in queue.heads(index, _HEADS):
+            if size <= 0 or physical_offset < least:
+                return False
+            if size != BLANK_SIZE:
+                least = physical_offset + size
+            index += 1
+    return True

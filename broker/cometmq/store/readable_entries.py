@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from cometmq.store.queue_ends import QueueKey
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cometmq.store.entry_disk import Shelf
     from cometmq.store.entry_tail import Tail
     from cometmq.store.filesystem import File
@@ -93,6 +95,13 @@ class ReadableEntries:
             return 0, 0
         head: tuple[int, int] = self._shelf.heads.unpack(data)
         return head
+
+    def heads(self, index: int, count: int) -> Iterator[tuple[int, int]]:
+        """Return the same of up to `count` entries, of one file."""
+        shelf = self._shelf
+        count = min(count, self.end - index, shelf.file_entries - index % shelf.file_entries)
+        data = self.read_entries(index, count).ljust(count * shelf.entry_size, b"\0")
+        return cast("Iterator[tuple[int, int]]", shelf.heads.iter_unpack(data))
 
     def _file(self, number: int) -> File:
         disk = self._shelf.disk

@@ -28,6 +28,7 @@ from cometmq.store.dispatch import (
     note_record,
     place_record,
 )
+from cometmq.store.entry_search import is_in_order
 from cometmq.store.errors import CorruptionError, MissingEntriesError, StoreFormatError
 from cometmq.store.findings import Progress
 from cometmq.store.folder import queue_folders
@@ -265,7 +266,7 @@ class _Work:
     def _note_kept(self) -> None:
         """Note where the queues end that were copied, for the list; nothing is left behind it.
 
-        One that does not end where it is known to have ended only goes on there.
+        One that is damaged, or does not end where it is known to have ended, only goes on there.
         """
         store = self._store
         queues = ConsumeQueues(store.filesystem, self._beside, store.config, clean=store.is_clean)
@@ -278,8 +279,9 @@ class _Work:
                     raise
                 table.discard(key.topic, key.queue_id)
                 queue = table.get(key.topic, key.queue_id)
-            if known is not None and queue.max_offset != known.next_offset:
-                queue.hold_at(known.next_offset)
+            next_offset = queue.max_offset if known is None else known.next_offset
+            if queue.max_offset != next_offset or not is_in_order(queue):
+                queue.hold_at(next_offset)
             queue.erase_rest()
             self._queues.ends.note_loaded(queue)
         queues.take_unsynced().sync()
