@@ -42,6 +42,17 @@ def test_a_damaged_file_is_outvoted_and_alone_tells_nothing() -> None:
     assert find_shape(disk, f"{ROOT}/index", StoreConfig(), clean=True) is None
 
 
+def test_a_file_that_was_cut_behind_its_items_is_outvoted_by_a_whole_one() -> None:
+    disk = small_store()
+    names = list(contents(disk, f"{ROOT}/index"))
+    for path in names[:-2]:
+        disk.remove(path)
+    disk.open(names[-1]).resize(len(content(disk, names[-1])) - 20)
+    assert find_shape(disk, f"{ROOT}/index", StoreConfig(), clean=True) == (20, 40)
+    disk.remove(names[-2])
+    assert find_shape(disk, f"{ROOT}/index", StoreConfig(), clean=True) == (20, 39)
+
+
 def test_a_half_made_file_of_a_killed_process_is_of_the_settings_shape() -> None:
     """As long as its items are where the settings put them: a shorter shape would fit, too."""
     disk = small_store()

@@ -102,11 +102,11 @@ BAD: dict[str, tuple[Callable[[SimulatedFileSystem], None], str]] = {
     "a damaged block": (lambda disk: flip(disk, FIRST, 44), "cometmq store"),
     "an index of another size": (
         lambda disk: make(disk, f"{ROOT}/index/99990101000000000", bytes(100), 1 << 20),
-        "move it elsewhere and run `cometmq store rebuild`",
+        "run `cometmq store rebuild --index-slots 20 --index-items 40`",
     ),
     "an index file that was cut short": (
         lambda disk: disk.open(next(files_of(disk, f"{ROOT}/index"))).resize(100),
-        "move it elsewhere and run `cometmq store rebuild`",
+        "run `cometmq store rebuild --index-slots 20 --index-items 40`",
     ),
 }
 

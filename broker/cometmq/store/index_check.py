@@ -67,17 +67,20 @@ class IndexCheck:
         if not self._files:
             self._report.notes.append("there is no index: nothing to check")
             return False
+        is_readable = True
         for file in self._files:
             half_made = not self._is_closed and file.size < shape.file_size
             if file.size not in (0, shape.file_size) and not half_made:
+                is_readable = False
                 self._find(
                     Kind.INDEX_FILE,
                     file.path,
                     0,
                     f"has {file.size} bytes, but {shape.slots} slots and {shape.items} items"
-                    f" make {shape.file_size}",
+                    f" make {shape.file_size}; `cometmq store rebuild` makes the index anew",
                 )
-                return False
+        if not is_readable:
+            return False
         is_told = self._store.is_index_shape_known or (
             # A power cut may leave a header that is newer than the items, or older.
             not self._is_closed and any(file.size == shape.file_size for file in self._files)

@@ -50,7 +50,8 @@ def find_shape(
             votes[shape] += 1
             if votes.total() >= 3:
                 break
-    return votes.most_common(1)[0][0] if votes else None
+    # Of as many votes the longest counts: a file that was cut short may fit a shape of less items.
+    return max(votes, key=lambda shape: (votes[shape], shape.file_size), default=None)
 
 
 def _shape_of(file: File, configured: IndexShape, *, clean: bool) -> IndexShape | None:

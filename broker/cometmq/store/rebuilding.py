@@ -74,18 +74,21 @@ class Rebuilt:
 
 
 def check_rebuildable(store: Inspected) -> None:
-    """Refuse when the log may not be read, or the shape of the new index files is unknown."""
+    """Refuse when the log may not be read, or the shape of the new index files is unknown.
+
+    Where it is known, a file of another size is replaced as all others are.
+    """
     check_folders(store.filesystem, store.root)
     for segment in store.segments:
         store.filesystem.open(segment.path, read_only=True).close()
     files = store.filesystem.list(f"{store.root}/{INDEX_FOLDER}")
     shape = IndexShape(store.config.index_slots, store.config.index_items)
-    for entry in files:
+    for entry in () if store.is_index_shape_known else files:
         if is_index_file(entry) and entry.size not in (0, shape.file_size):
             raise StoreFormatError(
-                f"{store.root}/{INDEX_FOLDER}/{entry.name}: {entry.size} bytes, where {shape.slots}"
-                f" slots and {shape.items} items make {shape.file_size}; move it elsewhere, or say"
-                " what the store has by --index-slots and --index-items"
+                f"{store.root}/{INDEX_FOLDER}/{entry.name}: its {entry.size} bytes do not tell how"
+                " many slots and items the index files of this store have; say what the broker is"
+                f" set to, --index-slots {shape.slots} --index-items {shape.items} unless otherwise"
             )
 
 
