@@ -52,6 +52,17 @@ def _folders(filesystem: FileSystem, path: str, depth: int) -> Iterator[str]:
             yield from _folders(filesystem, f"{path}/{entry.name}", depth - 1)
 
 
+def check_misplaced(filesystem: FileSystem, root: str, beside: str) -> None:
+    """Refuse what lies where one of the new folders has a file or a folder: it could not stay."""
+    for folder, levels in _OURS.items():
+        for name in _foreign(filesystem, f"{root}/{folder}", "", levels):
+            if filesystem.exists(f"{beside}/{folder}/{name}"):
+                raise StoreFormatError(
+                    f"{root}/{folder}/{name}: lies where the store has to have a file or a folder"
+                    " of its own; move it elsewhere, and run this again"
+                )
+
+
 def move_foreign(filesystem: FileSystem, source: str, root: str) -> None:
     """Move what is not of a store from old folders, in `source`, to those that took their place."""
     for folder, levels in _OURS.items():

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cometmq.store.filesystem import Entry
 
 OFFSET_DIGITS: Final = 20
@@ -24,6 +26,11 @@ def is_offset_file(entry: Entry) -> bool:
 def is_index_file(entry: Entry) -> bool:
     """Whether it is named as the files of the index are, by the time when one was made."""
     return not entry.is_directory and _is_number(entry.name) and len(entry.name) == _TIME_DIGITS
+
+
+def has_place_of(entry: Entry, is_file: Callable[[Entry], bool]) -> bool:
+    """Whether it is a folder that has the name of a file."""
+    return entry.is_directory and is_file(entry._replace(is_directory=False))
 
 
 def is_topic_folder(entry: Entry) -> bool:

@@ -31,7 +31,7 @@ from cometmq.store.dispatch import (
 from cometmq.store.errors import CorruptionError, MissingEntriesError, StoreFormatError
 from cometmq.store.findings import Progress
 from cometmq.store.folder import queue_folders
-from cometmq.store.foreign_files import check_folders, move_foreign
+from cometmq.store.foreign_files import check_folders, check_misplaced, move_foreign
 from cometmq.store.index import INDEX_FOLDER, Index
 from cometmq.store.index_format import IndexShape
 from cometmq.store.index_off import forget_off
@@ -237,6 +237,7 @@ class _Work:
         if self._index is not None:
             self._index.finish(self._now_ms)
         self._raise_failure()
+        check_misplaced(store.filesystem, store.root, self._beside)
         self._keep_expired()
         self._note_kept()
         self._queues.take_unsynced().sync()
