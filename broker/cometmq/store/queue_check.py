@@ -233,7 +233,7 @@ class QueueCheck:
             self._compare(track)
             tracks[track.files.folder] = track
         for topic, queue_id, folder in queues:
-            track = tracks.pop(folder, None) or self._track(topic, queue_id)
+            track = tracks.pop(folder) if folder in tracks else self._track(topic, queue_id)
             about = _About(AboutQueue(topic, queue_id, track.files), track, damages, end_offset)
             about.queue.report_files(self._report, clean=self._store.is_clean)
             self._report_missed(about)
@@ -241,8 +241,8 @@ class QueueCheck:
             track.files.close()
             yield
         for folder, track in tracks.items():  # Those without a folder.
-            topic, _, queue_id = folder[len(self._root) + 1 :].rpartition("/")
-            AboutQueue(topic, int(queue_id), track.files).report_files(self._report, clean=True)
+            topic, _, number = folder[len(self._root) + 1 :].rpartition("/")
+            AboutQueue(topic, int(number), track.files).report_files(self._report, clean=True)
         self._extension.close()
 
     def _report_missed(self, about: _About) -> None:
