@@ -253,6 +253,41 @@ def test_dump_picks_what_is_asked_for(options: tuple[str, ...], offsets: list[in
     assert [record["queue_offset"] for record in found] == offsets
 
 
+def test_dump_shows_the_records_that_reach_into_a_range() -> None:
+    disk = small_store()
+    whole = offsets_of(run("dump", "--json", ROOT, disk=disk))
+    at = [offset for offset in whole if offset > 4096][1]
+    for first, end in ((0, 9000), (at, at + 1), (at - 1, at + 1), (at + 1, 8192), (8000, 8192)):
+        begun = [offset for offset in whole if offset <= first]
+        expected = [offset for offset in whole if begun[-1] <= offset < end]
+        found = run("dump", "--json", "--physical", f"{first}..{end}", ROOT, disk=disk)
+        assert offsets_of(found) == expected, (first, end)
+    assert offsets_of(run("dump", "--json", "--physical", str(at), ROOT, disk=disk)) == [at]
+    assert "reaches into 9000..9001" in told(
+        run("dump", "--physical", "9000..9001", ROOT, disk=disk), 1
+    )
+    for wrong in ("x", "5..", "..5", "7..7", "1..2..3", "-1"):
+        assert "like 65536..131072" in told(run("dump", "--physical", wrong, ROOT, disk=disk), 2)
+
+
+def offsets_of(result: Result) -> list[int]:
+    return [json.loads(line)["physical_offset"] for line in result.stdout.splitlines()]
+
+
+def test_the_records_of_a_damaged_block_are_shown_by_the_command_that_verify_names() -> None:
+    disk = small_store()
+    flip(disk, f"{ROOT}/commitlog/{0:020d}", 44)  # A time, which only the block covers.
+    (line,) = run("verify", ROOT, disk=disk).stdout.splitlines()[:1]
+    command = "`cometmq store dump --physical 0..4096 /s` shows its records"
+    assert line.endswith(f"4096 bytes differ from their checksum; {command}")
+    shown = run("dump", "--json", "--physical", "0..4096", ROOT, disk=disk)
+    assert shown.exit_code == 0
+    assert len(offsets_of(shown)) > 20
+    flip(disk, f"{ROOT}/commitlog/{0:020d}", 100)  # Now a record, too.
+    assert run("dump", "--physical", "0..4096", ROOT, disk=disk).exit_code == 1
+    assert run("dump", "--physical", "4000..4096", ROOT, disk=disk).exit_code == 0
+
+
 def test_dump_shows_bodies_as_text_or_hex_and_cuts_them(tmp_path: Path) -> None:
     root = str(unpack("clean", tmp_path))
     lines = run("dump", root, "--topic", "S_mix", "--limit", "2", "--body", "text").stdout
