@@ -74,6 +74,7 @@ class Opening:
         self._is_batch_topic: Callable[[str], bool]
         self._index: Index | None = None
         self._is_accepted = False
+        self._has_queues = True
         self._looked_at = ExitStack()
         """Closes what was only looked at, should the store be refused."""
 
@@ -222,7 +223,8 @@ class Opening:
         off = load_off(filesystem, root)
         if config.index:
             self._index = Index(filesystem, root, config, clean=clean and off is None)
-        if not filesystem.exists(f"{root}/{SIMPLE_FOLDER}"):
+        self._has_queues = filesystem.exists(f"{root}/{SIMPLE_FOLDER}")
+        if not self._has_queues:
             history = History.BROKEN_OFF
             start = start._replace(replay_from=segments.first_offset)
         elif config.index and not (off is None and filesystem.exists(f"{root}/{INDEX_FOLDER}")):
@@ -301,6 +303,7 @@ class Opening:
             delay_levels=self._levels,
             reader=QueueReader(log, queues, config),
             kept=kept,
+            made_queues=0 if self._has_queues else _count(queues),
         )
 
     def _expiry(
@@ -319,3 +322,8 @@ class Opening:
         return Expiry(
             filesystem, retention, segments, found.queues, self._index, sealing, jobs, config
         )
+
+
+def _count(queues: ConsumeQueues) -> int:
+    """Return how many ordinary queues there are."""
+    return sum(len(queues.simple.queues(topic)) for topic in queues.simple.topics())
