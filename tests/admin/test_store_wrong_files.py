@@ -93,8 +93,8 @@ def test_where_no_file_tells_the_shape_it_is_asked_for() -> None:
     disk = with_odd_index(100, others=False)
     before = contents(disk)
     asked = told(run("rebuild", ROOT, disk=disk), 1)
-    assert "its 100 bytes do not tell how many slots and items" in asked
-    assert "--index-slots 5000000 --index-items 20000000 unless otherwise" in asked
+    assert "its 100 bytes do not tell the shape of the index; say what the broker is" in asked
+    assert "--index-slots 5000000 --index-items 20000000 by default" in asked
     assert contents(disk) == before
     assert run("rebuild", *SHAPE, ROOT, disk=disk).exit_code == 0
     assert [len(data) for data in contents(disk, f"{ROOT}/index").values()] == [920] * 5

@@ -99,14 +99,24 @@ class StoreLockedError(StoreFilesError):
 
 
 class StoreFormatError(StoreFilesError):
-    """A file that does not belong here, has a wrong size, or is of a newer version."""
+    """A file that does not belong here, has a wrong size, or is of a newer version.
+
+    Of one file or folder, whose path the text begins with; of settings there is none.
+    """
+
+    def __init__(self, problem: str, path: str | None = None) -> None:
+        """Say what is wrong and what to do, and which file or folder it is about."""
+        super().__init__(problem if path is None else f"{path}: {problem}")
+        self.path = path
+        self.problem = problem
 
 
 def check_version(path: str, version: int, known: int) -> None:
     """Refuse a file that a newer version of this program wrote."""
     if version > known:
         raise StoreFormatError(
-            f"{path}: version {version}, but this program knows up to {known}; use a newer one"
+            f"version {version}, but this program knows up to {known}; use a newer one",
+            path,
         )
 
 

@@ -203,6 +203,18 @@ class FileSystem(Protocol):
         ...
 
 
+def read_whole(filesystem: FileSystem, path: str) -> bytes | None:
+    """Read all of a file; None where there is none."""
+    try:
+        file = filesystem.open(path, read_only=True)
+    except FileNotFoundError:
+        return None
+    try:
+        return file.read(file.size(), 0)
+    finally:
+        file.close()
+
+
 _HELD_BY_ANOTHER: Final = (errno.EAGAIN, errno.EACCES)
 """What POSIX answers who asks for a lock that another process has."""
 _BLOCK_SIZE: Final = 512

@@ -40,8 +40,9 @@ def check_folders(filesystem: FileSystem, root: str) -> None:
     path = filesystem.immovable(folders)
     if path is not None:
         raise StoreFormatError(
-            f"{path}: a link or a mount point, in whose place a rebuild cannot put a new folder;"
-            " put a folder with the same files there for the time of the rebuild"
+            "a link or a mount point, in whose place a rebuild cannot put a new folder;"
+            " put a folder with the same files there for the time of the rebuild",
+            path,
         )
 
 
@@ -58,8 +59,9 @@ def check_misplaced(filesystem: FileSystem, root: str, beside: str) -> None:
         for name in _foreign(filesystem, f"{root}/{folder}", "", levels):
             if filesystem.exists(f"{beside}/{folder}/{name}"):
                 raise StoreFormatError(
-                    f"{root}/{folder}/{name}: lies where the store has to have a file or a folder"
-                    " of its own; move it elsewhere, and run this again"
+                    "lies where the store has to have a file or a folder of its own; move it"
+                    " elsewhere, and run this again",
+                    f"{root}/{folder}/{name}",
                 )
 
 

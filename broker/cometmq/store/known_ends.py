@@ -92,10 +92,11 @@ def check_openable(store: Inspected, report: Report) -> Iterator[None]:
                     Finding(kind=kind, path=error.path, position=place, problem=error.problem)
                 )
         except StoreFormatError as error:
-            path = str(error).partition(": ")[0]
+            path = error.path or _place(store, key)[0]
             if path not in told:
-                problem = str(error).partition(": ")[2]
-                report.add(Finding(kind=Kind.QUEUE_FILE, path=path, position=0, problem=problem))
+                report.add(
+                    Finding(kind=Kind.QUEUE_FILE, path=path, position=0, problem=error.problem)
+                )
         yield
     queues.close()
 

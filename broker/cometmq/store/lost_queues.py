@@ -13,9 +13,10 @@ stop their blank entries may be half there, so these are always made again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from cometmq.store.errors import CorruptionError, LostQueuesError
+from cometmq.store.names import some_of
 from cometmq.store.queue_ends import NO_RECORD, save_queue_ends
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from cometmq.store.filesystem import FileSystem
     from cometmq.store.queue_ends import Ends, QueueEnd, QueueKey
     from cometmq.store.segments import Segments
-
-NAMED_MAX: Final = 8
-"""Queues that are named when a start is refused; of the rest there is the number."""
 
 
 def lost_queues(queues: ConsumeQueues) -> Ends:
@@ -104,9 +102,6 @@ def hold_offsets(queues: ConsumeQueues, made: Ends, segments: Segments) -> None:
 
 
 def _text(lost: Ends) -> str:
-    names = [
-        f"{key.topic}/{key.queue_id} ({end.next_offset} messages)" for key, end in lost.items()
-    ]
-    rest = len(names) - NAMED_MAX
-    more = f" and {rest} more" if rest > 0 else ""
-    return f"{', '.join(names[:NAMED_MAX])}{more}"
+    return some_of(
+        [f"{key.topic}/{key.queue_id} ({end.next_offset} messages)" for key, end in lost.items()]
+    )

@@ -86,9 +86,9 @@ def check_rebuildable(store: Inspected) -> None:
     for entry in () if store.is_index_shape_known else files:
         if is_index_file(entry) and entry.size not in (0, shape.file_size):
             raise StoreFormatError(
-                f"{store.root}/{INDEX_FOLDER}/{entry.name}: its {entry.size} bytes do not tell how"
-                " many slots and items the index files of this store have; say what the broker is"
-                f" set to, --index-slots {shape.slots} --index-items {shape.items} unless otherwise"
+                f"its {entry.size} bytes do not tell the shape of the index; say what the broker is"
+                f" set to, --index-slots {shape.slots} --index-items {shape.items} by default",
+                f"{store.root}/{INDEX_FOLDER}/{entry.name}",
             )
 
 

@@ -18,11 +18,15 @@ from cometmq.proto.errors import MessageError
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.folder import queue_folders
 from cometmq.store.inspection import inspect
+from cometmq.store.names import some_of
 from cometmq.store.selection import Selection, Wanted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cometmq.proto.message import StoredMessage
     from cometmq.store.inspection import Inspected
+    from cometmq.store.log_check import Damage
 
 NAMED_MAX: Final = 20
 """Topics that are named when no record matches."""
@@ -135,30 +139,35 @@ def dump(
         count += 1
         if count == limit:
             break
-    damages = selection.log.damages
-    if end is not None:  # What is in front of the range was only read to find its first record.
-        damages = [each for each in damages if each.end > (at or 0) and each.start < end]
-    for damage in damages:
-        warn(
-            f"warning: no sound record in {damage.start} to {damage.end}: {damage.problem};"
-            " see `cometmq store verify`"
-        )
+    is_damaged = _warn_of_damage(selection.log.damages, at or 0, end)
     if physical is None and not count:
         warn(f"no record matches; topics here: {_topics_text(inspected)}")
     if physical is not None and not count:
         place = f"begins at {at}" if end is None else f"reaches into {at}..{end}"
         raise click.ClickException(f"no record that is wanted {place}")
-    if damages:
+    if is_damaged:
         raise click.exceptions.Exit(1)
+
+
+def _warn_of_damage(damages: Sequence[Damage], at: int, end: int | None) -> bool:
+    """Name the damages of the log, or those in a range: whether there are any.
+
+    What is in front of the range was only read to find its first record.
+    """
+    named = [each for each in damages if end is None or (each.end > at and each.start < end)]
+    for damage in named:
+        warn(
+            f"warning: no sound record in {damage.start} to {damage.end}: {damage.problem};"
+            " see `cometmq store verify`"
+        )
+    return bool(named)
 
 
 def _topics_text(inspected: Inspected) -> str:
     """Name the topics that have queues."""
     folders = (f"{inspected.root}/{folder}" for folder in (SIMPLE_FOLDER, BATCH_FOLDER))
     found = {t for each in folders for t, _, _ in queue_folders(inspected.filesystem, each)}
-    names = sorted(found)
-    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-    return f"{', '.join(names[:NAMED_MAX]) or 'none'}{more}"
+    return some_of(sorted(found), NAMED_MAX) or "none"
 
 
 _ROW: Final = "{:>14}  {:>8}  {:<24}  {:>5}  {:>10}  {:<24}  {:<12}  {}"
