@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from tests.crash.disk import SimulatedFileSystem
 from tests.store.apache_stores import unpack
 from tests.store.damaged_stores import (
+    BATCHES,
     ROOT,
     SMALL,
     contents,
@@ -23,10 +24,12 @@ from tests.store.damaged_stores import (
     small_store,
     write_small_store,
 )
+from tests.store.test_rebuilding import given_twice
 
 from cometmq.admin.program import program
 from cometmq.store import checkpoint
 from cometmq.store.filesystem import FileSystem, RealFileSystem
+from cometmq.store.queue_ends import QUEUE_ENDS_NAME
 
 SHAPE = ("--index-slots", "20", "--index-items", "40")
 COMMANDS = (
@@ -198,6 +201,11 @@ def test_verify_prints_so_many_findings_and_counts_the_others() -> None:
     assert result.stdout.count("missing entry: ") == 2
     assert "... and 43 more\n" in result.stdout
     assert "45 findings: 45 missing entry" in result.stdout
+    alike = run("verify", ROOT, disk=disk).stdout
+    assert alike.count("missing entry: ") == 3 + 1 + 3 + 1 + 3 + 1
+    assert "missing entry: T queue 1: and 17 more of that kind, to offset 19\n" in alike
+    assert "45 findings: 45 missing entry" in alike
+    assert len(json.loads(run("verify", ROOT, "--json", disk=disk).stdout)["findings"]) == 45
 
 
 def test_one_finding_is_said_as_one() -> None:
@@ -243,6 +251,41 @@ def test_dump_picks_what_is_asked_for(options: tuple[str, ...], offsets: list[in
     assert result.exit_code == 0, result.output
     found = [json.loads(line) for line in result.stdout.splitlines()]
     assert [record["queue_offset"] for record in found] == offsets
+
+
+def test_dump_shows_the_records_that_reach_into_a_range() -> None:
+    disk = small_store()
+    whole = offsets_of(run("dump", "--json", ROOT, disk=disk))
+    at = [offset for offset in whole if offset > 4096][1]
+    for first, end in ((0, 9000), (at, at + 1), (at - 1, at + 1), (at + 1, 8192), (8000, 8192)):
+        begun = [offset for offset in whole if offset <= first]
+        expected = [offset for offset in whole if begun[-1] <= offset < end]
+        found = run("dump", "--json", "--physical", f"{first}..{end}", ROOT, disk=disk)
+        assert offsets_of(found) == expected, (first, end)
+    assert offsets_of(run("dump", "--json", "--physical", str(at), ROOT, disk=disk)) == [at]
+    assert "reaches into 9000..9001" in told(
+        run("dump", "--physical", "9000..9001", ROOT, disk=disk), 1
+    )
+    for wrong in ("x", "5..", "..5", "7..7", "1..2..3", "-1"):
+        assert "like 65536..131072" in told(run("dump", "--physical", wrong, ROOT, disk=disk), 2)
+
+
+def offsets_of(result: Result) -> list[int]:
+    return [json.loads(line)["physical_offset"] for line in result.stdout.splitlines()]
+
+
+def test_the_records_of_a_damaged_block_are_shown_by_the_command_that_verify_names() -> None:
+    disk = small_store()
+    flip(disk, f"{ROOT}/commitlog/{0:020d}", 44)  # A time, which only the block covers.
+    (line,) = run("verify", ROOT, disk=disk).stdout.splitlines()[:1]
+    command = "`cometmq store dump --physical 0..4096 /s` shows its records"
+    assert line.endswith(f"4096 bytes differ from their checksum; {command}")
+    shown = run("dump", "--json", "--physical", "0..4096", ROOT, disk=disk)
+    assert shown.exit_code == 0
+    assert len(offsets_of(shown)) > 20
+    flip(disk, f"{ROOT}/commitlog/{0:020d}", 100)  # Now a record, too.
+    assert run("dump", "--physical", "0..4096", ROOT, disk=disk).exit_code == 1
+    assert run("dump", "--physical", "4000..4096", ROOT, disk=disk).exit_code == 0
 
 
 def test_dump_shows_bodies_as_text_or_hex_and_cuts_them(tmp_path: Path) -> None:
@@ -535,3 +578,46 @@ def test_verify_ends_with_what_to_do_next() -> None:
     assert f"run `cometmq store rebuild {ROOT}`" in run("verify", ROOT, disk=disk).stdout
     flip(disk, f"{ROOT}/commitlog/{0:020d}", 40)
     assert "restore the files of the log" in run("verify", ROOT, disk=disk).stdout
+
+
+def test_alike_findings_do_not_hide_others() -> None:
+    disk = small_store()
+    for path in list(contents(disk, f"{ROOT}/consumequeue/T/0")):
+        disk.remove(path)
+    for queue_id in range(2, 60):
+        path = f"{ROOT}/consumequeue/T/{queue_id}"
+        disk.make_directories(path)
+        disk.open(f"{path}/notes.txt", create=True).close()
+    text = run("verify", ROOT, disk=disk).stdout
+    assert "and 17 more of that kind" in text
+    assert text.count("misplaced: ") == 50 - 3
+    assert "... and 11 more\n" in text
+    assert "78 findings: 20 missing entry, 58 misplaced" in text
+
+
+@pytest.mark.parametrize("batch", [False, True], ids=["simple", "batch"])
+def test_offsets_that_were_given_out_twice_are_to_be_looked_at_and_then_accepted(
+    batch: bool,
+) -> None:
+    disk, topic = given_twice(batch=batch), BATCHES if batch else "T"
+    look = f"look at the earlier messages by `cometmq store dump {ROOT} --topic {topic}`"
+    assert f"next     {look}, send again what is needed\n" in run("verify", ROOT, disk=disk).stdout
+    flip(disk, f"{ROOT}/consumequeue/T/1/{0:020d}", 11, 0x40)
+    text = run("verify", ROOT, disk=disk).stdout
+    assert f"and stop the broker and run `cometmq store rebuild --accept-restarts {ROOT}`" in text
+    assert run("rebuild", "--accept-restarts", ROOT, disk=disk).exit_code == 0
+    text = run("verify", ROOT, disk=disk).stdout
+    assert text.endswith("send again what is needed\n")
+
+
+def test_a_damaged_list_of_where_the_queues_end_has_an_advice_of_its_own() -> None:
+    disk = small_store()
+    flip(disk, f"{ROOT}/{QUEUE_ENDS_NAME}", 20)
+    text = run("verify", ROOT, disk=disk).stdout
+    assert "1 finding: 1 queue ends" in text
+    assert "next     start the broker once all queues are there, as it would miss none" in text
+    disk.open(f"{ROOT}/checkpoint").resize(5)
+    assert "1 checkpoint" in run("verify", ROOT, disk=disk).stdout
+    disk.open(f"{ROOT}/queue_ends.json").resize(0)
+    flip(disk, f"{ROOT}/consumequeue/T/0/{0:020d}", 3)
+    assert f"run `cometmq store rebuild {ROOT}`" in run("verify", ROOT, disk=disk).stdout

@@ -125,9 +125,21 @@ def test_a_store_without_the_rights_to_it_is_refused_and_not_changed(
     for each in which:
         for line in refusals(NOBODY, root, each):
             assert f"{root}/{named}".rstrip("/") in line
-            assert line.endswith(
-                ": Permission denied; run it as the user that the store belongs to"
+            whose = (
+                "run it as the user that the store belongs to" if NOBODY else "it belongs to the"
             )
+            assert f": Permission denied; {whose}" in line
+
+
+@pytest.mark.skipif(not can_be_nobody(), reason="another user cannot run this program here")
+@pytest.mark.parametrize("closed", ["", "commitlog", f"commitlog/{4096:020d}", "consumequeue/T"])
+def test_who_took_the_rights_from_oneself_is_told_to_look_at_them(root: Path, closed: str) -> None:
+    if NOBODY:
+        for path in (root, *root.rglob("*")):
+            os.chown(path, 65534, 65534)
+    (root / closed).chmod(0)
+    for line in refusals(NOBODY, root, [["verify"]]):
+        assert ": Permission denied; it belongs to the user that this runs as: look at" in line
 
 
 @pytest.mark.skipif(not can_be_nobody(), reason="another user cannot run this program here")

@@ -77,3 +77,27 @@ def test_topics_that_sends_make_again_have_all_queues_that_are_there() -> None:
     assert topics["orders"].attributes == {}
     assert wired.broker.store.max_offset("B", 1) == 2
     wired.close()
+
+
+def test_a_start_says_that_it_made_the_queues_again_when_their_folder_was_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk, root = SimulatedFileSystem(), CONFIG.store_path
+    wired = Wired(CONFIG, disk, threads=False)
+    for config in TOPICS:
+        wired.broker.state.topics.put(config, 0)
+    for topic, queue_id in (("orders", 7), ("orders", 2), ("B", 1)):
+        send(wired, topic, queue_id)
+    wired.save()
+    wired.close()
+    Wired(CONFIG, disk, threads=False).close()
+    assert caplog.messages == []  # Neither the first start, nor one that finds the folder.
+    disk.rename(f"{root}/consumequeue", "/lost")
+    wired = Wired(CONFIG, disk, threads=False)
+    (message,) = caplog.messages  # Of the ordinary queues: B has batch queues.
+    assert message.startswith(f"{root}/consumequeue: was missing: 2 queues were made again")
+    assert wired.broker.store.max_offset("orders", 7) == 1
+    wired.close()
+    caplog.clear()
+    Wired(CONFIG, disk, threads=False).close()
+    assert caplog.messages == []

@@ -29,7 +29,7 @@ from cometmq.proto.buffer import Buffer
 from cometmq.store.filesystem import Entry, Space
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from random import Random
 
 
@@ -226,6 +226,10 @@ class SimulatedFile:
         """Whether zeros alone stand from there on."""
         return not any(self.read(len(self._content.cache), position))
 
+    def data_ranges(self) -> Iterator[tuple[int, int]]:
+        """All of it: this disk does not tell where zeros stand."""
+        yield 0, self.size()
+
     def write(self, data: Buffer, position: int) -> None:
         """Write all of it. On an error an unknown part, from the front, may be written."""
         self._check(writing=True)
@@ -405,6 +409,11 @@ class SimulatedFileSystem:
         """When the file was last written, in milliseconds since 1970."""
         node = self._disk.node(path)
         return node.modified_ms if isinstance(node, Content) else 0
+
+    def room_of(self, path: str) -> int:
+        """How many bytes of the disk a file takes."""
+        node = self._disk.node(path)
+        return len(node.blocks) * BLOCK if isinstance(node, Content) else 0
 
     def make_directories(self, path: str) -> None:
         """Make a folder and those above it."""

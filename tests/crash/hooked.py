@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tests.crash.disk import Hook, Moment, Operation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from cometmq.proto.buffer import Buffer
     from cometmq.store.filesystem import Entry, File, FileSystem, Mapping, Partition, Space
@@ -76,6 +76,10 @@ class HookedFile:
     def is_blank(self, position: int) -> bool:
         """Whether zeros alone stand from there on."""
         return self._inner.is_blank(position)
+
+    def data_ranges(self) -> Iterator[tuple[int, int]]:
+        """Walk the ranges outside of which zeros alone stand."""
+        return self._inner.data_ranges()
 
     def write(self, data: Buffer, position: int) -> None:
         """Write all of it."""
@@ -143,6 +147,10 @@ class HookedFileSystem:
     def modified_ms(self, path: str) -> int:
         """When the file was last written."""
         return self._inner.modified_ms(path)
+
+    def room_of(self, path: str) -> int:
+        """How many bytes of the disk a file takes."""
+        return self._inner.room_of(path)
 
     def make_directories(self, path: str) -> None:
         """Make a folder and those above it."""

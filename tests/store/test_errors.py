@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from cometmq.proto.codes import ResponseCode
@@ -25,3 +27,13 @@ def test_each_refusal_has_its_code(error: type[errors.PutRefusedError], code: Re
 def test_corruption_names_the_file_and_the_byte() -> None:
     error = errors.CorruptionError("commitlog/00000000000000000000", 77, "body checksum")
     assert str(error) == "commitlog/00000000000000000000: at byte 77: body checksum"
+
+
+def test_a_format_error_of_a_file_names_it_in_front_and_carries_it() -> None:
+    error = errors.StoreFormatError("is too short", "/s/index/1: odd")
+    assert str(error) == "/s/index/1: odd: is too short"
+    assert (error.path, error.problem) == ("/s/index/1: odd", "is too short")
+    again = pickle.loads(pickle.dumps(error))  # From a process of Spark's.
+    assert (str(again), again.path, again.problem) == (str(error), error.path, error.problem)
+    setting = errors.StoreFormatError("segment_size: 1 is not positive")
+    assert (str(setting), setting.path) == ("segment_size: 1 is not positive", None)

@@ -75,6 +75,20 @@ def test_a_file_is_blank_from_where_only_zeros_follow(disk: FileSystem, root: st
     file.close()
 
 
+def test_outside_of_the_ranges_of_its_data_a_file_is_blank(disk: FileSystem, root: str) -> None:
+    file = disk.open(f"{root}/f", create=True)
+    assert [*file.data_ranges()] in ([], [(0, 0)])
+    file.resize(1_000_000)
+    file.write(b"a", 5)
+    file.write(b"b", 500_000)
+    ranges = list(file.data_ranges())
+    assert all(any(start <= at < end for start, end in ranges) for at in (5, 500_000))
+    assert all(0 <= start < end <= 1_000_000 for start, end in ranges)
+    assert ranges == sorted(ranges)
+    file.close()
+    assert 0 < disk.room_of(f"{root}/f") <= 1_048_576
+
+
 def test_what_is_written_is_read_back_at_its_position(disk: FileSystem, root: str) -> None:
     file = disk.open(f"{root}/f", create=True)
     file.write(b"world", 5)

@@ -10,7 +10,7 @@ from tests.store.damaged_stores import ROOT, content, contents, flip, overwrite,
 
 from cometmq.store.config import StoreConfig
 from cometmq.store.filesystem import RealFileSystem
-from cometmq.store.index_shape import find_shape
+from cometmq.store.index_shape import data_end, find_shape
 
 
 @pytest.mark.parametrize("name", ["clean", "killed", "ext"])
@@ -42,6 +42,17 @@ def test_a_damaged_file_is_outvoted_and_alone_tells_nothing() -> None:
     assert find_shape(disk, f"{ROOT}/index", StoreConfig(), clean=True) is None
 
 
+def test_a_file_that_was_cut_behind_its_items_is_outvoted_by_a_whole_one() -> None:
+    disk = small_store()
+    names = list(contents(disk, f"{ROOT}/index"))
+    for path in names[:-2]:
+        disk.remove(path)
+    disk.open(names[-1]).resize(len(content(disk, names[-1])) - 20)
+    assert find_shape(disk, f"{ROOT}/index", StoreConfig(), clean=True) == (20, 40)
+    disk.remove(names[-2])
+    assert find_shape(disk, f"{ROOT}/index", StoreConfig(), clean=True) == (20, 39)
+
+
 def test_a_half_made_file_of_a_killed_process_is_of_the_settings_shape() -> None:
     """As long as its items are where the settings put them: a shorter shape would fit, too."""
     disk = small_store()
@@ -51,3 +62,15 @@ def test_a_half_made_file_of_a_killed_process_is_of_the_settings_shape() -> None
     settings = StoreConfig(index_slots=20, index_items=100)
     assert find_shape(disk, f"{ROOT}/index", settings, clean=False) == (20, 100)
     assert find_shape(disk, f"{ROOT}/index", settings, clean=True) == (20, 40)
+
+
+def test_holes_of_a_sparse_file_are_not_read(tmp_path: Path) -> None:
+    path = str(tmp_path / "f")
+    file = RealFileSystem().open(path, create=True)
+    file.resize(1 << 40)  # What nobody could read.
+    assert data_end(file, file.size()) == 0
+    file.write(b"\1", 70_000_000)
+    file.write(bytes(100), 1 << 39)
+    assert data_end(file, file.size()) == 70_000_001
+    assert data_end(file, 60_000_000) == 0
+    file.close()

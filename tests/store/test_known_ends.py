@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -18,11 +19,14 @@ from tests.store.damaged_stores import (
     overwrite,
     small_store,
     verified,
+    write_small_store,
 )
 from tests.store.records import HOST, messages_in
 
 from cometmq.proto.message import StoredMessage
 from cometmq.store.errors import LostQueuesError, StoreFormatError
+from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.findings import Kind
 from cometmq.store.inspection import inspect
 from cometmq.store.log_check import LogCheck
 from cometmq.store.mending import Plan, carry_out, make_plan
@@ -319,3 +323,14 @@ def test_a_rebuild_leaves_queues_out_of_the_list_that_are_gone() -> None:
     save_queue_ends(disk, ROOT, {**ends, gone: QueueEnd(20, NO_RECORD, 20)})
     rebuilt(disk)
     assert load_queue_ends(disk, ROOT) == ends
+
+
+def test_a_finding_of_a_start_is_of_the_file_whatever_its_path_looks_like(tmp_path: Path) -> None:
+    root = f"{tmp_path}/a: b"
+    write_small_store(RealFileSystem(), root)
+    path = f"{root}/consumequeue/T/0/{400:020d}"
+    file = RealFileSystem().open(path, create=True)
+    file.resize(33)
+    file.close()
+    found = verified(RealFileSystem(), root).findings
+    assert [(each.kind, each.path) for each in found] == [(Kind.QUEUE_FILE, path)]

@@ -102,11 +102,11 @@ BAD: dict[str, tuple[Callable[[SimulatedFileSystem], None], str]] = {
     "a damaged block": (lambda disk: flip(disk, FIRST, 44), "cometmq store"),
     "an index of another size": (
         lambda disk: make(disk, f"{ROOT}/index/99990101000000000", bytes(100), 1 << 20),
-        "move it elsewhere and run `cometmq store rebuild`",
+        "run `cometmq store rebuild --index-slots 20 --index-items 40`",
     ),
     "an index file that was cut short": (
         lambda disk: disk.open(next(files_of(disk, f"{ROOT}/index"))).resize(100),
-        "move it elsewhere and run `cometmq store rebuild`",
+        "run `cometmq store rebuild --index-slots 20 --index-items 40`",
     ),
 }
 
@@ -266,6 +266,38 @@ def test_what_the_disk_refuses_is_told_in_one_line(number: int, advice: str) -> 
     assert advice in text
     assert disk_error_text(OSError(errno.ENXIO, "No such device", "/s")) == "/s: No such device"
     assert disk_error_text(OSError("something")) == "something"
+
+
+@pytest.mark.parametrize("name", ["s/commitlog/segment", "s/lock", "s/commitlog", "s"])
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])
+def test_who_owns_a_file_is_told_to_look_at_its_permissions(
+    name: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "s/commitlog").mkdir(parents=True)
+    (tmp_path / "s/commitlog/segment").touch()
+    error = OSError(number, os.strerror(number), str(tmp_path / name))
+    text = disk_error_text(error)
+    assert "it belongs to the user that this runs as: look at its permissions" in text
+    assert "run it as" not in text
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    assert "run it as the user that the store belongs to" in disk_error_text(error)
+
+
+def test_what_a_closed_folder_hides_belongs_to_whom_the_folder_belongs_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the kernel has it for all but root."""
+    (tmp_path / "s/commitlog").mkdir(parents=True)
+    hidden, stat = f"{tmp_path}/s/", os.stat
+
+    def stat_of_others(path: str) -> os.stat_result:
+        if path.startswith(hidden):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return stat(path)
+
+    monkeypatch.setattr(os, "stat", stat_of_others)
+    error = PermissionError(errno.EACCES, "Permission denied", f"{hidden}commitlog/segment")
+    assert "look at its permissions" in disk_error_text(error)
 
 
 @pytest.mark.parametrize("what", [what for what in BAD if "index" not in what])

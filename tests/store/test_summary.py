@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from tests.crash.disk import SimulatedFileSystem
-from tests.store.damaged_stores import ROOT, SMALL, small_store
+import json
+from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+from tests.crash.disk import SimulatedFileSystem
+from tests.store.damaged_stores import (
+    ROOT,
+    SMALL,
+    contents,
+    overwrite,
+    small_store,
+    write_small_store,
+)
+
+from cometmq.admin.program import program
+from cometmq.store.filesystem import RealFileSystem
 from cometmq.store.inspection import inspect
 from cometmq.store.mending import Plan, carry_out, make_plan
 from cometmq.store.summary import Summary, summarize
@@ -27,3 +41,39 @@ def test_the_end_of_a_log_that_was_repaired_is_told() -> None:
     assert after.last_time is not None
     assert before.last_time is not None
     assert after.last_time <= before.last_time
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_files_that_the_end_of_the_log_lacks_are_missed(kept: int, clean: bool) -> None:
+    disk = small_store(close=clean)
+    disk = disk if clean else disk.kill()
+    assert summary_of(disk).missing_end is None
+    assert "damage" not in stat(disk)
+    end = inspect(disk, ROOT, SMALL).start.synced_offset
+    for path in sorted(contents(disk, f"{ROOT}/commitlog"))[kept:]:
+        disk.remove(path)
+    text = f"the log ends at {kept * 4096}, and it went up to {end}: files of it are missing"
+    assert text in stat(disk)
+    assert summary_of(disk).missing_end == end
+
+
+def stat(disk: SimulatedFileSystem) -> str:
+    return CliRunner().invoke(program, ["store", "stat", ROOT], obj=disk).stdout
+
+
+def test_of_sparse_files_it_is_told_what_the_disk_has_of_them(tmp_path: Path) -> None:
+    root, name = str(tmp_path / "s"), "index/99991231000000000"
+    write_small_store(RealFileSystem(), root)
+    assert "commitlog 12.0 KiB, " in CliRunner().invoke(program, ["store", "stat", root]).stdout
+    file = RealFileSystem().open(f"{root}/{name}", create=True)
+    file.resize(400 << 20)
+    file.close()
+    overwrite(RealFileSystem(), f"{root}/{name}", 200 << 20, b"x")
+    text = CliRunner().invoke(program, ["store", "stat", root]).stdout
+    assert "index 400.0 MiB (" in text
+    found = json.loads(CliRunner().invoke(program, ["store", "stat", "--json", root]).stdout)
+    assert found["sizes"]["index"] > 400 << 20
+    assert 4096 <= found["rooms"]["index"] < 1 << 20
+    (tmp_path / "s/index/nowhere").symlink_to("none")
+    assert CliRunner().invoke(program, ["store", "stat", root]).exit_code == 0

@@ -7,6 +7,7 @@ sync flush, `synced` does when the disk has confirmed it.
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import contextmanager
 from dataclasses import replace
@@ -70,6 +71,8 @@ DAILY_BREAD = RequestReader(
     }
 )
 """Reads the requests that a broker lives on in one pass."""
+
+log = logging.getLogger(__name__)
 
 
 class Broker:
@@ -291,6 +294,13 @@ def _opened(
         is_batch_topic=topics.is_batch,
         on_locked=load,  # Not earlier: two brokers must not write one table.
     )
+    if store.made_queues:
+        log.warning(
+            "%s/consumequeue: was missing: %d queues were made again from the log, without what"
+            " expired; a queue that has no message in the log goes on where it was known to end",
+            config.store_path,
+            store.made_queues,
+        )
     topics.store_opened(store)
     return store
 

@@ -7,6 +7,7 @@ an entry covers a batch: 46 bytes for each record of theirs is what this costs.
 
 from __future__ import annotations
 
+from bisect import bisect
 from typing import TYPE_CHECKING
 
 from cometmq.store.batch_consume_queue import BATCH_ENTRY, BATCH_ENTRY_SIZE, BatchEntry
@@ -61,17 +62,22 @@ class BatchQueueCheck:
         for (topic, queue_id), expected in self._expected.items():
             folder = f"{self._store.root}/{BATCH_FOLDER}/{topic}/{queue_id}"
             files = QueueFiles(self._store.filesystem, folder, 46, BATCH_ENTRY_SIZE)
-            self._check(AboutQueue(topic, queue_id, files), damages, expected)
+            about = AboutQueue(topic, queue_id, files)
+            about.report_files(self._report, clean=True)
+            self._check(about, damages, expected)
 
     def _check(self, about: AboutQueue, damages: list[Damage], expected: dict[int, bytes]) -> None:
         self._report.entries += len(expected)
         first_offset = self._store.segments.first_offset
         unexplained: list[tuple[int, bytes]] = []
+        right: list[BatchEntry] = []
         last = settled_to = -1
         for index, entry in about.files.entries_outside([]):
-            offset = BatchEntry._make(BATCH_ENTRY.unpack(entry)).physical_offset
+            found = BatchEntry._make(BATCH_ENTRY.unpack(entry))
+            offset = found.physical_offset
             if expected.get(offset) == entry and index > last:
                 del expected[offset]
+                right.append(found)
                 last = index
                 if offset < self._settled:
                     settled_to = index
@@ -83,10 +89,21 @@ class BatchQueueCheck:
         for offset, wanted in missing.items():
             if offset >= self._settled:
                 self._report.unsettled_entries += 1
+            elif self._was_given_again(wanted, right):
+                problem = "its offsets were given out again, to other messages"
+                kind, text = Kind.OFFSET_TWICE, _text(wanted)
+                self._report.add(about.finding(kind, last + 1, problem, text, offset))
             else:
                 self._report.add(
                     about.finding(Kind.MISSING_ENTRY, last + 1, "there is none", _text(wanted))
                 )
+
+    def _was_given_again(self, wanted: bytes, right: list[BatchEntry]) -> bool:
+        """Whether the numbers of a queue began again behind a record, when we alone wrote both."""
+        entry = BatchEntry._make(BATCH_ENTRY.unpack(wanted))
+        at = bisect(right, entry.physical_offset, key=lambda each: each.physical_offset)
+        is_ours = entry.physical_offset >= self._store.start.ours_from
+        return is_ours and at < len(right) and right[at].base_offset <= entry.base_offset
 
     def _explain(
         self,

@@ -17,6 +17,7 @@ import msgspec
 from cometmq.proto.checksum import crc32
 from cometmq.proto.errors import BodyError
 from cometmq.store.errors import check_version
+from cometmq.store.filesystem import read_whole
 
 if TYPE_CHECKING:
     from cometmq.store.filesystem import FileSystem
@@ -39,14 +40,9 @@ class CheckedJson(NamedTuple):
         wrote it.
         """
         path = f"{root}/{self.name}"
-        try:
-            file = filesystem.open(path, read_only=True)
-        except FileNotFoundError:
+        data = read_whole(filesystem, path)
+        if data is None:
             return None
-        try:
-            data = file.read(file.size(), 0)
-        finally:
-            file.close()
         try:
             members = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
             version = msgspec.json.decode(members.get("version", b"0"), type=int)

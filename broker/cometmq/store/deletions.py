@@ -82,8 +82,9 @@ class Deletions:
             return _FILE.load(self._filesystem, self._root, dict[str, int]) or {}
         except BodyError as error:
             raise StoreFormatError(
-                f"{self.path}: damaged ({error}); restore it from a copy, or remove it, and delete"
-                " topics again that come back"
+                f"damaged ({error}); restore it from a copy, or remove it, and delete"
+                " topics again that come back",
+                self.path,
             ) from error
 
     def _replace(self, offsets: dict[bytes, int]) -> None:

@@ -117,9 +117,10 @@ class Shelf:
             unused = entry.size == 0 and entry is entries[-1]
             if odd or not (entry.size == file_size or short or unused):
                 raise StoreFormatError(
-                    f"{directory}/{entry.name}: {entry.size} bytes, in a store with queue files of"
+                    f"{entry.size} bytes, in a store with queue files of"
                     f" {file_size} bytes; stop the broker, restore the file from a copy or move it"
-                    " elsewhere, and run `cometmq store rebuild`"
+                    " elsewhere, and run `cometmq store rebuild`",
+                    f"{directory}/{entry.name}",
                 )
             numbers.append(number)
         return numbers

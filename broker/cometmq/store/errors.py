@@ -25,6 +25,7 @@ A `StoreFilesError` is raised before a byte is changed. An `OSError` that none o
 from __future__ import annotations
 
 import errno
+import os
 from typing import ClassVar, Final
 
 from cometmq.proto.codes import ResponseCode
@@ -98,14 +99,24 @@ class StoreLockedError(StoreFilesError):
 
 
 class StoreFormatError(StoreFilesError):
-    """A file that does not belong here, has a wrong size, or is of a newer version."""
+    """A file that does not belong here, has a wrong size, or is of a newer version.
+
+    Of one file or folder, whose path the text begins with; of settings there is none.
+    """
+
+    def __init__(self, problem: str, path: str | None = None) -> None:
+        """Say what is wrong and what to do, and which file or folder it is about."""
+        super().__init__(problem if path is None else f"{path}: {problem}")
+        self.path = path
+        self.problem = problem
 
 
 def check_version(path: str, version: int, known: int) -> None:
     """Refuse a file that a newer version of this program wrote."""
     if version > known:
         raise StoreFormatError(
-            f"{path}: version {version}, but this program knows up to {known}; use a newer one"
+            f"version {version}, but this program knows up to {known}; use a newer one",
+            path,
         )
 
 
@@ -163,9 +174,32 @@ _WHAT_TO_DO: Final = {
 }
 
 
+_OWN_DENIED: Final = (
+    "it belongs to the user that this runs as: look at its permissions, and at those of the folders"
+    " that it is in (`ls -ld`), and for `chattr +i`"
+)
+
+
+def _is_own(path: object) -> bool:
+    """Whether a file, or else the folder that keeps one from it, belongs to this process's user."""
+    is_folder = False
+    while path and isinstance(path, str):
+        try:
+            return os.stat(path).st_uid == os.geteuid()
+        except PermissionError:
+            pass
+        except OSError:
+            if is_folder:
+                return False
+        path, is_folder = os.path.dirname(path), True
+    return False
+
+
 def disk_error_text(error: OSError) -> str:
     """Say in one line what the disk refused, and what to do about it."""
     path = f"{error.filename}: " if error.filename else ""
     text = f"{path}{error.strerror or error}"
     what_to_do = _WHAT_TO_DO.get(error.errno or 0)
+    if error.errno in (errno.EACCES, errno.EPERM) and _is_own(error.filename):
+        what_to_do = _OWN_DENIED
     return f"{text}; {what_to_do}" if what_to_do else text

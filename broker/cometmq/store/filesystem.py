@@ -26,7 +26,7 @@ from cometmq.store.linux_calls import exchange_names, first_byte_locked_by, sync
 from cometmq.store.real_files import RealFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from cometmq.proto.buffer import Buffer
 
@@ -85,6 +85,10 @@ class File(Protocol):
 
     def is_blank(self, position: int) -> bool:
         """Whether zeros alone stand from there on; False, too, where only reading it would tell."""
+        ...
+
+    def data_ranges(self) -> Iterator[tuple[int, int]]:
+        """Walk the ranges outside of which zeros alone stand; all of it where nobody can tell."""
         ...
 
     def write(self, data: Buffer, position: int) -> None:
@@ -162,6 +166,10 @@ class FileSystem(Protocol):
         """When the file was last written, in milliseconds since 1970."""
         ...
 
+    def room_of(self, path: str) -> int:
+        """How many bytes of the disk a file takes: of a sparse one less than its length."""
+        ...
+
     def make_directories(self, path: str) -> None:
         """Make a folder and those above it."""
         ...
@@ -195,8 +203,22 @@ class FileSystem(Protocol):
         ...
 
 
+def read_whole(filesystem: FileSystem, path: str) -> bytes | None:
+    """Read all of a file; None where there is none."""
+    try:
+        file = filesystem.open(path, read_only=True)
+    except FileNotFoundError:
+        return None
+    try:
+        return file.read(file.size(), 0)
+    finally:
+        file.close()
+
+
 _HELD_BY_ANOTHER: Final = (errno.EAGAIN, errno.EACCES)
 """What POSIX answers who asks for a lock that another process has."""
+_BLOCK_SIZE: Final = 512
+"""The unit of `st_blocks`, whatever the file system has."""
 
 
 class RealPartition:
@@ -286,6 +308,10 @@ class RealFileSystem:
     def modified_ms(self, path: str) -> int:
         """When the file was last written, in milliseconds since 1970."""
         return os.stat(path).st_mtime_ns // 1_000_000
+
+    def room_of(self, path: str) -> int:
+        """How many bytes of the disk a file takes: of a sparse one less than its length."""
+        return os.stat(path).st_blocks * _BLOCK_SIZE
 
     def make_directories(self, path: str) -> None:
         """Make a folder and those above it."""

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+ALIKE_KEPT: Final = 3
+"""Findings of one kind about one queue, or one file, that are kept whatever the number of all."""
+
+
+IN_PLACE_OF_FILE: Final = "a folder in the place of a file: move it elsewhere"
 
 
 class Kind(Enum):
@@ -22,8 +28,12 @@ class Kind(Enum):
     """A record has no entry in its queue."""
     EXTRA_ENTRY = "extra entry"
     """An entry for which there is no record."""
+    OFFSET_TWICE = "offset given twice"
+    """A record is in no queue, because its offset was given out again to a later one."""
     QUEUE_FILE = "queue file"
-    """A file that does not belong in a queue, or has a wrong size."""
+    """A file of a queue that has a wrong size, or that a start would not take."""
+    MISPLACED = "misplaced"
+    """What does not belong where it lies: a foreign file, or a folder in the place of a file."""
     WRONG_ITEM = "wrong item"
     """An item of the index is not what its record says."""
     MISSING_ITEM = "missing item"
@@ -38,6 +48,8 @@ class Kind(Enum):
     """An index file that cannot be read as one."""
     CHECKPOINT = "checkpoint"
     """The checkpoint is damaged."""
+    QUEUE_ENDS = "queue ends"
+    """The list of where the queues ended is damaged."""
     CONFIG_FILE = "config file"
     """A table of `config/` is damaged, and so is its backup: a start refuses it."""
 
@@ -71,6 +83,26 @@ class Finding:
         return f"{text}; should be {self.expected}" if self.expected else text
 
 
+@dataclass(slots=True)
+class Alike:
+    """The findings of one kind about one queue, or one file."""
+
+    first: list[Finding]
+    last: Finding
+    count: int = 1
+
+    def rest_text(self) -> str:
+        """One line for those behind the first."""
+        last = self.last
+        about, end = last.path, f"byte {last.position}"
+        if last.queue_offset is not None:
+            about, end = f"{last.topic} queue {last.queue_id}", f"offset {last.queue_offset}"
+        elif last.physical_offset is not None:
+            end = f"physical offset {last.physical_offset}"
+        more = self.count - len(self.first)
+        return f"{last.kind.value}: {about}: and {more} more of that kind, to {end}"
+
+
 class Progress(NamedTuple):
     """How far a long task is."""
 
@@ -87,6 +119,10 @@ class Report:
     findings_max: int
     """Findings kept; the others are only counted."""
     findings: list[Finding] = field(default_factory=list[Finding])
+    alike: dict[tuple[Kind, str], Alike] = field(default_factory=dict[tuple[Kind, str], Alike])
+    """All findings, by their kind and the queue or the file that they are about."""
+    paths: set[str] = field(default_factory=set[str])
+    """The files that all findings name."""
     counts: dict[Kind, int] = field(default_factory=dict[Kind, int])
     notes: list[str] = field(default_factory=list[str])
     """What is not as in a store that was shut down cleanly, but no damage."""
@@ -117,5 +153,15 @@ class Report:
     def add(self, finding: Finding) -> None:
         """Take a finding, or count it when there are too many."""
         self.counts[finding.kind] = self.counts.get(finding.kind, 0) + 1
+        self.paths.add(finding.path)
+        about = finding.path if finding.topic is None else f"{finding.topic}/{finding.queue_id}"
+        alike = self.alike.get((finding.kind, about))
+        if alike is None:
+            self.alike[finding.kind, about] = Alike([finding], finding)
+        else:
+            alike.count += 1
+            alike.last = finding
+            if len(alike.first) < ALIKE_KEPT:
+                alike.first.append(finding)
         if len(self.findings) < self.findings_max:
             self.findings.append(finding)

@@ -40,8 +40,9 @@ def check_folders(filesystem: FileSystem, root: str) -> None:
     path = filesystem.immovable(folders)
     if path is not None:
         raise StoreFormatError(
-            f"{path}: a link or a mount point, in whose place a rebuild cannot put a new folder;"
-            " put a folder with the same files there for the time of the rebuild"
+            "a link or a mount point, in whose place a rebuild cannot put a new folder;"
+            " put a folder with the same files there for the time of the rebuild",
+            path,
         )
 
 
@@ -50,6 +51,18 @@ def _folders(filesystem: FileSystem, path: str, depth: int) -> Iterator[str]:
     for entry in filesystem.list(path) if depth else ():
         if entry.is_directory:
             yield from _folders(filesystem, f"{path}/{entry.name}", depth - 1)
+
+
+def check_misplaced(filesystem: FileSystem, root: str, beside: str) -> None:
+    """Refuse what lies where one of the new folders has a file or a folder: it could not stay."""
+    for folder, levels in _OURS.items():
+        for name in _foreign(filesystem, f"{root}/{folder}", "", levels):
+            if filesystem.exists(f"{beside}/{folder}/{name}"):
+                raise StoreFormatError(
+                    "lies where the store has to have a file or a folder of its own; move it"
+                    " elsewhere, and run this again",
+                    f"{root}/{folder}/{name}",
+                )
 
 
 def move_foreign(filesystem: FileSystem, source: str, root: str) -> None:

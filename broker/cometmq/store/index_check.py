@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from cometmq.proto.sysflag import TRANSACTION_MASK, TransactionType
-from cometmq.store.findings import Finding, Kind
+from cometmq.store.findings import IN_PLACE_OF_FILE, Finding, Kind
 from cometmq.store.index import INDEX_FOLDER
 from cometmq.store.index_format import SECONDS_MAX, IndexShape
 from cometmq.store.index_hash import Hashed, hash_noted
 from cometmq.store.index_items import IndexItems, read_headers
 from cometmq.store.index_off import load_off
 from cometmq.store.index_structure import check_structure
+from cometmq.store.names import has_place_of, is_index_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,6 +61,9 @@ class IndexCheck:
         """The file, and the item in it, from which on the next start makes all anew."""
         self._began = False
         self._unindexed: list[int] = []  # Count, first and last record in front of the first item.
+        for entry in store.filesystem.list(folder):
+            if has_place_of(entry, is_index_file):
+                self._find(Kind.MISPLACED, f"{folder}/{entry.name}", 0, IN_PLACE_OF_FILE)
         self._is_readable = self._check_files(shape)
 
     def _check_files(self, shape: IndexShape) -> bool:
@@ -67,17 +71,20 @@ class IndexCheck:
         if not self._files:
             self._report.notes.append("there is no index: nothing to check")
             return False
+        is_readable = True
         for file in self._files:
             half_made = not self._is_closed and file.size < shape.file_size
             if file.size not in (0, shape.file_size) and not half_made:
+                is_readable = False
                 self._find(
                     Kind.INDEX_FILE,
                     file.path,
                     0,
                     f"has {file.size} bytes, but {shape.slots} slots and {shape.items} items"
-                    f" make {shape.file_size}",
+                    f" make {shape.file_size}; `cometmq store rebuild` makes the index anew",
                 )
-                return False
+        if not is_readable:
+            return False
         is_told = self._store.is_index_shape_known or (
             # A power cut may leave a header that is newer than the items, or older.
             not self._is_closed and any(file.size == shape.file_size for file in self._files)

@@ -45,9 +45,11 @@ def load_files(
             entry.size < shape.file_size and (not clean or not entry.size)
         ):
             raise StoreFormatError(
-                f"{path}: {entry.size} bytes, where {shape.slots} slots and"
-                f" {shape.items} items make {shape.file_size}; move it elsewhere and run `cometmq"
-                " store rebuild`, or set index_slots and index_items to what the store has"
+                f"{entry.size} bytes, where {shape.slots} slots and"
+                f" {shape.items} items make {shape.file_size}; run `cometmq store rebuild"
+                f" --index-slots {shape.slots} --index-items {shape.items}`, which makes the index"
+                " anew, or set index_slots and index_items to what the store has",
+                path,
             )
         file = filesystem.open(path, read_only=True)
         files.append(KnownFile(entry.name, IndexHeader.unpack(file.read(HEADER_SIZE, 0))))

@@ -50,7 +50,8 @@ def find_shape(
             votes[shape] += 1
             if votes.total() >= 3:
                 break
-    return votes.most_common(1)[0][0] if votes else None
+    # Of as many votes the longest counts: a file that was cut short may fit a shape of less items.
+    return max(votes, key=lambda shape: (votes[shape], shape.file_size), default=None)
 
 
 def _shape_of(file: File, configured: IndexShape, *, clean: bool) -> IndexShape | None:
@@ -86,12 +87,13 @@ def _fits(file: File, shape: IndexShape, header: IndexHeader) -> bool:
 
 
 def data_end(file: File, size: int) -> int:
-    """Return behind the last byte that is not zero."""
-    place = size
-    while place:
-        count = min(_CHUNK_SIZE, place)
-        data = file.read(count, place - count).rstrip(b"\0")
-        place -= count
-        if data:
-            return place + len(data)
+    """Return behind the last byte that is not zero; holes are not read."""
+    for start, end in reversed(list(file.data_ranges())):
+        place = min(end, size)
+        while place > start:
+            count = min(_CHUNK_SIZE, place - start)
+            data = file.read(count, place - count).rstrip(b"\0")
+            place -= count
+            if data:
+                return place + len(data)
     return 0

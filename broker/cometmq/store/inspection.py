@@ -132,8 +132,9 @@ def inspect(filesystem: FileSystem, root: str, config: StoreConfig) -> Inspected
     check_store(filesystem, root)
     for folder in unfinished_swaps(filesystem, root):
         raise StoreFormatError(
-            f"{root}/{folder}: a rebuild was cut off before the new one was in its place; finish it"
-            " by `cometmq store rebuild`, or by starting the broker"
+            "a rebuild was cut off before the new one was in its place; finish it"
+            " by `cometmq store rebuild`, or by starting the broker",
+            f"{root}/{folder}",
         )
     opened_by = filesystem.lock_owner(f"{root}/lock")
     is_clean = was_shut_down(filesystem, root) and opened_by is None

@@ -36,7 +36,7 @@ def check_ends(store: Inspected, report: Report) -> Iterator[None]:
             "does not fit its checksum: the next start misses no queue that lost files,"
             " and makes it anew"
         )
-        report.add(Finding(kind=Kind.CHECKPOINT, path=path, position=0, problem=problem))
+        report.add(Finding(kind=Kind.QUEUE_ENDS, path=path, position=0, problem=problem))
     for key, end in store.ends.items():
         if end.physical_offset >= store.segments.first_offset:
             continue
@@ -61,8 +61,6 @@ def check_openable(store: Inspected, report: Report) -> Iterator[None]:
 
     The records do not tell of a hole that they are behind, nor of what stands behind a queue's end.
     """
-    if report.found > len(report.findings):
-        return  # There are more than are kept: nobody knows which queues they are of.
     settled = store.settled_offset
     queues = ConsumeQueues(
         store.filesystem, store.root, store.config, clean=store.is_clean, read_only=True
@@ -74,7 +72,7 @@ def check_openable(store: Inspected, report: Report) -> Iterator[None]:
     }
     if store.is_clean and not store.checkpoint.is_of_others:
         queues.expect_whole()
-    told = {finding.path for finding in report.findings}
+    told = set(report.paths)
     folders = told | {path.rpartition("/")[0] for path in told}
     for key in queue_keys(store):
         end = queues.ends.known.get(key)
@@ -94,10 +92,11 @@ def check_openable(store: Inspected, report: Report) -> Iterator[None]:
                     Finding(kind=kind, path=error.path, position=place, problem=error.problem)
                 )
         except StoreFormatError as error:
-            path = str(error).partition(": ")[0]
+            path = error.path or _place(store, key)[0]
             if path not in told:
-                problem = str(error).partition(": ")[2]
-                report.add(Finding(kind=Kind.QUEUE_FILE, path=path, position=0, problem=problem))
+                report.add(
+                    Finding(kind=Kind.QUEUE_FILE, path=path, position=0, problem=error.problem)
+                )
         yield
     queues.close()
 
@@ -129,7 +128,10 @@ def _place(store: Inspected, key: QueueKey) -> tuple[str, int, int]:
 
 def has_end(store: Inspected, key: QueueKey, end: QueueEnd) -> bool:
     """Whether the last entry of a queue is in its files."""
-    return end.is_in(store.filesystem, *_place(store, key), clean=store.is_clean)
+    try:
+        return end.is_in(store.filesystem, *_place(store, key), clean=store.is_clean)
+    except (NotADirectoryError, IsADirectoryError):
+        return False  # Something else lies in their place.
 
 
 def keep_offsets(store: Inspected, queues: ConsumeQueues) -> None:

@@ -104,7 +104,7 @@ class LogCheck:
         return verdict is Verdict.CORRUPT
 
     def missing_end(self) -> int | None:
-        """Return how far the log went, if files at its end are missing; asked when it was read."""
+        """Return how far the log went, if files at its end are missing."""
         store = self._store
         queues = ConsumeQueues(
             store.filesystem, store.root, store.config, clean=False, read_only=True

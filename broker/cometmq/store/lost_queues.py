@@ -20,6 +20,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.errors import CorruptionError, LostQueuesError
+from cometmq.store.names import some_of
 from cometmq.store.queue_ends import NO_RECORD, save_queue_ends
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 LOOK_QUEUES: Final = 1024
 """That one thread looks at in a row."""
 LOOK_THREADS: Final = 8
-NAMED_MAX: Final = 8
-"""Queues that are named when a start is refused; of the rest there is the number."""
 
 
 def lost_queues(queues: ConsumeQueues) -> Ends:
@@ -127,9 +126,6 @@ def hold_offsets(queues: ConsumeQueues, made: Ends, segments: Segments) -> None:
 
 
 def _text(lost: Ends) -> str:
-    names = [
-        f"{key.topic}/{key.queue_id} ({end.next_offset} messages)" for key, end in lost.items()
-    ]
-    rest = len(names) - NAMED_MAX
-    more = f" and {rest} more" if rest > 0 else ""
-    return f"{', '.join(names[:NAMED_MAX])}{more}"
+    return some_of(
+        [f"{key.topic}/{key.queue_id} ({end.next_offset} messages)" for key, end in lost.items()]
+    )

@@ -75,6 +75,8 @@ class MessageStore:
         self.deletions = parts.deletions
         self.kept = parts.kept
         """Where the torn tail is kept that this start cut off; None when it cut nothing."""
+        self.made_queues = parts.made_queues
+        """Queues that this start made again from the log, because `consumequeue/` was missing."""
         self._filesystem, self._config = filesystem, config
         self._parts = parts
         self._refusal: StoreNotWriteableError | None = None

@@ -9,8 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from cometmq.store.filesystem import Entry
 
+NAMED_MAX: Final = 8
+"""Topics, or queues, that are named in one text; of the rest there is the number."""
 OFFSET_DIGITS: Final = 20
 _TIME_DIGITS: Final = 17
 _QUEUE_ID_MAX: Final = (1 << 31) - 1
@@ -24,6 +28,11 @@ def is_offset_file(entry: Entry) -> bool:
 def is_index_file(entry: Entry) -> bool:
     """Whether it is named as the files of the index are, by the time when one was made."""
     return not entry.is_directory and _is_number(entry.name) and len(entry.name) == _TIME_DIGITS
+
+
+def has_place_of(entry: Entry, is_file: Callable[[Entry], bool]) -> bool:
+    """Whether it is a folder that has the name of a file."""
+    return entry.is_directory and is_file(entry._replace(is_directory=False))
 
 
 def is_topic_folder(entry: Entry) -> bool:
@@ -40,6 +49,12 @@ def is_queue_folder(entry: Entry) -> bool:
     name = entry.name
     is_id = _is_number(name) and (name[0] != "0" or name == "0") and int(name) <= _QUEUE_ID_MAX
     return is_id and entry.is_directory
+
+
+def some_of(names: Sequence[str], named_max: int = NAMED_MAX) -> str:
+    """Say so many names, and how many more there are."""
+    rest = len(names) - named_max
+    return f"{', '.join(names[:named_max])}{f' and {rest} more' if rest > 0 else ''}"
 
 
 def _is_number(name: str) -> bool:

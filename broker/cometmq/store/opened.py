@@ -47,6 +47,8 @@ class Opened:
     reader: QueueReader
     kept: str | None
     """Where a torn tail that was cut is kept."""
+    made_queues: int
+    """Queues that were made again from the log, because their whole folder was missing."""
 
     @property
     def threads(self) -> list[BackgroundThread]:

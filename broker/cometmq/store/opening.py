@@ -78,6 +78,7 @@ class Opening:
         self._claims: Claims
         self._longs: Longs
         self._is_accepted = False
+        self._has_queues = True
         self._looked_at = ExitStack()
         """Closes what was only looked at, should the store be refused."""
 
@@ -236,7 +237,8 @@ class Opening:
         off = load_off(filesystem, root)
         if config.index:
             self._index = Index(filesystem, root, config, clean=clean and off is None)
-        if not filesystem.exists(f"{root}/{SIMPLE_FOLDER}"):
+        self._has_queues = filesystem.exists(f"{root}/{SIMPLE_FOLDER}")
+        if not self._has_queues:
             history = History.BROKEN_OFF
             start = start._replace(replay_from=segments.first_offset)
         elif config.index and not (off is None and filesystem.exists(f"{root}/{INDEX_FOLDER}")):
@@ -322,6 +324,7 @@ class Opening:
             delay_levels=self._levels,
             reader=QueueReader(log, queues, config),
             kept=kept,
+            made_queues=0 if self._has_queues else _count(queues),
         )
 
     def _expiry(
@@ -340,3 +343,8 @@ class Opening:
         return Expiry(
             filesystem, retention, segments, found.queues, self._index, sealing, jobs, config
         )
+
+
+def _count(queues: ConsumeQueues) -> int:
+    """Return how many ordinary queues there are."""
+    return sum(len(queues.simple.queues(topic)) for topic in queues.simple.topics())

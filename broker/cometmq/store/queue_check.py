@@ -82,6 +82,11 @@ class QueueTrack:
         self.matched: list[tuple[int, int]] = []
         self.missed: list[Missed] = []
 
+    def last_matched(self) -> tuple[int, int]:
+        """Return the last entry that is right, and the physical offset that it has; -1 of none."""
+        last = max((end for _, end in self.matched), default=0) - 1
+        return last, -1 if last < 0 else int.from_bytes(self.files.read(last, 1)[:8], "big")
+
     def note_matched(self, start: int, end: int) -> None:
         """Note that these entries are right; those in front of them may have been replaced."""
         if self.missed and self.missed[-1].index >= start:
@@ -228,28 +233,37 @@ class QueueCheck:
             self._compare(track)
             tracks[track.files.folder] = track
         for topic, queue_id, folder in queues:
-            track = tracks[folder] if folder in tracks else self._track(topic, queue_id)
+            track = tracks.pop(folder) if folder in tracks else self._track(topic, queue_id)
             about = _About(AboutQueue(topic, queue_id, track.files), track, damages, end_offset)
             about.queue.report_files(self._report, clean=self._store.is_clean)
             self._report_missed(about)
             self._report_extra(about)
             track.files.close()
             yield
+        for folder, track in tracks.items():  # Those without a folder.
+            topic, _, number = folder[len(self._root) + 1 :].rpartition("/")
+            AboutQueue(topic, int(number), track.files).report_files(self._report, clean=True)
         self._extension.close()
 
     def _report_missed(self, about: _About) -> None:
         track = about.track
+        last, last_offset = track.last_matched()
         for missed in track.missed if track.exists else ():
             is_taken = _is_in(track.matched, missed.index)
             if is_taken and missed.physical_offset < track.ours_from:
                 continue
             physical_offset, size, code = ENTRY.unpack(missed.expected)
-            is_missing = missed.found == _NOTHING
+            kind = Kind.MISSING_ENTRY if missed.found == _NOTHING else Kind.WRONG_ENTRY
+            is_missing = kind is Kind.MISSING_ENTRY
             found = "there is none" if is_missing else _differences(missed.found, missed.expected)
             if is_taken:
+                kind = Kind.OFFSET_TWICE
                 found = f"the offset was given out again, to another message ({found})"
+            elif last < missed.index and track.ours_from <= physical_offset < last_offset:
+                kind = Kind.OFFSET_TWICE
+                found = f"the offsets of the queue began again behind this message ({found})"
             finding = about.queue.finding(
-                Kind.MISSING_ENTRY if is_missing else Kind.WRONG_ENTRY,
+                kind,
                 missed.index,
                 found,
                 f"physical offset {physical_offset}, size {size}, tags code {code}",

@@ -1,19 +1,20 @@
 """The files of one queue as they stand on the disk, read without judging what is in them.
 
-For the offline tools: unlike `EntryFiles` it takes any file for what it is and says what is odd.
+For the offline tools: unlike `EntryFiles` it takes any file for what it is and says what is odd. A
+file in the place of the folder, or a folder in that of a file, is no file of the queue.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cometmq.store.findings import Finding, Kind
-from cometmq.store.names import is_offset_file
+from cometmq.store.findings import IN_PLACE_OF_FILE, Finding, Kind
+from cometmq.store.names import has_place_of, is_offset_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from cometmq.store.filesystem import File, FileSystem
+    from cometmq.store.filesystem import Entry, File, FileSystem
     from cometmq.store.findings import Report
 
 _CHUNK_ENTRIES: Final = 50_000
@@ -26,24 +27,39 @@ class QueueFiles:
         self, filesystem: FileSystem, folder: str, file_size: int, entry_size: int
     ) -> None:
         self.folder = folder
-        self.problems: list[tuple[str, str]] = []
-        """Files that do not belong there, with what is odd about them."""
+        self.problems: list[tuple[Kind, str, str]] = []
+        """What is odd about files, or does not belong there."""
         self._filesystem = filesystem
         self._entry_size = entry_size
         self._file_entries = file_size // entry_size
         self._numbers: dict[int, None] = {}  # In order.
         self._open: tuple[int, File] | None = None
-        for entry in filesystem.list(folder):
+        for entry in self._entries_of(folder):
             name, _, size = entry
             path = f"{folder}/{name}"
-            if not is_offset_file(entry):
-                self.problems.append((path, "is no file of a queue; move it elsewhere"))
+            if has_place_of(entry, is_offset_file):
+                self._note(Kind.MISPLACED, path, IN_PLACE_OF_FILE)
+            elif not is_offset_file(entry):
+                self._note(Kind.MISPLACED, path, "is no file of a queue; move it elsewhere")
             elif int(name) % file_size:
-                self.problems.append((path, f"no file of {file_size} bytes begins there"))
+                self._note(Kind.QUEUE_FILE, path, f"no file of {file_size} bytes begins there")
             else:
                 if size not in (0, file_size):
-                    self.problems.append((path, f"has {size} bytes, the others {file_size}"))
+                    problem = f"has {size} bytes, the others {file_size}"
+                    self._note(Kind.QUEUE_FILE, path, problem)
                 self._numbers[int(name) // file_size] = None
+
+    def _entries_of(self, folder: str) -> list[Entry]:
+        try:
+            return self._filesystem.list(folder)
+        except NotADirectoryError:
+            is_it = self._filesystem.exists(folder)
+            path = folder if is_it else folder.rpartition("/")[0]
+            self._note(Kind.MISPLACED, path, "a file in the place of a folder: move it elsewhere")
+            return []
+
+    def _note(self, kind: Kind, path: str, problem: str) -> None:
+        self.problems.append((kind, path, problem))
 
     def __bool__(self) -> bool:
         return bool(self._numbers)
@@ -132,10 +148,13 @@ class AboutQueue(NamedTuple):
 
     def report_files(self, report: Report, *, clean: bool) -> None:
         """Report what is odd about its files; half made ones only after a clean stop."""
-        for path, problem in self.files.problems:
-            if clean or not problem.startswith("has "):
+        for kind, path, problem in self.files.problems:
+            if kind is Kind.MISPLACED:
+                if (kind, path) not in report.alike:  # Of a topic's folder each queue tells.
+                    report.add(Finding(kind=kind, path=path, position=0, problem=problem))
+            elif clean or not problem.startswith("has "):
                 finding = Finding(
-                    kind=Kind.QUEUE_FILE,
+                    kind=kind,
                     path=path,
                     position=0,
                     problem=problem,

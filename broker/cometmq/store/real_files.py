@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cometmq.store.linux_calls import cached_pages
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from cometmq.proto.buffer import Buffer
 
@@ -106,6 +106,19 @@ class RealFile:
                 rest = self.read(page_end - position, position)
                 return rest == bytes(len(rest))
         return False
+
+    def data_ranges(self) -> Iterator[tuple[int, int]]:
+        """Walk the ranges outside of which zeros alone stand; all of it where nobody can tell."""
+        place, size = 0, self.size()
+        while place < size:
+            try:
+                start = os.lseek(self._descriptor, place, os.SEEK_DATA)
+                place = os.lseek(self._descriptor, start, os.SEEK_HOLE)
+            except OSError as error:
+                if error.errno != errno.ENXIO:  # Else a hole, up to the end.
+                    yield place, size
+                return
+            yield start, place
 
     def write(self, data: Buffer, position: int) -> None:
         """Write all of it. On an error an unknown part, from the front, may be written."""

@@ -32,7 +32,7 @@ from cometmq.store.entry_search import is_in_order
 from cometmq.store.errors import CorruptionError, MissingEntriesError, StoreFormatError
 from cometmq.store.findings import Progress
 from cometmq.store.folder import queue_folders
-from cometmq.store.foreign_files import check_folders, move_foreign
+from cometmq.store.foreign_files import check_folders, check_misplaced, move_foreign
 from cometmq.store.index import INDEX_FOLDER, Index
 from cometmq.store.index_format import IndexShape
 from cometmq.store.index_off import forget_off
@@ -75,18 +75,21 @@ class Rebuilt:
 
 
 def check_rebuildable(store: Inspected) -> None:
-    """Refuse when the log may not be read, or the shape of the new index files is unknown."""
+    """Refuse when the log may not be read, or the shape of the new index files is unknown.
+
+    Where it is known, a file of another size is replaced as all others are.
+    """
     check_folders(store.filesystem, store.root)
     for segment in store.segments:
         store.filesystem.open(segment.path, read_only=True).close()
     files = store.filesystem.list(f"{store.root}/{INDEX_FOLDER}")
     shape = IndexShape(store.config.index_slots, store.config.index_items)
-    for entry in files:
+    for entry in () if store.is_index_shape_known else files:
         if is_index_file(entry) and entry.size not in (0, shape.file_size):
             raise StoreFormatError(
-                f"{store.root}/{INDEX_FOLDER}/{entry.name}: {entry.size} bytes, where {shape.slots}"
-                f" slots and {shape.items} items make {shape.file_size}; move it elsewhere, or say"
-                " what the store has by --index-slots and --index-items"
+                f"its {entry.size} bytes do not tell the shape of the index; say what the broker is"
+                f" set to, --index-slots {shape.slots} --index-items {shape.items} by default",
+                f"{store.root}/{INDEX_FOLDER}/{entry.name}",
             )
 
 
@@ -235,6 +238,7 @@ class _Work:
         if self._index is not None:
             self._index.finish(self._now_ms)
         self._raise_failure()
+        check_misplaced(store.filesystem, store.root, self._beside)
         self._keep_expired()
         self._note_kept()
         self._queues.take_unsynced().sync()

@@ -19,7 +19,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.errors import StoreFormatError
-from cometmq.store.names import OFFSET_DIGITS, is_offset_file
+from cometmq.store.names import OFFSET_DIGITS, has_place_of, is_offset_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,18 +106,19 @@ class Segments:
             cut_short = is_size_known and number == len(entries) and length < self.size
             if length != self.size and not cut_short:
                 raise StoreFormatError(
-                    f"{path}: {length} bytes, but the segments of this store have {self.size};"
-                    " restore it from a copy, or move it elsewhere if it is not of this store"
+                    f"{length} bytes, but the segments of this store have {self.size};"
+                    " restore it from a copy, or move it elsewhere if it is not of this store",
+                    path,
                 )
             if segment.start % self.size:
                 raise StoreFormatError(
-                    f"{path}: no segment begins there when each has {self.size} bytes;"
-                    " move it elsewhere"
+                    f"no segment begins there when each has {self.size} bytes; move it elsewhere",
+                    path,
                 )
             if row and segment.start - self.size not in row:
                 raise StoreFormatError(
-                    f"{self.directory}/{segment.start - self.size:020d}: missing,"
-                    " while those before and behind it are there; restore it from a copy"
+                    "missing, while those before and behind it are there; restore it from a copy",
+                    f"{self.directory}/{segment.start - self.size:020d}",
                 )
             row[segment.start] = segment
         return row
@@ -278,12 +279,21 @@ class Segments:
 
 
 def _entries(filesystem: FileSystem, directory: str) -> list[Entry]:
-    entries = [entry for entry in filesystem.list(directory) if not entry.is_directory]
+    entries: list[Entry] = []
+    for entry in filesystem.list(directory):
+        if not entry.is_directory:
+            entries.append(entry)
+        elif has_place_of(entry, is_offset_file):
+            raise StoreFormatError(
+                "a folder in the place of a segment; move it elsewhere, and restore the file from a"
+                " copy",
+                f"{directory}/{entry.name}",
+            )
     for entry in entries:
         if not is_offset_file(entry):
             raise StoreFormatError(
-                f"{directory}/{entry.name}: no segment, whose names are offsets of {OFFSET_DIGITS}"
-                " digits; move it elsewhere"
+                f"no segment, whose names are offsets of {OFFSET_DIGITS} digits; move it elsewhere",
+                f"{directory}/{entry.name}",
             )
     if entries and entries[-1].size == 0:
         entries.pop()  # Apache names a file before it has a length. `rename` goes over it.
@@ -296,7 +306,8 @@ def _size_of(directory: str, entries: list[Entry]) -> int | None:
     size = entries[0].size
     if size == 0 or (len(entries) == 1 and size % PAGE_SIZE):
         raise StoreFormatError(
-            f"{directory}/{entries[0].name}: its {size} bytes are no length of a whole file;"
-            " the end of it is missing: restore it from a copy"
+            f"its {size} bytes are no length of a whole file;"
+            " the end of it is missing: restore it from a copy",
+            f"{directory}/{entries[0].name}",
         )
     return size

@@ -34,6 +34,8 @@ class Wanted:
     to_offset: int | None = None
     """The queue offset behind the last."""
     physical_offset: int | None = None
+    """Where the record begins; with `physical_end` of a range that it reaches into."""
+    physical_end: int | None = None
     since_ms: int | None = None
     """The first store time."""
     until_ms: int | None = None
@@ -50,10 +52,17 @@ class Wanted:
             and (self.to_offset is None or offset < self.to_offset)
             and (self.since_ms is None or time >= self.since_ms)
             and (self.until_ms is None or time < self.until_ms)
-            and (self.physical_offset is None or message.physical_offset == self.physical_offset)
+            and (self.physical_offset is None or self._is_there(message))
             and (self.topic is None or message.topic_raw == self.topic.encode())
             and (self.key is None or self.key in (message.unique_id, *message.keys))
         )
+
+    def _is_there(self, message: StoredMessage) -> bool:
+        assert self.physical_offset is not None
+        start = message.physical_offset
+        if self.physical_end is None:
+            return start == self.physical_offset
+        return start < self.physical_end and start + message.size > self.physical_offset
 
 
 def _count_of(message: StoredMessage) -> int:
@@ -73,11 +82,12 @@ class Selection:
     def __iter__(self) -> Iterator[StoredMessage]:
         """Yield them in the order of the log."""
         takes, until_ms = self._wanted.takes, self._wanted.until_ms
-        at = self._wanted.physical_offset
+        at, end = self._wanted.physical_offset, self._wanted.physical_end
+        last = None if at is None else max(at, (end or 0) - 1)
         for message in self.log:
             if takes(message):
                 yield message
-            if at is not None and message.physical_offset >= at:
+            if last is not None and message.physical_offset + message.size > last:
                 return
             if until_ms is not None and message.store_timestamp > until_ms + CLOCK_SLACK_MS:
                 return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.index import INDEX_FOLDER
 from cometmq.store.index_format import IndexShape
 from cometmq.store.index_items import read_headers
+from cometmq.store.log_check import LogCheck
 from cometmq.store.log_scan import LogScan
 from cometmq.store.queue_ends import NO_RECORD, QueueKey
 from cometmq.store.unlisted import unlisted_of
@@ -72,8 +74,12 @@ class Summary:
     index_slots: int
     index_items: int
     index: list[IndexSummary]
+    missing_end: int | None
+    """How far the log went, if files at its end are missing."""
     sizes: dict[str, int]
     """Length of the files in each folder of the store; sparse ones take less room."""
+    rooms: dict[str, int]
+    """What of the disk they take."""
     disk: Space
 
     @property
@@ -90,6 +96,8 @@ def summarize(store: Inspected) -> Summary:
     files = read_headers(store.filesystem, f"{store.root}/{INDEX_FOLDER}", shape)
     segments = store.segments
     opening = next(iter(LogScan(segments, segments.first_offset)), None)
+    folders = [entry.name for entry in store.filesystem.list(store.root) if entry.is_directory]
+    taken = {name: _taken(store.filesystem, f"{store.root}/{name}") for name in folders}
     return Summary(
         segment_size=segments.size,
         segments=len(segments),
@@ -113,11 +121,9 @@ def summarize(store: Inspected) -> Summary:
             )
             for file in files
         ],
-        sizes={
-            entry.name: size_of(store.filesystem, f"{store.root}/{entry.name}")
-            for entry in store.filesystem.list(store.root)
-            if entry.is_directory
-        },
+        missing_end=LogCheck(store).missing_end(),
+        sizes={name: size for name, (size, _) in taken.items()},
+        rooms={name: room for name, (_, room) in taken.items()},
         disk=store.filesystem.space(store.root),
     )
 
@@ -173,9 +179,16 @@ def _end(store: Inspected, last: int) -> tuple[int, int | None]:
     return segments.first_offset, None
 
 
-def size_of(filesystem: FileSystem, folder: str) -> int:
-    """Return the length of all files under a folder."""
-    return sum(
-        size_of(filesystem, f"{folder}/{entry.name}") if entry.is_directory else entry.size
-        for entry in filesystem.list(folder)
-    )
+def _taken(filesystem: FileSystem, folder: str) -> tuple[int, int]:
+    """Return the length of all files under a folder, and what of the disk they take."""
+    size = room = 0
+    for entry in filesystem.list(folder):
+        path = f"{folder}/{entry.name}"
+        if entry.is_directory:
+            below, room_below = _taken(filesystem, path)
+            size, room = size + below, room + room_below
+        else:
+            size += entry.size
+            with suppress(FileNotFoundError):  # Removed meanwhile, or a link that leads nowhere.
+                room += filesystem.room_of(path)
+    return size, room

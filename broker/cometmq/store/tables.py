@@ -31,6 +31,7 @@ import msgspec
 from cometmq.proto import fastjson
 from cometmq.proto.errors import BodyError
 from cometmq.store.errors import StoreFormatError
+from cometmq.store.filesystem import read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -242,15 +243,8 @@ class TableFile:
         return Loaded({}, from_backup=False)
 
     def _read(self, path: str) -> dict[str, Any] | None:
-        try:
-            file = self._filesystem.open(path, read_only=True)
-        except FileNotFoundError:
-            return None
-        try:
-            data = file.read(file.size(), 0)
-        finally:
-            file.close()
-        if not data.strip(b"\0 \t\r\n"):
+        data = read_whole(self._filesystem, path)
+        if data is None or not data.strip(b"\0 \t\r\n"):
             return None  # A power cut left the name, or the length, without the content.
         try:
             tree = fastjson.loads(data, size_max=FILE_SIZE_MAX, members_max=MEMBERS_MAX)

@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.folder import queue_folders
+from cometmq.store.names import some_of
 from cometmq.store.tables import TOPICS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.deletions import Deletions
     from cometmq.store.inspection import Inspected
-
-NAMED_MAX: Final = 8
-"""Topics that are named; of the rest there is the number."""
 
 _OF_BROKERS: Final = frozenset(
     {
@@ -83,15 +81,10 @@ def unlisted_of(store: Inspected) -> dict[str, int]:
 
 def unlisted_text(topics: Mapping[str, int]) -> str:
     """Say which topics have no entry, and what to do about it."""
-    names = _named(topics.items())
+    counted = sorted(topics.items())
+    names = some_of([f"{name} ({count} queue{'s' * (count > 1)})" for name, count in counted])
     return (
         f"config/topics.json has no entry for {names}: a broker does not know them, and nobody can"
         " read what is in them. Stop the broker and restore the file from a copy, or make each"
         " topic again, with as many queues, by `cometmq topic create NAME --queues N`"
     )
-
-
-def _named(topics: Iterable[tuple[str, int]]) -> str:
-    names = [f"{name} ({count} queue{'s' * (count > 1)})" for name, count in sorted(topics)]
-    rest = len(names) - NAMED_MAX
-    return f"{', '.join(names[:NAMED_MAX])}{f' and {rest} more' if rest > 0 else ''}"

@@ -101,10 +101,12 @@ class _Pass:
 
     def run(self, log: LogCheck) -> Iterator[Progress]:
         """Take every record."""
-        first, total = self._report.first_offset, self._store.segments.end_offset
+        store, first = self._store, self._report.first_offset
+        noted = store.start.synced_offset if store.is_clean else None
+        total = max(first + 1, noted or store.segments.end_offset)
         step = first + STEP_BYTES
         take_index, take_queue = self._index.take, self._queues.take
-        topics, deletions = self._topics, self._store.deletions
+        topics, deletions = self._topics, store.deletions
         records = size = 0
         for message in log:
             records += 1
@@ -195,7 +197,11 @@ def _verify_blocks(store: Inspected, report: Report) -> Iterator[Progress]:
         if block.is_sound is not None:
             report.blocks += 1
         if block.is_sound is False:
-            problem = f"{block.size} bytes differ from their checksum"
+            behind = block.physical_offset + block.size
+            problem = (
+                f"{block.size} bytes differ from their checksum; `cometmq store dump --physical"
+                f" {block.physical_offset}..{behind} {store.root}` shows its records"
+            )
             report.add(_log_finding(store, block.physical_offset, problem, Kind.BLOCK))
         if number % BLOCKS_A_STEP == 0:
             yield Progress("blocks", block.physical_offset - start, end - start)

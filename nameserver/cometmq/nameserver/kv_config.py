@@ -46,7 +46,7 @@ class KvConfig:
         try:
             table = msgspec.convert(found, dict[str, dict[str, str]], strict=False)
         except msgspec.ValidationError as error:
-            raise StoreFormatError(f"{path}: {_MEMBER}: {error}") from None
+            raise StoreFormatError(f"{_MEMBER}: {error}", path) from None
         return cls(file, table)
 
     def get(self, namespace: str, key: str) -> str | None:

@@ -193,6 +193,13 @@ def _facts(inspected: Inspected, summary: Summary) -> Iterator[tuple[str, str]]:
         f"{count_text(summary.messages, 'message')} in"
         f" {count_text(len(summary.queues), 'queue')} of {count_text(topics, 'topic')}",
     )
+    if summary.missing_end is not None:
+        yield (
+            "damage",
+            f"the log ends at {inspected.segments.data_limit}, and it went up to"
+            f" {summary.missing_end}: files of it are missing; a start refuses the store: run"
+            " `cometmq store verify`",
+        )
     if short := summary.short_queues:
         first = short[0]
         more = f" and {len(short) - 1} more" if len(short) > 1 else ""
@@ -225,10 +232,18 @@ def _facts(inspected: Inspected, summary: Summary) -> Iterator[tuple[str, str]]:
             "checkpoint",
             f"Apache's: queues to {longs.queues_offset}, log {time_text(longs.log_timestamp)}",
         )
-    yield "files", ", ".join(f"{name} {size_text(n)}" for name, n in summary.sizes.items())
+    yield (
+        "files",
+        ", ".join(_size_text(name, n, summary.rooms[name]) for name, n in summary.sizes.items()),
+    )
     disk = summary.disk
     used = 100 * (disk.total - disk.free) // max(1, disk.total)
     yield "disk", f"{size_text(disk.free)} free of {size_text(disk.total)} ({used} % used)"
+
+
+def _size_text(name: str, size: int, room: int) -> str:
+    sparse = f" ({size_text(room)} on disk)" if room < size else ""
+    return f"{name} {size_text(size)}{sparse}"
 
 
 def _topics(summary: Summary) -> Iterator[tuple[str, int, int]]:

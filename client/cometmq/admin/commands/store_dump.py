@@ -18,11 +18,15 @@ from cometmq.proto.errors import MessageError
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.folder import queue_folders
 from cometmq.store.inspection import inspect
+from cometmq.store.names import some_of
 from cometmq.store.selection import Selection, Wanted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cometmq.proto.message import StoredMessage
     from cometmq.store.inspection import Inspected
+    from cometmq.store.log_check import Damage
 
 NAMED_MAX: Final = 20
 """Topics that are named when no record matches."""
@@ -31,13 +35,33 @@ BODY_SIZE_MAX: Final = 64 << 20
 """What a body may decompress to."""
 
 
+class RangeParameter(click.ParamType):  # type: ignore[type-arg]  # Generic only in newer ones.
+    """A physical offset, or two with `..` between them: the first, and the one behind the last."""
+
+    name = "offset"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int | None]:
+        """Return the two; no end for one offset alone."""
+        first, dots, end = str(value).partition("..")
+        is_range = first.isdecimal() and (end.isdecimal() or not dots)
+        if not is_range or (dots and int(first) >= int(end)):
+            self.fail(f"{value!r} is neither an offset nor a range like 65536..131072", param, ctx)
+        return int(first), int(end) if dots else None
+
+
 @click.command()
 @store_command
 @click.option("--topic", help="Only records of this topic.")
 @click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only of this queue id.")
 @click.option("--from", "from_offset", type=click.IntRange(min=0), help="First queue offset.")
 @click.option("--to", "to_offset", type=click.IntRange(min=0), help="Queue offset behind the last.")
-@click.option("--physical", type=click.IntRange(min=0), help="The record at a physical offset.")
+@click.option(
+    "--physical",
+    type=RangeParameter(),
+    help="The record at a physical offset, or those in a range: FROM..TO.",
+)
 @click.option(
     "--since",
     type=UtcTimeParameter(),
@@ -65,7 +89,7 @@ def dump(
     queue_id: int | None,
     from_offset: int | None,
     to_offset: int | None,
-    physical: int | None,
+    physical: tuple[int, int | None] | None,
     since: int | None,
     until: int | None,
     key: str | None,
@@ -86,16 +110,19 @@ def dump(
       cometmq store dump ./cometmq-data --topic orders --queue 0 --from 100 --to 110 --body text
       cometmq store dump ./cometmq-data --since 2026-11-21T10:00 --until 2026-11-21T10:05
       cometmq store dump ./cometmq-data --key order-17 --json | jq .properties
+      cometmq store dump ./cometmq-data --physical 65536..131072 --body hex
     """
     inspected = inspect(
         filesystem_of(context), clean_root(root), config_of(index_slots, index_items)
     )
+    at, end = physical or (None, None)
     wanted = Wanted(
         topic=topic,
         queue_id=queue_id,
         from_offset=from_offset,
         to_offset=to_offset,
-        physical_offset=physical,
+        physical_offset=at,
+        physical_end=end,
         since_ms=since,
         until_ms=until,
         key=key,
@@ -112,26 +139,35 @@ def dump(
         count += 1
         if count == limit:
             break
-    for damage in selection.log.damages:
+    is_damaged = _warn_of_damage(selection.log.damages, at or 0, end)
+    if physical is None and not count:
+        warn(f"no record matches; topics here: {_topics_text(inspected)}")
+    if physical is not None and not count:
+        place = f"begins at {at}" if end is None else f"reaches into {at}..{end}"
+        raise click.ClickException(f"no record that is wanted {place}")
+    if is_damaged:
+        raise click.exceptions.Exit(1)
+
+
+def _warn_of_damage(damages: Sequence[Damage], at: int, end: int | None) -> bool:
+    """Name the damages of the log, or those in a range: whether there are any.
+
+    What is in front of the range was only read to find its first record.
+    """
+    named = [each for each in damages if end is None or (each.end > at and each.start < end)]
+    for damage in named:
         warn(
             f"warning: no sound record in {damage.start} to {damage.end}: {damage.problem};"
             " see `cometmq store verify`"
         )
-    if physical is None and not count:
-        warn(f"no record matches; topics here: {_topics_text(inspected)}")
-    if physical is not None and not count:
-        raise click.ClickException(f"no record that is wanted begins at {physical}")
-    if selection.log.damages:
-        raise click.exceptions.Exit(1)
+    return bool(named)
 
 
 def _topics_text(inspected: Inspected) -> str:
     """Name the topics that have queues."""
     folders = (f"{inspected.root}/{folder}" for folder in (SIMPLE_FOLDER, BATCH_FOLDER))
     found = {t for each in folders for t, _, _ in queue_folders(inspected.filesystem, each)}
-    names = sorted(found)
-    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-    return f"{', '.join(names[:NAMED_MAX]) or 'none'}{more}"
+    return some_of(sorted(found), NAMED_MAX) or "none"
 
 
 _ROW: Final = "{:>14}  {:>8}  {:<24}  {:>5}  {:>10}  {:<24}  {:<12}  {}"

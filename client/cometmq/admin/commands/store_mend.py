@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -43,6 +43,16 @@ def _take(filesystem: FileSystem, root: str, config: StoreConfig) -> tuple[Inspe
     return inspect(filesystem, root, config), lock
 
 
+def _with_shape(
+    inspected: Inspected, index_slots: int | None, index_items: int | None
+) -> Inspected:
+    """Let index files have the shape that was asked for, whatever those that are there say."""
+    if index_slots is None or index_items is None:
+        return inspected
+    config = replace(inspected.config, index_slots=index_slots, index_items=index_items)
+    return replace(inspected, config=config, is_index_shape_known=True)
+
+
 def _refuse_open(inspected: Inspected) -> None:
     if inspected.opened_by is not None:
         raise StoreLockedError(
@@ -73,6 +83,9 @@ def rebuild(
     folders are made beside the old ones and swapped with them in one step each, so that being
     killed in the middle does no harm; it takes the room of both meanwhile. No broker may run.
 
+    An index file of a wrong size is replaced, too. Where no file tells how many slots and items
+    they have, --index-slots and --index-items say what the broker is set to; both always count.
+
     A queue whose offsets were given out twice, because its files were lost, is refused: it can have
     only the later messages, with --accept-restarts. The earlier ones stay in the log.
 
@@ -86,6 +99,7 @@ def rebuild(
     root = clean_root(root)
     inspected, lock = _take(filesystem, root, config_of(index_slots, index_items))
     try:
+        inspected = _with_shape(inspected, index_slots, index_items)
         check_rebuildable(inspected)
         with progress_bar() as bar:
             now_ms = time.time_ns() // 1_000_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
     from cometmq.store.findings import Finding
 
+SHOWN_MAX: Final = 50
+"""Findings that are shown in full, unless told otherwise."""
+KEPT_MAX: Final = 100_000
+"""Findings that JSON has, unless told otherwise."""
+
 
 @click.command()
 @store_command
@@ -30,9 +35,8 @@ if TYPE_CHECKING:
     "--max",
     "findings_max",
     type=click.IntRange(min=1),
-    default=50,
-    show_default=True,
-    help="Findings to print; the others are counted.",
+    help="Print so many findings, each in full; the others are counted.  [default: 50, and of those"
+    " that are alike the first three; all with --json]",
 )
 @click.pass_context
 def verify(
@@ -41,12 +45,14 @@ def verify(
     as_json: bool,
     index_slots: int | None,
     index_items: int | None,
-    findings_max: int,
+    findings_max: int | None,
 ) -> None:
     """Check every record, queue entry, index item and block, and say exactly what is wrong.
 
     Each finding is one line: what kind it is, in which file, at which byte, of which message, what
-    stands there and what should. Exit status 1 when there is any.
+    stands there and what should. Of many of one kind about one queue or one file, the first are
+    shown and the others counted. The last line says what to do first. Exit status 1 when there is
+    any finding.
 
     A torn tail, as a killed broker leaves it, is no finding: the next start deals with it. Changes
     nothing; while a broker runs, what it has not brought to the disk is left out.
@@ -61,18 +67,16 @@ def verify(
     inspected = inspect(
         filesystem_of(context), clean_root(root), config_of(index_slots, index_items)
     )
-    report = Report(findings_max)
+    report = Report(findings_max or KEPT_MAX * as_json)
     with progress_bar() as bar:
         bar.follow(run_verify(inspected, report))
     seconds = time.monotonic() - began
     if as_json:
         show_json(_document(inspected.root, report, seconds))
     else:
-        for finding in report.findings:
-            click.echo(finding)
-        if report.found > len(report.findings):
-            click.echo(f"... and {report.found - len(report.findings)} more")
-        if report.findings:
+        for line in _finding_lines(report, findings_max):
+            click.echo(line)
+        if not report.is_sound:
             click.echo()
         show_facts(_facts(inspected.root, report, seconds))
     if not report.is_sound:
@@ -108,11 +112,30 @@ def _facts(root: str, report: Report, seconds: float) -> Iterator[tuple[str, str
     else:
         kinds = ", ".join(f"{count} {kind.value}" for kind, count in report.counts.items())
         yield "result", f"{count_text(report.found, 'finding')}: {kinds}"
-        yield "next", _next_step(root, set(report.counts))
+        yield "next", _next_step(root, report)
 
 
-def _next_step(root: str, kinds: set[Kind]) -> str:
-    """Say what to do first about findings of these kinds."""
+def _finding_lines(report: Report, findings_max: int | None) -> Iterator[str]:
+    """Say what was found: so many one by one, or those that are alike together."""
+    told = shown = 0
+    if findings_max is not None:
+        yield from map(str, report.findings)
+        told = len(report.findings)
+    for alike in report.alike.values() if findings_max is None else ():
+        if shown >= SHOWN_MAX:
+            break
+        yield from map(str, alike.first)
+        if alike.count > len(alike.first):
+            yield alike.rest_text()
+        shown += len(alike.first)
+        told += alike.count
+    if report.found > told:
+        yield f"... and {report.found - told} more"
+
+
+def _next_step(root: str, report: Report) -> str:
+    """Say what to do first about what was found."""
+    kinds = set(report.counts)
     if kinds & {Kind.RECORD, Kind.BLOCK, Kind.LOST_MESSAGE}:
         return (
             "restore the files of the log that are named from a copy; without one, stop the broker"
@@ -120,9 +143,30 @@ def _next_step(root: str, kinds: set[Kind]) -> str:
         )
     if Kind.CONFIG_FILE in kinds:
         return "restore the files of config/ that are named from a copy"
-    if kinds == {Kind.CHECKPOINT}:
-        return "start the broker: it makes the files that are named anew"
-    return f"stop the broker and run `cometmq store rebuild {root}`"
+    made_by_a_start = {Kind.CHECKPOINT, Kind.QUEUE_ENDS}
+    if kinds <= made_by_a_start:
+        look = " once all queues are there, as it would miss none" * (Kind.QUEUE_ENDS in kinds)
+        return f"start the broker{look}: it makes the files that are named anew"
+    steps: list[str] = []
+    if Kind.OFFSET_TWICE in kinds:
+        steps.append(
+            f"look at the earlier messages by `cometmq store dump {root} --topic"
+            f" {_topic_given_twice(report)}`, send again what is needed"
+        )
+    to_rebuild = kinds - made_by_a_start - {Kind.MISPLACED, Kind.OFFSET_TWICE}
+    if to_rebuild or Kind.MISPLACED in kinds:
+        steps.append("stop the broker")
+    if Kind.MISPLACED in kinds:
+        steps.append("move elsewhere what is misplaced")
+    if to_rebuild:
+        option = "--accept-restarts " * (Kind.OFFSET_TWICE in kinds)
+        steps.append(f"run `cometmq store rebuild {option}{root}`")
+    return " and ".join(steps)
+
+
+def _topic_given_twice(report: Report) -> str | None:
+    kind = Kind.OFFSET_TWICE
+    return next(each.last.topic for (found, _), each in report.alike.items() if found is kind)
 
 
 def _document(root: str, report: Report, seconds: float) -> dict[str, Any]:

@@ -1,0 +1,223 @@
+"""`cometmq store` on files of a wrong size, and on files and folders in each other's place."""
+
+from __future__ import annotations
+
+import pytest
+from tests.admin.test_store_commands import COMMANDS, SHAPE, run, told
+from tests.crash.disk import KillAt, Killed, SimulatedFileSystem
+from tests.store.damaged_stores import (
+    BATCHES,
+    ROOT,
+    SMALL,
+    content,
+    contents,
+    small_store,
+    verified,
+)
+
+from cometmq.store.errors import StoreFormatError
+from cometmq.store.findings import Kind
+from cometmq.store.message_store import MessageStore
+from cometmq.store.swap import finish_swap
+
+NOW_MS = 1_700_000_200_000
+
+
+def start(disk: SimulatedFileSystem) -> MessageStore:
+    return MessageStore.open(
+        ROOT,
+        SMALL,
+        now_ms=NOW_MS,
+        filesystem=disk,
+        is_batch_topic=lambda topic: topic == BATCHES,
+        threads=False,
+    )
+
+
+# Index files of a wrong size
+
+
+def with_odd_index(size: int, *, others: bool = True) -> SimulatedFileSystem:
+    """A store one of whose index files has a wrong size."""
+    disk = small_store()
+    first, *rest = contents(disk, f"{ROOT}/index")
+    disk.open(first).resize(size)
+    for path in () if others else rest:
+        disk.remove(path)
+    return disk
+
+
+@pytest.mark.parametrize("size", [1, 39, 100, 919, 921, 4096])
+def test_an_index_file_of_a_wrong_size_is_named_by_verify_and_replaced_by_rebuild(
+    size: int,
+) -> None:
+    disk = with_odd_index(size)
+    whole = small_store()
+    result = run("verify", ROOT, disk=disk)
+    assert (
+        f"has {size} bytes, but 20 slots and 40 items make 920" in told(result, 1) + result.stdout
+    )
+    assert "next     stop the broker and run `cometmq store rebuild /s`" in result.stdout
+    assert run("rebuild", ROOT, disk=disk).exit_code == 0
+    assert list(contents(disk, f"{ROOT}/index").values()) == list(
+        contents(whole, f"{ROOT}/index").values()
+    )
+    assert run("verify", ROOT, disk=disk).exit_code == 0
+    assert start(disk).close(NOW_MS)
+
+
+def test_all_index_files_of_a_wrong_size_are_findings() -> None:
+    disk = with_odd_index(100)
+    disk.open(list(contents(disk, f"{ROOT}/index"))[2]).resize(7)
+    assert verified(disk).counts == {Kind.INDEX_FILE: 2}
+
+
+def test_a_rebuild_that_replaces_one_is_killed_at_any_moment_and_can_be_run_again() -> None:
+    whole = with_odd_index(100)
+    first = whole.operations
+    assert run("rebuild", ROOT, disk=whole).exit_code == 0
+    for number in range(whole.operations - first, 0, -3):
+        disk = with_odd_index(100)
+        disk.hook = KillAt(disk.operations + number)
+        with pytest.raises(Killed):
+            run("rebuild", ROOT, disk=disk)
+        after = disk.kill()
+        finish_swap(after, ROOT)
+        odd = [path for path, data in contents(after, f"{ROOT}/index").items() if len(data) != 920]
+        assert len(odd) == (1 if verified(after).counts == {Kind.INDEX_FILE: 1} else 0)
+        assert run("rebuild", ROOT, disk=after).exit_code == 0
+        assert verified(after).is_sound
+
+
+def test_where_no_file_tells_the_shape_it_is_asked_for() -> None:
+    disk = with_odd_index(100, others=False)
+    before = contents(disk)
+    asked = told(run("rebuild", ROOT, disk=disk), 1)
+    assert "its 100 bytes do not tell the shape of the index; say what the broker is" in asked
+    assert "--index-slots 5000000 --index-items 20000000 by default" in asked
+    assert contents(disk) == before
+    assert run("rebuild", *SHAPE, ROOT, disk=disk).exit_code == 0
+    assert [len(data) for data in contents(disk, f"{ROOT}/index").values()] == [920] * 5
+    assert start(disk).close(NOW_MS)
+
+
+def test_a_shape_that_is_said_counts_whatever_the_files_say() -> None:
+    disk = small_store()
+    options = ("--index-slots", "30", "--index-items", "50")
+    assert run("rebuild", *options, ROOT, disk=disk).exit_code == 0
+    assert {len(data) for data in contents(disk, f"{ROOT}/index").values()} == {40 + 120 + 1000}
+    assert run("verify", ROOT, disk=disk).exit_code == 0
+
+
+def test_a_file_of_another_name_among_those_of_the_index_is_left_where_it_is() -> None:
+    disk, path = with_odd_index(100), f"{ROOT}/index/notes.txt"
+    disk.open(path, create=True).write(b"hello", 0)
+    assert run("rebuild", ROOT, disk=disk).exit_code == 0
+    assert content(disk, path) == b"hello"
+
+
+# Files and folders in each other's place
+
+
+def put_file(disk: SimulatedFileSystem, name: str) -> None:
+    """Put a file where a folder was."""
+    disk.rename(f"{ROOT}/{name}", f"{ROOT}/aside")
+    file = disk.open(f"{ROOT}/{name}", create=True)
+    file.write(b"hello", 0)
+    file.close()
+
+
+def put_folder(disk: SimulatedFileSystem, name: str) -> None:
+    """Put a folder where a file was."""
+    disk.rename(f"{ROOT}/{name}", f"{ROOT}/aside")
+    disk.make_directories(f"{ROOT}/{name}")
+    disk.open(f"{ROOT}/{name}/hello", create=True).close()
+
+
+def put_back(disk: SimulatedFileSystem, name: str) -> None:
+    disk.rename(f"{ROOT}/{name}", f"{ROOT}/moved")
+    disk.rename(f"{ROOT}/aside", f"{ROOT}/{name}")
+
+
+QUEUE_FILES = (f"consumequeue/T/0/{0:020d}", f"batchconsumequeue/Batches/0/{0:020d}")
+QUEUE_FOLDERS = (
+    *("consumequeue/T/0", "consumequeue/T"),
+    *("batchconsumequeue/Batches/0", "batchconsumequeue/Batches"),
+)
+
+
+@pytest.mark.parametrize("name", [*QUEUE_FILES, *QUEUE_FOLDERS])
+def test_what_lies_in_the_place_of_a_queue_is_a_finding_and_a_rebuild_does_not_touch_it(
+    name: str,
+) -> None:
+    disk = small_store()
+    (put_folder if name in QUEUE_FILES else put_file)(disk, name)
+    result = run("verify", ROOT, disk=disk)
+    assert result.exit_code == 1
+    wrong = (
+        "folder in the place of a file" if name in QUEUE_FILES else "file in the place of a folder"
+    )
+    assert f"misplaced: {ROOT}/{name}: byte 0: a {wrong}: move it elsewhere" in result.stdout
+    assert ", 1 misplaced" in result.stdout or ": 1 misplaced, " in result.stdout
+    steps = (
+        "stop the broker and move elsewhere what is misplaced and run `cometmq store rebuild /s`"
+    )
+    assert steps in result.stdout
+    assert run("dump", ROOT, disk=disk).exit_code == 0
+    assert "damage" in run("stat", ROOT, disk=disk).stdout
+    assert run("repair", "--dry-run", ROOT, disk=disk).exit_code == 0
+    before = contents(disk)
+    refused = told(run("rebuild", ROOT, disk=disk), 1)
+    assert f"{ROOT}/{name}: lies where the store has to have" in refused
+    assert "move it elsewhere, and run this again" in refused
+    assert contents(disk) == before
+    put_back(disk, name)
+    assert verified(disk).is_sound
+    assert run("rebuild", ROOT, disk=disk).exit_code == 0
+    assert start(disk).close(NOW_MS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("start_offset", [0, 4096, 8192])
+def test_a_folder_in_the_place_of_a_segment_is_refused_by_all(
+    start_offset: int, command: tuple[str, ...]
+) -> None:
+    disk, name = small_store(), f"commitlog/{start_offset:020d}"
+    put_folder(disk, name)
+    before = contents(disk)
+    expected = f"{ROOT}/{name}: a folder in the place of a segment; move it elsewhere"
+    assert expected in told(run(*command, ROOT, disk=disk), 1)
+    with pytest.raises(StoreFormatError, match=expected):
+        start(disk)
+    assert contents(disk) == before
+    put_back(disk, name)
+    assert run(*command, ROOT, disk=disk).exit_code == 0
+
+
+@pytest.mark.parametrize("at", [0, -1])
+def test_a_folder_in_the_place_of_an_index_file_is_a_finding(at: int) -> None:
+    disk = small_store()
+    name = disk.list(f"{ROOT}/index")[at].name
+    put_folder(disk, f"index/{name}")
+    text = run("verify", ROOT, disk=disk).stdout
+    assert f"misplaced: {ROOT}/index/{name}: byte 0: a folder in the place of a file" in text
+    assert "stop the broker and move elsewhere what is misplaced" in text
+    for command in (("stat",), ("dump",), ("repair", "--dry-run"), ("rebuild",)):
+        assert run(*command, ROOT, disk=disk).exit_code == 0
+    assert disk.exists(f"{ROOT}/index/{name}/hello")
+    disk.rename(f"{ROOT}/index/{name}", f"{ROOT}/moved")
+    assert verified(disk).is_sound
+
+
+@pytest.mark.parametrize("command", [each for each in COMMANDS if each != ("dump",)])
+@pytest.mark.parametrize("name", ["commitlog", "consumequeue", "batchconsumequeue", "index"])
+def test_a_file_in_the_place_of_a_whole_folder_is_refused(
+    name: str, command: tuple[str, ...]
+) -> None:
+    disk = small_store()
+    put_file(disk, name)
+    before = contents(disk)
+    refused = told(run(*command, ROOT, disk=disk), 1)
+    assert f"{ROOT}/{name}: " in refused
+    assert "a file is where a folder has to be: move it elsewhere" in refused
+    assert contents(disk) == before
