@@ -17,19 +17,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from cometmq.proto.errors import MessageError
-from cometmq.proto.sysflag import TRANSACTION_MASK
 from cometmq.store.checkpoint import CheckpointFile
-from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE
-from cometmq.store.consume_queue_ext import ConsumeQueueExt, is_address
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER, ConsumeQueues
-from cometmq.store.dispatch import (
-    RECORDS_WITHOUT_ENTRY,
-    entry_tags_code,
-    note_record,
-    place_record,
-)
+from cometmq.store.dispatch import note_record, place_record
 from cometmq.store.entry_search import is_in_order
 from cometmq.store.errors import CorruptionError, MissingEntriesError, StoreFormatError
+from cometmq.store.extended_entries import ExtendedEntries
 from cometmq.store.findings import Progress
 from cometmq.store.folder import queue_folders
 from cometmq.store.foreign_files import check_folders, check_misplaced, move_foreign
@@ -40,14 +33,12 @@ from cometmq.store.known_ends import check_not_given_twice, has_end, keep_offset
 from cometmq.store.log_check import LogCheck
 from cometmq.store.names import is_index_file
 from cometmq.store.queue_ends import QueueKey, remove_queue_ends, save_queue_ends
-from cometmq.store.queue_files import QueueFiles
 from cometmq.store.swap import BESIDE, FOLDERS, remove_tree, swap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cometmq.proto.message import StoredMessage
-    from cometmq.store.delay_levels import DelayLevels
     from cometmq.store.filesystem import FileSystem
     from cometmq.store.inspection import Inspected
 
@@ -157,7 +148,7 @@ class _Work:
         self._index = None
         if store.config.index:
             self._index = Index(store.filesystem, beside, store.config, clean=True)
-        self._extended = _Extended(store)
+        self._extended = ExtendedEntries(store)
         self._complete_to: int | None = None
         self._accepts_restarts = accept_restarts
         self._kept: list[QueueKey] = []
@@ -335,41 +326,6 @@ class _Work:
         self._extended.close()
         if self._index is not None:
             self._index.close()
-
-
-class _Extended:
-    """The addresses that the old entries hold instead of tags codes."""
-
-    def __init__(self, store: Inspected) -> None:
-        self._store = store
-        self._extension = ConsumeQueueExt(store.filesystem, store.root)
-        self._exists = self._extension.exists()
-        self._files: dict[tuple[str, int], QueueFiles] = {}
-
-    def address(self, message: StoredMessage, levels: DelayLevels) -> int | None:
-        """Return the address that a record's entry holds, if it holds one that is right."""
-        if not self._exists or message.sys_flag & TRANSACTION_MASK in RECORDS_WITHOUT_ENTRY:
-            return None
-        store, topic, queue_id = self._store, message.topic, message.queue_id
-        files = self._files.get((topic, queue_id))
-        if files is None:
-            folder = f"{store.root}/{SIMPLE_FOLDER}/{topic}/{queue_id}"
-            size = store.config.consume_queue_file_size
-            files = QueueFiles(store.filesystem, folder, size, ENTRY_SIZE)
-            self._files[topic, queue_id] = files
-        entry = files.read(message.queue_offset, 1)
-        files.close()
-        physical_offset, size, code = ENTRY.unpack(entry)
-        if (physical_offset, size) != (message.physical_offset, message.size):
-            return None
-        unit = self._extension.unit(topic, queue_id, code) if is_address(code) else None
-        if unit is None or unit.store_time != message.store_timestamp:
-            return None
-        return code if unit.tags_code == entry_tags_code(message, levels) else None
-
-    def close(self) -> None:
-        """Close every file."""
-        self._extension.close()
 
 
 def _damaged(store: Inspected, offset: int, problem: str) -> CorruptionError:
