@@ -26,8 +26,9 @@ from cometmq.pipeline.jobs.archive_files import Manifest, batches, read_archive
 from cometmq.pipeline.jobs.archive_vacuum import VacuumSettings, archive_vacuum
 from cometmq.pipeline.jobs.expiry_guard import ExpiryGuard
 from cometmq.pipeline.jobs.folders import Folder
-from cometmq.pipeline.jobs.job import Report, Run
+from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.replay import ReplaySettings, replay
+from cometmq.pipeline.jobs.report import Report
 from cometmq.pipeline.jobs.streams import StreamSettings, still_there
 
 if TYPE_CHECKING:

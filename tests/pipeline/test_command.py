@@ -25,7 +25,9 @@ from cometmq.pipeline.errors import (
 )
 from cometmq.pipeline.java import find_java, make_shim
 from cometmq.pipeline.jobs import JOBS, in_session
-from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, ours, setting
+from cometmq.pipeline.jobs.job import Job, Run, setting
+from cometmq.pipeline.jobs.report import Outcome, Report
+from cometmq.pipeline.jobs.spark_errors import ours
 from cometmq.pipeline.jobs.streams import StreamSettings, run_batches
 from cometmq.pipeline.spark_settings import read_settings
 from cometmq.testing import Cluster

@@ -18,7 +18,8 @@ from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs import JOBS
 from cometmq.pipeline.jobs.credentials import Credentials
 from cometmq.pipeline.jobs.dlq import DlqSettings
-from cometmq.pipeline.jobs.job import Job, Report
+from cometmq.pipeline.jobs.job import Job
+from cometmq.pipeline.jobs.report import Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,8 +18,9 @@ from tests.pipeline.tables import Tables
 from cometmq.client import ClientConfig, DeadLetterFilter, Redriven, SyncClient
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.dlq import DlqSettings, dlq
-from cometmq.pipeline.jobs.job import Outcome, Report, Run
+from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.latency import LatencySettings, latency
+from cometmq.pipeline.jobs.report import Outcome, Report
 from cometmq.pipeline.lanes import SEND_MESSAGE_V2
 from cometmq.pipeline.wire import Settings, connect
 

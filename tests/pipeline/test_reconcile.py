@@ -13,9 +13,10 @@ from tests.pipeline.tables import Tables
 from cometmq.client import ClientConfig, SyncClient
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
-from cometmq.pipeline.jobs.job import Outcome, Report, Run
+from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.mirror import MirrorSettings, mirror
 from cometmq.pipeline.jobs.reconcile import ReconcileSettings, reconcile
+from cometmq.pipeline.jobs.report import Outcome, Report
 
 if TYPE_CHECKING:
     from pathlib import Path

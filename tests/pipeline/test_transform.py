@@ -13,7 +13,8 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 from tests.pipeline.tables import Tables
 
 from cometmq.pipeline.errors import OptionError, PipelineError
-from cometmq.pipeline.jobs.job import Outcome, Run
+from cometmq.pipeline.jobs.job import Run
+from cometmq.pipeline.jobs.report import Outcome
 from cometmq.pipeline.jobs.transform import TransformSettings, transform
 
 if TYPE_CHECKING:

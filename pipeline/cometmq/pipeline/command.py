@@ -26,8 +26,9 @@ from cometmq.pipeline.errors import (
 from cometmq.pipeline.jobs import JOBS
 from cometmq.pipeline.jobs.credentials import SUFFIX, Credentials
 from cometmq.pipeline.jobs.in_session import LOG_VARIABLE, run_in_session
-from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, StoppedEarly, as_json
+from cometmq.pipeline.jobs.job import Job, Run, StoppedEarly
 from cometmq.pipeline.jobs.metrics import served
+from cometmq.pipeline.jobs.report import Outcome, Report, as_json
 from cometmq.pipeline.jobs.stopping import stopped_by_signals
 from cometmq.pipeline.shipping import write_wheel
 from cometmq.pipeline.spark_settings import read_settings

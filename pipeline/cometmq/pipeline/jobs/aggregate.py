@@ -30,8 +30,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.folders import Folder, refuse_batches
-from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
+from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
+from cometmq.pipeline.jobs.spark_errors import first_line
 from cometmq.pipeline.jobs.streams import (
     ONCE,
     StreamSettings,
@@ -45,6 +46,8 @@ from cometmq.pipeline.jobs.topic_names import check_written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from cometmq.pipeline.jobs.report import Report
 
 _PLAN: Final = "cometmq-aggregate.json"
 _OWNER: Final = ("_owner", "aggregate.json")

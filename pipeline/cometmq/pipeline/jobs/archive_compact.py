@@ -32,7 +32,7 @@ from cometmq.pipeline.jobs.archive_files import (
     unfinished,
 )
 from cometmq.pipeline.jobs.folders import Folder
-from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
+from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.option_reading import read_size
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from cometmq.pipeline.jobs.archive_files import BatchName
+    from cometmq.pipeline.jobs.report import Report
 
 _ORDER: Final = (FROM_BATCH, "topic", "broker", "queue_id", "queue_offset")
 

@@ -27,9 +27,10 @@ from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.identities import CoordinateIds
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.groups import require_group
-from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
+from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.pacing import Pace
 from cometmq.pipeline.jobs.receipts import Receipts
+from cometmq.pipeline.jobs.spark_errors import first_line
 from cometmq.pipeline.jobs.tables import (
     has_topics,
     rows_as_dicts,
@@ -40,6 +41,8 @@ from cometmq.pipeline.jobs.topic_names import check_written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from cometmq.pipeline.jobs.report import Report
 
 PREFIX: Final = "%DLQ%"
 ORIGIN: Final = "origin"

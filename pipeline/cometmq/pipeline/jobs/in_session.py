@@ -7,13 +7,14 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError, PipelineError, SparkStartError
-from cometmq.pipeline.jobs.job import first_line, ours
+from cometmq.pipeline.jobs.spark_errors import first_line, ours
 from cometmq.pipeline.jobs.stopping import heeded, interrupts_kept
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cometmq.pipeline.jobs.job import Job, Report, Run
+    from cometmq.pipeline.jobs.job import Job, Run
+    from cometmq.pipeline.jobs.report import Report
 
 LOG_VARIABLE: Final = "COMETMQ_SPARK_LOG"
 """What `session` takes the level of Spark's log from."""

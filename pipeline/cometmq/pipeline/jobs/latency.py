@@ -24,9 +24,10 @@ from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.groups import require_group
-from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
+from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.latency_page import COLUMNS_MAX, Heat, now, page
 from cometmq.pipeline.jobs.results import Results
+from cometmq.pipeline.jobs.spark_errors import first_line
 from cometmq.pipeline.jobs.tables import (
     require_topics,
     rows_as_dicts,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from cometmq.pipeline.cluster import Cluster
+    from cometmq.pipeline.jobs.report import Report
 
 _HEAD: Final = "topic, broker, queue_id, queue_offset, born_time, store_time, born_host"
 _SHARES: Final = (0.5, 0.9, 0.99, 0.999)

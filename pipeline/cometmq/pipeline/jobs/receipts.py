@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from cometmq.pipeline.jobs.job import as_json
+from cometmq.pipeline.jobs.report import as_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Final
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_files import read_archive
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
-from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, setting, timed
+from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.places import STORE, TOPIC, read_place
+from cometmq.pipeline.jobs.report import Outcome, Report
 from cometmq.pipeline.jobs.results import Results
 from cometmq.pipeline.jobs.tables import (
     require_topics,

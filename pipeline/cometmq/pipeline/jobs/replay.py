@@ -23,7 +23,7 @@ from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.folders import Folder
-from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
+from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.marks import read_mark
 from cometmq.pipeline.jobs.pacing import Pace, Tempo
 from cometmq.pipeline.jobs.places import ARCHIVE, KINDS, STORE, Place, read_place
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from cometmq.pipeline.jobs.replay_sources import Part, Source
+    from cometmq.pipeline.jobs.report import Report
 
 _REPLAYS: Final = "_replays"
 _NOTES_DAMAGED: Final = (

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
     from cometmq.pipeline.cluster import Bounds, Queue
-    from cometmq.pipeline.jobs.job import Report, Run
+    from cometmq.pipeline.jobs.job import Run
+    from cometmq.pipeline.jobs.report import Report
     from cometmq.pipeline.options import ReadOptions
 
 ONCE: Final = "once"

@@ -1,0 +1,76 @@
+"""What a job did, and how it ended."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+
+class Outcome(IntEnum):
+    """How a job ended: the exit status of its command."""
+
+    DONE = 0
+    FINDINGS = 1
+    """It ran to its end, and found what it looks for: damage, differences."""
+    USAGE = 2
+    """Settings that cannot be; nothing was changed."""
+    FAILED = 3
+    """It can be started again as it was, and goes on."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What a job did; `--report FILE` writes it as JSON."""
+
+    job: str
+    outcome: Outcome = Outcome.DONE
+    rows: int = 0
+    size: int | None = None
+    """Bytes of bodies; `None` of a job that does not count them."""
+    seconds: float = 0.0
+    """What it took with Spark running."""
+    start_seconds: float | None = None
+    """What the start of Spark took before; `None` where who runs the job had it running."""
+    batches: list[int] = field(default_factory=list[int])
+    """The numbers of a stream's batches."""
+    offsets: dict[str, Any] = field(default_factory=dict[str, Any])
+    """From where to where each queue was read: topic, broker, queue, `[first, end]`."""
+    stopped: bool = False
+    """Whether it was asked to stop, and there is more to do."""
+    dry_run: bool = False
+    details: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What only this job has to say."""
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {
+            "job": self.job,
+            "outcome": self.outcome.name.lower(),
+            "rows": self.rows,
+            "bytes": self.size,
+            "seconds": round(self.seconds, 3),
+            "start_seconds": None if self.start_seconds is None else round(self.start_seconds, 3),
+            "batches": self.batches,
+            "offsets": self.offsets,
+            "stopped": self.stopped,
+            "dry_run": self.dry_run,
+            **self.details,
+        }
+
+    def write(self, path: str) -> None:
+        """Write it to a file."""
+        Path(path).write_text(as_json(self.document(), indent=2) + "\n")
+
+
+def as_json(document: Any, indent: int | None = None) -> str:
+    """Write what a job says; times are in ISO 8601, with their zone."""
+    return json.dumps(document, indent=indent, default=_said)
+
+
+def _said(value: object) -> str:
+    # Spark gives times without a zone, in that of this process.
+    return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else str(value)
