@@ -184,7 +184,7 @@ class _ToParquet(Archiving):
 
     def _manifest(self, batch: Last, seen: dict[str, Any]) -> Manifest:
         size = seen["bytes"] or 0
-        self.report.size = (self.report.size or 0) + size
+        self.report.count_bytes(size)
         if "misfits" in seen:
             misfits = self.report.details.get("misfits", 0)
             self.report.details["misfits"] = misfits + seen["misfits"]

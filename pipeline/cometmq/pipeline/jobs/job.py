@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cometmq.pipeline.errors import PipelineError
 from cometmq.pipeline.jobs.metrics import LastBatch
-from cometmq.pipeline.jobs.report import Report
+from cometmq.pipeline.jobs.report import Report, Span
 from cometmq.pipeline.jobs.spark_errors import ours
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _note_progress(query: StreamingQuery, report: Report, seen: int, run: Run) -
         observed = _observed(progress)
         for name, count in observed.items():
             if name == "bytes":
-                report.size = (report.size or 0) + count
+                report.count_bytes(count)
             else:
                 report.details[name] = report.details.get(name, 0) + count
         lags = _lags(progress)
@@ -236,8 +236,7 @@ def _note_offsets(report: Report, start: str | None, end: str | None) -> None:
     for (topic, broker, queue), offset in _by_queue(end).items():
         behind = before.get((topic, broker, queue), offset)
         first = begins.get(topic, {}).get(broker, {}).get(queue, behind)
-        of_broker = report.offsets.setdefault(topic, {}).setdefault(broker, {})
-        of_broker.setdefault(queue, [first, offset])[1] = offset
+        report.cover([Span(topic, broker, queue, first, offset)])
 
 
 class JobFunction(Protocol):

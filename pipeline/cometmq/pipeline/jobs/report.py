@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class Outcome(IntEnum):
@@ -20,6 +23,17 @@ class Outcome(IntEnum):
     """Settings that cannot be; nothing was changed."""
     FAILED = 3
     """It can be started again as it was, and goes on."""
+
+
+class Span(NamedTuple):
+    """A part of a queue."""
+
+    topic: str
+    broker: str
+    queue: int | str
+    first: int
+    end: int
+    """Behind the last message."""
 
 
 @dataclass(slots=True)
@@ -38,12 +52,24 @@ class Report:
     batches: list[int] = field(default_factory=list[int])
     """The numbers of a stream's batches."""
     offsets: dict[str, Any] = field(default_factory=dict[str, Any])
-    """From where to where each queue was read: topic, broker, queue, `[first, end]`."""
+    """From where to where each queue was read: topic, broker, queue, `[first, end]`. Not all that
+    is between them need be there: a filter passes some over."""
     stopped: bool = False
     """Whether it was asked to stop, and there is more to do."""
     dry_run: bool = False
     details: dict[str, Any] = field(default_factory=dict[str, Any])
     """What only this job has to say."""
+
+    def cover(self, spans: Iterable[Span]) -> None:
+        """Note that parts of queues were read."""
+        for topic, broker, queue, first, end in spans:
+            queues = self.offsets.setdefault(topic, {}).setdefault(broker, {})
+            before = queues.get(str(queue), [first, end])
+            queues[str(queue)] = [min(before[0], first), max(before[1], end)]
+
+    def count_bytes(self, size: int | None) -> None:
+        """Add bytes of bodies; Spark says `None` of no rows."""
+        self.size = (self.size or 0) + (size or 0)
 
     def document(self) -> dict[str, Any]:
         """Return it as JSON has it."""
