@@ -36,6 +36,7 @@ from cometmq.pipeline.jobs.spark_errors import first_line
 from cometmq.pipeline.jobs.streams import (
     ONCE,
     StreamSettings,
+    counted,
     look_for_topics,
     query_id,
     read_stream,
@@ -43,6 +44,7 @@ from cometmq.pipeline.jobs.streams import (
     would_read,
 )
 from cometmq.pipeline.jobs.topic_names import check_written
+from cometmq.pipeline.spark_settings import interval_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -87,14 +89,28 @@ class AggregateSettings(StreamSettings):
             raise OptionError("to-topic, to: say one of them")
         if self.to and self.mode != "append":
             raise OptionError("mode: files cannot be updated; use append with --to")
-        for name in ("window", "watermark"):
-            if not getattr(self, name):
-                raise OptionError(f"{name}: say a time, such as '1 minute'")
+        self._check_times()
         names = [_alias(*_read_aggregation(each)).lower() for each in self.aggregations.split(",")]
         if twice := [name for name in names if names.count(name) > 1]:
             raise OptionError(
                 f"aggregations: {len(twice)} of them would be columns with the name {twice[0]};"
                 " leave one out, or run another job for it"
+            )
+
+    def _check_times(self) -> None:
+        """Look at them here, for Spark does so half a minute later."""
+        given = {"window": self.window, "watermark": self.watermark}
+        given |= {"slide": self.slide} if self.slide else {}
+        seconds: dict[str, float] = {}
+        for name, text in given.items():
+            found = interval_seconds(text)
+            if found is None or (not found and name != "watermark"):
+                raise OptionError(f"{name}: {text!r} is no time such as '1 minute', up to weeks")
+            seconds[name] = found
+        if seconds.get("slide", 0) > seconds["window"]:
+            raise OptionError(
+                f"slide: {self.slide!r} is longer than a window, {self.window!r}, so what comes"
+                " between two of them would be in none"
             )
 
 
@@ -103,7 +119,7 @@ def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None 
     run = run or Run()
     report = run.report_of("aggregate")
     with timed(report):
-        frame = _results(read_stream(spark, settings), settings)
+        frame = _results(counted(read_stream(spark, settings)), settings)
         into = _Files(spark, settings) if settings.to else _Topic(spark, settings)
         _check_plan(Folder(spark, settings.checkpoint), settings, dry_run=run.dry_run)
         if run.dry_run:

@@ -21,7 +21,7 @@ from cometmq.pipeline.jobs.report import Report, Span
 from cometmq.pipeline.jobs.spark_errors import ours
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
@@ -160,24 +160,24 @@ def _note_progress(query: StreamingQuery, report: Report, seen: int, run: Run) -
             report.details["windows_open"] = kept
         spans = [(each.get("startOffset"), each["endOffset"]) for each in progress["sources"]]
         lost = sum(_lost(end) - _lost(begin) for begin, end in spans)
-        if batch_id <= seen or not (rows or lost):
+        # What Spark need not read, as of `WHERE 1 = 0`, is passed all the same.
+        passed = [each for begin, end in spans for each in _passed(begin, end)]
+        if batch_id <= seen or not (rows or lost or any(each.first < each.end for each in passed)):
             continue
         seen = batch_id
         report.batches.append(batch_id)
         report.rows += rows
-        for span in spans:
-            _note_offsets(report, *span)
+        report.cover(passed)
         if lost:
             report.details["lost"] = report.details.get("lost", 0) + lost
         for state in progress["stateOperators"]:
             late = int(state["numRowsDroppedByWatermark"])
             report.details["late_rows"] = report.details.get("late_rows", 0) + late
         observed = _observed(progress)
+        if "bytes" in observed:
+            report.count_bytes(observed.pop("bytes"))
         for name, count in observed.items():
-            if name == "bytes":
-                report.count_bytes(count)
-            else:
-                report.details[name] = report.details.get(name, 0) + count
+            report.details[name] = report.details.get(name, 0) + count
         lags = _lags(progress)
         run.last_batch = LastBatch.of(progress, lags or {})
         run.tell(
@@ -229,14 +229,14 @@ def _by_queue(offsets: str | None) -> dict[tuple[str, str, str], int]:
     }
 
 
-def _note_offsets(report: Report, start: str | None, end: str | None) -> None:
-    """Note what a batch read: from where its end says that it begins, or from the end before."""
+def _passed(start: str | None, end: str | None) -> Iterator[Span]:
+    """Yield what a batch read: from where its end says that it begins, or from the end before."""
     before = _by_queue(start)
     begins: Mapping[str, Any] = json.loads(end or "{}").get("from", {})
     for (topic, broker, queue), offset in _by_queue(end).items():
         behind = before.get((topic, broker, queue), offset)
         first = begins.get(topic, {}).get(broker, {}).get(queue, behind)
-        report.cover([Span(topic, broker, queue, first, offset)])
+        yield Span(topic, broker, queue, first, offset)
 
 
 class JobFunction(Protocol):

@@ -17,6 +17,7 @@ from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.streams import (
     CopySettings,
     StreamSettings,
+    counted,
     look_for_topics,
     read_stream,
     source_options,
@@ -82,7 +83,7 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
     report = run.report_of("mirror")
     with timed(report):
         _refuse_copies(settings)
-        frame = read_stream(spark, settings, _COPIED).withColumn(
+        frame = counted(read_stream(spark, settings, _COPIED)).withColumn(
             "to_topic", functions.concat(functions.lit(settings.prefix), "topic")
         )
         if run.dry_run:

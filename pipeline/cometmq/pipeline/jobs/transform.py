@@ -35,6 +35,7 @@ from cometmq.pipeline.jobs.spark_errors import first_line
 from cometmq.pipeline.jobs.stateless import require_query, require_stateless
 from cometmq.pipeline.jobs.streams import (
     StreamSettings,
+    counted,
     look_for_topics,
     query_id,
     read_stream,
@@ -109,6 +110,7 @@ def transform(spark: SparkSession, settings: TransformSettings, run: Run | None 
             report.details["would_read"] = would_read(spark, settings, settings.checkpoint)
             return report
         report.details |= {"written": {}, "dead_letters": 0}
+        stream = counted(stream)
         run_batches(stream, transforming.batch, settings.checkpoint, settings, run, report)
     return report
 
