@@ -311,7 +311,7 @@ def test_a_trigger_is_once_or_a_time(trigger: str, is_one: bool) -> None:
     [
         ({"window": "1 day 2 hours", "slide": "30 minutes", "watermark": "0 seconds"}, ""),
         ({"window": "1 month"}, "window: '1 month' is no time"),
-        ({"window": "0 seconds"}, "window: '0 seconds' is no time"),
+        ({"window": "0 seconds"}, "window: '0 seconds' is no time at all"),
         ({"window": "1.5 minutes"}, "window: '1.5 minutes' is no time"),  # Nor is it to Spark.
         ({"watermark": ""}, "watermark: '' is no time"),
         ({"slide": "2 minutes"}, "slide: '2 minutes' is longer than a window, '1 minute'"),

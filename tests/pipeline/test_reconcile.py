@@ -67,6 +67,7 @@ def test_an_archive_holds_what_its_topic_holds(
     to = archived(tables, topic, tmp_path / "archive")
     report = compared(tables, place(tables, topic), to, level=level)
     assert (report.outcome, report.rows) == (Outcome.DONE, 40)
+    assert report.offsets == {topic: {"broker-a": {"0": [0, 20], "1": [0, 20]}}}
     assert report.details["right_rows"] == 40
     assert report.details["blocks"] == 6
 

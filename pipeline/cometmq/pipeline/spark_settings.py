@@ -76,3 +76,11 @@ def interval_seconds(text: str) -> float | None:
         seconds += float(found[1] or found[3]) * _SECONDS[(found[2] or found[4]).lower()]
         rest = rest[found.end() :].lstrip()
     return seconds
+
+
+def read_interval(option: str, text: str) -> float:
+    """Return how many seconds a time is; an `OptionError` if it is none."""
+    seconds = interval_seconds(text)
+    if seconds is None:
+        raise OptionError(f"{option}: {text!r} is no time such as '1 minute', up to weeks")
+    return seconds

@@ -44,7 +44,7 @@ from cometmq.pipeline.jobs.streams import (
     would_read,
 )
 from cometmq.pipeline.jobs.topic_names import check_written
-from cometmq.pipeline.spark_settings import interval_seconds
+from cometmq.pipeline.spark_settings import read_interval
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -103,10 +103,9 @@ class AggregateSettings(StreamSettings):
         given |= {"slide": self.slide} if self.slide else {}
         seconds: dict[str, float] = {}
         for name, text in given.items():
-            found = interval_seconds(text)
-            if found is None or (not found and name != "watermark"):
-                raise OptionError(f"{name}: {text!r} is no time such as '1 minute', up to weeks")
-            seconds[name] = found
+            seconds[name] = read_interval(name, text)
+            if not seconds[name] and name != "watermark":
+                raise OptionError(f"{name}: {text!r} is no time at all")
         if seconds.get("slide", 0) > seconds["window"]:
             raise OptionError(
                 f"slide: {self.slide!r} is longer than a window, {self.window!r}, so what comes"

@@ -32,8 +32,10 @@ from cometmq.pipeline.jobs.pacing import Pace
 from cometmq.pipeline.jobs.receipts import Receipts
 from cometmq.pipeline.jobs.spark_errors import first_line
 from cometmq.pipeline.jobs.tables import (
+    by_queue,
     has_topics,
     rows_as_dicts,
+    span,
     stored_between,
     topic_table,
 )
@@ -138,6 +140,7 @@ def dlq(spark: SparkSession, settings: DlqSettings, run: Run | None = None) -> R
         clusters = letters.clusters()
         report.rows = sum(each["count"] for each in clusters)
         report.details["clusters"] = clusters[:_GROUPS_MAX]
+        letters.count(report)
         run.tell(dead_letters=report.rows, clusters=len(clusters))
         if settings.redrive:
             chosen = letters.chosen()
@@ -279,6 +282,16 @@ class _Letters:
             functions.expr(examples if self.settings.examples else "array()").alias("examples"),
         )
         return rows_as_dicts(frame.orderBy(functions.desc("count"), *self.names))
+
+    def count(self, report: Report) -> None:
+        """Note in the report where they are, and how many bytes."""
+        from pyspark.sql import functions
+
+        size = functions.expr("sum(length(body))").alias("bytes")
+        report.size = 0
+        for row in by_queue(self.table(), size).collect():
+            report.cover([span(row)])
+            report.count_bytes(row["bytes"])
 
     def chosen(self) -> list[dict[str, Any]]:
         """Return the places of those that are to be sent again, in their order."""

@@ -230,7 +230,12 @@ def _by_queue(offsets: str | None) -> dict[tuple[str, str, str], int]:
 
 
 def _passed(start: str | None, end: str | None) -> Iterator[Span]:
-    """Yield what a batch read: from where its end says that it begins, or from the end before."""
+    """Yield what a batch read: from where its end says that it begins, or from the end before.
+
+    With no news both are the same text, which says where the last batch began.
+    """
+    if start == end:
+        return
     before = _by_queue(start)
     begins: Mapping[str, Any] = json.loads(end or "{}").get("from", {})
     for (topic, broker, queue), offset in _by_queue(end).items():

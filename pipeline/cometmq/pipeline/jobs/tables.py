@@ -11,7 +11,7 @@ from cometmq.pipeline.options import read_options, read_time_ms
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _SIGNS: Final = (("since", ">="), ("until", "<"))
 
@@ -59,14 +59,15 @@ def stored_between(settings: Any) -> str:
     return " AND ".join(parts) or "true"
 
 
-def by_queue(frame: DataFrame) -> DataFrame:
-    """Return how many messages of each queue there are, and from where to where."""
+def by_queue(frame: DataFrame, *more: Column) -> DataFrame:
+    """Return how many messages of each queue there are, from where to where, and what more."""
     from pyspark.sql import functions
 
     found: DataFrame = frame.groupBy("topic", "broker", "queue_id").agg(
         functions.expr("count(*)").alias("rows"),
         functions.expr("min(queue_offset)").alias("first"),
         functions.expr("max(queue_offset) + 1").alias("end"),
+        *more,
     )
     return found
 
