@@ -28,7 +28,7 @@ from cometmq.pipeline.jobs import JOBS, in_session
 from cometmq.pipeline.jobs.aggregate import AggregateSettings
 from cometmq.pipeline.jobs.job import Job, Run, setting
 from cometmq.pipeline.jobs.option_words import in_words_of_the_command
-from cometmq.pipeline.jobs.report import Outcome, Report
+from cometmq.pipeline.jobs.report import Outcome, Report, Span, as_json
 from cometmq.pipeline.jobs.spark_errors import ours
 from cometmq.pipeline.jobs.streams import StreamSettings, run_batches
 from cometmq.pipeline.spark_settings import read_settings
@@ -321,6 +321,18 @@ def test_windows_are_looked_at_before_spark_is_started(given: dict[str, Any], sa
     with pytest.raises(OptionError) if said else nullcontext() as caught:
         AggregateSettings(nameserver="h:1", topic="t", to_topic="u", checkpoint="c", **given)
     assert caught is None or str(caught.value).startswith(said)
+
+
+def test_a_report_covers_queues_from_the_first_to_the_last_that_was_read() -> None:
+    report = Report("toy")
+    report.cover([Span("t", "b", 10, 5, 7), Span("t", "b", 2, 3, 9), Span("a", "b", "0", 0, 1)])
+    report.cover([Span("t", "b", "10", 9, 12), Span("t", "b", 2, 0, 2)])
+    said = report.document()["offsets"]
+    assert as_json(said) == '{"a": {"b": {"0": [0, 1]}}, "t": {"b": {"2": [0, 9], "10": [5, 12]}}}'
+    assert report.document()["bytes"] is None
+    for size in (None, 3, 4):  # Spark says `None` of no rows.
+        report.count_bytes(size)
+    assert report.document()["bytes"] == 7
 
 
 def test_errors_name_the_options_of_the_command_line() -> None:

@@ -81,7 +81,7 @@ class Report:
             "seconds": round(self.seconds, 3),
             "start_seconds": None if self.start_seconds is None else round(self.start_seconds, 3),
             "batches": self.batches,
-            "offsets": self.offsets,
+            "offsets": _in_order(self.offsets),
             "stopped": self.stopped,
             "dry_run": self.dry_run,
             **self.details,
@@ -90,6 +90,17 @@ class Report:
     def write(self, path: str) -> None:
         """Write it to a file."""
         Path(path).write_text(as_json(self.document(), indent=2) + "\n")
+
+
+def _in_order(offsets: dict[str, Any]) -> dict[str, Any]:
+    """Return offsets by topic, broker and queue, however they came."""
+    return {
+        topic: {
+            broker: dict(sorted(queues.items(), key=lambda each: (len(each[0]), each[0])))
+            for broker, queues in sorted(brokers.items())
+        }
+        for topic, brokers in sorted(offsets.items())
+    }
 
 
 def as_json(document: Any, indent: int | None = None) -> str:
