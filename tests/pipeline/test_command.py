@@ -169,6 +169,7 @@ def test_a_failure_says_what_starting_again_does(
     assert done.stderr.splitlines()[-1].endswith(said)
 
 
+NUMERIC = ("int", "float")
 MISTAKES = {
     "archive --to a": "by --topic (several with commas) or by --topic-pattern, and not by both",
     "archive --to a --topic-pattern (": "topic-pattern: no regular expression",
@@ -321,6 +322,44 @@ def test_windows_are_looked_at_before_spark_is_started(given: dict[str, Any], sa
     with pytest.raises(OptionError) if said else nullcontext() as caught:
         AggregateSettings(nameserver="h:1", topic="t", to_topic="u", checkpoint="c", **given)
     assert caught is None or str(caught.value).startswith(said)
+
+
+NUMBERS = {
+    "archive --to a --topic t": ("max-rows", "guard"),
+    "replay --from-dir a --to-topic t": ("rate",),
+    "transform --topic t --sql s --checkpoint c --to-topic u": ("max-rows",),
+    "aggregate --topic t --to-topic u --checkpoint c": ("max-rows",),
+    "mirror --topic t --to-nameserver h:1 --checkpoint c": ("max-rows",),
+    "audit --store s": ("sample", "shown", "split-size"),
+    "dlq --group g": ("rate", "examples"),
+    "latency --topic t": ("shown",),
+    "reconcile --left store:c --right store:d": ("block", "shown"),
+    "archive-compact --archive a": ("file-size", "batch-size"),
+    "archive-vacuum --archive a": ("older-than-hours",),
+}
+"""The numbers that jobs are told."""
+
+
+def test_no_number_of_a_job_is_left_out() -> None:
+    for line, names in NUMBERS.items():
+        declared = fields(import_module(JOBS[line.split()[0]]).JOB.settings)
+        numbers = {each.name.replace("_", "-") for each in declared if each.type in NUMERIC}
+        assert numbers <= {*names}
+    assert {line.split()[0] for line in NUMBERS} == {*JOBS}
+
+
+@pytest.mark.parametrize(
+    ("line", "name"), [(line, name) for line, names in NUMBERS.items() for name in names]
+)
+@pytest.mark.parametrize("text", ["-1", "many"])
+def test_a_number_of_a_job_that_cannot_be_is_told_before_spark_is_started(
+    monkeypatch: pytest.MonkeyPatch, line: str, name: str, text: str
+) -> None:
+    monkeypatch.setattr(command, "run_in_session", pytest.fail)
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    done = CliRunner().invoke(program, ["pipeline", *line.split(), f"--{name}", text])
+    assert done.exit_code == 2, done.output
+    assert name in done.stderr
 
 
 def test_a_report_covers_queues_from_the_first_to_the_last_that_was_read() -> None:

@@ -145,6 +145,8 @@ class _Replaying:
                 notes.done.append(part.key)
                 notes.reached = {}
                 notes.write()
+        if notes.done and not notes.firsts and not run.dry_run:
+            notes.write()  # An earlier version noted none.
         if notes.done and not report.batches:
             report.details["earlier"] = (
                 f"{len(notes.done)} batches, which is all that there is, were sent by earlier runs"

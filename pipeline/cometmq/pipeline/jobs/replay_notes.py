@@ -62,17 +62,20 @@ class Target:
                 " not there. If its broker is away, wait for it; if the topic was deleted, make it"
                 " (`cometmq topic create`), and the replay begins anew"
             )
-        if not any(there.end for there in found.queues.values()):
-            return not found.missing
-        for queue, first in before.items():
-            there = found.queues.get(queue)
-            if there is None or queue.broker in found.slaves:
-                continue
-            if there.end <= first.offset:
-                return True
-            if first_messages.look(self._cluster, {queue: first}, found, [queue]).other:
-                return True
-        return False
+        # A slave may be behind, and of a broker that is away nothing is known.
+        queues = {
+            queue: there
+            for queue, there in found.queues.items()
+            if queue.broker not in found.slaves
+        }
+        filled = {queue.broker for queue, there in queues.items() if there.end}
+        empty = {queue.broker for queue in queues} - filled
+        return any(
+            queue.broker in empty
+            or (queue in queues and queues[queue].end <= first.offset)
+            or first_messages.look(self._cluster, {queue: first}, found, [queue]).other
+            for queue, first in before.items()
+        )
 
     def _survey(self) -> Survey:
         return bounds.survey(self._cluster, self._options, whole=False)
