@@ -632,7 +632,7 @@ def test_windows_that_cannot_be_are_refused_before_a_stream_begins(
     tables: Tables, tmp_path: Path, more: dict[str, str]
 ) -> None:
     tables.fill("planned", 1)
-    with pytest.raises(OptionError, match=r"^(settings|window|aggregations): "):
+    with pytest.raises(OptionError, match=r"^(settings|window|slide|watermark|aggregations): "):
         aggregate(
             tables.spark,
             AggregateSettings(
