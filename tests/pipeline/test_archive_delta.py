@@ -28,9 +28,10 @@ from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
 from cometmq.pipeline.jobs.archive_compact import CompactSettings, archive_compact
 from cometmq.pipeline.jobs.archive_files import read_archive
 from cometmq.pipeline.jobs.archive_vacuum import VacuumSettings, archive_vacuum
-from cometmq.pipeline.jobs.job import Outcome, Run
+from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.reconcile import ReconcileSettings, reconcile
 from cometmq.pipeline.jobs.replay import ReplaySettings, replay
+from cometmq.pipeline.jobs.report import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from cometmq.pipeline.jobs.job import Report
+    from cometmq.pipeline.jobs.report import Report
     from cometmq.testing import Cluster
 
 PACKAGES = os.environ.get("COMETMQ_TEST_PACKAGES", "")

@@ -26,8 +26,9 @@ from cometmq.pipeline.jobs.archive_files import Manifest, batches, read_archive
 from cometmq.pipeline.jobs.archive_vacuum import VacuumSettings, archive_vacuum
 from cometmq.pipeline.jobs.expiry_guard import ExpiryGuard
 from cometmq.pipeline.jobs.folders import Folder
-from cometmq.pipeline.jobs.job import Report, Run
+from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.replay import ReplaySettings, replay
+from cometmq.pipeline.jobs.report import Report
 from cometmq.pipeline.jobs.streams import StreamSettings, still_there
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ def test_many_batches_become_one_with_the_same_messages(archived: Archived) -> N
     assert archived.bodies == numbers(0, 30)
     found = report.details
     assert (report.rows, found["batches_merged"], found["files_before"]) == (30, 3, before)
+    assert report.size == sum(map(len, numbers(0, 30)))
     assert found["files_after"] == len(archived.files) < before
     manifest = json.loads((archived.path / "_manifests/000000-000002.json").read_text())
     assert (manifest["rows"], manifest["first_batch"], manifest["batch"]) == (30, 0, 2)

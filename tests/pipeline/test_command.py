@@ -25,7 +25,11 @@ from cometmq.pipeline.errors import (
 )
 from cometmq.pipeline.java import find_java, make_shim
 from cometmq.pipeline.jobs import JOBS, in_session
-from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, ours, setting
+from cometmq.pipeline.jobs.aggregate import AggregateSettings
+from cometmq.pipeline.jobs.job import Job, Run, setting
+from cometmq.pipeline.jobs.option_words import in_words_of_the_command
+from cometmq.pipeline.jobs.report import Outcome, Report, Span, as_json
+from cometmq.pipeline.jobs.spark_errors import ours
 from cometmq.pipeline.jobs.streams import StreamSettings, run_batches
 from cometmq.pipeline.spark_settings import read_settings
 from cometmq.testing import Cluster
@@ -165,8 +169,10 @@ def test_a_failure_says_what_starting_again_does(
     assert done.stderr.splitlines()[-1].endswith(said)
 
 
+NUMERIC = ("int", "float")
 MISTAKES = {
-    "archive --to a": "topic: say which topics to read",
+    "archive --to a": "by --topic (several with commas) or by --topic-pattern, and not by both",
+    "archive --to a --topic-pattern (": "topic-pattern: no regular expression",
     "archive --to a --topic t --partition-by year": "partition-by: 'year'",
     "archive --to a --topic t --body json": "body: 'json'",
     "archive --to a --topic t --compression best": "compression: 'best'",
@@ -181,7 +187,7 @@ MISTAKES = {
     "audit --store s --conf spark.master=x": "--master x: write local[*]",
     "audit --store s --conf spark.driver.memory=banana": "driver.memory=banana: write a size, such",
     "audit --store s --conf spark.driver.memory=4gb": "spark.driver.memory=4gb: write a size, such",
-    "archive --to a --topic t --max-rows -1": "maxOffsetsPerTrigger: '-1'",
+    "archive --to a --topic t --max-rows -1": "max-rows: '-1'",
     "archive --to a --topic t -n here": "nameserver: 'here' is no HOST:PORT",
     "archive --to a --topic t --conf x": "--conf x: write NAME=VALUE",
     "replay --from-dir a --to-topic t --mark x": "mark: 'x'",
@@ -204,6 +210,10 @@ MISTAKES = {
     "transform --topic t --sql s --checkpoint c --udf no.where:f --udf a:g": "udf: there is no mod",
     "aggregate --topic t --to-topic u --checkpoint c --mode each": "mode: 'each'",
     "aggregate --topic t --to-topic u --checkpoint c --aggregations sum": "aggregations: 'sum'",
+    "aggregate --topic t --to-topic u --checkpoint c --window often": "window: 'often' is no time",
+    "aggregate --topic t --to-topic u --checkpoint c --window 1_month": "window: '1_month' is no t",
+    "aggregate --topic t --to-topic u --checkpoint c --watermark 5": "watermark: '5' is no time su",
+    "aggregate --topic t --to-topic u --checkpoint c --slide -1": "slide: '-1' is no time such as",
     "mirror --topic t --to-nameserver 127.0.0.1:9876 --checkpoint c": "is the cluster that is read",
     "mirror --topic t --to-nameserver h:1 --checkpoint c --delivery twice": "delivery: 'twice'",
     "transform --topic t,u --sql s --checkpoint c --to-topic u": "to-topic: u is read, so all",
@@ -219,7 +229,7 @@ MISTAKES = {
     "dlq --group g --cluster-by colour": "cluster-by: 'colour'",
     "dlq --group g --until then": "until: 'then' is no time",
     "audit --store s --check taste": "check: 'taste'",
-    "audit --store s --split-size 1000": "splitBytes: 1000 is under 4096",
+    "audit --store s --split-size 1000": "split-size: 1000 is under 4096",
     "audit --store no-such-folder": "path: no-such-folder: no such folder",
     "audit --store s --since then": "since: 'then' is no time",
     "audit --store s --sample 0": "sample: 0.0 is no share above 0, up to 1",
@@ -268,7 +278,10 @@ def test_that_spark_is_not_installed_is_told_in_one_line(
     line = f"audit --store {tmp_path}"
     done = CliRunner().invoke(program, ["pipeline", *line.split()])
     assert done.exit_code == 2
-    said = "cometmq pipeline audit: Spark is not installed: pip install 'cometmq[spark]'\n"
+    said = (
+        "cometmq pipeline audit: Spark is not installed: `make install-spark` in a clone of"
+        " CometMQ, elsewhere pip install 'cometmq[spark]'\n"
+    )
     assert done.stderr == said
 
 
@@ -292,6 +305,89 @@ def test_that_spark_is_not_installed_is_told_in_one_line(
 def test_a_trigger_is_once_or_a_time(trigger: str, is_one: bool) -> None:
     with nullcontext() if is_one else pytest.raises(OptionError, match=r"^trigger: "):
         StreamSettings(nameserver="h:1", topic="t", checkpoint="c", trigger=trigger)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"window": "1 day 2 hours", "slide": "30 minutes", "watermark": "0 seconds"}, ""),
+        ({"window": "1 month"}, "window: '1 month' is no time"),
+        ({"window": "0 seconds"}, "window: '0 seconds' is no time at all"),
+        ({"window": "1.5 minutes"}, "window: '1.5 minutes' is no time"),  # Nor is it to Spark.
+        ({"watermark": ""}, "watermark: '' is no time"),
+        ({"slide": "2 minutes"}, "slide: '2 minutes' is longer than a window, '1 minute'"),
+    ],
+)
+def test_windows_are_looked_at_before_spark_is_started(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(OptionError) if said else nullcontext() as caught:
+        AggregateSettings(nameserver="h:1", topic="t", to_topic="u", checkpoint="c", **given)
+    assert caught is None or str(caught.value).startswith(said)
+
+
+NUMBERS = {
+    "archive --to a --topic t": ("max-rows", "guard"),
+    "replay --from-dir a --to-topic t": ("rate",),
+    "transform --topic t --sql s --checkpoint c --to-topic u": ("max-rows",),
+    "aggregate --topic t --to-topic u --checkpoint c": ("max-rows",),
+    "mirror --topic t --to-nameserver h:1 --checkpoint c": ("max-rows",),
+    "audit --store s": ("sample", "shown", "split-size"),
+    "dlq --group g": ("rate", "examples"),
+    "latency --topic t": ("shown",),
+    "reconcile --left store:c --right store:d": ("block", "shown"),
+    "archive-compact --archive a": ("file-size", "batch-size"),
+    "archive-vacuum --archive a": ("older-than-hours",),
+}
+"""The numbers that jobs are told."""
+
+
+def test_no_number_of_a_job_is_left_out() -> None:
+    for line, names in NUMBERS.items():
+        declared = fields(import_module(JOBS[line.split()[0]]).JOB.settings)
+        numbers = {each.name.replace("_", "-") for each in declared if each.type in NUMERIC}
+        assert numbers <= {*names}
+    assert {line.split()[0] for line in NUMBERS} == {*JOBS}
+
+
+@pytest.mark.parametrize(
+    ("line", "name"), [(line, name) for line, names in NUMBERS.items() for name in names]
+)
+@pytest.mark.parametrize("text", ["-1", "many"])
+def test_a_number_of_a_job_that_cannot_be_is_told_before_spark_is_started(
+    monkeypatch: pytest.MonkeyPatch, line: str, name: str, text: str
+) -> None:
+    monkeypatch.setattr(command, "run_in_session", pytest.fail)
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    done = CliRunner().invoke(program, ["pipeline", *line.split(), f"--{name}", text])
+    assert done.exit_code == 2, done.output
+    assert name in done.stderr
+
+
+def test_a_report_covers_queues_from_the_first_to_the_last_that_was_read() -> None:
+    report = Report("toy")
+    report.cover([Span("t", "b", 10, 5, 7), Span("t", "b", 2, 3, 9), Span("a", "b", "0", 0, 1)])
+    report.cover([Span("t", "b", "10", 9, 12), Span("t", "b", 2, 0, 2)])
+    said = report.document()["offsets"]
+    assert as_json(said) == '{"a": {"b": {"0": [0, 1]}}, "t": {"b": {"2": [0, 9], "10": [5, 12]}}}'
+    assert report.document()["bytes"] is None
+    for size in (None, 3, 4):  # Spark says `None` of no rows.
+        report.count_bytes(size)
+    assert report.document()["bytes"] == 7
+
+
+def test_errors_name_the_options_of_the_command_line() -> None:
+    words = {
+        "startingOffsets: offset 5 of queue t/b/0 is not there. With failOnDataLoss=false it": (
+            "start: offset 5 of queue t/b/0 is not there. With --no-fail-on-data-loss it"
+        ),
+        "topic: t was read, and topicPattern does not name it": (
+            "topic: t was read, and --topic-pattern does not name it"
+        ),
+        "tlsCa: without tls nothing": "tls-ca: without tls nothing",
+        "topic t: its topic is `t`": "topic t: its topic is `t`",
+    }
+    assert {text: in_words_of_the_command(text) for text in words} == words
+    said = in_words_of_the_command("secretKey: is missing, and accessKey is there", "to_")
+    assert said == "to-secret-key-file: is missing, and --to-access-key is there"
 
 
 @pytest.mark.parametrize(
@@ -629,6 +725,50 @@ BUSY = (
     " Spark waits for one; try again when there is less to do, or with fewer tasks at a time"
     " (--master 'local[1]')"
 )
+
+
+BATCH = """[STREAM_FAILED] it: Traceback (most recent call last):
+  File "/x/site-packages/py4j/clientserver.py", line 644, in _call_proxy
+    return_value = getattr(self.pool[obj_id], method)(*params)
+                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/x/cometmq/pipeline/jobs/transform.py", line 183, in batch
+    self._write(self._selected(parsed))
+pyspark.errors.exceptions.captured.NumberFormatException: """
+CAST = """[CAST_INVALID_INPUT] The value '0 x' cannot be cast to "INT". SQLSTATE: 22018
+== SQL (line 1, position 72) ==
+...ffset, body FROM messages WHERE cast(text AS int) > 1
+                                   ^^^^^^^^^^^^^^^^^
+ SQLSTATE: 39000"""
+SAID = (
+    "[CAST_INVALID_INPUT] The value '0 x' cannot be cast to \"INT\"."
+    " In the SQL, line 1, position 72: cast(text AS int)"
+)
+WORKER = """An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "/me/prices.py", line 2, in gross
+    return decimal.Decimal(text)
+           ^^^^^^^^^^^^^^^^^^^^^
+  File "/x/site-packages/numbers.py", line 9, in parse
+    raise Wrong(text)
+numbers.Wrong: '0 x'
+ SQLSTATE: 39000"""
+OURS = WORKER.replace("/x/site-packages/numbers.py", "/x/site-packages/cometmq/pipeline/wire.py")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (BATCH + CAST, SAID),
+        (CAST, SAID),
+        (BATCH + WORKER, "/me/prices.py, line 2, in gross: numbers.Wrong: '0 x'"),
+        (BATCH + "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\nmore", None),
+        (BATCH + OURS, BATCH + OURS),
+    ],
+)
+def test_what_ended_the_users_own_sql_or_function_is_told_with_its_place(
+    text: str, said: str | None
+) -> None:
+    assert str(ours(RuntimeError(text))) == (said or "[DIVIDE_BY_ZERO] Division by zero.")
 
 
 @pytest.mark.parametrize(

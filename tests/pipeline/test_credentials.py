@@ -18,7 +18,8 @@ from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs import JOBS
 from cometmq.pipeline.jobs.credentials import Credentials
 from cometmq.pipeline.jobs.dlq import DlqSettings
-from cometmq.pipeline.jobs.job import Job, Report
+from cometmq.pipeline.jobs.job import Job
+from cometmq.pipeline.jobs.report import Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,9 +131,9 @@ def test_each_cluster_of_a_job_has_its_credentials(name: str) -> None:
 
 
 MISTAKES = {
-    "--access-key me": "secretKey: is missing, and accessKey is there",
-    "--tls-ca there.pem": "tlsCa: without tls nothing is encrypted",
-    "--tls --tls-ca no-such-file": "tlsCa: no-such-file: there is no such file",
+    "--access-key me": "secret-key-file: is missing, and --access-key is there",
+    "--tls-ca there.pem": "tls-ca: without tls nothing is encrypted",
+    "--tls --tls-ca no-such-file": "tls-ca: no-such-file: there is no such file",
     "--secret-key-file no-such-file": "no-such-file: No such file",
     "--redrive true --tls": "to: origin is the work of the client",
 }

@@ -17,11 +17,11 @@ from tests.pipeline.tables import Tables, numbers
 from cometmq.pipeline.jobs.aggregate import AggregateSettings, aggregate
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
 from cometmq.pipeline.jobs.dlq import DlqSettings, dlq
-from cometmq.pipeline.jobs.job import Outcome
 from cometmq.pipeline.jobs.latency import LatencySettings, latency
 from cometmq.pipeline.jobs.mirror import MirrorSettings, mirror
 from cometmq.pipeline.jobs.reconcile import ReconcileSettings, reconcile
 from cometmq.pipeline.jobs.replay import ReplaySettings, replay
+from cometmq.pipeline.jobs.report import Outcome
 from cometmq.pipeline.jobs.transform import TransformSettings, transform
 from cometmq.testing import Cluster
 

@@ -18,8 +18,9 @@ from tests.pipeline.tables import Tables
 from cometmq.client import ClientConfig, DeadLetterFilter, Redriven, SyncClient
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.dlq import DlqSettings, dlq
-from cometmq.pipeline.jobs.job import Outcome, Report, Run
+from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.latency import LatencySettings, latency
+from cometmq.pipeline.jobs.report import Outcome, Report
 from cometmq.pipeline.lanes import SEND_MESSAGE_V2
 from cometmq.pipeline.wire import Settings, connect
 
@@ -61,6 +62,12 @@ def gave_up(tables: Tables, topic: str) -> str:
     return group
 
 
+def queues_of(offsets: dict[str, dict[str, dict[str, list[int]]]]) -> list[list[int]]:
+    """Return from where to where queues were read."""
+    brokers = [each for of_topic in offsets.values() for each in of_topic.values()]
+    return [ends for queues in brokers for ends in queues.values()]
+
+
 def looked(tables: Tables, group: str, run: Run | None = None, **more: Any) -> Report:
     settings = DlqSettings(nameserver=tables.cluster.nameserver, group=group, **more)
     return dlq(tables.spark, settings, run)
@@ -68,7 +75,8 @@ def looked(tables: Tables, group: str, run: Run | None = None, **more: Any) -> R
 
 def test_dead_letters_are_put_together_by_what_they_share(tables: Tables, died: str) -> None:
     report = looked(tables, died, cluster_by="topic,shape,key,tag", examples=1)
-    assert report.rows == 4
+    assert (report.rows, report.size) == (4, sum(map(len, BODIES)))
+    assert sum(end - first for first, end in queues_of(report.offsets)) == 4
     clusters = report.details["clusters"]
     assert {(each["topic"], each["key"], each["tag"]) for each in clusters} == {
         ("died", "o-#", "paid")
@@ -280,7 +288,7 @@ def test_settings_that_cannot_be_are_said(
 def measured(of: Tables, /, **more: Any) -> dict[str, Any]:
     settings = LatencySettings(nameserver=of.cluster.nameserver, **more)
     report = latency(of.spark, settings)
-    return {"rows": report.rows, **report.details}
+    return {"rows": report.rows, "offsets": report.offsets, **report.details}
 
 
 def test_times_groups_and_hosts_of_a_topic_are_measured(
@@ -306,6 +314,7 @@ def test_times_groups_and_hosts_of_a_topic_are_measured(
     assert sum(each["count"] for each in found["queues"]) == 20
     assert sum(each["count"] for each in found["heat"]) == 20
     assert sum(each["count"] for each in found["buckets"]) == 20
+    assert sum(end - first for first, end in queues_of(found["offsets"])) == 20
     assert {each["group"] for each in found["lag"]} == {"behind"}
     assert sum(each["messages"] for each in found["lag"]) == 19
     assert found["not_read"] == [{"group": "elsewhere", "topic": "timed"}]

@@ -237,6 +237,18 @@ def test_two_rows_of_one_message_are_refused_where_one_would_be_lost() -> None:
     assert len(messages([place(7), place(7, 1), place(7, 0, "R")])) == 3
 
 
+def test_two_rows_of_one_place_and_two_times_are_two() -> None:
+    """Of a topic that was deleted and made anew, in one store."""
+    places = [pa.array(["S"] * 2), pa.array(["b"] * 2), pa.array([0] * 2, pa.int32())]
+    places += [pa.array([7, 7], pa.int64())]
+    times = pa.array([1_700_000_000_000_000, 1_700_000_005_000_000], pa.int64())
+    first, second = (each.tobytes() for each in CoordinateIds("sink").of(places, "T", times).ids)
+    assert first != second
+    for same in (pa.array([5_000_000] * 2, pa.int64()), None):
+        with pytest.raises(SinkError, match="two rows for topic T are of one message"):
+            CoordinateIds("sink").of(places, "T", same)
+
+
 def test_ids_of_rows_without_identity_are_never_the_same() -> None:
     fresh = FreshIds()
     ids = {each.tobytes() for count in (3, 1, 4) for each in fresh.take(count)}

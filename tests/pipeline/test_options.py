@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
 import pytest
 
 from cometmq.pipeline.errors import OptionError
-from cometmq.pipeline.options import read_options, read_time_ms, write_options
+from cometmq.pipeline.option_reading import camel
+from cometmq.pipeline.options import (
+    ReadOptions,
+    WriteOptions,
+    read_options,
+    read_time_ms,
+    write_options,
+)
+from cometmq.pipeline.store.options import StoreOptions, store_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 NAMESERVER = {"nameserver": "127.0.0.1:9876"}
 
@@ -45,7 +59,7 @@ def test_sizes_have_units() -> None:
         ({**NAMESERVER, "topic": "T", "maxOffsetsPerTrigger": "1m"}, "maxOffsetsPerTrigger: '1m'"),
         ({**NAMESERVER, "topic": "T", "tags": "a", "filter": "b"}, "filter: give one"),
         ({**NAMESERVER, "topic": "T", "group": "my group"}, "group: 'my group' is no name"),
-        ({**NAMESERVER, "topic": "T", "timeoutMs": "0"}, "timeoutMs: 0 is no time"),
+        ({**NAMESERVER, "topic": "T", "timeoutMs": "0"}, "timeoutMs: 0 is too little"),
         ({**NAMESERVER, "topic": "T", "minPartitions": "-1"}, "minPartitions: '-1'"),
         ({**NAMESERVER, "topic": "T", "startingTimestamp": "soon"}, "startingTimestamp: 'soon'"),
         (
@@ -87,6 +101,46 @@ def test_times_are_milliseconds_or_iso_8601_in_utc() -> None:
 def test_a_delivery_that_does_not_exist_is_refused() -> None:
     with pytest.raises(OptionError, match="none of auto, idempotent and at-least-once"):
         write_options({**NAMESERVER, "delivery": "exactly-once"})
+
+
+SIZES = ("targetBytesPerTask", "pullBytes", "batchBytes", "splitBytes")
+NO_LIMIT = ("maxOffsetsPerTrigger", "minPartitions", "maxRecordsPerPartition", "maxInFlight")
+MAY_BE_0 = (*NO_LIMIT, "retries", "retryIntervalMs", "firstOffset", "splitBytes")
+READERS: dict[type, tuple[Callable[[Mapping[str, str]], object], dict[str, str]]] = {
+    ReadOptions: (read_options, {**NAMESERVER, "topic": "T"}),
+    WriteOptions: (write_options, NAMESERVER),
+    StoreOptions: (store_options, {"path": "s"}),
+}
+NUMBERS = [
+    (kind, camel(each.name), str(each.type))
+    for kind in READERS
+    for each in fields(kind)
+    if each.type in ("int", "float")
+]
+
+
+def refusals(kind: type, name: str) -> dict[str, str]:
+    """Return what is said of what cannot be, by what is given."""
+    read, others = READERS[kind]
+    said: dict[str, str] = {}
+    for text in ("0", "-1", "", "many", "1.5.2", "nan", "1e3", "1m1", "9" * 20):
+        try:
+            read({**others, name: text})
+        except OptionError as error:
+            said[text] = str(error)
+    return said
+
+
+@pytest.mark.parametrize(("kind", "name", "number"), NUMBERS)
+def test_a_number_that_cannot_be_is_refused_by_its_name(kind: type, name: str, number: str) -> None:
+    said = refusals(kind, name)
+    assert all(each.startswith(f"{name}: ") for each in said.values())
+    assert ("0" in said) == (name not in MAY_BE_0)
+    assert said.keys() - {"0"} == {"-1", "", "many", "1.5.2", "nan", "1e3", "1m1", "9" * 20}
+    if number == "int":
+        unit = "no number of bytes" if name in SIZES else "no number from 0 on"
+        assert unit in said["-1"]
+        assert unit in said["many"]
 
 
 def test_secrets_are_not_shown() -> None:

@@ -13,9 +13,10 @@ from tests.pipeline.tables import Tables
 from cometmq.client import ClientConfig, SyncClient
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
-from cometmq.pipeline.jobs.job import Outcome, Report, Run
+from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.mirror import MirrorSettings, mirror
 from cometmq.pipeline.jobs.reconcile import ReconcileSettings, reconcile
+from cometmq.pipeline.jobs.report import Outcome, Report
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,6 +67,7 @@ def test_an_archive_holds_what_its_topic_holds(
     to = archived(tables, topic, tmp_path / "archive")
     report = compared(tables, place(tables, topic), to, level=level)
     assert (report.outcome, report.rows) == (Outcome.DONE, 40)
+    assert report.offsets == {topic: {"broker-a": {"0": [0, 20], "1": [0, 20]}}}
     assert report.details["right_rows"] == 40
     assert report.details["blocks"] == 6
 

@@ -15,8 +15,9 @@ from tests.store.apache_stores import manifest_records, unpack
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
-from cometmq.pipeline.jobs.job import Run, ours
+from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.replay import ReplaySettings, replay
+from cometmq.pipeline.jobs.spark_errors import ours
 from cometmq.testing import Cluster
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from cometmq.pipeline.jobs.job import Report
+    from cometmq.pipeline.jobs.report import Report
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
 

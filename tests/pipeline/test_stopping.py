@@ -17,7 +17,8 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 
 from cometmq.pipeline import command
 from cometmq.pipeline.errors import PipelineError
-from cometmq.pipeline.jobs.job import Job, Report, Run, setting
+from cometmq.pipeline.jobs.job import Job, Run, setting
+from cometmq.pipeline.jobs.report import Report
 from cometmq.pipeline.jobs.stopping import heeded, interrupts_kept, stopped_by_signals
 from cometmq.pipeline.jobs.streams import run_batches
 

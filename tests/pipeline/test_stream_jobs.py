@@ -493,6 +493,7 @@ def test_bodies_that_do_not_fit_are_in_no_window_and_are_counted(
         tables.spark, settings, Run(progress=lambda news: told.append(news["misfits"]))
     )
     assert report.rows == len(FITTING) + len(MISFITS)
+    assert report.size == sum(map(len, (*FITTING, *MISFITS)))
     assert (report.details["misfits"], told) == (len(MISFITS), [len(MISFITS)])
     (sums,) = (json.loads(each.body) for each in tables.cluster.sent("shapes-sums", count=1))
     assert (sums["count"], sums["sum_id"], sums["count_amount"]) == (len(FITTING), 3, 1)
@@ -631,7 +632,7 @@ def test_windows_that_cannot_be_are_refused_before_a_stream_begins(
     tables: Tables, tmp_path: Path, more: dict[str, str]
 ) -> None:
     tables.fill("planned", 1)
-    with pytest.raises(OptionError, match=r"^(settings|window|aggregations): "):
+    with pytest.raises(OptionError, match=r"^(settings|window|slide|watermark|aggregations): "):
         aggregate(
             tables.spark,
             AggregateSettings(
@@ -694,5 +695,6 @@ def test_a_topic_that_was_made_anew_is_mirrored_from_its_beginning(
     mirror(tables.spark, settings)
     tables.cluster.admin.delete_topic("mirrored-anew")
     tables.fill("mirrored-anew", 60, first=100)
-    assert mirror(tables.spark, settings).rows == 60
+    report = mirror(tables.spark, settings)
+    assert (report.rows, report.size) == (60, 60 * 3)
     assert tables.bodies("copy-of-mirrored-anew") == [*numbers(0, 50), *numbers(100, 160)]

@@ -13,7 +13,8 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 from tests.pipeline.tables import Tables
 
 from cometmq.pipeline.errors import OptionError, PipelineError
-from cometmq.pipeline.jobs.job import Outcome, Run
+from cometmq.pipeline.jobs.job import Run
+from cometmq.pipeline.jobs.report import Outcome
 from cometmq.pipeline.jobs.transform import TransformSettings, transform
 
 if TYPE_CHECKING:
@@ -292,3 +293,35 @@ def test_columns_that_cannot_be_written_are_refused_before_a_stream_begins(
         with pytest.raises(OptionError, match=words):
             transform(tables.spark, settings, Run(dry_run=dry_run))
     assert not (tmp_path / "checkpoint").exists()
+
+
+def test_a_batch_that_spark_need_not_read_is_in_the_report(tables: Tables, tmp_path: Path) -> None:
+    tables.fill("read-in-vain", 4)
+    sql = f"SELECT {KEPT}, body FROM messages WHERE 1 = 0"
+    settings = transforming(
+        tables, tmp_path, topic="read-in-vain", to_topic="read-out", sql=sql, max_rows=0
+    )
+    report = transform(tables.spark, settings)
+    assert (report.rows, report.batches) == (0, [0])
+    assert report.offsets == {"read-in-vain": {"broker-a": {"0": [0, 2], "1": [0, 2]}}}
+    assert transform(tables.spark, settings).batches == []
+
+
+def test_what_ends_the_users_own_sql_or_function_is_told_in_a_line_with_its_place(
+    tables: Tables, functions: str, tmp_path: Path
+) -> None:
+    tables.cluster.send("no-number", b"x1")
+    failing: dict[str, Any] = {"topic": "no-number", "to_topic": "numbers"}
+    cast = f"SELECT {KEPT}, body FROM messages WHERE cast(text AS int) > 1"
+    with pytest.raises(PipelineError) as caught:
+        transform(tables.spark, transforming(tables, tmp_path, sql=cast, **failing))
+    said = str(caught.value)
+    assert said.startswith("[CAST_INVALID_INPUT] The value 'x1' of the type \"STRING\" cannot be")
+    assert said.endswith("In the SQL, line 1, position 72: cast(text AS int)")
+    sql = f"SELECT {KEPT}, failing(text) AS body FROM messages"
+    udf = (f"{functions}:failing",)
+    with pytest.raises(PipelineError) as caught:
+        transform(tables.spark, transforming(tables, tmp_path, sql=sql, udf=udf, **failing))
+    place = rf"{functions}\.py, line [0-9]+, in failing: RuntimeError: no such price"
+    assert re.search(rf"{place}\Z", str(caught.value))
+    assert "\n" not in said + str(caught.value)

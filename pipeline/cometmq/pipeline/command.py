@@ -26,8 +26,10 @@ from cometmq.pipeline.errors import (
 from cometmq.pipeline.jobs import JOBS
 from cometmq.pipeline.jobs.credentials import SUFFIX, Credentials
 from cometmq.pipeline.jobs.in_session import LOG_VARIABLE, run_in_session
-from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, StoppedEarly, as_json
+from cometmq.pipeline.jobs.job import Job, Run, StoppedEarly
 from cometmq.pipeline.jobs.metrics import served
+from cometmq.pipeline.jobs.option_words import in_words_of_the_command
+from cometmq.pipeline.jobs.report import Outcome, Report, as_json
 from cometmq.pipeline.jobs.stopping import stopped_by_signals
 from cometmq.pipeline.shipping import write_wheel
 from cometmq.pipeline.spark_settings import read_settings
@@ -198,7 +200,7 @@ def _failed(job: Job, error: Exception, run: Run) -> Report:
     """
     if not isinstance(error, PipelineError):
         traceback.print_exc()  # Nobody thought of it: whoever mends it must see where it was.
-    text = str(error) or type(error).__name__
+    text = in_words_of_the_command(str(error)) or type(error).__name__
     outcome = Outcome.USAGE if isinstance(error, OptionError) else Outcome.FAILED
     began = outcome is Outcome.FAILED and not isinstance(error, _AS_BEFORE) and not run.dry_run
     after = "goes on where it was" if job.goes_on else "begins anew"
@@ -278,7 +280,10 @@ def _with_credentials(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
     for name in (each.name for each in fields(job.settings) if each.name.endswith(SUFFIX)):
         prefix = name.removesuffix(SUFFIX)
         parts = {each.name: found.pop(f"{prefix}{each.name}") for each in fields(Credentials)}
-        found[name] = Credentials(**parts)
+        try:
+            found[name] = Credentials(**parts)
+        except OptionError as error:
+            raise OptionError(in_words_of_the_command(str(error), prefix)) from None
     return found
 
 

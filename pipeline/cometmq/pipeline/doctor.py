@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+INSTALL: Final = (
+    "`make install-spark` in a clone of CometMQ, elsewhere pip install 'cometmq[spark]'"
+)
+"""How to get what Spark needs."""
 _VERSIONS: Final = {
     "pyspark": ("4.2", "4.4"),
     "pyarrow": ("18", ""),
@@ -91,7 +95,7 @@ def _package(name: str, lowest: str, beyond: str) -> Finding:
     try:
         installed = version(name)
     except PackageNotFoundError:
-        return Finding(name, False, "is missing; pip install 'cometmq[spark]'")
+        return Finding(name, False, f"is missing: {INSTALL}")
     wanted = f">={lowest}" + (f",<{beyond}" if beyond else "")
     fits = _numbers(lowest) <= _numbers(installed) and (
         not beyond or _numbers(installed) < _numbers(beyond)

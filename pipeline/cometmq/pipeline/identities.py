@@ -78,7 +78,8 @@ class CoordinateIds:
 
         `times` says when they were stored, in µs; null where that is not known.
         `to` is the topic that they go to. Messages of one stretch that come together cost no more
-        than one of them. A `SinkError` for rows, one behind the other, that are of one place.
+        than one of them. A `SinkError` for rows, one behind the other, that are of one place, and
+        of one time where that is known.
         """
         count = len(places[0])
         whereto = pa.repeat(to, count) if isinstance(to, str) else to
@@ -98,14 +99,16 @@ class CoordinateIds:
                 *(each[firsts].tolist() for each in (*codes, queues, stretches)), strict=True
             )
         ]
-        _refuse_twins(offsets, begins, runs, firsts)
+        stored = None
+        if times is not None and times.null_count < count:
+            stored = times.fill_null(0).to_numpy() // 1000
+        _refuse_twins(offsets, stored, begins, runs, firsts)
         lengths = np.diff(firsts, append=len(offsets))
         spreads = np.array([self._spread(*run[1:3]) for run in runs], np.uint64)
         spreads = spreads.repeat(lengths) + queues.astype(np.uint64)
         untimed = self._ids(runs, lengths, offsets + 1)
-        if times is None or times.null_count == count:
+        if times is None or stored is None:
             return Identities(untimed, spreads)
-        stored = times.fill_null(0).to_numpy() // 1000
         ids = self._ids(
             [(*run, _TIMED) for run in runs], lengths, stored * STRETCH + offsets % STRETCH
         )
@@ -137,9 +140,16 @@ class CoordinateIds:
 
 
 def _refuse_twins(
-    offsets: Longs, begins: Truths, runs: Sequence[tuple[str, str, str, int, int]], firsts: Longs
+    offsets: Longs,
+    stored: Longs | None,
+    begins: Truths,
+    runs: Sequence[tuple[str, str, str, int, int]],
+    firsts: Longs,
 ) -> None:
-    twins = np.flatnonzero((offsets[1:] == offsets[:-1]) & ~begins[1:])
+    same = (offsets[1:] == offsets[:-1]) & ~begins[1:]
+    if stored is not None:
+        same &= stored[1:] == stored[:-1]
+    twins = np.flatnonzero(same)
     if len(twins):
         at = int(twins[0])
         to, topic, broker, queue, _ = runs[int(np.searchsorted(firsts, at, "right")) - 1]

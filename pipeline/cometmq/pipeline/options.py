@@ -37,6 +37,15 @@ _ALIASES: Final = {
 _PASSED_OVER: Final = frozenset({"path", "checkpointlocation", "queryname", "truncate", "numrows"})
 """Spark's own, which it passes on."""
 
+_NOT_ZERO: Final = (
+    "timeout_ms",
+    "target_bytes_per_task",
+    "parallelism",
+    "pull_bytes",
+    "batch_bytes",
+)
+"""Numbers of which 0 is none; of others it says that there is no limit, or that nothing is done."""
+
 _TAGS = re.compile(r"\S+|[^=<>()']*\|\|[^=<>()']*")
 """A word, or words with `||` between them, which SQL92 does not have."""
 _GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,120}", re.ASCII)
@@ -248,8 +257,9 @@ def _parse(kind: type[Options], options: Mapping[str, str]) -> Options:
     if not found.nameserver:
         raise OptionError("nameserver: is required; write HOST:PORT, such as 127.0.0.1:9876")
     read_nameservers(found.nameserver)
-    if not found.timeout_ms:
-        raise OptionError("timeoutMs: 0 is no time to answer; write 1 or more")
+    for name in _NOT_ZERO:
+        if getattr(found, name, None) == 0:
+            raise OptionError(f"{camel(name)}: 0 is too little; write 1 or more")
     found.settings()  # Looks at the credentials.
     return found
 

@@ -45,7 +45,8 @@ class Sent:
     once: int = 0
     """Rows that were sent so that they are stored once."""
     again: int = 0
-    """Of these, rows that were stored before, by an earlier run."""
+    """Of these, rows that were stored before, by an earlier run. Delayed ones are not among them: a
+    broker answers one that is sent again as it did the first time."""
 
 
 @dataclass(slots=True)

@@ -23,9 +23,17 @@ _MEMORY: Final = {
     "spark.driver.memory": re.compile(r"[1-9][0-9]*[kmgt]", re.IGNORECASE),  # As Java takes it.
     "spark.executor.memory": re.compile(r"[1-9][0-9]*([kmgtp]b?|b)?", re.IGNORECASE),
 }
-_UNITS: Final = "day|hour|minute|second|millisecond|microsecond|week"
-_INTERVAL: Final = re.compile(
-    rf"\s*(interval\s+)?[0-9]+(\.[0-9]+)?\s+({_UNITS})s?(\s+[0-9]+(\.[0-9]+)?\s+({_UNITS})s?)*\s*",
+_SECONDS: Final = {
+    "week": 604_800,
+    "day": 86_400,
+    "hour": 3600,
+    "minute": 60,
+    "second": 1,
+    "millisecond": 0.001,
+    "microsecond": 0.000_001,
+}
+_PART: Final = re.compile(
+    rf"([0-9]{{1,9}})\s+({'|'.join(_SECONDS)})s?|([0-9]{{1,9}}\.[0-9]{{1,6}})\s+(second)s?",
     re.IGNORECASE | re.ASCII,
 )
 
@@ -53,9 +61,26 @@ def _check_master(master: str) -> None:
         )
 
 
-def is_interval(text: str) -> bool:
-    """Whether a trigger can be this long, as Spark reads it: `30 seconds`, `1 minute 30 seconds`.
+def interval_seconds(text: str) -> float | None:
+    """Return how long a time is, as Spark reads it: `30 seconds`, `1 minute 30 seconds`.
 
-    Of months nobody knows how long they are.
+    `None` of what is none, and of months, of which nobody knows how long they are.
     """
-    return _INTERVAL.fullmatch(text) is not None
+    rest, seconds = re.sub(r"\A\s*interval\s", "", text, flags=re.IGNORECASE).strip(), 0.0
+    if not rest:
+        return None
+    while rest:
+        found = _PART.match(rest)
+        if found is None or not (found.end() == len(rest) or rest[found.end()].isspace()):
+            return None
+        seconds += float(found[1] or found[3]) * _SECONDS[(found[2] or found[4]).lower()]
+        rest = rest[found.end() :].lstrip()
+    return seconds
+
+
+def read_interval(option: str, text: str) -> float:
+    """Return how many seconds a time is; an `OptionError` if it is none."""
+    seconds = interval_seconds(text)
+    if seconds is None:
+        raise OptionError(f"{option}: {text!r} is no time such as '1 minute', up to weeks")
+    return seconds

@@ -213,8 +213,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begins[queue] = first
         if lost and self.options.fail_on_data_loss:
             raise DataLossError(
-                f"{lost[0]}. With failOnDataLoss=false (of a job: --no-fail-on-data-loss) the"
-                " stream would go on with what there is"
+                f"{lost[0]}. With failOnDataLoss=false the stream would go on with what there is"
             )
         self._tell("data loss: ", lost)
         unread = {

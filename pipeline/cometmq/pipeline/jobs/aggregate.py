@@ -30,11 +30,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.folders import Folder, refuse_batches
-from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
+from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
+from cometmq.pipeline.jobs.spark_errors import first_line
 from cometmq.pipeline.jobs.streams import (
     ONCE,
     StreamSettings,
+    counted,
     look_for_topics,
     query_id,
     read_stream,
@@ -42,9 +44,12 @@ from cometmq.pipeline.jobs.streams import (
     would_read,
 )
 from cometmq.pipeline.jobs.topic_names import check_written
+from cometmq.pipeline.spark_settings import read_interval
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from cometmq.pipeline.jobs.report import Report
 
 _PLAN: Final = "cometmq-aggregate.json"
 _OWNER: Final = ("_owner", "aggregate.json")
@@ -84,14 +89,27 @@ class AggregateSettings(StreamSettings):
             raise OptionError("to-topic, to: say one of them")
         if self.to and self.mode != "append":
             raise OptionError("mode: files cannot be updated; use append with --to")
-        for name in ("window", "watermark"):
-            if not getattr(self, name):
-                raise OptionError(f"{name}: say a time, such as '1 minute'")
+        self._check_times()
         names = [_alias(*_read_aggregation(each)).lower() for each in self.aggregations.split(",")]
         if twice := [name for name in names if names.count(name) > 1]:
             raise OptionError(
                 f"aggregations: {len(twice)} of them would be columns with the name {twice[0]};"
                 " leave one out, or run another job for it"
+            )
+
+    def _check_times(self) -> None:
+        """Look at them here, for Spark does so half a minute later."""
+        given = {"window": self.window, "watermark": self.watermark}
+        given |= {"slide": self.slide} if self.slide else {}
+        seconds: dict[str, float] = {}
+        for name, text in given.items():
+            seconds[name] = read_interval(name, text)
+            if not seconds[name] and name != "watermark":
+                raise OptionError(f"{name}: {text!r} is no time at all")
+        if seconds.get("slide", 0) > seconds["window"]:
+            raise OptionError(
+                f"slide: {self.slide!r} is longer than a window, {self.window!r}, so what comes"
+                " between two of them would be in none"
             )
 
 
@@ -100,7 +118,7 @@ def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None 
     run = run or Run()
     report = run.report_of("aggregate")
     with timed(report):
-        frame = _results(read_stream(spark, settings), settings)
+        frame = _results(counted(read_stream(spark, settings)), settings)
         into = _Files(spark, settings) if settings.to else _Topic(spark, settings)
         _check_plan(Folder(spark, settings.checkpoint), settings, dry_run=run.dry_run)
         if run.dry_run:

@@ -25,7 +25,7 @@ from cometmq.pipeline.jobs.archive_files import (
 )
 from cometmq.pipeline.jobs.archive_writing import Archiving, Last
 from cometmq.pipeline.jobs.folders import STAGING, refuse_batches
-from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
+from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
 from cometmq.pipeline.jobs.streams import (
     ONCE,
@@ -39,6 +39,8 @@ from cometmq.pipeline.jobs.streams import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from cometmq.pipeline.jobs.report import Report
 
 _CHECKPOINT: Final = "_checkpoint"
 PARQUET, DELTA, ICEBERG = "parquet", "delta", "iceberg"
@@ -182,7 +184,7 @@ class _ToParquet(Archiving):
 
     def _manifest(self, batch: Last, seen: dict[str, Any]) -> Manifest:
         size = seen["bytes"] or 0
-        self.report.size = (self.report.size or 0) + size
+        self.report.count_bytes(size)
         if "misfits" in seen:
             misfits = self.report.details.get("misfits", 0)
             self.report.details["misfits"] = misfits + seen["misfits"]

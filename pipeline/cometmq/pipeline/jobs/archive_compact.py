@@ -32,7 +32,7 @@ from cometmq.pipeline.jobs.archive_files import (
     unfinished,
 )
 from cometmq.pipeline.jobs.folders import Folder
-from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
+from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.option_reading import read_size
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from cometmq.pipeline.jobs.archive_files import BatchName
+    from cometmq.pipeline.jobs.report import Report
 
 _ORDER: Final = (FROM_BATCH, "topic", "broker", "queue_id", "queue_offset")
 
@@ -103,6 +104,7 @@ def archive_compact(
             after = compacting.expected(group) if run.dry_run else compacting.merge(group)
             rows = sum(each.manifest.rows for each in group)
             report.rows += rows
+            report.count_bytes(sum(each.manifest.size for each in group))
             report.details["batches_merged"] += len(group)
             report.details["files_before"] += before
             report.details["files_after"] += after
@@ -192,7 +194,7 @@ class _Compacting:
         staged = f"{COMPACTING}/{manifest.name}"
         folder.remove(staged)
         frame = read_batches(self._spark, folder, [each.name for each in group if each.files])
-        self._write(frame, manifest, sum(each.size for each in group), folder.of(staged))
+        self._write(frame, manifest, sum(each.manifest.size for each in group), folder.of(staged))
         folder.remove(staged, "_SUCCESS")
         self._compare(manifest, folder.of(staged))
         count = len(folder.files(staged))

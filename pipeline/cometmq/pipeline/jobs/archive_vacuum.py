@@ -20,10 +20,12 @@ from cometmq.pipeline.jobs.archive_files import (
     unfinished,
 )
 from cometmq.pipeline.jobs.folders import STAGING, Folder
-from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
+from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from cometmq.pipeline.jobs.report import Report
 
 _HOUR_MS: Final = 3_600_000
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from cometmq.pipeline.jobs.archive import ArchiveSettings
-    from cometmq.pipeline.jobs.job import Report, Run
+    from cometmq.pipeline.jobs.job import Run
+    from cometmq.pipeline.jobs.report import Report
 
 _NUMBERS: Final = "archive.json"
 """In the checkpoint: the number of its first batch, where the archive had others before."""

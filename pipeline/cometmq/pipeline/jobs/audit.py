@@ -35,7 +35,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.audit_entries import ENTRIES, RECORDS, wrong_entries
 from cometmq.pipeline.jobs.checkpoint_claims import read_claims, wrong_claims
-from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, setting, timed
+from cometmq.pipeline.jobs.job import Job, Run, setting, timed
+from cometmq.pipeline.jobs.report import Outcome, Report
 from cometmq.pipeline.jobs.results import Results
 from cometmq.pipeline.jobs.tag_codes import with_tag_codes
 from cometmq.pipeline.option_reading import read_size

@@ -3,9 +3,9 @@
 Nothing leaves the topic of dead letters by being read. What `redrive` says is sent again, each
 message once. To where it came from, by what `cometmq dlq redrive` does, with the same record: what
 one of them has sent the other does not send again. To another topic it is a copy, of which that
-record says nothing: it is known by where it is among the dead letters, so another run, after a
-crash or with more of them, copies none of them twice (to brokers of CometMQ; to Apache's at least
-once). What is there already is counted as `earlier`.
+record says nothing: it is known by where it is among the dead letters, and since when, so another
+run, after a crash or with more of them, copies none of them twice (to brokers of CometMQ; to
+Apache's at least once). What is there already is counted as `earlier`.
 
 `receipts` has each message that was sent once, however often the job was killed or run.
 """
@@ -24,15 +24,18 @@ from cometmq.client import (
 from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.columns import ddl
 from cometmq.pipeline.errors import OptionError, PipelineError
-from cometmq.pipeline.identities import CoordinateIds
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
+from cometmq.pipeline.jobs.dlq_copies import Copies
 from cometmq.pipeline.jobs.groups import require_group
-from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
+from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.pacing import Pace
 from cometmq.pipeline.jobs.receipts import Receipts
+from cometmq.pipeline.jobs.spark_errors import first_line
 from cometmq.pipeline.jobs.tables import (
+    by_queue,
     has_topics,
     rows_as_dicts,
+    span,
     stored_between,
     topic_table,
 )
@@ -40,6 +43,8 @@ from cometmq.pipeline.jobs.topic_names import check_written
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from cometmq.pipeline.jobs.report import Report
 
 PREFIX: Final = "%DLQ%"
 ORIGIN: Final = "origin"
@@ -74,8 +79,6 @@ _BY: Final = {
 _SQL_STATES: Final = ("22", "P0001")
 """What the states of errors begin with that are about data: of division by 0, of `raise_error`."""
 _GROUPS_MAX: Final = 100
-_CLOCKS_MS: Final = 3_600_000
-"""By how much clocks of brokers may differ, when a copy is looked for."""
 _RATE_WITHOUT: Final = 100_000
 """Messages of a write, where no rate is asked for."""
 
@@ -137,6 +140,7 @@ def dlq(spark: SparkSession, settings: DlqSettings, run: Run | None = None) -> R
         clusters = letters.clusters()
         report.rows = sum(each["count"] for each in clusters)
         report.details["clusters"] = clusters[:_GROUPS_MAX]
+        letters.count(report)
         run.tell(dead_letters=report.rows, clusters=len(clusters))
         if settings.redrive:
             chosen = letters.chosen()
@@ -223,7 +227,8 @@ def _copy(
     step = settings.rate or _RATE_WITHOUT
     receipts = Receipts(settings.receipts)
     report.details["redriven"] = 0
-    left, there = letters.by_copies(chosen)
+    copies = Copies(letters.spark, settings.where, letters.topic, settings.to)
+    left, there = copies.apart(chosen)
     report.details["earlier"] = len(there)
     receipts.write(there)
     for first in range(0, len(left), step):
@@ -231,7 +236,7 @@ def _copy(
         if not pace.wait(len(few)):
             report.stopped = True
             break
-        letters.send(few)
+        copies.send(letters.table(), few)
         receipts.write(few)
         report.details["redriven"] += len(few)
         run.tell(
@@ -247,8 +252,6 @@ class _Letters:
         self.settings = settings
         self.topic = PREFIX + settings.group
         self.names = settings.names
-        self.sink_id = f"dlq {self.topic} {settings.to}"
-        """What copies are known by."""
         self.are_there = _has_letters(settings)
         """Whether there ever were any; else not even their topic is there."""
 
@@ -280,6 +283,16 @@ class _Letters:
         )
         return rows_as_dicts(frame.orderBy(functions.desc("count"), *self.names))
 
+    def count(self, report: Report) -> None:
+        """Note in the report where they are, and how many bytes."""
+        from pyspark.sql import functions
+
+        size = functions.expr("sum(length(body))").alias("bytes")
+        report.size = 0
+        for row in by_queue(self.table(), size).collect():
+            report.cover([span(row)])
+            report.count_bytes(row["bytes"])
+
     def chosen(self) -> list[dict[str, Any]]:
         """Return the places of those that are to be sent again, in their order."""
         from pyspark.errors import PySparkException
@@ -306,75 +319,6 @@ class _Letters:
                 " or leave them out by `redrive`"
             )
         return rows
-
-    def by_copies(
-        self, chosen: list[dict[str, Any]]
-    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return those that the topic to copy to does not have, and those that it has.
-
-        Brokers of Apache's store copies without the id that would tell.
-        """
-        from pyspark.sql import functions
-
-        to, where = self.settings.to, self.settings.where
-        if not chosen or not has_topics(where, to):
-            return chosen, []
-        ids = copy_ids(self.sink_id, self.topic, chosen, to)
-        since = min(int(each["died"].timestamp() * 1000) for each in chosen) - _CLOCKS_MS
-        there = topic_table(self.spark, where, to, "unique_key", startingTimestamp=since)
-        asked = self.spark.createDataFrame([(each,) for each in ids], "unique_key string")
-        found = {
-            row["unique_key"]
-            for row in there.join(functions.broadcast(asked), "unique_key", "left_semi").collect()
-        }
-        pairs = list(zip(chosen, ids, strict=True))
-        left = [each for each, own in pairs if own not in found]
-        return left, [each for each, own in pairs if own in found]
-
-    def send(self, few: list[dict[str, Any]]) -> None:
-        """Copy some of them."""
-        from pyspark.sql import functions
-
-        places = self.spark.createDataFrame(
-            [(each["broker"], each["queue_id"], each["queue_offset"]) for each in few],
-            "broker string, queue_id int, queue_offset bigint",
-        )
-        offsets = [each["queue_offset"] for each in few]
-        frame = self.table().where(f"queue_offset BETWEEN {min(offsets)} AND {max(offsets)}")
-        chosen = frame.join(functions.broadcast(places), ["broker", "queue_id", "queue_offset"])
-        rows = chosen.withColumn("to_topic", functions.lit(self.settings.to)).selectExpr(
-            "to_topic",
-            "body",
-            "key",
-            "tag",
-            "flag",
-            "map_filter(properties, (name, value) -> value <> '') AS properties",
-            *(
-                f"{name} AS source_{own}"
-                for name, own in (
-                    ("topic", "topic"),
-                    ("broker", "broker"),
-                    ("queue_id", "queue_id"),
-                    ("queue_offset", "offset"),
-                )
-            ),
-        )
-        rows.write.format("cometmq").mode("append").options(
-            **self.settings.where, sinkId=self.sink_id
-        ).save()
-
-
-def copy_ids(sink_id: str, topic: str, letters: list[dict[str, Any]], to: str) -> list[str]:
-    """Return the ids that the sink gives to copies of messages of a topic."""
-    import pyarrow as pa
-
-    places = [
-        pa.array([topic] * len(letters), pa.string()),
-        pa.array([each["broker"] for each in letters], pa.string()),
-        pa.array([each["queue_id"] for each in letters], pa.int32()),
-        pa.array([each["queue_offset"] for each in letters], pa.int64()),
-    ]
-    return [each.tobytes().decode() for each in CoordinateIds(sink_id).of(places, to).ids]
 
 
 def _is_of_sql(error: Any) -> bool:

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cometmq.pipeline.cluster import Bounds, Queue
-    from cometmq.pipeline.jobs.job import Report, Run
+    from cometmq.pipeline.jobs.job import Run
+    from cometmq.pipeline.jobs.report import Report
     from cometmq.pipeline.jobs.streams import StreamSettings
 
 _LOOK_SECONDS: Final = 60.0

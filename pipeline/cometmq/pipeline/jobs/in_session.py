@@ -6,14 +6,16 @@ import os
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
+from cometmq.pipeline.doctor import INSTALL
 from cometmq.pipeline.errors import OptionError, PipelineError, SparkStartError
-from cometmq.pipeline.jobs.job import first_line, ours
+from cometmq.pipeline.jobs.spark_errors import first_line, ours
 from cometmq.pipeline.jobs.stopping import heeded, interrupts_kept
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from cometmq.pipeline.jobs.job import Job, Report, Run
+    from cometmq.pipeline.jobs.job import Job, Run
+    from cometmq.pipeline.jobs.report import Report
 
 LOG_VARIABLE: Final = "COMETMQ_SPARK_LOG"
 """What `session` takes the level of Spark's log from."""
@@ -26,7 +28,7 @@ def run_in_session(
 ) -> Report:
     """Start Spark, run a job, end Spark, and return the job's report."""
     if find_spec("pyspark") is None:
-        raise OptionError("Spark is not installed: pip install 'cometmq[spark]'")
+        raise OptionError(f"Spark is not installed: {INSTALL}")
     os.environ[LOG_VARIABLE] = spark_log.upper()
     with run.starting():  # To import it alone takes a while.
         from py4j.protocol import Py4JError

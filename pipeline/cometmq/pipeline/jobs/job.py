@@ -13,17 +13,15 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field
-from datetime import UTC, datetime
-from enum import IntEnum
-from itertools import takewhile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from cometmq.pipeline.errors import OptionError, PipelineError, WorkerLateError
+from cometmq.pipeline.errors import PipelineError
 from cometmq.pipeline.jobs.metrics import LastBatch
+from cometmq.pipeline.jobs.report import Report, Span
+from cometmq.pipeline.jobs.spark_errors import ours
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
@@ -32,79 +30,10 @@ _LOOK_SECONDS: Final = 0.2
 _SHOWN: Final = ("lost", "windows", "windows_open")
 """What a stream says in its progress besides: how many messages had expired before they were read;
 of one with windows, how many came out, and are kept."""
-_WHERE: Final = ("\tat ", "===")
-"""What lines begin with that say where in the JVM, or in which query, an error was."""
-_WORKER_LATE: Final = "Python worker failed to connect back"
 
 
 class StoppedEarly(BaseException):  # Py4J would take an Exception for its own.
     """The job was asked to end before there was anything that it would have to finish."""
-
-
-class Outcome(IntEnum):
-    """How a job ended: the exit status of its command."""
-
-    DONE = 0
-    FINDINGS = 1
-    """It ran to its end, and found what it looks for: damage, differences."""
-    USAGE = 2
-    """Settings that cannot be; nothing was changed."""
-    FAILED = 3
-    """It can be started again as it was, and goes on."""
-
-
-@dataclass(slots=True)
-class Report:
-    """What a job did; `--report FILE` writes it as JSON."""
-
-    job: str
-    outcome: Outcome = Outcome.DONE
-    rows: int = 0
-    size: int | None = None
-    """Bytes of bodies; `None` of a job that does not count them."""
-    seconds: float = 0.0
-    """What it took with Spark running."""
-    start_seconds: float | None = None
-    """What the start of Spark took before; `None` where who runs the job had it running."""
-    batches: list[int] = field(default_factory=list[int])
-    """The numbers of a stream's batches."""
-    offsets: dict[str, Any] = field(default_factory=dict[str, Any])
-    """From where to where each queue was read: topic, broker, queue, `[first, end]`."""
-    stopped: bool = False
-    """Whether it was asked to stop, and there is more to do."""
-    dry_run: bool = False
-    details: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What only this job has to say."""
-
-    def document(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        return {
-            "job": self.job,
-            "outcome": self.outcome.name.lower(),
-            "rows": self.rows,
-            "bytes": self.size,
-            "seconds": round(self.seconds, 3),
-            "start_seconds": None if self.start_seconds is None else round(self.start_seconds, 3),
-            "batches": self.batches,
-            "offsets": self.offsets,
-            "stopped": self.stopped,
-            "dry_run": self.dry_run,
-            **self.details,
-        }
-
-    def write(self, path: str) -> None:
-        """Write it to a file."""
-        Path(path).write_text(as_json(self.document(), indent=2) + "\n")
-
-
-def as_json(document: Any, indent: int | None = None) -> str:
-    """Write what a job says; times are in ISO 8601, with their zone."""
-    return json.dumps(document, indent=indent, default=_said)
-
-
-def _said(value: object) -> str:
-    # Spark gives times without a zone, in that of this process.
-    return value.astimezone(UTC).isoformat() if isinstance(value, datetime) else str(value)
 
 
 class Run:
@@ -222,33 +151,6 @@ class Run:
         return ended
 
 
-def ours(error: Exception) -> PipelineError:
-    """Return what matters of an error of Spark: the last one of ours in it, or what it begins with.
-
-    Where in the JVM it was matters to nobody here.
-    """
-    # What comes from the JVM as it is has a line in front that tells which object was called.
-    text = str(error).partition("\n: ")[2] or str(error)
-    for line in reversed(text.splitlines()):
-        name, colon, rest = line.strip().partition(": ")
-        if colon and name.startswith("cometmq.pipeline.errors."):
-            is_option = name.endswith(OptionError.__name__)
-            return OptionError(rest) if is_option else PipelineError(rest)
-    said = takewhile(lambda line: not line.startswith(_WHERE), text.splitlines())
-    if _WORKER_LATE in text:
-        return WorkerLateError(
-            "this machine is so busy that a Python process took more than the ten seconds to start"
-            " that Spark waits for one; try again when there is less to do, or with fewer tasks at"
-            " a time (--master 'local[1]')"
-        )
-    return PipelineError("\n".join(said).strip() or "Spark failed")
-
-
-def first_line(error: Exception) -> str:
-    """Return what an error of Spark says first; what it says of a syntax begins with no line."""
-    return str(error).strip().partition("\n")[0]
-
-
 def _note_progress(query: StreamingQuery, report: Report, seen: int, run: Run) -> int:
     for progress in query.recentProgress:
         batch_id = int(progress["batchId"])
@@ -258,24 +160,24 @@ def _note_progress(query: StreamingQuery, report: Report, seen: int, run: Run) -
             report.details["windows_open"] = kept
         spans = [(each.get("startOffset"), each["endOffset"]) for each in progress["sources"]]
         lost = sum(_lost(end) - _lost(begin) for begin, end in spans)
-        if batch_id <= seen or not (rows or lost):
+        # What Spark need not read, as of `WHERE 1 = 0`, is passed all the same.
+        passed = [each for begin, end in spans for each in _passed(begin, end)]
+        if batch_id <= seen or not (rows or lost or any(each.first < each.end for each in passed)):
             continue
         seen = batch_id
         report.batches.append(batch_id)
         report.rows += rows
-        for span in spans:
-            _note_offsets(report, *span)
+        report.cover(passed)
         if lost:
             report.details["lost"] = report.details.get("lost", 0) + lost
         for state in progress["stateOperators"]:
             late = int(state["numRowsDroppedByWatermark"])
             report.details["late_rows"] = report.details.get("late_rows", 0) + late
         observed = _observed(progress)
+        if "bytes" in observed:
+            report.count_bytes(observed.pop("bytes"))
         for name, count in observed.items():
-            if name == "bytes":
-                report.size = (report.size or 0) + count
-            else:
-                report.details[name] = report.details.get(name, 0) + count
+            report.details[name] = report.details.get(name, 0) + count
         lags = _lags(progress)
         run.last_batch = LastBatch.of(progress, lags or {})
         run.tell(
@@ -327,15 +229,19 @@ def _by_queue(offsets: str | None) -> dict[tuple[str, str, str], int]:
     }
 
 
-def _note_offsets(report: Report, start: str | None, end: str | None) -> None:
-    """Note what a batch read: from where its end says that it begins, or from the end before."""
+def _passed(start: str | None, end: str | None) -> Iterator[Span]:
+    """Yield what a batch read: from where its end says that it begins, or from the end before.
+
+    With no news both are the same text, which says where the last batch began.
+    """
+    if start == end:
+        return
     before = _by_queue(start)
     begins: Mapping[str, Any] = json.loads(end or "{}").get("from", {})
     for (topic, broker, queue), offset in _by_queue(end).items():
         behind = before.get((topic, broker, queue), offset)
         first = begins.get(topic, {}).get(broker, {}).get(queue, behind)
-        of_broker = report.offsets.setdefault(topic, {}).setdefault(broker, {})
-        of_broker.setdefault(queue, [first, offset])[1] = offset
+        yield Span(topic, broker, queue, first, offset)
 
 
 class JobFunction(Protocol):

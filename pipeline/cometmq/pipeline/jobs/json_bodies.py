@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.errors import OptionError
-from cometmq.pipeline.jobs.job import first_line
+from cometmq.pipeline.jobs.spark_errors import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

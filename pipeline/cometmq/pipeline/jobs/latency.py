@@ -24,22 +24,26 @@ from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.groups import require_group
-from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
+from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.latency_page import COLUMNS_MAX, Heat, now, page
 from cometmq.pipeline.jobs.results import Results
 from cometmq.pipeline.jobs.tables import (
+    by_queue,
     require_topics,
     rows_as_dicts,
+    span,
     store_table,
     stored_between,
     topic_table,
 )
 from cometmq.pipeline.options import read_options
+from cometmq.pipeline.spark_settings import read_interval
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from cometmq.pipeline.cluster import Cluster
+    from cometmq.pipeline.jobs.report import Report
 
 _HEAD: Final = "topic, broker, queue_id, queue_offset, born_time, store_time, born_host"
 _SHARES: Final = (0.5, 0.9, 0.99, 0.999)
@@ -89,6 +93,7 @@ class LatencySettings:
         if self.shown < 0:
             raise OptionError("shown: must not be negative")
         stored_between(self)  # Looks at the times.
+        _ = self.bucket_us  # As above.
         if self.html and not Path(self.html).absolute().parent.is_dir():
             raise OptionError(f"html: {self.html}: no such folder")
 
@@ -102,6 +107,14 @@ class LatencySettings:
             "until": self.until,
         }
         return [f"{name} {text}" for name, text in named.items() if text]
+
+    @property
+    def bucket_us(self) -> int:
+        """How long a bucket is."""
+        seconds = read_interval("bucket", self.bucket)
+        if seconds < 0.001:
+            raise OptionError(f"bucket: {self.bucket} is less than a millisecond")
+        return round(seconds * 1_000_000)
 
     @property
     def group_names(self) -> list[str]:
@@ -134,6 +147,8 @@ def latency(spark: SparkSession, settings: LatencySettings, run: Run | None = No
             if name == "total":
                 rows = rows_as_dicts(frame)
                 report.rows = sum(each["count"] for each in rows)
+                if measuring.kept is not None:
+                    report.cover(map(span, by_queue(measuring.kept).collect()))
             if settings.tables and not run.dry_run:
                 settings.results.write(frame, name)
             if name == "hosts":  # The slowest are others: what these send seems to be quick.
@@ -190,24 +205,24 @@ class _Measuring:
         self.settings = settings
         self.not_read: list[dict[str, str]] = []
         """Groups, each with a topic of which it never read anything."""
-        self._kept: DataFrame | None = None
+        self.kept: DataFrame | None = None
         """What was measured of each message."""
 
     def close(self) -> None:
         """Let go of what is kept."""
-        if self._kept is not None:
-            self._kept.unpersist()
+        if self.kept is not None:
+            self.kept.unpersist()
 
     def tables(self, dry_run: bool) -> dict[str, DataFrame]:
         """Return the tables of a report; of a dry run how much there is to be read."""
         settings = self.settings
         found: dict[str, DataFrame] = {}
         if settings.topic or settings.store:
-            bucket = f"{self._bucket_us()} microseconds"
+            bucket = f"{self.settings.bucket_us} microseconds"
             head = self._head()
             if dry_run:
                 return {"total": head.groupBy("topic").count()}
-            measured = self._kept = head.selectExpr(*_MEASURED).persist()
+            measured = self.kept = head.selectExpr(*_MEASURED).persist()
             found["total"] = _summed(measured, ("topic",))
             for name, by in _BY.items():
                 texts = tuple(each.format(bucket=bucket) for each in by)
@@ -229,7 +244,7 @@ class _Measuring:
         (ends,) = heat.selectExpr(f"min({when}) AS first", f"max({when}) AS last").collect()
         if ends["first"] is None:
             return None
-        bucket_ms = self._bucket_us() // 1000
+        bucket_ms = self.settings.bucket_us // 1000
         count = (ends["last"] - ends["first"]) // bucket_ms + 1
         step_ms = bucket_ms * -(-count // COLUMNS_MAX)
         column = f"cast(({when} - {ends['first']}) div {step_ms} AS int) AS column"
@@ -241,21 +256,6 @@ class _Measuring:
             timedelta(milliseconds=step_ms),
             [tuple(cell) for cell in cells.collect()],
         )
-
-    def _bucket_us(self) -> int:
-        """Return how long a bucket is."""
-        from pyspark.errors import PySparkException
-        from pyspark.sql import functions
-
-        try:
-            moment = self.spark.sql("SELECT timestamp_millis(0) AS at")
-            window = moment.select(functions.window("at", self.settings.bucket).alias("w"))
-            (row,) = window.selectExpr("unix_micros(w.end) - unix_micros(w.start) AS us").collect()
-        except PySparkException as error:
-            raise OptionError(f"bucket: {first_line(error)}") from None
-        if row["us"] < 1000:
-            raise OptionError(f"bucket: {self.settings.bucket} is less than a millisecond")
-        return int(row["us"])
 
     def _head(self) -> DataFrame:
         settings = self.settings

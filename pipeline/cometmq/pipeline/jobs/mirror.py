@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
-from cometmq.pipeline.jobs.job import Job, Report, Run, setting, timed
+from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.streams import (
     CopySettings,
     StreamSettings,
+    counted,
     look_for_topics,
     read_stream,
     source_options,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from cometmq.pipeline.jobs.report import Report
     from cometmq.pipeline.options import ReadOptions, WriteOptions
 
 R = TypeVar("R")
@@ -81,7 +83,7 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
     report = run.report_of("mirror")
     with timed(report):
         _refuse_copies(settings)
-        frame = read_stream(spark, settings, _COPIED).withColumn(
+        frame = counted(read_stream(spark, settings, _COPIED)).withColumn(
             "to_topic", functions.concat(functions.lit(settings.prefix), "topic")
         )
         if run.dry_run:

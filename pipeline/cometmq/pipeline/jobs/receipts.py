@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from cometmq.pipeline.jobs.job import as_json
+from cometmq.pipeline.jobs.report import as_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_PLACE: Final = ("group", "broker", "queue_id", "queue_offset", "to_topic")
-"""What tells one from another."""
+_PLACE: Final = ("group", "broker", "queue_id", "queue_offset", "to_topic", "died")
+"""What tells one from another: a topic of dead letters that was made anew has old places again."""
 
 
 class Receipts:
@@ -45,4 +45,9 @@ def _read(line: str) -> dict[str, Any]:
 
 
 def _place(receipt: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(receipt.get(name) for name in _PLACE)
+    return tuple(_said(receipt.get(name)) for name in _PLACE)
+
+
+def _said(value: Any) -> Any:
+    """Return a value as the file has it."""
+    return json.loads(as_json(value))

@@ -23,12 +23,14 @@ from typing import TYPE_CHECKING, Final
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_files import read_archive
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
-from cometmq.pipeline.jobs.job import Job, Outcome, Report, Run, setting, timed
+from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.places import STORE, TOPIC, read_place
+from cometmq.pipeline.jobs.report import Outcome, Report
 from cometmq.pipeline.jobs.results import Results
 from cometmq.pipeline.jobs.tables import (
     require_topics,
     rows_as_dicts,
+    span,
     store_table,
     stored_between,
     topic_table,
@@ -264,11 +266,23 @@ class _Reconciling:
             "count(*) AS blocks",
             f"count_if(NOT ({same})) AS differing",
         ).collect()
+        if self.settings.by == "place":
+            self._cover(joined)
         self.differing = joined.where(f"NOT ({same})").select(*self._of_block)
         self.report.details |= row.asDict()
         self.report.rows = row["left_rows"]
         run.tell(blocks=row["blocks"], differing=row["differing"], rows=row["left_rows"])
         return int(row["differing"])
+
+    def _cover(self, blocks: DataFrame) -> None:
+        """Note from where to where the left side was read."""
+        from pyspark.sql import functions
+
+        ends = ("min(left_first) AS first", "max(left_last) + 1 AS end")
+        queues = blocks.groupBy("topic", "broker", "queue_id").agg(*map(functions.expr, ends))
+        for row in queues.where("first IS NOT NULL").collect():
+            topic = row["topic"] or self.places["left"].topic
+            self.report.cover([span(row)._replace(topic=topic)])
 
     def drill_down(self, run: Run) -> None:
         """Look at the messages of the blocks that differ."""
@@ -321,6 +335,7 @@ def _sums(side: str) -> list[Column]:
 
     return [
         functions.expr("count(*)").alias(f"{side}_count"),
+        *_ends(side),
         functions.expr("sum(mark & 4294967295L)").alias(f"{side}_low"),
         functions.expr("sum(shiftrightunsigned(mark, 32))").alias(f"{side}_high"),
     ]

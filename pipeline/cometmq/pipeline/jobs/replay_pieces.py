@@ -7,14 +7,18 @@ another rate, or find a `where` to hold for other rows.
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cometmq.pipeline.jobs.pacing import Tempo
+from cometmq.pipeline.jobs.tables import span
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from cometmq.pipeline.jobs.pacing import Pace
+    from cometmq.pipeline.jobs.report import Span
 
 ORDER: Final = ("at", "topic", "broker", "queue_id", "queue_offset")
 
@@ -27,45 +31,39 @@ class Cut(NamedTuple):
     rows: int
     stored_us: int
     """When the first of them was stored, of a piece that is one second's of then; else 0."""
+    spans: list[Span]
+    """From where to where it has the queues."""
 
 
 def cut(frame: DataFrame, pace: Pace | Tempo) -> list[Cut]:
     """Cut into what a second has."""
-    if isinstance(pace, Tempo):
-        return _cut_seconds(frame, pace.second_us)
-    return _cut_every(frame, pace.rate)
-
-
-def _cut_every(frame: DataFrame, size: int) -> list[Cut]:
-    """Cut at each `size`-th row, and at the last one."""
     from pyspark.sql import Window, functions
 
-    numbered = frame.select(*ORDER).withColumn(
-        "number", functions.row_number().over(Window.orderBy(*ORDER))
+    if isinstance(pace, Tempo):
+        number = functions.expr(f"at div {pace.second_us}")
+    else:
+        number = functions.row_number().over(Window.orderBy(*ORDER)) - functions.lit(1)
+        number = functions.floor(number / pace.rate)
+    numbered = frame.select(*ORDER).withColumn("number", number)
+    by_queue = numbered.groupBy("number", "topic", "broker", "queue_id").agg(
+        functions.max(functions.struct(*ORDER)).alias("last"),
+        functions.expr("count(*)").alias("rows"),
+        functions.expr("min(at)").alias("stored"),
+        functions.expr("min(queue_offset)").alias("first"),
+        functions.expr("max(queue_offset) + 1").alias("end"),
     )
-    ends = numbered.where(f"number % {size} = 0 OR number = {frame.count()}").orderBy("number")
-    found = [([row[name] for name in ORDER], row["number"]) for row in ends.collect()]
-    numbers = [0, *(number for _, number in found)]
-    return [
-        Cut(place, number - before, 0)
-        for (place, number), before in zip(found, numbers, strict=False)
-    ]
+    pieces = groupby(by_queue.orderBy("number").collect(), itemgetter("number"))
+    return [_cut(list(rows), is_second=isinstance(pace, Tempo)) for _, rows in pieces]
 
 
-def _cut_seconds(frame: DataFrame, second_us: int) -> list[Cut]:
-    """Cut at the last row of each second."""
-    from pyspark.sql import functions
-
-    place = functions.struct(*ORDER)
-    seconds = frame.groupBy(functions.expr(f"at div {second_us}")).agg(
-        functions.max(place).alias("last"),
-        functions.count("*").alias("rows"),
-        functions.min("at").alias("first"),
+def _cut(rows: list[Any], *, is_second: bool) -> Cut:
+    """Put together what the queues have of a piece."""
+    return Cut(
+        last=max([row["last"][name] for name in ORDER] for row in rows),
+        rows=sum(row["rows"] for row in rows),
+        stored_us=min(row["stored"] for row in rows) if is_second else 0,
+        spans=[span(row) for row in rows],
     )
-    return [
-        Cut([row["last"][name] for name in ORDER], row["rows"], row["first"])
-        for row in seconds.orderBy("first").collect()
-    ]
 
 
 def between(frame: DataFrame, before: list[Any] | None, last: list[Any] | None) -> DataFrame:

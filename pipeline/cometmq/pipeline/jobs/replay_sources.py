@@ -41,6 +41,11 @@ class Part(NamedTuple):
 class Source(Protocol):
     """Where messages are taken from."""
 
+    @property
+    def order(self) -> str:
+        """The column by which the messages of a queue stand in their order."""
+        ...
+
     def parts(self, done: Collection[str], begun: Iterable[str]) -> Iterator[Part]:
         """Yield what is to be replayed: parts that are done may be among them, and are not read.
 
@@ -52,6 +57,10 @@ class Source(Protocol):
         """Return the messages of a part, all of them."""
         ...
 
+    def everything(self) -> DataFrame:
+        """Return all that there is, what is done included."""
+        ...
+
     def holds(self, frame: DataFrame, topic: str) -> bool:
         """Whether there are messages of a topic in the rows of a part."""
         ...
@@ -59,6 +68,8 @@ class Source(Protocol):
 
 class ArchiveSource:
     """An archive of Parquet, batch by batch."""
+
+    order = "queue_offset"
 
     def __init__(self, spark: SparkSession, folder: Folder) -> None:
         self._spark = spark
@@ -82,6 +93,10 @@ class ArchiveSource:
         frame = read_batches(self._spark, self._folder, [place])
         return frame.where(frame["batch"] == part.number)
 
+    def everything(self) -> DataFrame:
+        """Return all batches."""
+        return read_batches(self._spark, self._folder, sorted({*self._batches.values()}))
+
     def holds(self, frame: DataFrame, topic: str) -> bool:
         """Look for it."""
         return _has_topic(frame, topic)
@@ -89,6 +104,8 @@ class ArchiveSource:
 
 class DeltaSource:
     """An archive that is a table of Delta, batch by batch."""
+
+    order = "queue_offset"
 
     def __init__(self, spark: SparkSession, folder: Folder) -> None:
         self._frame = read_delta(spark, folder)
@@ -104,6 +121,10 @@ class DeltaSource:
     def rows(self, part: Part) -> DataFrame:
         """Return a batch."""
         return self._frame.where(self._frame["batch"] == part.number)
+
+    def everything(self) -> DataFrame:
+        """Return all batches."""
+        return self._frame
 
     def holds(self, frame: DataFrame, topic: str) -> bool:
         """Look for it."""
@@ -128,6 +149,11 @@ class StoreSource:
     log: Log
     """As it was when the run began."""
 
+    @property
+    def order(self) -> str:
+        """By offsets two lives of a topic would be mixed that was deleted and made anew."""
+        return "physical_offset"
+
     def parts(self, done: Collection[str], begun: Iterable[str]) -> Iterator[Part]:
         """Yield what was begun, and what stands behind all that is done, file by file."""
         reached = max((_range(key)[1] for key in (*done, *begun)), default=self.log.first)
@@ -151,7 +177,13 @@ class StoreSource:
 
     def rows(self, part: Part) -> DataFrame:
         """Return the topic's messages in a range of the log."""
-        start, end = _range(part.key)
+        return self._between(*_range(part.key))
+
+    def everything(self) -> DataFrame:
+        """Return the topic's messages in all of the log."""
+        return self._between(self.log.first, self.log.end)
+
+    def _between(self, start: int, end: int) -> DataFrame:
         reader = self.spark.read.format("cometmq-store").options(
             columns=self.columns,
             topic=self.topic,

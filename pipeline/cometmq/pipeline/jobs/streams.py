@@ -14,7 +14,7 @@ from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import setting
 from cometmq.pipeline.options import EARLIEST, read_options
-from cometmq.pipeline.spark_settings import is_interval
+from cometmq.pipeline.spark_settings import interval_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
     from cometmq.pipeline.cluster import Bounds, Queue
-    from cometmq.pipeline.jobs.job import Report, Run
+    from cometmq.pipeline.jobs.job import Run
+    from cometmq.pipeline.jobs.report import Report
     from cometmq.pipeline.options import ReadOptions
 
 ONCE: Final = "once"
 _TRIES: Final = 3
-_OPTIONS: Final = {
+OPTIONS: Final = {
     "topic": "topic",
     "topic_pattern": "topicPattern",
     "start": "startingOffsets",
@@ -63,7 +64,7 @@ class StreamSettings:
 
     def __post_init__(self) -> None:
         read_options(source_options(self))
-        if self.trigger != ONCE and not is_interval(self.trigger):
+        if self.trigger != ONCE and interval_seconds(self.trigger) is None:
             raise OptionError(f"trigger: {self.trigger!r} is neither once nor such as '30 seconds'")
 
     def refuse_sources(self, *options: str) -> None:
@@ -103,6 +104,16 @@ def read_stream(spark: SparkSession, settings: StreamSettings, columns: str = "*
     return frame
 
 
+def counted(frame: DataFrame) -> DataFrame:
+    """Have Spark count the bytes of bodies that it reads, for the report."""
+    from pyspark.sql import functions
+
+    seen: DataFrame = frame.observe(
+        "read", functions.expr("coalesce(sum(length(body)), 0) AS bytes")
+    )
+    return seen
+
+
 def look_for_topics(settings: StreamSettings) -> None:
     """Say what is wrong with topics and offsets before Spark is started, which takes a while.
 
@@ -133,8 +144,8 @@ def _survey(options: ReadOptions) -> tuple[bounds.Survey, dict[Queue, int]]:
 
 def source_options(settings: StreamSettings) -> dict[str, str]:
     """Return the options of the source that settings become."""
-    values = {name: getattr(settings, name, "") for name in _OPTIONS}
-    given = {_OPTIONS[name]: str(value) for name, value in values.items() if value != ""}
+    values = {name: getattr(settings, name, "") for name in OPTIONS}
+    given = {OPTIONS[name]: str(value) for name, value in values.items() if value != ""}
     return settings.credentials.at(settings.nameserver) | given
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline import bounds
+from cometmq.pipeline.jobs.report import Span
 from cometmq.pipeline.options import read_options, read_time_ms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _SIGNS: Final = (("since", ">="), ("until", "<"))
 
@@ -56,6 +57,24 @@ def stored_between(settings: Any) -> str:
         if (text := getattr(settings, name))
     ]
     return " AND ".join(parts) or "true"
+
+
+def by_queue(frame: DataFrame, *more: Column) -> DataFrame:
+    """Return how many messages of each queue there are, from where to where, and what more."""
+    from pyspark.sql import functions
+
+    found: DataFrame = frame.groupBy("topic", "broker", "queue_id").agg(
+        functions.expr("count(*)").alias("rows"),
+        functions.expr("min(queue_offset)").alias("first"),
+        functions.expr("max(queue_offset) + 1").alias("end"),
+        *more,
+    )
+    return found
+
+
+def span(row: Any) -> Span:
+    """Return a row of that."""
+    return Span(row["topic"], row["broker"], row["queue_id"], row["first"], row["end"])
 
 
 def rows_as_dicts(frame: DataFrame) -> list[dict[str, Any]]:

@@ -28,12 +28,14 @@ from typing import TYPE_CHECKING, Any, Final
 from cometmq.pipeline.errors import OptionError, SinkError
 from cometmq.pipeline.jobs import functions as python_functions
 from cometmq.pipeline.jobs.folders import Folder
-from cometmq.pipeline.jobs.job import Job, Report, Run, first_line, setting, timed
+from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
 from cometmq.pipeline.jobs.repeatable import require_repeatable
+from cometmq.pipeline.jobs.spark_errors import first_line
 from cometmq.pipeline.jobs.stateless import require_query, require_stateless
 from cometmq.pipeline.jobs.streams import (
     StreamSettings,
+    counted,
     look_for_topics,
     query_id,
     read_stream,
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from cometmq.pipeline.jobs.report import Report
 
 _COORDINATES: Final = ("topic", "broker", "queue_id", "queue_offset")
 _TIME: Final = "store_time"
@@ -106,6 +110,7 @@ def transform(spark: SparkSession, settings: TransformSettings, run: Run | None 
             report.details["would_read"] = would_read(spark, settings, settings.checkpoint)
             return report
         report.details |= {"written": {}, "dead_letters": 0}
+        stream = counted(stream)
         run_batches(stream, transforming.batch, settings.checkpoint, settings, run, report)
     return report
 

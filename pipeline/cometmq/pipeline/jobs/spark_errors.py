@@ -1,0 +1,92 @@
+"""What Spark says of an error, made one clear line.
+
+An error that is none of ours may be of what the user gave: SQL that a row makes fail, a function of
+Python. Spark tells it at the end of tracebacks, its own and ours, which say nothing to who gave it.
+What went wrong matters, and where in the SQL or in the function.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import takewhile
+from typing import Final
+
+from cometmq.pipeline.errors import OptionError, PipelineError, WorkerLateError
+
+_WHERE: Final = ("\tat ", "===")
+"""What lines begin with that say where in the JVM, or in which query, an error was."""
+_WORKER_LATE: Final = "Python worker failed to connect back"
+_RAISED: Final = re.compile(r"^pyspark\.errors\.exceptions\.captured\.\w+: ", re.MULTILINE)
+"""Behind a traceback: what follows is what was raised in front of all others."""
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_FRAME: Final = re.compile(r'^ *File "(.+)", line ([0-9]+), in (.+)$', re.MULTILINE)
+_NOT_USERS: Final = ("/site-packages/", "/pyspark/", "<frozen ")
+_OWN: Final = "/cometmq/pipeline/"
+_ERROR: Final = re.compile(r"^[A-Za-z_][\w.]*(: .*)?$", re.MULTILINE)
+"""The line of a traceback that says what went wrong; all others are indented."""
+_CONDITION: Final = re.compile(r"\[[A-Z_.0-9]+\] ")
+_STATE: Final = re.compile(r"\s*SQLSTATE: \w+\s*$")
+_IN_SQL: Final = re.compile(
+    r"^== SQL.*\(line ([0-9]+), position ([0-9]+)\) ==\n(.*)\n( *)(\^+)", re.MULTILINE
+)
+
+
+def ours(error: Exception) -> PipelineError:
+    """Return what matters of an error of Spark: the last one of ours in it, or what it begins with.
+
+    Where in the JVM it was matters to nobody here.
+    """
+    # What comes from the JVM as it is has a line in front that tells which object was called.
+    text = str(error).partition("\n: ")[2] or str(error)
+    for line in reversed(text.splitlines()):
+        name, colon, rest = line.strip().partition(": ")
+        if colon and name.startswith("cometmq.pipeline.errors."):
+            is_option = name.endswith(OptionError.__name__)
+            return OptionError(rest) if is_option else PipelineError(rest)
+    if _WORKER_LATE in text:
+        return WorkerLateError(
+            "this machine is so busy that a Python process took more than the ten seconds to start"
+            " that Spark waits for one; try again when there is less to do, or with fewer tasks at"
+            " a time (--master 'local[1]')"
+        )
+    if of_user := _of_user(text):
+        return PipelineError(of_user)
+    said = takewhile(lambda line: not line.startswith(_WHERE), text.splitlines())
+    return PipelineError("\n".join(said).strip() or "Spark failed")
+
+
+def _of_user(text: str) -> str:
+    """Return what SQL or a function that the user gave was ended by, and where.
+
+    Nothing of other errors: of those who mends them wants to see everything.
+    """
+    first = text[[0, *(each.end() for each in _RAISED.finditer(text))][-1] :]
+    if _TRACEBACK in first:
+        return _of_function(first)
+    if not _CONDITION.match(first):
+        return ""
+    found = _IN_SQL.search(first)
+    if found is None:
+        # Of what was raised here all is said; else it is the first line of what Spark tells.
+        return _STATE.sub("", first_line(first)) if len(first) < len(text) else ""
+    line, position, sql, before, marked = found.groups()
+    part = sql[len(before) : len(before) + len(marked)]
+    said = _STATE.sub("", first[: found.start()].strip())
+    return f"{said} In the SQL, line {line}, position {position}: {part}"
+
+
+def _of_function(text: str) -> str:
+    frames = list(_FRAME.finditer(text))
+    if not frames or _OWN in frames[-1][1]:
+        return ""
+    of_user = [each for each in frames if not any(part in each[1] for part in _NOT_USERS)]
+    raised = _ERROR.search(text, frames[-1].end())
+    if not of_user or raised is None:
+        return ""
+    path, line, function = of_user[-1].groups()
+    return f"{path}, line {line}, in {function}: {raised[0]}"
+
+
+def first_line(error: Exception | str) -> str:
+    """Return what an error of Spark says first; what it says of a syntax begins with no line."""
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,198 @@
+"""Topics that were made anew: neither `replay` nor `dlq` takes one life for the other."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+
+from tests.pipeline.tables import Tables, numbers
+
+from cometmq.client import SyncClient
+from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.jobs import replay as module
+from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
+from cometmq.pipeline.jobs.dlq import DlqSettings, dlq
+from cometmq.pipeline.jobs.job import Run
+from cometmq.pipeline.jobs.replay import ReplaySettings, replay
+from cometmq.testing import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from cometmq.pipeline.jobs.report import Report
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture(scope="module")
+def tables(spark: SparkSession) -> Iterator[Tables]:
+    """A broker of this module's own, whose store can be looked at."""
+    with Cluster() as cluster:
+        yield Tables(spark, cluster)
+
+
+@pytest.fixture
+def topic(tmp_path: Path) -> str:
+    return tmp_path.name.replace("_", "-")
+
+
+def live_once(tables: Tables, topic: str, to: Path) -> None:
+    """Archive the first life of a topic: ten messages."""
+    tables.fill(topic, 10)
+    archive(tables.spark, archiving(tables, topic, to))
+
+
+def live_again(tables: Tables, topic: str, to: Path) -> None:
+    """Delete it, make it anew, and archive its second life: twelve."""
+    tables.cluster.admin.delete_topic(topic)
+    tables.fill(topic, 12, first=100)
+    archive(tables.spark, archiving(tables, topic, to))
+
+
+def archiving(tables: Tables, topic: str, to: Path) -> ArchiveSettings:
+    return ArchiveSettings(
+        nameserver=tables.cluster.nameserver, topic=topic, to=str(to), fail_on_data_loss=False
+    )
+
+
+def replayed(tables: Tables, place: str, run: Run | None = None, **more: Any) -> Report:
+    settings = ReplaySettings(nameserver=tables.cluster.nameserver, from_=place, **more)
+    return replay(tables.spark, settings, run)
+
+
+@pytest.mark.parametrize("rate", [0, 10])
+def test_both_lives_of_a_topic_are_replayed_each_message_once(
+    tables: Tables, topic: str, tmp_path: Path, rate: int
+) -> None:
+    live_once(tables, topic, tmp_path)
+    live_again(tables, topic, tmp_path)
+    given: dict[str, Any] = {"to_topic": f"{topic}-again", "rate": rate}
+    report = replayed(tables, f"archive:{tmp_path}", **given)
+    assert (report.rows, report.size) == (22, 10 + 12 * 3)
+    assert report.offsets == {topic: {"broker-a": {"0": [0, 6], "1": [0, 6]}}}
+    (tmp_path / "_replays" / f"to-{topic}-again.json").unlink()  # As a kill leaves it.
+    assert replayed(tables, f"archive:{tmp_path}", **given).rows == 22
+    assert tables.bodies(f"{topic}-again") == [*numbers(0, 10), *numbers(100, 112)]
+    earlier = replayed(tables, f"archive:{tmp_path}", **given).details["earlier"]
+    assert earlier.startswith("2 batches, which is all that there is")
+
+
+def test_both_lives_in_one_file_of_a_log_are_replayed_in_their_order(
+    tables: Tables, topic: str, tmp_path: Path
+) -> None:
+    live_once(tables, topic, tmp_path / "archive")
+    live_again(tables, topic, tmp_path / "archive")
+    folder = tables.cluster._servers._folder.name  # pyright: ignore[reportPrivateUsage]  # No verb has it.
+    tables.cluster.admin.create_topic(f"{topic}-again", queues=1)
+    given: dict[str, Any] = {"broker": "broker-a", "to_topic": f"{topic}-again"}
+    for checkpoint in ("one", "two"):  # The second has no notes.
+        report = replayed(
+            tables, f"store:{folder}/store#{topic}", checkpoint=str(tmp_path / checkpoint), **given
+        )
+        assert report.rows == 22
+    rows = tables.read(f"{topic}-again").orderBy("queue_offset").collect()
+    bodies = [int(row["body"]) for row in rows]
+    assert sorted(bodies) == [*range(10), *range(100, 112)]
+    for parity in (0, 1):  # Those that were in one queue.
+        of_queue = [each for each in bodies if each % 2 == parity]
+        assert of_queue == sorted(of_queue)
+
+
+def of_earlier_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have messages known by their places alone."""
+    rows = module._Replaying._rows  # pyright: ignore[reportPrivateUsage]  # What an earlier version did.
+
+    def without(self: Any, frame: DataFrame) -> DataFrame:
+        found: DataFrame = rows(self, frame).drop("store_time")
+        return found
+
+    monkeypatch.setattr(module._Replaying, "_rows", without)  # pyright: ignore[reportPrivateUsage]  # As above.
+
+
+def test_what_an_earlier_version_sent_is_not_sent_again_and_what_it_cannot_tell_is_refused(
+    tables: Tables, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live_once(tables, topic, tmp_path)
+    given: dict[str, Any] = {"to_topic": f"{topic}-again"}
+    with monkeypatch.context() as patch:
+        of_earlier_version(patch)
+        replayed(tables, f"archive:{tmp_path}", **given)
+    notes = tmp_path / "_replays" / f"to-{topic}-again.json"
+    said = json.loads(notes.read_text())
+    said |= {"done": []}  # It was killed in front of the note.
+    del said["by_time"], said["firsts"]
+    notes.write_text(json.dumps(said))
+    assert replayed(tables, f"archive:{tmp_path}", **given).rows == 10
+    assert tables.bodies(f"{topic}-again") == numbers(0, 10)
+    live_again(tables, topic, tmp_path)
+    with pytest.raises(
+        OptionError, match=rf"name: to-{topic}-again was begun by an earlier versio"
+    ):
+        replayed(tables, f"archive:{tmp_path}", **given)
+    assert replayed(tables, f"archive:{tmp_path}", to_topic=f"{topic}-other").rows == 22
+    assert len(tables.bodies(f"{topic}-other")) == 22
+
+
+@pytest.mark.parametrize("others", [0, 30])
+def test_notes_of_a_topic_that_was_made_anew_are_not_gone_by(
+    tables: Tables, topic: str, tmp_path: Path, others: int
+) -> None:
+    """However many messages of others it has."""
+    live_once(tables, topic, tmp_path)
+    to = f"{topic}-again"
+    given: dict[str, Any] = {"to_topic": to}
+    replayed(tables, f"archive:{tmp_path}", **given)
+    tables.cluster.admin.delete_topic(to)
+    with pytest.raises(PipelineError, match=f"to-topic: {to}, to which an earlier run of this re"):
+        replayed(tables, f"archive:{tmp_path}", **given)
+    tables.cluster.admin.create_topic(to, queues=2)
+    tables.fill(to, others, first=1000)
+    news: list[object] = []
+    run = Run(progress=lambda each: news.append(each.get("warning")))
+    report = replayed(tables, f"archive:{tmp_path}", run, **given)
+    assert (report.rows, report.details["made_anew"]) == (10, True)
+    assert f"{to} was made anew since; all is sent again" in news
+    assert replayed(tables, f"archive:{tmp_path}", **given).rows == 0
+    assert tables.bodies(to) == [*numbers(0, 10), *numbers(1000, 1000 + others)]
+
+
+def gave_up(tables: Tables, topic: str, body: bytes) -> None:
+    """Have a group give up a message."""
+    group = f"giving-up-{topic}"
+    tables.cluster.admin.create_group(group, max_retries=0)
+    with SyncClient(tables.cluster.nameserver) as mq:
+        mq.send(topic, body)
+        with mq.consume(topic, group=group, start="first") as consumer:
+            next(consumer).retry()
+    assert len(tables.cluster.dead_letters(group, count=1)) == 1
+
+
+def test_dead_letters_of_a_topic_that_was_made_anew_are_copied_too(
+    tables: Tables, topic: str, tmp_path: Path
+) -> None:
+    receipts = tmp_path / "receipts.jsonl"
+    settings = DlqSettings(
+        nameserver=tables.cluster.nameserver,
+        group=f"giving-up-{topic}",
+        redrive="true",
+        to=f"{topic}-copies",
+        receipts=str(receipts),
+    )
+    for body in (b"1", b"2"):
+        gave_up(tables, topic, body)
+        for redriven in (1, 0):
+            report = dlq(tables.spark, settings)
+            assert (report.details["redriven"], report.details["earlier"]) == (
+                redriven,
+                1 - redriven,
+            )
+        tables.cluster.admin.delete_topic(f"%DLQ%giving-up-{topic}")
+    assert tables.bodies(f"{topic}-copies") == ["1", "2"]
+    assert len(receipts.read_text().splitlines()) == 2
