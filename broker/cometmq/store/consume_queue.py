@@ -24,7 +24,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.entry_files import EntryFiles
-from cometmq.store.entry_search import BLANK_SIZE
+from cometmq.store.entry_search import BLANK_SIZE, GONE_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,9 +103,13 @@ class ConsumeQueue(EntryFiles):
         """Go on at an offset, though no message in front of it is left.
 
         The file that the message in front of it was in is made anew: its name, and blank entries,
-        keep the offset.
+        keep the offset. Where the log has lost its first bytes, the last one is as of a record
+        there: a queue that ends with a pre-blank entry gets no others from Apache's brokers while
+        the log is shorter than the size in it.
         """
-        self.restart_behind(self._shelf.heads.pack(0, BLANK_SIZE), queue_offset)
+        is_gone = self._shelf.disk.min_physical_offset > 0
+        size = GONE_SIZE if is_gone else BLANK_SIZE
+        self.restart_behind(self._shelf.heads.pack(0, size), queue_offset)
         self.next_offset = self.end
 
     def read(self, queue_offset: int, count: int) -> bytes:

@@ -82,17 +82,17 @@ class EntryFiles(ReadableEntries):
 
     def restart_at(self, index: int) -> None:
         """Forget every entry and begin at `index`, behind pre-blank entries of its file."""
-        self._restart(self._shelf.heads.pack(0, BLANK_SIZE), index, index)
+        self._restart(index, index)
 
-    def restart_behind(self, blank: bytes, index: int) -> None:
-        """The same where no entry follows: at least one blank one stays in front of `index`."""
-        self._restart(blank, index, index - 1)
-        self._shelf.disk.ends.note(self, index, blank)
+    def restart_behind(self, last: bytes, index: int) -> None:
+        """The same where no entry follows: one of no message stays in front of `index`."""
+        self._restart(index, index - 1, last)
+        self._shelf.disk.ends.note(self, index, last)
 
-    def _restart(self, blank: bytes, index: int, within: int) -> None:
+    def _restart(self, index: int, within: int, last: bytes = b"") -> None:
         """Begin at `index`, behind blank entries of the file that has the place `within`.
 
-        They are written at once: it may be a whole file of them, for each of many queues.
+        They, and `last` in place of the last one, are written at once: it may be a whole file of them, for each of many queues.
         """
         if self.end or self._first is not None:
             self._clear()
@@ -103,9 +103,12 @@ class EntryFiles(ReadableEntries):
             file = self._open_for_writing(number, 0)
             shelf.disk.unsynced_files.add(file.path)
             try:
+                blank = shelf.heads.pack(0, BLANK_SIZE)
                 data = blank * (min(size, WRITE_BYTES_MAX) // shelf.entry_size)
                 for position in range(0, size, len(data)):
                     file.write(data[: size - position], position)
+                if last:
+                    file.write(last, size - len(last))
             finally:
                 file.close()
         self.end = self._min = index

@@ -27,6 +27,10 @@ _HEADS: Final = 4096
 BLANK_SIZE: Final = 0x7FFFFFFF
 """The record size of a pre-blank entry: one that stands before a queue's first, never served."""
 
+GONE_SIZE: Final = 1
+"""Of an entry that leads to the log's first byte, which is gone, as if it were of a record there:
+it keeps an offset as a pre-blank one does."""
+
 NO_CUT: Final = (1 << 63) - 1
 
 

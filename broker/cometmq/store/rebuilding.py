@@ -153,6 +153,7 @@ class _Work:
         self._accepts_restarts = accept_restarts
         self._kept: list[QueueKey] = []
         self._queues.ends.is_whole = True
+        self._queues.correct_min(store.segments.first_offset)
 
     def replay(self) -> Iterator[Progress]:
         """Take every record of the log."""
@@ -265,6 +266,7 @@ class _Work:
         """
         store = self._store
         queues = ConsumeQueues(store.filesystem, self._beside, store.config, clean=store.is_clean)
+        queues.correct_min(store.segments.first_offset)
         for key in self._kept:
             table, known = queues.table(is_batch=key.is_batch), store.ends.get(key)
             try:
