@@ -123,8 +123,8 @@ class CatchUp:
         queues, segments = found.queues, found.segments
         queues.correct_min(segments.first_offset)
         if found.history is History.COMPLETE:
-            queues.destroy_deleted(found.deletions)
             queues.expect_whole()
+            queues.destroy_deleted(found.deletions)
             return until
         queues_from = found.start.replay_from
         if found.history is History.BROKEN_OFF:

@@ -250,7 +250,8 @@ class ConsumeQueues:
         """Remove queues of deleted topics whose removal the last process could not make sure of.
 
         One that goes on behind the mark is of a topic that Apache brought back; one that only
-        keeps an offset may be of a topic that was made again.
+        keeps an offset may be of a topic that was made again. So may one whose files are damaged:
+        that concerns it alone.
         """
         if deletions.offsets:
             self._disk.unsynced_directories |= {self.simple.root, self.batch.root}
@@ -258,7 +259,7 @@ class ConsumeQueues:
             topic = topic_raw.decode()
             for table in (self.simple, self.batch):
                 for queue_id in table.queues(topic):
-                    queue = table.find(topic, queue_id)
+                    queue = table.find_sound(topic, queue_id)
                     if queue is not None and queue.end > queue.start:
                         last_offset, size = queue.head(queue.end - 1)
                         if last_offset < offset and size != BLANK_SIZE:

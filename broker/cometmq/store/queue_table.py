@@ -86,6 +86,14 @@ class QueueTable(Generic[Queue]):
             queue = self._load(topic, queue_id)
         return queue
 
+    def find_sound(self, topic: str, queue_id: int) -> Queue | None:
+        """Return a queue if there is one whose files are as they should be; else see `problems`."""
+        try:
+            return self.find(topic, queue_id)
+        except (CorruptionError, StoreFormatError) as error:
+            self.problems[topic, queue_id] = str(error)
+            return None
+
     def topics(self) -> list[str]:
         """Return the topics that have a queue here, sorted."""
         return sorted(self._loaded.keys() | self._on_disk.keys())
@@ -114,11 +122,7 @@ class QueueTable(Generic[Queue]):
         """
         for topic in self.topics():
             for queue_id in self.queues(topic):
-                try:
-                    yield self.find(topic, queue_id)
-                except (CorruptionError, StoreFormatError) as error:
-                    self.problems[topic, queue_id] = str(error)
-                    yield None
+                yield self.find_sound(topic, queue_id)
 
     def expect(self, waiting: Waiting) -> None:
         """Let queues that are not loaded yet go on with these entries behind those on the disk."""
