@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.store.damaged_stores import files_of, overwrite, verified
-from tests.store.test_damaged_queues import blank, rebuild, upkeep
+from tests.store.test_damaged_queues import blank, upkeep
 from tests.store.test_lost_queues import (
     BATCH_QUEUE,
     BATCHES,
@@ -15,6 +15,7 @@ from tests.store.test_lost_queues import (
     ROOT,
     SIMPLE_QUEUE,
     Held,
+    rebuild,
 )
 
 from cometmq.store.errors import CorruptionError, StoreFormatError

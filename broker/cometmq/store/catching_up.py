@@ -122,6 +122,7 @@ class CatchUp:
         found = self._found
         queues, segments = found.queues, found.segments
         queues.correct_min(segments.first_offset)
+        queues.destroy_leftovers()
         if found.history is History.COMPLETE:
             queues.expect_whole()
             queues.destroy_deleted(found.deletions)

@@ -16,7 +16,7 @@ so that a second crash starts from there again.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.store.batch_consume_queue import BATCH_ENTRY_SIZE, BatchConsumeQueue
 from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
@@ -29,7 +29,7 @@ from cometmq.store.record_check import RecordCheck
 from cometmq.store.unsynced import Unsynced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from cometmq.store.config import StoreConfig
     from cometmq.store.deletions import Deletions
@@ -77,18 +77,29 @@ class ConsumeQueues:
             Shape(BATCH_ENTRY_SIZE, config.batch_consume_queue_file_size, file_sizes[1]),
         )
         """The queues of topics with `queue.type=BatchCQ`."""
+        self._leftovers: list[tuple[QueueTable[Any], str]] = []
+        """Topics that were made again as ones of the other kind, with the queues of before."""
         self.write_error: OSError | None = None
         """Why entries cannot be written now; None again as soon as one could be."""
 
-    def kinds(self, is_batch_topic: Callable[[str], bool | None]) -> Callable[[str], bool]:
+    def kinds(
+        self, is_batch_topic: Callable[[str], bool | None], marks: Mapping[bytes, int]
+    ) -> Callable[[str], bool]:
         """Give what says of any topic whether its queues are batch queues.
 
         Where `is_batch_topic` says None the folders do: a topic that was deleted may have queues
-        left. A store in which the two contradict one another is refused.
+        left. A store in which the two contradict one another is refused. What a power cut brought
+        back of a topic that was deleted, see `Deletions.offsets`, and made again as one of the
+        other kind contradicts nothing: it is for `destroy_leftovers`.
         """
+        in_folder = set[str]()
         for table, batch in ((self.simple, False), (self.batch, True)):
             for topic in table.topics():
-                if is_batch_topic(topic) is (not batch):
+                says, mark = is_batch_topic(topic), marks.get(topic.encode())
+                if says is None or says is batch:
+                    if batch and (says or table.holds(topic, mark)):
+                        in_folder.add(topic)
+                elif table.holds(topic, mark):
                     kind = f"{'not ' if batch else ''}queue.type=BatchCQ"
                     raise StoreFormatError(
                         f"topic {topic} is {kind}, but its queues lie in"
@@ -96,7 +107,8 @@ class ConsumeQueues:
                         " queue.type in config/topics.json, or move its folder elsewhere and run"
                         " `cometmq store rebuild`"
                     )
-        in_folder = {*self.batch.topics()}
+                elif mark is not None:
+                    self._leftovers.append((table, topic))
         in_folder |= {key.topic for key in self.ends.known if key.is_batch}  # A lost one, too.
 
         def is_batch(topic: str) -> bool:
@@ -245,6 +257,13 @@ class ConsumeQueues:
         """Remove the queues of a topic, or one of them, with their files."""
         self.simple.destroy(topic, queue_id)
         self.batch.destroy(topic, queue_id)
+
+    def destroy_leftovers(self) -> None:
+        """Remove what `kinds` found of deleted topics that are now of the other kind."""
+        for table, topic in self._leftovers:
+            self._disk.unsynced_directories.add(table.root)
+            table.destroy(topic)
+        self._leftovers.clear()
 
     def destroy_deleted(self, deletions: Deletions) -> None:
         """Remove queues of deleted topics whose removal the last process could not make sure of.

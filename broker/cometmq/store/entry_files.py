@@ -63,6 +63,11 @@ class EntryFiles(ReadableEntries):
             self._correct_min()
         return self._min
 
+    @property
+    def has_files(self) -> bool:
+        """Whether it has a file, if only a blank one."""
+        return self._first is not None
+
     def first_unwritten(self) -> int | None:
         """Return the physical offset of the first entry that is only in memory."""
         return int.from_bytes(self._tail[:8], "big") if self._tail else None

@@ -198,7 +198,7 @@ class Opening:
         is_ours, delays = checkpoint.claims is not None, config.delay_levels_ms
         if not checkpoint.is_of_others:
             self._take_ends(queues, deletions)
-        self._is_batch_topic = queues.kinds(self._says_batch)
+        self._is_batch_topic = queues.kinds(self._says_batch, deletions.offsets)
         self._levels = load_delay_levels(filesystem, root, delays, is_ours=is_ours)
         start = choose_start(segments, checkpoint)
         start = start.with_witnesses(queues, segments, clean=clean)
@@ -253,7 +253,7 @@ class Opening:
         ends = load_queue_ends(self._filesystem, self._root)
         if ends is not None:
             queues.ends.is_whole = True
-            queues.ends.known = without_deleted(ends, deletions)
+            queues.ends.known = without_deleted(ends, deletions, self._says_batch)
             queues.ends.is_saved = len(queues.ends.known) == len(ends)
 
     def _make_folders(self) -> None:

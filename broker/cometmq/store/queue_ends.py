@@ -28,6 +28,8 @@ from cometmq.store.checked_json import CheckedJson
 from cometmq.store.entry_search import BLANK_SIZE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cometmq.store.deletions import Deletions
     from cometmq.store.entry_files import EntryFiles
     from cometmq.store.filesystem import FileSystem
@@ -138,11 +140,14 @@ def remove_queue_ends(filesystem: FileSystem, root: str) -> None:
         filesystem.sync_directory(root)
 
 
-def without_deleted(ends: Ends, deletions: Deletions) -> Ends:
+def without_deleted(
+    ends: Ends, deletions: Deletions, is_batch_topic: Callable[[str], bool | None]
+) -> Ends:
     """Return the ends of those queues whose topic was not deleted since.
 
     Of one that goes on at an offset nobody knows: it stays, for it may be of a topic that was made
-    again behind the mark, and a topic that begins at an offset does no harm.
+    again behind the mark, and a topic that begins at an offset does no harm. Not if the topic is
+    now of the other kind, says `is_batch_topic`, which says None of those that it does not know.
     """
     deleted = deletions.offsets
     if not deleted:
@@ -150,8 +155,11 @@ def without_deleted(ends: Ends, deletions: Deletions) -> Ends:
     return {
         key: end
         for key, end in ends.items()
-        if end.physical_offset == NO_RECORD
-        or end.physical_offset >= deleted.get(key.topic.encode(), 0)
+        if end.physical_offset >= (mark := deleted.get(key.topic.encode(), -1))
+        or (
+            end.physical_offset == NO_RECORD
+            and (mark < 0 or is_batch_topic(key.topic) is not (not key.is_batch))
+        )
     }
 
 

@@ -9,6 +9,7 @@ from cometmq.store.entry_disk import Shelf
 from cometmq.store.entry_files import EntryFiles
 from cometmq.store.errors import CorruptionError, StoreFormatError
 from cometmq.store.names import is_offset_file, is_queue_folder, is_topic_folder
+from cometmq.store.topic_folders import holds_queues
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -84,6 +85,11 @@ class QueueTable(Generic[Queue]):
         queue = self._loaded.get(topic, {}).get(queue_id)
         if queue is None and queue_id in self._listed(topic):
             queue = self._load(topic, queue_id)
+            if not (queue.has_files or queue.end or queue in self._disk.forgotten):
+                self._loaded[topic].pop(queue_id)  # Nothing in its folder is of a queue.
+                if not self._loaded[topic]:
+                    self._loaded.pop(topic)
+                return None
         return queue
 
     def find_sound(self, topic: str, queue_id: int) -> Queue | None:
@@ -97,6 +103,11 @@ class QueueTable(Generic[Queue]):
     def topics(self) -> list[str]:
         """Return the topics that have a queue here, sorted."""
         return sorted(self._loaded.keys() | self._on_disk.keys())
+
+    def holds(self, topic: str, mark: int | None) -> bool:
+        """Whether the topic's folder has files of queues, see `holds_queues`."""
+        folder, entry_size = f"{self._root}/{topic}", self._shelf.entry_size
+        return holds_queues(self._disk.filesystem, folder, entry_size, mark)
 
     def queues(self, topic: str) -> list[int]:
         """Return the ids of a topic's queues, sorted."""
@@ -166,6 +177,8 @@ class QueueTable(Generic[Queue]):
                 self._remove_folder(queue.directory)
                 self._loaded.get(topic, {}).pop(each, None)
                 self.problems.pop((topic, each), None)
+            else:
+                self._remove_folder(f"{self._root}/{topic}/{each}")
         if not self.queues(topic):
             self._loaded.pop(topic, None)
             self._on_disk.pop(topic, None)
