@@ -24,6 +24,7 @@ from cometmq.store.entry_disk import EntryDisk
 from cometmq.store.entry_search import BLANK_SIZE
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.open_files import OpenFiles
+from cometmq.store.queue_ends import QueueKey
 from cometmq.store.queue_table import QueueTable, Shape
 from cometmq.store.record_check import RecordCheck
 from cometmq.store.unsynced import Unsynced
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from cometmq.store.config import StoreConfig
     from cometmq.store.deletions import Deletions
     from cometmq.store.entry_files import EntryFiles
+    from cometmq.store.errors import StoreFilesError
     from cometmq.store.filesystem import FileSystem
     from cometmq.store.queue_ends import Ends, QueueEnds
     from cometmq.store.segments import Segments
@@ -77,6 +79,7 @@ class ConsumeQueues:
             Shape(BATCH_ENTRY_SIZE, config.batch_consume_queue_file_size, file_sizes[1]),
         )
         """The queues of topics with `queue.type=BatchCQ`."""
+        self._lacking_from: int | None = None
         self._leftovers: list[tuple[QueueTable[Any], str]] = []
         """Topics that were made again as ones of the other kind, with the queues of before."""
         self.write_error: OSError | None = None
@@ -145,7 +148,21 @@ class ConsumeQueues:
         Entries in front of it stay: a queue without a record goes on behind them.
         """
         self._disk.may_restart = True
+        for table in (self.simple, self.batch):
+            table.problems.clear()
         self.truncate(first_offset)
+
+    def note_lacking(
+        self, key: QueueKey, physical_offset: int, next_offset: int, error: StoreFilesError
+    ) -> None:
+        """Go on without the entry of a record, because its queue is damaged: see `problems`.
+
+        Nobody puts to the queue or reads from it, until it is made again from the log.
+        """
+        self.table(is_batch=key.is_batch).give_up(key.topic, key.queue_id, error)
+        self.ends.note_lacking(key, physical_offset, next_offset)
+        bound = self._lacking_from
+        self._lacking_from = physical_offset if bound is None else min(bound, physical_offset)
 
     # Writing
 
@@ -174,7 +191,9 @@ class ConsumeQueues:
 
         Not what the disk holds: for that, sync what `take_unsynced` then returns.
         """
-        bounds = (self._disk.first_unwritten(), self.simple.cut, self.batch.cut)
+        # Until a list can be saved that tells which queues lack entries, the log has to.
+        lacking = None if self.ends.is_whole else self._lacking_from
+        bounds = (self._disk.first_unwritten(), self.simple.cut, self.batch.cut, lacking)
         return min((bound for bound in bounds if bound is not None), default=None)
 
     @property
@@ -239,7 +258,12 @@ class ConsumeQueues:
         if not (self.ends.is_whole or is_cut):
             for _ in self._walk():
                 yield
-        self.ends.is_whole |= not self.problems
+        self.ends.is_whole |= all(
+            (end := self.ends.known.get(QueueKey(table is self.batch, *queue))) is not None
+            and end.lacks_from is not None
+            for table in (self.simple, self.batch)
+            for queue in table.problems
+        )
 
     def correct_min(self, physical_offset: int) -> None:
         """Let every queue begin at the first record at or behind the log's first byte."""

@@ -141,7 +141,9 @@ class Opening:
             batch_queue_file_size=found.queues.batch.file_size,
         )
         if found.history is History.BROKEN_OFF:
-            forget_cut(self._filesystem, self._root, found.queues, claims.recover_from)
+            is_all = found.start.replay_from <= found.segments.first_offset
+            at = claims.recover_from
+            forget_cut(self._filesystem, self._root, found.queues, at, is_all=is_all)
         self._promise(found, claims)
         self._is_accepted = True
         sign_lock(lock)
@@ -182,7 +184,7 @@ class Opening:
     def _promise_only_log(self, found: Found) -> None:
         """Promise nothing of the queues: the entries of all records are about to be erased."""
         first_offset = found.segments.first_offset
-        forget_cut(self._filesystem, self._root, found.queues, first_offset)
+        forget_cut(self._filesystem, self._root, found.queues, first_offset, is_all=True)
         self._promise(found, replace(self._claims, recover_from=first_offset, journal=None))
 
     def _inspect(self) -> Found:

@@ -42,6 +42,9 @@ _FILE: Final = CheckedJson(QUEUE_ENDS_NAME, "queues", VERSION)
 NO_RECORD: Final = -1
 """Where the last entry of a queue leads that has none of a message, but goes on at an offset."""
 
+_LACKS: Final = -2
+"""From here down: a queue that lacks the entry of a record, whose offset counts downwards."""
+
 _HEAD: Final = Struct(">qi")  # Physical offset and size of the record: what each entry begins with.
 _BATCH_BASE: Final = Struct(">28xqh8x")  # First queue offset and messages of a batch's entry.
 
@@ -60,9 +63,19 @@ class QueueEnd(NamedTuple):
     entries: int
     """The place behind its last entry."""
     physical_offset: int
-    """Of the record that its last entry leads to, or `NO_RECORD`."""
+    """Of the record that its last entry leads to, or `NO_RECORD`; less if it lacks entries."""
     next_offset: int
     """The queue offset behind its last message."""
+
+    @property
+    def lacks_from(self) -> int | None:
+        """The record whose entry a start could not give it, the first; None when it has all."""
+        return _LACKS - self.physical_offset if self.physical_offset <= _LACKS else None
+
+    @property
+    def reaches(self) -> int:
+        """The physical offset of the record that it is about."""
+        return self.physical_offset if self.lacks_from is None else self.lacks_from
 
     def is_of(self, entry: bytes) -> bool:
         """Whether that is the queue's last entry."""
@@ -155,7 +168,7 @@ def without_deleted(
     return {
         key: end
         for key, end in ends.items()
-        if end.physical_offset >= (mark := deleted.get(key.topic.encode(), -1))
+        if end.reaches >= (mark := deleted.get(key.topic.encode(), -1))
         or (
             end.physical_offset == NO_RECORD
             and (mark < 0 or is_batch_topic(key.topic) is not (not key.is_batch))
@@ -207,6 +220,20 @@ class QueueEnds:
         """Note where a queue ends that nobody listed yet."""
         if queue.key not in self.known and queue.end > queue.start:
             self._written[queue] = queue.end, queue.read_entries(queue.end - 1, 1)
+
+    def note_lacking(self, key: QueueKey, physical_offset: int, next_offset: int) -> None:
+        """Note that a queue, which is damaged, cannot be given the entry of a record.
+
+        Once no start reads that record any more, the queue must not be taken for whole: not even if
+        its files are put back from a copy.
+        """
+        end = self.known.get(key, QueueEnd(1, NO_RECORD, 0))
+        self.known[key] = QueueEnd(
+            end.entries,
+            _LACKS - physical_offset if end.lacks_from is None else end.physical_offset,
+            max(end.next_offset, next_offset),
+        )
+        self.is_saved = False
 
     def vouches(self, queue: EntryFiles) -> bool:
         """Whether the queue is known to end where it does."""
