@@ -21,6 +21,7 @@ from tests.store.test_lost_queues import (
     remove_all,
 )
 
+from cometmq.store.checkpoint import load_checkpoint
 from cometmq.store.errors import CorruptionError, LostQueuesError, StoreFormatError
 from cometmq.store.queue_ends import load_queue_ends
 
@@ -170,3 +171,30 @@ def test_it_is_missed_when_its_files_are_lost_as_well() -> None:
     with pytest.raises(LostQueuesError, match="of T/0"):
         held.opened()
     check_rebuilt(held, "T")
+
+
+@pytest.mark.parametrize("damage", [hole, too_long])
+@pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
+def test_nor_does_a_journal_that_has_its_entries(
+    topic: str, queue: str, entry_size: int, damage: Callable[[Held, str, int], None]
+) -> None:
+    held = Held()
+    held.stop(clean=False)
+    held.opened(replace(CONFIG, checkpoint_interval_ms=1000, consume_queue_journal_queues_min=1))
+    upkeep(held, 3)
+    for number in range(TAIL):
+        if number >= TAIL - 2:
+            held.put(b"%c%d" % (topic[0].encode(), MESSAGES + number - TAIL + 2), topic)
+        held.put(b"last", "Other")
+        upkeep(held, 1)
+    claims = load_checkpoint(held.disk, f"{ROOT}/checkpoint").claims
+    assert claims is not None
+    assert claims.journal is not None
+    held.disk = held.disk.kill()
+    damage(held, queue, entry_size)
+    for _ in range(2):
+        held.opened()
+        check_out(held, topic)
+        upkeep(held)
+        held.stop(clean=False)
+    check_rebuilt(held, topic, 2)
