@@ -166,14 +166,14 @@ def test_a_topic_whose_queues_are_of_the_wrong_kind_is_named() -> None:
     disk = SimulatedFileSystem()
     stored(disk)
     queues = opened(disk)
-    known = queues.kinds({"b": False, "c": True}.get)
+    known = queues.kinds({"b": False, "c": True}.get, {})
     assert [known("b"), known("c"), known("x")] == [False, True, False]
-    unknown = queues.kinds(lambda _: None)  # The folders say.
+    unknown = queues.kinds(lambda _: None, {})  # The folders say.
     assert [unknown("b"), unknown("c"), unknown("x")] == [False, True, False]
     with pytest.raises(StoreFormatError, match=r"topic b is queue\.type=BatchCQ"):
-        queues.kinds({"b", "c"}.__contains__)
+        queues.kinds({"b", "c"}.__contains__, {})
     with pytest.raises(StoreFormatError, match=r"topic c is not queue\.type=BatchCQ"):
-        queues.kinds(lambda _topic: False)
+        queues.kinds(lambda _topic: False, {})
 
 
 def test_queues_are_written_in_the_order_in_which_they_have_waited() -> None:

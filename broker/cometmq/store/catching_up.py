@@ -8,7 +8,7 @@ from cometmq.store.errors import MissingEntriesError
 from cometmq.store.found import History, place_journal
 from cometmq.store.index import INDEX_FOLDER
 from cometmq.store.index_off import load_off
-from cometmq.store.lost_queues import hold_offsets
+from cometmq.store.lost_queues import hold_offsets, name_lacking
 from cometmq.store.record_check import RecordCheck
 from cometmq.store.recovery import LogEnd, end_at, gap_in_log, records_up_to
 from cometmq.store.replay import Replay
@@ -86,6 +86,7 @@ class CatchUp:
         found = self._found
         self._replay(at, at, found.end.offset)
         hold_offsets(found.queues, found.to_make, found.segments)
+        name_lacking(found.queues)
 
     def _promised_end(self) -> int:
         """Return how far nothing but sound records can stand: none of it may be cut any more."""
@@ -122,9 +123,10 @@ class CatchUp:
         found = self._found
         queues, segments = found.queues, found.segments
         queues.correct_min(segments.first_offset)
+        queues.destroy_leftovers()
         if found.history is History.COMPLETE:
-            queues.destroy_deleted(found.deletions)
             queues.expect_whole()
+            queues.destroy_deleted(found.deletions)
             return until
         queues_from = found.start.replay_from
         if found.history is History.BROKEN_OFF:

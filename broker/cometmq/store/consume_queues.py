@@ -16,7 +16,7 @@ so that a second crash starts from there again.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.store.batch_consume_queue import BATCH_ENTRY_SIZE, BatchConsumeQueue
 from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
@@ -24,16 +24,18 @@ from cometmq.store.entry_disk import EntryDisk
 from cometmq.store.entry_search import BLANK_SIZE
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.open_files import OpenFiles
+from cometmq.store.queue_ends import QueueKey
 from cometmq.store.queue_table import QueueTable, Shape
 from cometmq.store.record_check import RecordCheck
 from cometmq.store.unsynced import Unsynced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from cometmq.store.config import StoreConfig
     from cometmq.store.deletions import Deletions
     from cometmq.store.entry_files import EntryFiles
+    from cometmq.store.errors import StoreFilesError
     from cometmq.store.filesystem import FileSystem
     from cometmq.store.queue_ends import Ends, QueueEnds
     from cometmq.store.segments import Segments
@@ -77,18 +79,30 @@ class ConsumeQueues:
             Shape(BATCH_ENTRY_SIZE, config.batch_consume_queue_file_size, file_sizes[1]),
         )
         """The queues of topics with `queue.type=BatchCQ`."""
+        self._lacking_from: int | None = None
+        self._leftovers: list[tuple[QueueTable[Any], str]] = []
+        """Topics that were made again as ones of the other kind, with the queues of before."""
         self.write_error: OSError | None = None
         """Why entries cannot be written now; None again as soon as one could be."""
 
-    def kinds(self, is_batch_topic: Callable[[str], bool | None]) -> Callable[[str], bool]:
+    def kinds(
+        self, is_batch_topic: Callable[[str], bool | None], marks: Mapping[bytes, int]
+    ) -> Callable[[str], bool]:
         """Give what says of any topic whether its queues are batch queues.
 
         Where `is_batch_topic` says None the folders do: a topic that was deleted may have queues
-        left. A store in which the two contradict one another is refused.
+        left. A store in which the two contradict one another is refused. What a power cut brought
+        back of a topic that was deleted, see `Deletions.offsets`, and made again as one of the
+        other kind contradicts nothing: it is for `destroy_leftovers`.
         """
+        in_folder = set[str]()
         for table, batch in ((self.simple, False), (self.batch, True)):
             for topic in table.topics():
-                if is_batch_topic(topic) is (not batch):
+                says, mark = is_batch_topic(topic), marks.get(topic.encode())
+                if says is None or says is batch:
+                    if batch and (says or table.holds(topic, mark)):
+                        in_folder.add(topic)
+                elif table.holds(topic, mark):
                     kind = f"{'not ' if batch else ''}queue.type=BatchCQ"
                     raise StoreFormatError(
                         f"topic {topic} is {kind}, but its queues lie in"
@@ -96,7 +110,8 @@ class ConsumeQueues:
                         " queue.type in config/topics.json, or move its folder elsewhere and run"
                         " `cometmq store rebuild`"
                     )
-        in_folder = {*self.batch.topics()}
+                elif mark is not None:
+                    self._leftovers.append((table, topic))
         in_folder |= {key.topic for key in self.ends.known if key.is_batch}  # A lost one, too.
 
         def is_batch(topic: str) -> bool:
@@ -133,7 +148,21 @@ class ConsumeQueues:
         Entries in front of it stay: a queue without a record goes on behind them.
         """
         self._disk.may_restart = True
+        for table in (self.simple, self.batch):
+            table.problems.clear()
         self.truncate(first_offset)
+
+    def note_lacking(
+        self, key: QueueKey, physical_offset: int, next_offset: int, error: StoreFilesError
+    ) -> None:
+        """Go on without the entry of a record, because its queue is damaged: see `problems`.
+
+        Nobody puts to the queue or reads from it, until it is made again from the log.
+        """
+        self.table(is_batch=key.is_batch).give_up(key.topic, key.queue_id, error)
+        self.ends.note_lacking(key, physical_offset, next_offset)
+        bound = self._lacking_from
+        self._lacking_from = physical_offset if bound is None else min(bound, physical_offset)
 
     # Writing
 
@@ -162,7 +191,9 @@ class ConsumeQueues:
 
         Not what the disk holds: for that, sync what `take_unsynced` then returns.
         """
-        bounds = (self._disk.first_unwritten(), self.simple.cut, self.batch.cut)
+        # Until a list can be saved that tells which queues lack entries, the log has to.
+        lacking = None if self.ends.is_whole else self._lacking_from
+        bounds = (self._disk.first_unwritten(), self.simple.cut, self.batch.cut, lacking)
         return min((bound for bound in bounds if bound is not None), default=None)
 
     @property
@@ -227,7 +258,12 @@ class ConsumeQueues:
         if not (self.ends.is_whole or is_cut):
             for _ in self._walk():
                 yield
-        self.ends.is_whole |= not self.problems
+        self.ends.is_whole |= all(
+            (end := self.ends.known.get(QueueKey(table is self.batch, *queue))) is not None
+            and end.lacks_from is not None
+            for table in (self.simple, self.batch)
+            for queue in table.problems
+        )
 
     def correct_min(self, physical_offset: int) -> None:
         """Let every queue begin at the first record at or behind the log's first byte."""
@@ -246,11 +282,19 @@ class ConsumeQueues:
         self.simple.destroy(topic, queue_id)
         self.batch.destroy(topic, queue_id)
 
+    def destroy_leftovers(self) -> None:
+        """Remove what `kinds` found of deleted topics that are now of the other kind."""
+        for table, topic in self._leftovers:
+            self._disk.unsynced_directories.add(table.root)
+            table.destroy(topic)
+        self._leftovers.clear()
+
     def destroy_deleted(self, deletions: Deletions) -> None:
         """Remove queues of deleted topics whose removal the last process could not make sure of.
 
         One that goes on behind the mark is of a topic that Apache brought back; one that only
-        keeps an offset may be of a topic that was made again.
+        keeps an offset may be of a topic that was made again. So may one whose files are damaged:
+        that concerns it alone.
         """
         if deletions.offsets:
             self._disk.unsynced_directories |= {self.simple.root, self.batch.root}
@@ -258,7 +302,7 @@ class ConsumeQueues:
             topic = topic_raw.decode()
             for table in (self.simple, self.batch):
                 for queue_id in table.queues(topic):
-                    queue = table.find(topic, queue_id)
+                    queue = table.find_sound(topic, queue_id)
                     if queue is not None and queue.end > queue.start:
                         last_offset, size = queue.head(queue.end - 1)
                         if last_offset < offset and size != BLANK_SIZE:

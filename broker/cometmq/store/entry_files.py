@@ -65,6 +65,11 @@ class EntryFiles(ReadableEntries):
             self._correct_min()
         return self._min
 
+    @property
+    def has_files(self) -> bool:
+        """Whether it has a file, if only a blank one."""
+        return self._first is not None
+
     def first_unwritten(self) -> int | None:
         """Return the physical offset of the first entry that is only in memory."""
         return int.from_bytes(self._tail[:8], "big") if self._tail else None
@@ -251,12 +256,15 @@ class EntryFiles(ReadableEntries):
         """
         disk = self._shelf.disk
         known = None if disk.may_restart else disk.ends.known.get(self.key)
-        if known is not None and self.end < known.entries:
+        if known is not None and (self.end < known.entries or known.lacks_from is not None):
             number, place = divmod(self.end, self._shelf.file_entries)
+            problem = f"not an entry, though {known.entries} were safe on the disk"
+            if known.lacks_from is not None:
+                problem = f"lacks the entry of the record at {known.lacks_from}"
             raise CorruptionError(
                 self._shelf.path(self.topic, self.queue_id, number),
                 place * self._shelf.entry_size,
-                f"not an entry, though {known.entries} were safe on the disk; {REBUILD}",
+                f"{problem}; {REBUILD}",
             )
 
     def _check_end(self) -> None:

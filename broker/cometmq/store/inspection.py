@@ -44,6 +44,7 @@ from cometmq.store.tables import (
     TOPICS,
     TableFile,
 )
+from cometmq.store.topic_folders import holds_queues
 
 if TYPE_CHECKING:
     from cometmq.store.checkpoint import Checkpoint
@@ -102,14 +103,13 @@ class Inspected:
     def is_batch_topic(self, topic: str) -> bool:
         """Whether the queues of a topic are batch queues.
 
-        By its folder, else by its attribute, or, of a topic that is in no table, by what they were.
+        By their files, else by its attribute, or, if it is in no table, by what they were.
         """
-        if self.filesystem.exists(f"{self.root}/{BATCH_FOLDER}/{topic}"):
+        if self.holds(BATCH_FOLDER, topic):
             return True
         if self.topics is not None and topic in self.topics:
             return topic in self.batch_topics
-        has_folder = self.filesystem.exists(f"{self.root}/{SIMPLE_FOLDER}/{topic}")
-        return not has_folder and self.ended_topics.get(topic, False)
+        return self.ended_topics.get(topic, False) and not self.holds(SIMPLE_FOLDER, topic)
 
     def is_deleted_topic(self, topic: str) -> bool:
         """Whether a topic that the log has records of is gone: unknown, and nobody misses a queue.
@@ -120,11 +120,15 @@ class Inspected:
             self.topics is not None
             and topic not in self.topics
             and topic not in self.ended_topics
-            and not any(
-                self.filesystem.exists(f"{self.root}/{folder}/{topic}")
-                for folder in (SIMPLE_FOLDER, BATCH_FOLDER)
-            )
+            and not self.holds(SIMPLE_FOLDER, topic)
+            and not self.holds(BATCH_FOLDER, topic)
         )
+
+    def holds(self, folder: str, topic: str) -> bool:
+        """Whether a topic has queues there, and not only what others put there, or what is gone."""
+        size = BATCH_ENTRY_SIZE if folder == BATCH_FOLDER else ENTRY_SIZE
+        mark = self.deletions.offsets.get(topic.encode())
+        return holds_queues(self.filesystem, f"{self.root}/{folder}/{topic}", size, mark)
 
 
 def inspect(filesystem: FileSystem, root: str, config: StoreConfig) -> Inspected:
@@ -164,7 +168,8 @@ def inspect(filesystem: FileSystem, root: str, config: StoreConfig) -> Inspected
     topics, batch_topics = _load_topics(filesystem, root)
     deletions = Deletions(filesystem, root)
     ends = None if checkpoint.is_of_others else load_queue_ends(filesystem, root)
-    ends = {} if ends is None else without_deleted(ends, deletions)
+    known = {topic: topic in batch_topics for topic in topics or ()}
+    ends = {} if ends is None else without_deleted(ends, deletions, known.get)
     integrity = Integrity(filesystem, f"{root}/{INTEGRITY_FOLDER}", segments.size)
     sealed = SealedTail(integrity, segments, is_ours=checkpoint.claims is not None)
     return Inspected(

@@ -25,6 +25,8 @@ from cometmq.store.entry_journal import (
     journal_path,
     journals_in,
 )
+from cometmq.store.errors import CorruptionError, StoreFormatError
+from cometmq.store.queue_ends import QueueKey
 from cometmq.store.record_check import RecordCheck
 
 if TYPE_CHECKING:
@@ -52,6 +54,14 @@ class QueueEntries(NamedTuple):
     offset: int
     """Of the record of the first."""
     data: bytes
+
+    @property
+    def following(self) -> int:
+        """The queue offset behind the last message."""
+        if not self.is_batch:
+            return self.number + len(self.data) // ENTRY_SIZE
+        last = BatchEntry._make(BATCH_ENTRY.unpack_from(self.data, -BATCH_ENTRY_SIZE))
+        return last.base_offset + last.batch_size
 
 
 class Journal(NamedTuple):
@@ -188,6 +198,13 @@ def place_entries(queues: ConsumeQueues, found: Iterable[QueueEntries]) -> None:
     `MissingEntriesError` when they lack what stood before.
     """
     for each in found:
+        table = queues.table(is_batch=each.is_batch)
+        try:
+            table.get(each.topic, each.queue_id)
+        except (CorruptionError, StoreFormatError) as error:
+            key = QueueKey(each.is_batch, each.topic, each.queue_id)
+            queues.note_lacking(key, each.offset, each.following, error)
+            continue
         if each.is_batch:
             batch_queue = queues.batch.get(each.topic, each.queue_id)
             for fields in BATCH_ENTRY.iter_unpack(each.data):

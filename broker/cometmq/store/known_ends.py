@@ -38,7 +38,7 @@ def check_ends(store: Inspected, report: Report) -> Iterator[None]:
         )
         report.add(Finding(kind=Kind.QUEUE_ENDS, path=path, position=0, problem=problem))
     for key, end in store.ends.items():
-        if end.physical_offset >= store.segments.first_offset:
+        if end.physical_offset >= store.segments.first_offset or end.lacks_from is not None:
             continue
         if end.physical_offset == NO_RECORD and not store.is_clean:
             continue  # A repair gave its messages up, and the next start sees to the rest.
@@ -68,7 +68,7 @@ def check_openable(store: Inspected, report: Report) -> Iterator[None]:
     queues.ends.known = {
         key: end
         for key, end in store.ends.items()
-        if settled is None or NO_RECORD < end.physical_offset < settled
+        if settled is None or NO_RECORD < end.reaches < settled
     }
     if store.is_clean and not store.checkpoint.is_of_others:
         queues.expect_whole()

@@ -20,7 +20,11 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.errors import CorruptionError, LostQueuesError
+<<<<<<< HEAD
 from cometmq.store.names import some_of
+=======
+from cometmq.store.names import is_offset_file
+>>>>>>> kinds
 from cometmq.store.queue_ends import NO_RECORD, save_queue_ends
 
 if TYPE_CHECKING:
@@ -73,7 +77,12 @@ def queues_to_make(
     lost = lost_queues(queues)
     if not clean and replay_from <= segments.first_offset:
         return to_make | lost
-    refused = {key: end for key, end in lost.items() if key not in to_make}
+    # Of one that is known to lack entries who puts to it or reads from it is told.
+    refused = {
+        key: end
+        for key, end in lost.items()
+        if key not in to_make and (end.lacks_from is None or not _has_files(queues, key))
+    }
     if refused:
         raise LostQueuesError(
             f"{queues.simple.root}: entries that were there are lost, of {_text(refused)};"
@@ -83,16 +92,36 @@ def queues_to_make(
     return to_make
 
 
-def forget_cut(filesystem: FileSystem, root: str, queues: ConsumeQueues, recover_from: int) -> None:
+def forget_cut(
+    filesystem: FileSystem, root: str, queues: ConsumeQueues, recover_from: int, *, is_all: bool
+) -> None:
     """Take queues from the list whose last entry is about to be cut, and made again from the log.
 
-    A start that is cut off behind that must not miss it: it reads the log back from there.
+    A start that is cut off behind that must not miss it: it reads the log back from there. Those
+    that lack entries are made again only if this one does so with all that the log has.
     """
     known = queues.ends.known
-    kept = {key: end for key, end in known.items() if end.physical_offset < recover_from}
+    kept = {
+        key: end
+        for key, end in known.items()
+        if end.physical_offset < recover_from and not (is_all and end.lacks_from is not None)
+    }
     if len(kept) < len(known):
         save_queue_ends(filesystem, root, kept)
         queues.ends.known = kept
+
+
+def _has_files(queues: ConsumeQueues, key: QueueKey) -> bool:
+    shelf = queues.table(is_batch=key.is_batch).shelf
+    folder = f"{shelf.root}/{key.topic}/{key.queue_id}"
+    return any(is_offset_file(entry) for entry in shelf.disk.filesystem.list(folder))
+
+
+def name_lacking(queues: ConsumeQueues) -> None:
+    """Have the queues named that lack entries which an earlier start could not give them."""
+    for key, end in queues.ends.known.items():
+        if end.lacks_from is not None:
+            queues.table(is_batch=key.is_batch).find_sound(key.topic, key.queue_id)
 
 
 def _has_entry(shelf: Shelf, key: QueueKey, end: QueueEnd) -> bool:

@@ -142,7 +142,9 @@ class Opening:
             batch_queue_file_size=found.queues.batch.file_size,
         )
         if found.history is History.BROKEN_OFF:
-            forget_cut(self._filesystem, self._root, found.queues, claims.recover_from)
+            is_all = found.start.replay_from <= found.segments.first_offset
+            at = claims.recover_from
+            forget_cut(self._filesystem, self._root, found.queues, at, is_all=is_all)
         self._promise(found, claims)
         self._is_accepted = True
         sign_lock(lock)
@@ -183,7 +185,7 @@ class Opening:
     def _promise_only_log(self, found: Found) -> None:
         """Promise nothing of the queues: the entries of all records are about to be erased."""
         first_offset = found.segments.first_offset
-        forget_cut(self._filesystem, self._root, found.queues, first_offset)
+        forget_cut(self._filesystem, self._root, found.queues, first_offset, is_all=True)
         self._promise(found, replace(self._claims, recover_from=first_offset, journal=None))
 
     def _inspect(self) -> Found:
@@ -199,7 +201,7 @@ class Opening:
         is_ours, delays = checkpoint.claims is not None, config.delay_levels_ms
         if not checkpoint.is_of_others:
             self._take_ends(queues, deletions)
-        self._is_batch_topic = queues.kinds(self._says_batch)
+        self._is_batch_topic = queues.kinds(self._says_batch, deletions.offsets)
         self._levels = load_delay_levels(filesystem, root, delays, is_ours=is_ours)
         start = choose_start(segments, checkpoint)
         start = start.with_witnesses(queues, segments, clean=clean)
@@ -255,7 +257,7 @@ class Opening:
         ends = load_queue_ends(self._filesystem, self._root)
         if ends is not None:
             queues.ends.is_whole = True
-            queues.ends.known = without_deleted(ends, deletions)
+            queues.ends.known = without_deleted(ends, deletions, self._says_batch)
             queues.ends.is_saved = len(queues.ends.known) == len(ends)
 
     def _make_folders(self) -> None:

@@ -28,6 +28,8 @@ from cometmq.store.checked_json import CheckedJson
 from cometmq.store.entry_search import BLANK_SIZE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cometmq.store.deletions import Deletions
     from cometmq.store.entry_files import EntryFiles
     from cometmq.store.filesystem import FileSystem
@@ -39,6 +41,9 @@ _FILE: Final = CheckedJson(QUEUE_ENDS_NAME, "queues", VERSION)
 
 NO_RECORD: Final = -1
 """Where the last entry of a queue leads that has none of a message, but goes on at an offset."""
+
+_LACKS: Final = -2
+"""From here down: a queue that lacks the entry of a record, whose offset counts downwards."""
 
 _HEAD: Final = Struct(">qi")  # Physical offset and size of the record: what each entry begins with.
 _BATCH_BASE: Final = Struct(">28xqh8x")  # First queue offset and messages of a batch's entry.
@@ -58,9 +63,19 @@ class QueueEnd(NamedTuple):
     entries: int
     """The place behind its last entry."""
     physical_offset: int
-    """Of the record that its last entry leads to, or `NO_RECORD`."""
+    """Of the record that its last entry leads to, or `NO_RECORD`; less if it lacks entries."""
     next_offset: int
     """The queue offset behind its last message."""
+
+    @property
+    def lacks_from(self) -> int | None:
+        """The record whose entry a start could not give it, the first; None when it has all."""
+        return _LACKS - self.physical_offset if self.physical_offset <= _LACKS else None
+
+    @property
+    def reaches(self) -> int:
+        """The physical offset of the record that it is about."""
+        return self.physical_offset if self.lacks_from is None else self.lacks_from
 
     def is_of(self, entry: bytes) -> bool:
         """Whether that is the queue's last entry."""
@@ -138,11 +153,14 @@ def remove_queue_ends(filesystem: FileSystem, root: str) -> None:
         filesystem.sync_directory(root)
 
 
-def without_deleted(ends: Ends, deletions: Deletions) -> Ends:
+def without_deleted(
+    ends: Ends, deletions: Deletions, is_batch_topic: Callable[[str], bool | None]
+) -> Ends:
     """Return the ends of those queues whose topic was not deleted since.
 
     Of one that goes on at an offset nobody knows: it stays, for it may be of a topic that was made
-    again behind the mark, and a topic that begins at an offset does no harm.
+    again behind the mark, and a topic that begins at an offset does no harm. Not if the topic is
+    now of the other kind, says `is_batch_topic`, which says None of those that it does not know.
     """
     deleted = deletions.offsets
     if not deleted:
@@ -150,8 +168,11 @@ def without_deleted(ends: Ends, deletions: Deletions) -> Ends:
     return {
         key: end
         for key, end in ends.items()
-        if end.physical_offset == NO_RECORD
-        or end.physical_offset >= deleted.get(key.topic.encode(), 0)
+        if end.reaches >= (mark := deleted.get(key.topic.encode(), -1))
+        or (
+            end.physical_offset == NO_RECORD
+            and (mark < 0 or is_batch_topic(key.topic) is not (not key.is_batch))
+        )
     }
 
 
@@ -199,6 +220,20 @@ class QueueEnds:
         """Note where a queue ends that nobody listed yet."""
         if queue.key not in self.known and queue.end > queue.start:
             self._written[queue] = queue.end, queue.read_entries(queue.end - 1, 1)
+
+    def note_lacking(self, key: QueueKey, physical_offset: int, next_offset: int) -> None:
+        """Note that a queue, which is damaged, cannot be given the entry of a record.
+
+        Once no start reads that record any more, the queue must not be taken for whole: not even if
+        its files are put back from a copy.
+        """
+        end = self.known.get(key, QueueEnd(1, NO_RECORD, 0))
+        self.known[key] = QueueEnd(
+            end.entries,
+            _LACKS - physical_offset if end.lacks_from is None else end.physical_offset,
+            max(end.next_offset, next_offset),
+        )
+        self.is_saved = False
 
     def vouches(self, queue: EntryFiles) -> bool:
         """Whether the queue is known to end where it does."""

@@ -9,11 +9,13 @@ from cometmq.store.entry_disk import Shelf
 from cometmq.store.entry_files import EntryFiles
 from cometmq.store.errors import CorruptionError, StoreFormatError
 from cometmq.store.names import is_offset_file, is_queue_folder, is_topic_folder
+from cometmq.store.topic_folders import holds_queues
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from cometmq.store.entry_disk import EntryDisk
+    from cometmq.store.errors import StoreFilesError
 
 Queue = TypeVar("Queue", bound=EntryFiles)
 Waiting: TypeAlias = "dict[str, dict[int, list[tuple[int, bytes]]]]"
@@ -84,11 +86,35 @@ class QueueTable(Generic[Queue]):
         queue = self._loaded.get(topic, {}).get(queue_id)
         if queue is None and queue_id in self._listed(topic):
             queue = self._load(topic, queue_id)
+            if not (queue.has_files or queue.end or queue in self._disk.forgotten):
+                self._loaded[topic].pop(queue_id)  # Nothing in its folder is of a queue.
+                if not self._loaded[topic]:
+                    self._loaded.pop(topic)
+                return None
         return queue
+
+    def give_up(self, topic: str, queue_id: int, error: StoreFilesError) -> None:
+        """Note that a queue could not be loaded; raises the error if it could."""
+        if queue_id in self._loaded.get(topic, ()):
+            raise error
+        self.problems[topic, queue_id] = str(error)
+
+    def find_sound(self, topic: str, queue_id: int) -> Queue | None:
+        """Return a queue if there is one whose files are as they should be; else see `problems`."""
+        try:
+            return self.find(topic, queue_id)
+        except (CorruptionError, StoreFormatError) as error:
+            self.problems[topic, queue_id] = str(error)
+            return None
 
     def topics(self) -> list[str]:
         """Return the topics that have a queue here, sorted."""
         return sorted(self._loaded.keys() | self._on_disk.keys())
+
+    def holds(self, topic: str, mark: int | None) -> bool:
+        """Whether the topic's folder has files of queues, see `holds_queues`."""
+        folder, entry_size = f"{self._root}/{topic}", self._shelf.entry_size
+        return holds_queues(self._disk.filesystem, folder, entry_size, mark)
 
     def queues(self, topic: str) -> list[int]:
         """Return the ids of a topic's queues, sorted."""
@@ -114,11 +140,7 @@ class QueueTable(Generic[Queue]):
         """
         for topic in self.topics():
             for queue_id in self.queues(topic):
-                try:
-                    yield self.find(topic, queue_id)
-                except (CorruptionError, StoreFormatError) as error:
-                    self.problems[topic, queue_id] = str(error)
-                    yield None
+                yield self.find_sound(topic, queue_id)
 
     def expect(self, waiting: Waiting) -> None:
         """Let queues that are not loaded yet go on with these entries behind those on the disk."""
@@ -162,6 +184,8 @@ class QueueTable(Generic[Queue]):
                 self._remove_folder(queue.directory)
                 self._loaded.get(topic, {}).pop(each, None)
                 self.problems.pop((topic, each), None)
+            else:
+                self._remove_folder(f"{self._root}/{topic}/{each}")
         if not self.queues(topic):
             self._loaded.pop(topic, None)
             self._on_disk.pop(topic, None)

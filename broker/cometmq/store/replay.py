@@ -13,10 +13,13 @@ from cometmq.proto.message import StoredMessage
 from cometmq.store.dispatch import (
     SCHEDULE_TOPIC,
     TagsCodes,
+    batch_entry,
     note_record,
     place_record,
     tags_code_of,
 )
+from cometmq.store.errors import CorruptionError, StoreFormatError
+from cometmq.store.queue_ends import QueueKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.delay_levels import DelayLevels
     from cometmq.store.deletions import Deletions
+    from cometmq.store.errors import StoreFilesError
     from cometmq.store.index import Index
     from cometmq.store.log_stretch import Stretch
 
@@ -82,12 +86,23 @@ class Replay:
     def _take(self, message: StoredMessage, queues_from: int) -> None:
         offset, index, deletions = message.physical_offset, self._index, self._deletions
         if offset >= queues_from and not (deletions.offsets and deletions.covers(message)):
-            place_record(self._queues, message, self._is_batch_topic, self._levels)
+            try:
+                place_record(self._queues, message, self._is_batch_topic, self._levels)
+            except (CorruptionError, StoreFormatError) as error:
+                self._leave_out(message, error)
         if index is not None and offset >= self._noted_to:
             note_record(index, message)
             self._noted_to = offset + 1  # A second replay must not note it again.
             if index.waiting >= _BUILD:
                 index.build(_BUILD, self._now_ms)
+
+    def _leave_out(self, message: StoredMessage, error: StoreFilesError) -> None:
+        """Go on without a record's entry: its queue is damaged, the others are not."""
+        topic, following = message.topic, message.queue_offset + 1
+        key = QueueKey(self._is_batch_topic(topic), topic, message.queue_id)
+        if key.is_batch and (entry := batch_entry(message, self._levels)) is not None:
+            following = entry.base_offset + entry.batch_size
+        self._queues.note_lacking(key, message.physical_offset, following, error)
 
     def _take_stretch(self, stretch: Stretch, queues_from: int) -> None:
         offsets = stretch.offsets
@@ -115,7 +130,13 @@ class Replay:
         for rows in stretch.rows_by_queue(first):
             some = int(rows[0])
             topic, queue_id = topics[stretch.topics[some]], int(stretch.queue_ids[some])
-            queue = self._queues.simple.get(topic, queue_id)
+            try:
+                queue = self._queues.simple.get(topic, queue_id)
+            except (CorruptionError, StoreFormatError) as error:
+                key = QueueKey(is_batch=False, topic=topic, queue_id=queue_id)
+                following = int(stretch.queue_offsets[rows[-1]]) + 1
+                self._queues.note_lacking(key, int(stretch.offsets[some]), following, error)
+                continue
             together = len(rows) >= _TOGETHER_MIN
             if together and stretch.first_gap(rows, queue.end) is None:
                 queue.extend(entries[rows].tobytes(), len(rows))

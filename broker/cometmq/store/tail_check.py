@@ -114,9 +114,10 @@ class Succession:
     ) -> int:
         """Return the number with which a queue goes on; `number` where it may be any."""
         table = queues.batch if self._is_batch_topic(topic) else queues.simple
-        queue = table.find(topic, queue_id)
+        queue = table.find_sound(topic, queue_id)
         if queue is not None and queue.end > queue.start:
             last_offset, _ = queue.head(queue.end - 1)
             if last_offset >= first_offset:
                 return queue.max_offset
-        return number if first_offset else 0
+        is_any = first_offset or (topic, queue_id) in table.problems
+        return number if is_any else 0

@@ -7,7 +7,7 @@ are, or what is in the others stays out of sight.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.folder import queue_folders
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.deletions import Deletions
     from cometmq.store.inspection import Inspected
+    from cometmq.store.queue_table import QueueTable
 
 _OF_BROKERS: Final = frozenset(
     {
@@ -59,8 +60,14 @@ def unlisted_topics(
         if topic not in listed
         and _is_users(topic)
         and topic.encode() not in deletions.offsets
+        and (_has_queue(queues.simple, topic) or _has_queue(queues.batch, topic))
         and (count := queue_count(queues, topic, count_max))
     }
+
+
+def _has_queue(table: QueueTable[Any], topic: str) -> bool:
+    """Whether a topic has a queue of one kind, and not only a folder with files of others."""
+    return table.holds(topic, None) or any(each.end for each in table.in_memory(topic).values())
 
 
 def unlisted_of(store: Inspected) -> dict[str, int]:
@@ -74,7 +81,11 @@ def unlisted_of(store: Inspected) -> dict[str, int]:
     listed = store.topics or frozenset()
     for folder in (SIMPLE_FOLDER, BATCH_FOLDER):
         for topic, queue_id, _ in queue_folders(store.filesystem, f"{store.root}/{folder}", listed):
-            if _is_users(topic) and topic.encode() not in store.deletions.offsets:
+            if (
+                _is_users(topic)
+                and topic.encode() not in store.deletions.offsets
+                and (topic in found or store.holds(folder, topic))
+            ):
                 found[topic] = max(found.get(topic, 0), queue_id + 1)
     return found
 

@@ -1,0 +1,94 @@
+"""Damage in a queue of a topic that was deleted and made again concerns that queue alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.store.damaged_stores import files_of, overwrite, verified
+from tests.store.test_damaged_queues import blank, upkeep
+from tests.store.test_lost_queues import (
+    BATCH_QUEUE,
+    BATCHES,
+    CONFIG,
+    MESSAGES,
+    ROOT,
+    SIMPLE_QUEUE,
+    Held,
+    rebuild,
+)
+
+from cometmq.store.errors import CorruptionError, StoreFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+QUEUES = [("T", SIMPLE_QUEUE, 20), (BATCHES, BATCH_QUEUE, 46)]
+
+
+def too_short(held: Held, queue: str, entry_size: int) -> None:
+    held.disk.open(next(iter(files_of(held.disk, queue)))).resize(7 * entry_size)
+
+
+def too_long(held: Held, queue: str, entry_size: int) -> None:
+    held.disk.open(next(iter(files_of(held.disk, queue)))).resize(100_000)
+
+
+def hole(held: Held, queue: str, entry_size: int) -> None:
+    blank(held, queue, entry_size, 85, MESSAGES - 1)
+
+
+def behind_the_end(held: Held, queue: str, entry_size: int) -> None:
+    overwrite(held.disk, list(files_of(held.disk, queue))[-1], 32 * entry_size, b"garbage")
+
+
+@pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
+@pytest.mark.parametrize(
+    ("damage", "clean", "has_list"),
+    [
+        (too_short, True, True),
+        (too_long, True, True),
+        (too_long, False, True),
+        (hole, True, True),
+        (hole, True, False),
+        (hole, False, True),
+        (behind_the_end, True, True),
+        (behind_the_end, True, False),
+    ],
+)
+def test_a_start_serves_all_but_the_queue_with_the_damage(
+    damage: Callable[[Held, str, int], None],
+    clean: bool,
+    has_list: bool,
+    topic: str,
+    queue: str,
+    entry_size: int,
+) -> None:
+    held = Held()
+    held.store.delete_topics([topic])
+    bodies = [b"%d" % number for number in range(MESSAGES)]
+    for body in bodies:
+        held.put(body, topic)
+    held.stop(clean=clean)
+    damage(held, queue, entry_size)
+    if not has_list:
+        held.disk.remove(f"{ROOT}/queue_ends.json")
+    held.opened()
+    (problem,) = held.store.queues.problems
+    assert problem.startswith(f"{queue}/")
+    for _ in range(2):
+        with pytest.raises((CorruptionError, StoreFormatError)):
+            held.put(b"next", topic)
+        with pytest.raises((CorruptionError, StoreFormatError)):
+            held.store.read(topic, 0, 5, 32)
+        assert held.put(b"next", "Other") >= MESSAGES
+        upkeep(held)
+        held.stop(clean=clean)
+        held.opened()
+    held.stop(clean=clean)
+    rebuild(held)
+    assert verified(held.disk, ROOT, CONFIG).is_sound
+    held.opened()
+    assert held.store.queues.problems == []
+    assert held.bodies(topic) == bodies
+    assert held.put(b"next", topic) == MESSAGES
