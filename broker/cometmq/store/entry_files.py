@@ -97,7 +97,8 @@ class EntryFiles(ReadableEntries):
     def _restart(self, index: int, within: int, last: bytes = b"") -> None:
         """Begin at `index`, behind blank entries of the file that has the place `within`.
 
-        They, and `last` in place of the last one, are written at once: it may be a whole file of them, for each of many queues.
+        They, and `last` in place of the last one, are written at once: it may be a whole file of
+        them, for each of many queues.
         """
         if self.end or self._first is not None:
             self._clear()

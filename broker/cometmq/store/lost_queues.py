@@ -20,11 +20,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.errors import CorruptionError, LostQueuesError
-<<<<<<< HEAD
-from cometmq.store.names import some_of
-=======
-from cometmq.store.names import is_offset_file
->>>>>>> kinds
+from cometmq.store.names import is_offset_file, some_of
 from cometmq.store.queue_ends import NO_RECORD, save_queue_ends
 
 if TYPE_CHECKING:
