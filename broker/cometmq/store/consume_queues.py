@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cometmq.store.batch_consume_queue import BATCH_ENTRY_SIZE, BatchConsumeQueue
 from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 from cometmq.store.entry_disk import EntryDisk
-from cometmq.store.entry_search import BLANK_SIZE
+from cometmq.store.entry_search import KEEPS_OFFSET
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.open_files import OpenFiles
 from cometmq.store.queue_ends import QueueKey
@@ -305,7 +305,7 @@ class ConsumeQueues:
                     queue = table.find_sound(topic, queue_id)
                     if queue is not None and queue.end > queue.start:
                         last_offset, size = queue.head(queue.end - 1)
-                        if last_offset < offset and size != BLANK_SIZE:
+                        if last_offset < offset and size not in KEEPS_OFFSET:
                             table.destroy(topic, queue_id)
 
     def close(self) -> None:

@@ -31,6 +31,9 @@ GONE_SIZE: Final = 1
 """Of an entry that leads to the log's first byte, which is gone, as if it were of a record there:
 it keeps an offset as a pre-blank one does."""
 
+KEEPS_OFFSET: Final = frozenset((BLANK_SIZE, GONE_SIZE))
+"""The sizes in a last entry that is of no message."""
+
 NO_CUT: Final = (1 << 63) - 1
 
 
@@ -77,7 +80,7 @@ def backed_end(
     end, start = queue.end, queue.start
     while end > start:
         offset, size = queue.head(end - 1)
-        if size == BLANK_SIZE:
+        if size in KEEPS_OFFSET:
             return end, False
         if backs is None:
             return end, True

@@ -25,7 +25,7 @@ import msgspec
 
 from cometmq.proto.errors import BodyError
 from cometmq.store.checked_json import CheckedJson
-from cometmq.store.entry_search import BLANK_SIZE
+from cometmq.store.entry_search import KEEPS_OFFSET
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,8 +85,10 @@ class QueueEnd(NamedTuple):
             if base + count != self.next_offset:
                 return False
         if self.physical_offset == NO_RECORD:
-            return bool(size == BLANK_SIZE)
-        return bool(physical_offset == self.physical_offset and 0 < size < BLANK_SIZE)
+            return size in KEEPS_OFFSET
+        return bool(
+            physical_offset == self.physical_offset and size > 0 and size not in KEEPS_OFFSET
+        )
 
     def is_in(
         self, filesystem: FileSystem, folder: str, file_size: int, entry_size: int, *, clean: bool
@@ -297,4 +299,4 @@ def _end_of(key: QueueKey, entries: int, last: bytes) -> QueueEnd:
     if key.is_batch:
         base, count = _BATCH_BASE.unpack(last)
         next_offset = base + count
-    return QueueEnd(entries, NO_RECORD if size == BLANK_SIZE else physical_offset, next_offset)
+    return QueueEnd(entries, NO_RECORD if size in KEEPS_OFFSET else physical_offset, next_offset)

@@ -6,7 +6,7 @@ An entry of a queue has 20 bytes, one of a queue of batches 46 (big-endian; time
 at  size  of a queue                             at  size  of a queue of batches
 ==  ====  ===================================    ==  ====  ====================================
 0   8     physical offset of the record          0   8     physical offset of the record
-8   4     size; 0x7FFFFFFF: stands for none      8   4     size of the record
+8   4     size; 1, 0x7FFFFFFF: of no record      8   4     size of the record
 12  8     tags code                              12  8     tags code
 ..  ..                                           20  8     store time
 ..  ..                                           28  8     queue offset of its first message
@@ -60,6 +60,7 @@ _BATCH_ENTRY: Final = np.dtype(
 )  # fmt: skip
 assert (_SIMPLE_ENTRY.itemsize, _BATCH_ENTRY.itemsize) == (20, 46)
 
+_GONE_SIZE: Final = 1
 _PRE_BLANK_SIZE: Final = 0x7FFFFFFF
 _ROWS: Final = 16_384
 
@@ -99,7 +100,7 @@ def queue_batches(part: QueuePart, columns: Sequence[str]) -> Iterator[pa.Record
             data = file.read(min(size, part.size - position), position)
             entries = np.frombuffer(data[: len(data) // kind.itemsize * kind.itemsize], kind)
             sizes = entries["size"]
-            rows = np.flatnonzero((sizes > 0) & (sizes < _PRE_BLANK_SIZE))
+            rows = np.flatnonzero((sizes > _GONE_SIZE) & (sizes < _PRE_BLANK_SIZE))
             if len(rows):
                 first = (part.start + position) // kind.itemsize
                 yield _batch(part, entries[rows], rows + first, columns)
