@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cometmq.store.errors import StoreLockedError
+from cometmq.store.filesystem import read_whole
 
 if TYPE_CHECKING:
     from cometmq.store.filesystem import File, FileSystem
@@ -69,7 +70,7 @@ class RunningMark:
     def __init__(self, filesystem: FileSystem, root: str) -> None:
         self._filesystem = filesystem
         self._root = root
-        self._before = _content(filesystem, f"{root}/abort")
+        self._before = read_whole(filesystem, f"{root}/abort")
 
     def put(self, process_id: int) -> None:
         """Say that a process is writing; returns once that would survive a power cut."""
@@ -92,17 +93,6 @@ class RunningMark:
             file.sync()
         finally:
             file.close()
-
-
-def _content(filesystem: FileSystem, path: str) -> bytes | None:
-    try:
-        file = filesystem.open(path, read_only=True)
-    except FileNotFoundError:
-        return None
-    try:
-        return file.read(file.size(), 0)
-    finally:
-        file.close()
 
 
 def mark_running(filesystem: FileSystem, root: str, process_id: int) -> None:
