@@ -7,13 +7,14 @@ from random import Random
 
 import pytest
 from tests.crash.disk import KillAt, Killed, Moment, SimulatedFileSystem
-from tests.store.damaged_stores import overwrite
-from tests.store.test_lost_queues import CONFIG, ROOT, Held
+from tests.store.damaged_stores import files_of, overwrite
+from tests.store.test_lost_queues import CONFIG, MESSAGES, ROOT, Held, rebuild
 
+from cometmq.store import rebuilding
 from cometmq.store.checkpoint import load_checkpoint
 from cometmq.store.config import Flush, StoreConfig
 from cometmq.store.message_store import MessageStore
-from cometmq.store.queue_ends import load_queue_ends
+from cometmq.store.queue_ends import QUEUE_ENDS_NAME, load_queue_ends
 
 RARE = replace(CONFIG, checkpoint_interval_ms=100_000, flush=Flush.ASYNC)
 """No checkpoint comes between a start and its end."""
@@ -98,3 +99,39 @@ def test_a_start_that_is_killed_while_it_makes_them_anew_is_followed_by_one_that
             held.opened()
             held.check()
     assert operations > 20
+
+
+class StoppedError(Exception):
+    """A rebuild ends where a process is killed."""
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["listed", "no list"])
+def test_a_queue_whose_only_message_nobody_promised_goes_on_behind_half_a_rebuild(
+    listed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_: object) -> None:
+        raise StoppedError
+
+    held = Held()
+    for number in range(2 * MESSAGES):
+        held.put(b"%d" % number)
+    held.stop(clean=True)
+    held.opened(RARE)
+    held.put(b"O%d" % MESSAGES, "Other")
+    held.disk = held.disk.kill()
+    for path in list(files_of(held.disk, f"{ROOT}/commitlog"))[:-2]:  # The last is made ahead.
+        held.disk.remove(path)
+    held.disk.sync_directory(f"{ROOT}/commitlog")
+    if not listed:
+        held.disk.remove(f"{ROOT}/{QUEUE_ENDS_NAME}")
+        held.disk.sync_directory(ROOT)
+    monkeypatch.setattr(rebuilding._Work, "note_complete", stop)
+    with pytest.raises(StoppedError):
+        rebuild(held)
+    held.disk = held.disk.kill()
+    for _ in range(2):
+        held.opened(RARE)
+        assert held.bodies("Other") == [b"O%d" % MESSAGES]
+        held.disk = held.disk.kill()
+    held.opened(RARE)
+    assert held.put(b"next", "Other") == MESSAGES + 1

@@ -84,7 +84,10 @@ class CatchUp:
     def finish(self, at: int) -> None:
         """Take the records from an offset on to the end, and let queues without one go on."""
         found = self._found
-        self._replay(at, at, found.end.offset)
+        try:
+            self._replay(at, at, found.end.offset)
+        except MissingEntriesError:
+            self._replay_all(found.end.offset)
         hold_offsets(found.queues, found.to_make, found.segments)
         name_lacking(found.queues)
 

@@ -20,11 +20,15 @@ _CHUNK_ENTRIES: Final = 4096
 
 
 def holds_queues(filesystem: FileSystem, folder: str, entry_size: int, mark: int | None) -> bool:
-    """Whether a topic's folder has files of a queue.
+    """Whether a topic's folder has files of a queue; a file in its place has none.
 
     Of a topic that was deleted, only those with an entry of a record at or behind its `mark`.
     """
-    for queue in filter(is_queue_folder, filesystem.list(folder)):
+    try:
+        entries = filesystem.list(folder)
+    except NotADirectoryError:
+        return False
+    for queue in filter(is_queue_folder, entries):
         path = f"{folder}/{queue.name}"
         names = [entry.name for entry in filesystem.list(path) if is_offset_file(entry)]
         if names and mark is None:
