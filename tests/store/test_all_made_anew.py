@@ -10,11 +10,10 @@ from tests.crash.disk import KillAt, Killed, Moment, SimulatedFileSystem
 from tests.store.damaged_stores import files_of, overwrite
 from tests.store.test_lost_queues import CONFIG, MESSAGES, ROOT, Held, rebuild
 
-from cometmq.store import rebuilding
 from cometmq.store.checkpoint import load_checkpoint
 from cometmq.store.config import Flush, StoreConfig
 from cometmq.store.message_store import MessageStore
-from cometmq.store.queue_ends import QUEUE_ENDS_NAME, load_queue_ends
+from cometmq.store.queue_ends import QUEUE_ENDS_NAME, Changes, load_queue_ends
 
 RARE = replace(CONFIG, checkpoint_interval_ms=100_000, flush=Flush.ASYNC)
 """No checkpoint comes between a start and its end."""
@@ -109,7 +108,7 @@ class StoppedError(Exception):
 def test_a_queue_whose_only_message_nobody_promised_goes_on_behind_half_a_rebuild(
     listed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stop(_: object) -> None:
+    def stop(*_: object) -> None:
         raise StoppedError
 
     held = Held()
@@ -125,9 +124,10 @@ def test_a_queue_whose_only_message_nobody_promised_goes_on_behind_half_a_rebuil
     if not listed:
         held.disk.remove(f"{ROOT}/{QUEUE_ENDS_NAME}")
         held.disk.sync_directory(ROOT)
-    monkeypatch.setattr(rebuilding._Work, "note_complete", stop)
-    with pytest.raises(StoppedError):
-        rebuild(held)
+    with monkeypatch.context() as patched:
+        patched.setattr(Changes, "save", stop)  # Called first behind the swap.
+        with pytest.raises(StoppedError):
+            rebuild(held)
     held.disk = held.disk.kill()
     for _ in range(2):
         held.opened(RARE)
