@@ -270,6 +270,7 @@ def test_sends_go_on_where_they_were_stopped(tables: Tables, died: str) -> None:
         ({"rate": -1}, "rate, examples"),
         ({"redrive": "nonsense = 1"}, "redrive: "),
         ({"redrive": "((("}, "redrive: "),
+        ({"redrive": "key = 'o-1' AND"}, "redrive: "),
         ({"redrive": "1 / queue_offset > 0"}, "redrive: [DIVIDE_BY_ZERO]"),
         ({"redrive": "cast(cast(body AS string) AS int) = 1"}, "redrive: [CAST_INVALID_INPUT]"),
         ({"redrive": "raise_error('no, ' || key) IS NULL"}, "redrive: [USER_RAISED_EXCEPTION]"),

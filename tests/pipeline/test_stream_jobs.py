@@ -65,6 +65,20 @@ def test_an_archive_is_replayed_once_however_often(tables: Tables, archived: str
     assert {message.user_properties["replayed"] for message in sent} == {"true"}
 
 
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [("body =", "Syntax error"), ("nocolumn = 1", "nocolumn"), ("sum(queue_id) > 1", "sum")],
+)
+def test_sql_that_no_rows_can_be_asked_is_refused_before_any_is_sent(
+    tables: Tables, archived: str, where: str, said: str
+) -> None:
+    settings = replaying(tables, archived, to_topic="replay-refused", where=where)
+    with pytest.raises(OptionError, match=f"(?i)^where: .*{said}") as caught:
+        replay(tables.spark, settings)
+    assert "\n" not in str(caught.value)
+    assert tables.bodies("replay-refused") == []
+
+
 def test_a_replay_that_was_killed_goes_on(tables: Tables, archived: str, tmp_path: Path) -> None:
     stopping = Run(progress=lambda _news: stopping.stop())
     settings = replaying(tables, archived, to_topic="replay-goes-on")

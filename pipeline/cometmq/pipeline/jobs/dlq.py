@@ -301,7 +301,7 @@ class _Letters:
         to = self.settings.to
         target = functions.col("origin") if to == ORIGIN else functions.lit(to)
         try:
-            frame = self.table().where(self.settings.redrive)
+            frame = self.table().where(f"({self.settings.redrive})")
             places = frame.select(
                 functions.lit(self.settings.group).alias("group"),
                 *("message_id", "broker", "queue_id", "queue_offset"),

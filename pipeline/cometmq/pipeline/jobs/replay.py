@@ -32,6 +32,7 @@ from cometmq.pipeline.jobs.replay_sources import (
     only_topic,
     store_source,
 )
+from cometmq.pipeline.jobs.spark_errors import first_line
 from cometmq.pipeline.jobs.tables import by_queue, span
 from cometmq.pipeline.store.files import check_store
 
@@ -220,9 +221,17 @@ class _Replaying:
         if in_order or reached:  # Of all: where it is does not change.
             frame = frame.selectExpr("*", f"{_AT.format(order=self.source.order)} AS at")
         if self.condition:
-            frame = frame.where(self.condition)
+            frame = self._chosen(frame)
         self._refuse_its_source(frame)
         return between(frame, reached, None)
+
+    def _chosen(self, frame: DataFrame) -> DataFrame:
+        from pyspark.errors import AnalysisException
+
+        try:
+            return frame.where(self.condition)
+        except AnalysisException as error:
+            raise OptionError(f"where: {first_line(error)}") from None
 
     def _send(self, piece: _Piece) -> int:
         """Send a piece; return how many bytes its bodies have."""
