@@ -72,6 +72,7 @@ def test_an_archive_is_replayed_once_however_often(tables: Tables, archived: str
 def test_sql_that_no_rows_can_be_asked_is_refused_before_any_is_sent(
     tables: Tables, archived: str, where: str, said: str
 ) -> None:
+    tables.cluster.admin.create_topic("replay-refused")
     settings = replaying(tables, archived, to_topic="replay-refused", where=where)
     with pytest.raises(OptionError, match=f"(?i)^where: .*{said}") as caught:
         replay(tables.spark, settings)
