@@ -386,6 +386,8 @@ def test_errors_name_the_options_of_the_command_line() -> None:
         "topic t: its topic is `t`": "topic t: its topic is `t`",
     }
     assert {text: in_words_of_the_command(text) for text in words} == words
+    columns = "sql: did you mean one of these: [`topic`, `flag`, `topic`]?"
+    assert in_words_of_the_command(columns) == columns
     said = in_words_of_the_command("secretKey: is missing, and accessKey is there", "to_")
     assert said == "to-secret-key-file: is missing, and --to-access-key is there"
 

@@ -22,7 +22,8 @@ _CALLED: Final = re.compile(
     r"failOnDataLoss=false"
     # At the beginning, where settings have no dashes in front, or marked as what is to be written.
     rf"|^({'|'.join(_NAMES)})(?=: )"
-    rf"|`({'|'.join(_NAMES)})`"
+    # Not in a list of columns, as Spark gives them.
+    rf"|(?<!\[)(?<!`, )`({'|'.join(_NAMES)})`"
     rf"|\b({'|'.join(each for each in _NAMES if not each.islower())})\b"
 )
 
