@@ -189,6 +189,7 @@ MISTAKES = {
     "audit --store s --conf spark.driver.memory=4gb": "spark.driver.memory=4gb: write a size, such",
     "archive --to a --topic t --max-rows -1": "max-rows: '-1'",
     "archive --to a --topic t -n here": "nameserver: 'here' is no HOST:PORT",
+    "mirror --topic t --to-nameserver here --checkpoint c": "to-nameserver: 'here' is no HOST:PORT",
     "archive --to a --topic t --conf x": "--conf x: write NAME=VALUE",
     "replay --from-dir a --to-topic t --mark x": "mark: 'x'",
     "replay --from-dir a --to-topic t --mark =x": "mark: '=x': write NAME=VALUE",
@@ -754,6 +755,7 @@ Traceback (most recent call last):
     raise Wrong(text)
 numbers.Wrong: '0 x'
  SQLSTATE: 39000"""
+LIBRARY = WORKER.replace("/x/site-packages/numbers.py", json.decoder.__file__)
 OURS = WORKER.replace("/x/site-packages/numbers.py", "/x/site-packages/cometmq/pipeline/wire.py")
 
 
@@ -763,6 +765,7 @@ OURS = WORKER.replace("/x/site-packages/numbers.py", "/x/site-packages/cometmq/p
         (BATCH + CAST, SAID),
         (CAST, SAID),
         (BATCH + WORKER, "/me/prices.py, line 2, in gross: numbers.Wrong: '0 x'"),
+        (BATCH + LIBRARY, "/me/prices.py, line 2, in gross: numbers.Wrong: '0 x'"),
         (BATCH + "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\nmore", None),
         (BATCH + OURS, BATCH + OURS),
     ],

@@ -331,15 +331,15 @@ def _used(address: str, settings: Settings, use: Callable[[Wire], R]) -> R:
     return result
 
 
-def read_nameservers(text: str) -> tuple[str, ...]:
-    """Read addresses, separated by semicolons or commas."""
+def read_nameservers(text: str, option: str = "nameserver") -> tuple[str, ...]:
+    """Read addresses, separated by semicolons or commas; an error names the option."""
     found = tuple(each.strip() for each in re.split("[;,]", text) if each.strip())
     for address in found:
         host, colon, port = address.rpartition(":")
         if not colon or not host or not port.isdigit():
-            raise OptionError(f"nameserver: {address!r} is no HOST:PORT, such as 127.0.0.1:9876")
+            raise OptionError(f"{option}: {address!r} is no HOST:PORT, such as 127.0.0.1:9876")
     if not found:
-        raise OptionError("nameserver: is empty; write HOST:PORT, such as 127.0.0.1:9876")
+        raise OptionError(f"{option}: is empty; write HOST:PORT, such as 127.0.0.1:9876")
     return found
 
 

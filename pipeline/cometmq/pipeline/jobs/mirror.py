@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
@@ -57,6 +58,7 @@ class MirrorSettings(CopySettings):
 
     def __post_init__(self) -> None:
         StreamSettings.__post_init__(self)
+        read_nameservers(self.to_nameserver, "to-nameserver")
         write_options({**self.written, "delivery": self.delivery})
         # Those that a pattern matches are looked at when it is known which there are.
         self.check_copies(self.sources or ("T",) * bool(self.prefix))

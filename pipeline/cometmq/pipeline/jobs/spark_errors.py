@@ -8,6 +8,7 @@ What went wrong matters, and where in the SQL or in the function.
 from __future__ import annotations
 
 import re
+import sysconfig
 from itertools import takewhile
 from typing import Final
 
@@ -20,7 +21,7 @@ _RAISED: Final = re.compile(r"^pyspark\.errors\.exceptions\.captured\.\w+: ", re
 """Behind a traceback: what follows is what was raised in front of all others."""
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _FRAME: Final = re.compile(r'^ *File "(.+)", line ([0-9]+), in (.+)$', re.MULTILINE)
-_NOT_USERS: Final = ("/site-packages/", "/pyspark/", "<frozen ")
+_NOT_USERS: Final = (f"{sysconfig.get_path('stdlib')}/", "/site-packages/", "/pyspark/", "<frozen ")
 _OWN: Final = "/cometmq/pipeline/"
 _ERROR: Final = re.compile(r"^[A-Za-z_][\w.]*(: .*)?$", re.MULTILINE)
 """The line of a traceback that says what went wrong; all others are indented."""
