@@ -163,6 +163,25 @@ def test_notes_of_a_topic_that_was_made_anew_are_not_gone_by(
     assert tables.bodies(to) == [*numbers(0, 10), *numbers(1000, 1000 + others)]
 
 
+def test_a_topic_that_is_made_anew_while_it_is_written_to_is_told_and_the_next_run_heals_it(
+    tables: Tables, topic: str, tmp_path: Path
+) -> None:
+    live_once(tables, topic, tmp_path)
+    live_again(tables, topic, tmp_path)
+    to = f"{topic}-again"
+
+    def make_anew(news: dict[str, Any]) -> None:
+        if news.get("total") == 10:
+            tables.cluster.admin.delete_topic(to)
+            tables.cluster.admin.create_topic(to, queues=2)
+
+    with pytest.raises(PipelineError, match=f"to-topic: {to} was made anew while this wrote"):
+        replayed(tables, f"archive:{tmp_path}", Run(progress=make_anew), to_topic=to)
+    report = replayed(tables, f"archive:{tmp_path}", to_topic=to)
+    assert (report.rows, report.details["made_anew"]) == (22, True)
+    assert len(tables.bodies(to)) == 22
+
+
 def gave_up(tables: Tables, topic: str, body: bytes) -> None:
     """Have a group give up a message."""
     group = f"giving-up-{topic}"

@@ -16,7 +16,7 @@ import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Job, Run, timed
 from cometmq.pipeline.jobs.marks import read_mark
@@ -148,6 +148,11 @@ class _Replaying:
                 notes.write()
         if notes.done and not notes.firsts and not run.dry_run:
             notes.write()  # An earlier version noted none.
+        if report.rows and notes.target.is_other(notes.firsts):
+            raise PipelineError(
+                f"to-topic: {self.settings.to_topic} was made anew while this wrote to it, so it"
+                " lacks what was sent before that; the next run sends all again"
+            )
         if notes.done and not report.batches:
             report.details["earlier"] = (
                 f"{len(notes.done)} batches, which is all that there is, were sent by earlier runs"
