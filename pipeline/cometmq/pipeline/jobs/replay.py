@@ -182,7 +182,7 @@ class _Replaying:
         return (
             "{topic}/{broker}/{queue_id} at {queue_offset}".format(**found.asDict())
             if found
-            else ""
+            else None
         )
 
     def _rate_since(self, began: float, rows: int) -> int:
