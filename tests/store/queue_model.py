@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tests.crash.disk import SimulatedFileSystem
 
@@ -12,8 +12,16 @@ from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 from cometmq.store.consume_queues import ConsumeQueues
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 ROOT = "/store"
 EVERYTHING = 1 << 62
+
+
+def at_once(work: Callable[[], None]) -> None:
+    """Do what a thread would do."""
+    work()
 
 
 def small_config(file_entries: int, open_files: int = 4) -> StoreConfig:

@@ -24,7 +24,8 @@ SYNCED = 20
 class Contradicted(Held):
     """A store whose last record, which was not synced, was torn: its queue offset is 0."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: StoreConfig = RARE) -> None:
+        self.config = config
         self.disk = SimulatedFileSystem()
         self.now_ms = 1000
         self.opened()
@@ -42,8 +43,8 @@ class Contradicted(Held):
         segment = place // RARE.segment_size * RARE.segment_size
         overwrite(self.disk, f"{ROOT}/commitlog/{segment:020d}", place - segment + 20, bytes(8))
 
-    def opened(self, config: StoreConfig = RARE) -> MessageStore:
-        return super().opened(config)
+    def opened(self, config: StoreConfig | None = None) -> MessageStore:
+        return super().opened(config or self.config)
 
     def check(self) -> None:
         """Nothing that was synced is lost, and no offset is given out again."""
@@ -98,6 +99,18 @@ def test_a_start_that_is_killed_while_it_makes_them_anew_is_followed_by_one_that
             held.opened()
             held.check()
     assert operations > 20
+
+
+@pytest.mark.parametrize("topic", ["T", "Other"])
+def test_a_lost_first_file_is_made_anew_with_all_others(topic: str) -> None:
+    held = Contradicted(replace(RARE, consume_queue_file_size=5 * 20))
+    held.disk.remove(f"{ROOT}/consumequeue/{topic}/0/{0:020d}")
+    held.opened()
+    assert held.store.min_offset(topic, 0) == 0
+    held.check()
+    held.stop(clean=True)
+    held.opened()
+    held.check()
 
 
 class StoppedError(Exception):

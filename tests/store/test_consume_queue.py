@@ -6,7 +6,14 @@ from random import Random
 import pytest
 from hypothesis import given, strategies as st
 from tests.crash.disk import Moment, Operation, SimulatedFileSystem
-from tests.store.queue_model import EVERYTHING, all_entries, files_below, open_queues, small_config
+from tests.store.queue_model import (
+    EVERYTHING,
+    all_entries,
+    at_once,
+    files_below,
+    open_queues,
+    small_config,
+)
 
 from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import ENTRY, Boundary, ConsumeQueue
@@ -101,15 +108,19 @@ def test_nothing_is_read_outside_of_the_queue() -> None:
 def test_a_queue_whose_records_are_all_gone_keeps_its_offset() -> None:
     disk, queues, queue = filled(25, written=25)
     queues.correct_min(2500)
-    assert sum(queues.expire(EVERYTHING)) == 2
+    assert sum(queues.expire(EVERYTHING, at_once)) == 2
     assert (queue.min_offset, queue.max_offset) == (25, 25)
     again = queues_on(disk)
     again.correct_min(2500)
     assert again.simple.get("t", 0).min_offset == again.simple.get("t", 0).next_offset == 25
 
 
-@pytest.mark.parametrize("is_batch", [False, True])
-def test_the_blank_entries_that_keep_an_offset_take_no_memory(is_batch: bool) -> None:
+@pytest.mark.parametrize(
+    ("is_batch", "end"), [(False, (7999, NO_RECORD, 7999, 4000)), (True, (1, NO_RECORD, 7999, 0))]
+)
+def test_the_blank_entries_that_keep_an_offset_take_no_memory(
+    is_batch: bool, end: tuple[int, int, int, int]
+) -> None:
     disk = SimulatedFileSystem()
     config = StoreConfig(consume_queue_file_size=4000 * 20, batch_consume_queue_file_size=460)
     queues = open_queues(disk, config)
@@ -121,7 +132,7 @@ def test_the_blank_entries_that_keep_an_offset_take_no_memory(is_batch: bool) ->
     queues.take_unsynced().sync()
     queues.take_ends()()
     ends = load_queue_ends(disk, "/store")
-    assert ends == {queue.key: QueueEnd(1 if is_batch else 7999, NO_RECORD, 7999)}
+    assert ends == {queue.key: QueueEnd(*end)}
     queues.close()
     queues = open_queues(disk.power_cut(Random(1)), config)
     queue = (queues.batch if is_batch else queues.simple).get("t", 0)
@@ -144,14 +155,14 @@ def test_nor_do_those_in_front_of_the_first_message_that_the_log_has() -> None:
 def test_the_last_file_of_a_queue_is_never_removed() -> None:
     disk, queues, _ = filled(20, written=20)
     queues.correct_min(1 << 40)
-    assert sum(queues.expire(EVERYTHING)) == 1
+    assert sum(queues.expire(EVERYTHING, at_once)) == 1
     assert len(files_below(disk, "/store/consumequeue")) == 1
 
 
 def test_cutting_everything_keeps_the_queues_offset() -> None:
     disk, queues, queue = filled(25, written=25)
     queues.correct_min(2000)
-    list(queues.expire(EVERYTHING))
+    list(queues.expire(EVERYTHING, at_once))
     queues.truncate(2000)
     assert (queue.min_offset, queue.max_offset) == (20, 20)
     again = queues_on(disk)
@@ -196,7 +207,7 @@ def test_a_queue_that_starts_late_gets_entries_that_nobody_is_served() -> None:
 def test_a_queue_without_entries_restarts_where_the_log_does() -> None:
     _, queues, queue = filled(25, written=25)
     queues.correct_min(2500)
-    list(queues.expire(EVERYTHING))
+    list(queues.expire(EVERYTHING, at_once))
     queues.expect_all(2500)
     queue.place(33, 9000, 100, 1)
     assert (queue.min_offset, queue.max_offset) == (33, 34)
@@ -336,9 +347,9 @@ def test_an_expired_file_stays_until_the_next_one_holds_an_entry_that_is_on_the_
     """Else a power cut may keep the removal and lose what was to keep the queue's offset."""
     disk, queues, queue = filled(23, written=23)
     queues.correct_min(2200)
-    assert sum(queues.expire(1000)) == 0
-    assert sum(queues.expire(1001)) == 1
-    assert sum(queues.expire(EVERYTHING)) == 1
+    assert sum(queues.expire(1000, at_once)) == 0
+    assert sum(queues.expire(1001, at_once)) == 1
+    assert sum(queues.expire(EVERYTHING, at_once)) == 1
     assert (queue.min_offset, queue.max_offset) == (22, 23)
     assert list(files_below(disk, "/store")) == ["/store/consumequeue/t/0/00000000000000000400"]
 
@@ -365,6 +376,29 @@ def test_a_front_file_that_is_gone_already_does_not_stop_expiry() -> None:
     disk, queues, queue = filled(35, written=35)
     disk.remove("/store/consumequeue/t/0/00000000000000000200")
     queues.correct_min(3100)
-    assert sum(queues.expire(EVERYTHING)) == 3
+    assert sum(queues.expire(EVERYTHING, at_once)) == 3
     assert queue.min_offset == 31
     assert list(files_below(disk, "/store")) == ["/store/consumequeue/t/0/00000000000000000600"]
+
+
+@pytest.mark.parametrize("is_loaded", [True, False])
+def test_where_the_log_is_read_for_a_queue_that_lost_its_first_file_it_begins_with_the_log(
+    is_loaded: bool,
+) -> None:
+    disk, queues, _ = filled(25, written=25)
+    queues.take_unsynced().sync()
+    queues.ends.is_whole = True
+    queues.take_ends()()
+    disk.remove("/store/consumequeue/t/0/" + "0" * 20)
+    queues = queues_on(disk, clean=False)
+    queues.ends.known = load_queue_ends(disk, "/store") or {}
+    queues.correct_min(300)
+    if is_loaded:
+        queue = queues.simple.get("t", 0)
+        assert (queue.min_offset, queue.read(3, 1)) == (0, b"")
+    queues.expect_all(300)
+    queue = queues.simple.get("t", 0)
+    for n in range(3, 25):
+        queue.place(n, n * 100, 100, n)
+    assert queue.min_offset == 3
+    assert offsets(queue.read(3, 99)) == list(range(3, 25))

@@ -13,6 +13,7 @@ from tests.store.queue_model import (
     ROOT,
     Log,
     all_entries,
+    at_once,
     files_below,
     open_queues,
     small_config,
@@ -101,7 +102,7 @@ class QueuesAgainstALog(RuleBasedStateMachine):
         if gone:
             self.min_physical_offset = max(self.min_physical_offset, gone[-1].physical_offset)
         self.queues.correct_min(self.min_physical_offset)
-        for _ in self.queues.expire(self.checkpoint):
+        for _ in self.queues.expire(self.checkpoint, at_once):
             pass
 
     @rule(part=st.floats(0, 1))

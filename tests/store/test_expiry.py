@@ -5,17 +5,20 @@ Nothing of it is a matter of time: jobs run when the test lets them.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.crash.disk import Killed, Moment, SimulatedFileSystem
+from tests.crash.disk import KillAt, Killed, Moment, SimulatedFileSystem
+from tests.store.damaged_stores import verified
 from tests.store.records import HOST, messages_in
 
 from cometmq.store.config import Flush, StoreConfig
 from cometmq.store.errors import StoreNotWriteableError
 from cometmq.store.message_store import MessageStore
+from cometmq.store.queue_ends import QUEUE_ENDS_NAME, load_queue_ends
 from cometmq.store.reading import ReadStatus
 from cometmq.store.turn import Origin
 
@@ -152,6 +155,87 @@ def test_one_removal_is_sure_before_the_next_and_waits_for_the_thread() -> None:
     life.upkeep()
     verbs = [verb for verb, _ in seen if verb != "sync"]
     assert verbs == ["remove", "sync_directory"] * (count - len(life.files("commitlog")))
+
+
+def kept_from(disk: SimulatedFileSystem) -> dict[str, int]:
+    """By queue folder, the position of the first file that the list does not let go."""
+    size = {False: 20, True: 46}
+    return {
+        f"{'batch' * key.is_batch}consumequeue/{key.topic}/{key.queue_id}": end.kept_from
+        * size[key.is_batch]
+        for key, end in (load_queue_ends(disk, ROOT) or {}).items()
+    }
+
+
+def test_a_queues_file_goes_when_the_list_lets_it_go_and_not_before() -> None:
+    life = Life()
+    life.put(100)
+    life.checkpoint()
+    removed: list[str] = []
+
+    def look(operation: Operation) -> None:
+        folder, _, name = operation.path.removeprefix(f"{ROOT}/").rpartition("/")
+        if operation.verb == "remove" and "consumequeue" in folder:
+            removed.append(folder)
+            assert int(name) < kept_from(life.disk)[folder]
+
+    life.disk.hook = look
+    life.upkeep()
+    assert set(removed) == {f"consumequeue/{topic}/0" for topic in TOPICS} | {
+        "batchconsumequeue/Batches/0"
+    }
+    assert kept_from(life.disk) == {folder: life.files(folder)[0] for folder in set(removed)}
+    assert verified(life.disk, ROOT, CONFIG).findings == []
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_killed_anywhere_while_old_files_go_the_next_start_misses_none(is_cut: bool) -> None:
+    config = replace(CONFIG, consume_queue_file_size=20)  # The next one's message is in the log.
+    room = 1024 * SEGMENT
+    counting = Life(config, SimulatedFileSystem(total=room))
+    counting.put(100)
+    counting.checkpoint()
+    before = counting.disk.operations
+    counting.upkeep()
+    total = counting.disk.operations - before
+    for number in range(1, total, 7):
+        life = Life(config, SimulatedFileSystem(total=room))
+        life.put(100)
+        life.checkpoint()
+        life.disk.hook = KillAt(life.disk.operations + number)
+        with suppress(Killed):
+            life.upkeep()
+        life.disk.hook = None
+        life = Life(config, life.disk.power_cut(Random(number)) if is_cut else life.disk.kill())
+        for topic in TOPICS:
+            kept = life.bodies(topic)
+            assert kept == list(range(kept[0], 101)), (number, topic)
+        life.count = 100
+        life.put(50)
+        life.upkeep()
+        assert life.store.close(life.now_ms)
+        assert verified(life.disk, ROOT, config).findings == [], number
+        life.store = life.open()
+        assert life.bodies("A")[-1] == 150
+
+
+def test_where_the_list_cannot_be_saved_no_file_goes_until_it_can() -> None:
+    life = Life()
+    life.put(100)
+    life.checkpoint()
+
+    def refuse(operation: Operation) -> None:
+        is_list = QUEUE_ENDS_NAME in operation.path and operation.moment is Moment.BEFORE
+        if is_list and operation.verb == "rename":
+            raise OSError(5, "Input/output error", operation.path)
+
+    life.disk.hook = refuse
+    life.upkeep(60)
+    assert life.store.first_offset > 3 * SEGMENT
+    assert life.files("consumequeue/A/0")[0] == 0
+    life.disk.hook = None
+    life.upkeep(20)
+    assert life.files("consumequeue/A/0")[0] > 0
 
 
 def test_a_segment_that_a_reader_holds_stays_readable_and_too_many_of_them_stop_it() -> None:

@@ -1,4 +1,4 @@
-"""A queue that lost a file, or bytes of one, in its middle does not pass over what was there."""
+"""What a queue lost with a file, or with bytes of one, is not passed over."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ from dataclasses import replace
 import pytest
 from tests.crash.disk import SimulatedFileSystem
 from tests.store.damaged_stores import BATCHES, ROOT, SMALL, small_store
-from tests.store.records import messages_in
+from tests.store.records import HOST, messages_in
 
 from cometmq.store.errors import CorruptionError
+from cometmq.store.inspection import inspect
 from cometmq.store.message_store import MessageStore
 from cometmq.store.reading import ReadResult
+from cometmq.store.rebuilding import Rebuilt, rebuild
 from cometmq.store.store_reader import StoreReader
+from cometmq.store.turn import Origin
 
 CONFIG = replace(SMALL, consume_queue_file_size=5 * 20, batch_consume_queue_file_size=2 * 46)
+FIRST = f"{ROOT}/consumequeue/T/0/{0:020d}"
+FIRST_OF_BATCHES = f"{ROOT}/batchconsumequeue/{BATCHES}/0/{0:020d}"
 SECOND = f"{ROOT}/consumequeue/T/0/{5 * 20:020d}"
 SECOND_OF_BATCHES = f"{ROOT}/batchconsumequeue/{BATCHES}/0/{2 * 46:020d}"
 AGAIN = "`cometmq store rebuild` makes the queue again"
@@ -65,6 +70,53 @@ def test_what_a_lost_file_had_is_an_error_and_the_rest_is_read(
         assert result.next_begin_offset == 5 + entries
         assert [m.queue_offset for m in messages_in(result.slices)] == [*range(offset, 5 + entries)]
     assert store.read("T", 1, 0, 32).record_count == 5
+
+
+@pytest.mark.parametrize("in_bulk", [False, True], ids=["pull", "bulk"])
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("paths", [[FIRST], [FIRST, SECOND]])
+def test_what_the_first_files_had_does_not_pass_for_expired(
+    paths: list[str], is_clean: bool, in_bulk: bool
+) -> None:
+    disk = small_store(CONFIG)
+    for path in paths:
+        disk.remove(path)
+    if not is_clean:
+        disk.open(f"{ROOT}/abort", create=True).close()
+    store = opened(disk)
+    assert (store.min_offset("T", 0), store.max_offset("T", 0)) == (0, 20)
+    for offset in range(5 * len(paths)):
+        with pytest.raises(CorruptionError, match=f"{FIRST}: .* is missing; {AGAIN}|{SECOND}: "):
+            read(store, offset, in_bulk=in_bulk)
+    for offset in range(5 * len(paths), 20):
+        assert read(store, offset, in_bulk=in_bulk).slices
+    for _ in range(10):
+        store.put("T", 0, b"behind", b"", Origin(1, 1, HOST))
+    store.commit()
+    store.run_jobs()
+    store.advance()
+    assert store.close(1_700_000_200_000)
+    store = opened(disk)
+    assert (store.min_offset("T", 0), store.max_offset("T", 0)) == (0, 30)
+    with pytest.raises(CorruptionError, match=AGAIN):
+        read(store, 0, in_bulk=in_bulk)
+    assert store.close(1_700_000_300_000)
+    for _ in rebuild(inspect(disk, ROOT, CONFIG), Rebuilt(), 1):
+        pass
+    store = opened(disk)
+    for offset in range(30):
+        assert read(store, offset, in_bulk=in_bulk).slices
+
+
+def test_what_a_batch_queues_first_file_had_does_not_pass_for_expired() -> None:
+    disk = small_store(CONFIG)
+    disk.remove(FIRST_OF_BATCHES)
+    store = opened(disk)
+    assert store.max_offset(BATCHES, 0) == 16
+    for offset in range(4):
+        with pytest.raises(CorruptionError, match=f"{FIRST_OF_BATCHES}: .* is missing; {AGAIN}"):
+            store.read(BATCHES, 0, offset, 32)
+    assert store.read(BATCHES, 0, 4, 32).record_count == 2
 
 
 def test_a_batch_queue_does_not_pass_over_a_lost_file() -> None:

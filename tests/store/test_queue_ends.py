@@ -13,6 +13,7 @@ from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.queue_ends import (
     QUEUE_ENDS_NAME,
+    UNKNOWN,
     QueueEnd,
     QueueKey,
     load_queue_ends,
@@ -23,7 +24,7 @@ ROOT = "/s"
 PATH = f"{ROOT}/{QUEUE_ENDS_NAME}"
 T0 = QueueKey(is_batch=False, topic="T", queue_id=0)
 B1 = QueueKey(is_batch=True, topic="B", queue_id=1)
-ENDS = {T0: QueueEnd(2, 116, 2), B1: QueueEnd(7, 900, 21)}
+ENDS = {T0: QueueEnd(2, 116, 2, 0), B1: QueueEnd(7, 900, 21, 5)}
 
 
 def disk_with(ends: dict[QueueKey, QueueEnd]) -> SimulatedFileSystem:
@@ -35,9 +36,19 @@ def disk_with(ends: dict[QueueKey, QueueEnd]) -> SimulatedFileSystem:
 
 def test_the_list_is_json_on_one_line_and_is_read_as_it_was_written() -> None:
     disk = disk_with(ENDS)
-    text = b'"queues":{"simple":{"T":{"0":[2,116,2]}},"batch":{"B":{"1":[7,900,21]}}},"version":1}'
+    text = (
+        b'"queues":{"simple":{"T":{"0":[2,116,2,0]}},"batch":{"B":{"1":[7,900,21,5]}}},"version":1}'
+    )
     assert content(disk, PATH).endswith(text)
     assert load_queue_ends(disk, ROOT) == ENDS
+
+
+def test_a_list_that_does_not_say_where_queues_begin_is_read() -> None:
+    disk = SimulatedFileSystem()
+    disk.make_directories(ROOT)
+    queues = b'{"simple":{"T":{"0":[2,116,2]}},"batch":{}}'
+    disk.open(PATH, create=True).write(b'{"crc32":2871852009,"queues":%s,"version":1}' % queues, 0)
+    assert load_queue_ends(disk, ROOT) == {T0: QueueEnd(2, 116, 2, UNKNOWN)}
 
 
 def test_without_a_file_nobody_knows() -> None:
@@ -78,11 +89,11 @@ def test_entries_of_records_behind_the_mark_wait_for_the_next_list() -> None:
     save = queues.take_ends()
     queues.take_unsynced().sync()
     save()
-    assert load_queue_ends(disk, ROOT) == {T0: QueueEnd(7, 600, 7)}
+    assert load_queue_ends(disk, ROOT) == {T0: QueueEnd(7, 600, 7, 0)}
     queues.take_ends()()
     assert load_queue_ends(disk, ROOT) == {
-        T0: QueueEnd(10, 900, 10),
-        T0._replace(queue_id=1): QueueEnd(1, 2000, 1),
+        T0: QueueEnd(10, 900, 10, 0),
+        T0._replace(queue_id=1): QueueEnd(1, 2000, 1, 0),
     }
 
 
@@ -106,7 +117,7 @@ def test_a_removed_queue_leaves_the_list() -> None:
     queues.take_ends()()
     queues.destroy("U")
     queues.take_ends()()
-    assert load_queue_ends(disk, ROOT) == {T0: QueueEnd(1, 0, 1)}
+    assert load_queue_ends(disk, ROOT) == {T0: QueueEnd(1, 0, 1, 0)}
 
 
 def test_a_queue_that_nobody_listed_is_listed_once_it_was_loaded() -> None:
@@ -119,4 +130,4 @@ def test_a_queue_that_nobody_listed_is_listed_once_it_was_loaded() -> None:
     again = queues_on(disk)
     again.simple.get("T", 0)
     again.take_ends()()
-    assert load_queue_ends(disk, ROOT) == {T0: QueueEnd(1, 0, 1)}
+    assert load_queue_ends(disk, ROOT) == {T0: QueueEnd(1, 0, 1, 0)}

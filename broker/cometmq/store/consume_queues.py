@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cometmq.store.batch_consume_queue import BATCH_ENTRY_SIZE, BatchConsumeQueue
 from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 from cometmq.store.entry_disk import EntryDisk
+from cometmq.store.entry_files import EntryFiles
 from cometmq.store.entry_search import KEEPS_OFFSET
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.open_files import OpenFiles
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
     from cometmq.store.config import StoreConfig
     from cometmq.store.deletions import Deletions
-    from cometmq.store.entry_files import EntryFiles
     from cometmq.store.errors import StoreFilesError
     from cometmq.store.filesystem import FileSystem
     from cometmq.store.queue_ends import Ends, QueueEnds
@@ -150,6 +150,8 @@ class ConsumeQueues:
         self._disk.may_restart = True
         for table in (self.simple, self.batch):
             table.problems.clear()
+            for queue in table.loaded():
+                queue.miss_nothing()
         self.truncate(first_offset)
 
     def note_lacking(
@@ -269,13 +271,26 @@ class ConsumeQueues:
         """Let every queue begin at the first record at or behind the log's first byte."""
         self._disk.min_physical_offset = physical_offset
 
-    def expire(self, settled_offset: int) -> Iterator[int]:
+    def expire(
+        self, settled_offset: int, in_thread: Callable[[Callable[[], None]], None]
+    ) -> Iterator[int]:
         """Remove files without an entry of a record in the log; one queue a step.
 
-        Entries of records below `settled_offset` are on the disk.
+        Entries of records below `settled_offset` are on the disk. Before the first file goes, the
+        list of where the queues begin and end is saved `in_thread`; no step may be taken before
+        that ended. What it does not let go stays.
         """
+        ends, going = self.ends, list[EntryFiles]()
         for queue in self._walk():
-            yield 0 if queue is None else queue.expire(settled_offset)
+            if queue is not None and queue.let_go(settled_offset):
+                going.append(queue)
+            yield 0
+        if going:
+            kept_from = {queue.key: queue.kept_from for queue in going}
+            in_thread(partial(ends.let_go, kept_from, self._filesystem, self._root))
+            yield 0
+        for queue in going:
+            yield queue.expire() if ends.lets_go(queue) else 0
 
     def destroy(self, topic: str, queue_id: int | None = None) -> None:
         """Remove the queues of a topic, or one of them, with their files."""

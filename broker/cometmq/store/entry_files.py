@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.entry_search import (
@@ -31,17 +30,17 @@ from cometmq.store.entry_search import (
     WINDOW_ENTRIES,
     backed_end,
     count_leftovers,
-    record_place,
     sound_entries,
 )
 from cometmq.store.entry_tail import behind
 from cometmq.store.errors import REBUILD, CorruptionError, MissingEntriesError
-from cometmq.store.names import is_offset_file
+from cometmq.store.queue_ends import UNKNOWN
 from cometmq.store.readable_entries import ReadableEntries
 
 if TYPE_CHECKING:
     from cometmq.store.entry_disk import Shelf
     from cometmq.store.filesystem import File
+    from cometmq.store.queue_ends import QueueEnd
 
 WRITE_BYTES_MAX: Final = 65536
 """Written in one go at most, about 20 µs, so that a busy queue's tail does not hold the loop up."""
@@ -50,25 +49,22 @@ WRITE_BYTES_MAX: Final = 65536
 class EntryFiles(ReadableEntries):
     """The entries of one queue, appended in memory and written behind."""
 
-    __slots__ = ("_min", "_min_physical_offset", "journal_number")
+    __slots__ = ("_kept_from", "journal_number")
 
     def __init__(self, shelf: Shelf, topic: str, queue_id: int) -> None:
         super().__init__(shelf, topic, queue_id)
-        self._min: int = 0
-        self._min_physical_offset = -1  # What `_min` was last corrected for.
+        self._kept_from: int = 0  # Files in front of it may go.
         self.journal_number: int = -1  # By which the journal knows the queue that is written now.
-
-    @property
-    def min_entry(self) -> int:
-        """The first entry whose record is still in the log; `end` when none is."""
-        if self._min_physical_offset != self._shelf.disk.min_physical_offset:
-            self._correct_min()
-        return self._min
 
     @property
     def has_files(self) -> bool:
         """Whether it has a file, if only a blank one."""
         return self._first is not None
+
+    @property
+    def kept_from(self) -> int:
+        """The first entry of the first file that is there, and has not expired."""
+        return max(self.start, self._kept_from)
 
     def first_unwritten(self) -> int | None:
         """Return the physical offset of the first entry that is only in memory."""
@@ -215,7 +211,7 @@ class EntryFiles(ReadableEntries):
         if not numbers:
             return
         per_file = self._shelf.file_entries
-        self._first = self._min = numbers[0] * per_file
+        self._first = self._min = self._first_of(numbers)
         for number in reversed(numbers):
             count = sound_entries(self._file(number), self._shelf, NO_CUT if cut is None else cut)
             self.end = number * per_file + count
@@ -228,6 +224,25 @@ class EntryFiles(ReadableEntries):
         self._check_known()
         if disk.is_whole:
             self._check_end()
+
+    def _first_of(self, numbers: list[int]) -> int:
+        """Return where the first file begins, if only by the list: what is lost did not expire."""
+        first, known = numbers[0] * self._shelf.file_entries, self._known
+        if known is None or known.kept_from == UNKNOWN:
+            return first
+        return min(first, known.kept_from)
+
+    @property
+    def _known(self) -> QueueEnd | None:
+        """What the list says; nothing where the log is replayed from its first record."""
+        disk = self._shelf.disk
+        return None if disk.may_restart else disk.ends.known.get(self.key)
+
+    def miss_nothing(self) -> None:
+        """Begin at the first file that is there: the log is replayed from its first record."""
+        if numbers := self._shelf.numbers(self.directory):
+            self._first = self._min = numbers[0] * self._shelf.file_entries
+            self._min_physical_offset = -1
 
     def _cut_unsure(self, numbers: list[int]) -> None:
         """Erase what a power cut may have left of entries that were not synced."""
@@ -255,8 +270,7 @@ class EntryFiles(ReadableEntries):
 
         Where the log is replayed from its first record, they are erased, and made again.
         """
-        disk = self._shelf.disk
-        known = None if disk.may_restart else disk.ends.known.get(self.key)
+        known = self._known
         if known is not None and (self.end < known.entries or known.lacks_from is not None):
             number, place = divmod(self.end, self._shelf.file_entries)
             problem = f"not an entry, though {known.entries} were safe on the disk"
@@ -275,30 +289,6 @@ class EntryFiles(ReadableEntries):
             file, position = self._file(number), place * self._shelf.entry_size
             if any(file.read(WINDOW_ENTRIES * self._shelf.entry_size, position)):
                 raise CorruptionError(file.path, position, f"not an entry; {REBUILD}")
-
-    def check_files(self) -> None:
-        """Refuse a queue that has lost a file, or bytes of one, behind its first message.
-
-        For when nothing stands where a message should be. Not files in front of those that are
-        there: another process may have let them expire.
-        """
-        shelf = self._shelf
-        sizes = {
-            int(entry.name) // shelf.file_size: entry.size
-            for entry in shelf.disk.filesystem.list(self.directory)
-            if is_offset_file(entry)
-        }
-        first = max(self.min_entry // shelf.file_entries, min(sizes, default=0))
-        for number in range(first, -(-self.written // shelf.file_entries)):
-            size = sizes.get(number, 0)
-            entries = min(shelf.file_entries, self.written - number * shelf.file_entries)
-            if size < entries * shelf.entry_size:
-                problem = "too short" if number in sizes else "missing"
-                raise CorruptionError(
-                    shelf.path(self.topic, self.queue_id, number),
-                    size,
-                    f"this file of a ConsumeQueue is {problem}; {REBUILD}",
-                )
 
     # Cutting
 
@@ -360,28 +350,26 @@ class EntryFiles(ReadableEntries):
 
     # The front
 
-    def _correct_min(self) -> None:
-        """Move the minimum over entries whose records are gone, and over pre-blank ones."""
-        offset = self._shelf.disk.min_physical_offset
-        place_of = partial(record_place, self)
-        if self._min < self.end and place_of(self._min) < offset:
-            self._min = bisect_left(range(self.end), offset, lo=self._min, key=place_of)
-        self._min_physical_offset = offset
-
-    def expire(self, settled_offset: int) -> int:
-        """Remove the files that hold no entry of a record in the log; returns how many.
+    def let_go(self, settled_offset: int) -> bool:
+        """Keep no files without an entry of a record in the log; whether there are such to remove.
 
         Never the last one: its entries are what keeps the queue's offset. Nor one whose next may
         be lost in a power cut: only entries of records below `settled_offset` are surely synced.
         """
-        removed = 0
-        per_file = self._shelf.file_entries
-        while self._first is not None and self._first + per_file <= self.min_entry:
-            following = self._first + per_file
+        kept_from, per_file = self.kept_from, self._shelf.file_entries
+        while (following := kept_from + per_file) <= self.min_entry:
             if following >= self.written or self.head(following)[0] >= settled_offset:
                 break
-            self._remove(self._first // per_file)
-            self._first += per_file
+            kept_from = following
+        self._kept_from = kept_from
+        return self.start < kept_from
+
+    def expire(self) -> int:
+        """Remove the files that were let go, once the list of the queues' ends says so."""
+        removed = 0
+        while self._first is not None and self._first < self._kept_from:
+            self._remove(self._first // self._shelf.file_entries)
+            self._first += self._shelf.file_entries
             removed += 1
         return removed
 
@@ -394,4 +382,4 @@ class EntryFiles(ReadableEntries):
         self._drop_tail(0)
         for number in self._shelf.numbers(self.directory):
             self._remove(number)
-        self._first, self.end, self._min = None, 0, 0
+        self._first, self.end, self._min, self._kept_from = None, 0, 0, 0

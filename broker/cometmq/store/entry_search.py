@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cometmq.store.entry_disk import Shelf
     from cometmq.store.entry_files import EntryFiles
     from cometmq.store.filesystem import File
+    from cometmq.store.readable_entries import ReadableEntries
 
 WINDOW_ENTRIES: Final = 64
 """Entries judged together: more than two sectors' worth."""
@@ -112,7 +113,7 @@ def count_leftovers(file: Callable[[int], File], shelf: Shelf, numbers: list[int
     return 0
 
 
-def record_place(queue: EntryFiles, index: int) -> int:
+def record_place(queue: ReadableEntries, index: int) -> int:
     """Return where the record of an entry lies in the log; -1 of a blank one, as if it were gone.
 
     Of an entry that is missing, and of the one behind such, which may be half missing, it is that
@@ -130,7 +131,7 @@ def record_place(queue: EntryFiles, index: int) -> int:
     return NO_CUT
 
 
-def is_in_order(queue: EntryFiles) -> bool:
+def is_in_order(queue: ReadableEntries) -> bool:
     """Whether each entry of a queue is there, and leads behind the record of the one before it."""
     least, index = 0, queue.start
     while index < queue.end:

@@ -2,7 +2,8 @@
 
 One segment goes at a time: it leaves the log at once, its file is removed in a thread, because to
 free a gigabyte takes the disk a while, and only when that is sure does the next one go. Behind the
-last one, ConsumeQueues, index and sidecars let go of what lies in front of the log, in slices. A
+last one, ConsumeQueues, index and sidecars let go of what lies in front of the log, in slices; the
+list of `queue_ends` first says which files of the queues go, or the next start would miss them. A
 process that ends in the middle leaves files of which nobody knows; the next start looks for them.
 
 How full the disk is, is looked at each second, and with what it says puts are refused and taken
@@ -17,7 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from cometmq.store.config import StoreConfig
     from cometmq.store.consume_queues import ConsumeQueues
@@ -155,16 +156,22 @@ class Expiry:
             if next(self._following, None) is None:
                 self._following = None
                 return False
+            if self._in_thread:
+                return False
         return True
 
     def _settle(self) -> None:
+        self._do_in_thread(self._retention.settle)
+
+    def _do_in_thread(self, work: Callable[[], None]) -> None:
         self._in_thread = True
 
         def job() -> None:
             try:
-                self._retention.settle()
+                work()
             except OSError as error:
                 self.error = error
+                self._must_follow = True
             self._in_thread = False
 
         self._jobs.submit(job)
@@ -176,7 +183,7 @@ class Expiry:
             paths = self._index.expire(first_offset)
             if paths:
                 self._jobs.submit(lambda: self._remove(paths))
-        yield from self._queues.expire(self._retention.settled_offset)
+        yield from self._queues.expire(self._retention.settled_offset, self._do_in_thread)
 
     def _remove(self, paths: list[str]) -> None:
         for path in paths:

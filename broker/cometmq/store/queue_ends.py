@@ -2,15 +2,16 @@
 
 A start reads only the end of the log, and a queue is loaded when it is first touched. A queue whose
 files were lost would go unnoticed, and give its offsets out again. So each whole checkpoint lists
-where every queue ends: how many entries it has, to which record the last one leads, and which
-offset is next. Each entry that is named was synced before the list was written, and the list before
-the checkpoint; so it is true with the checkpoint before, too. With the checkpoint that follows it,
-no queue has an entry of a record in front of *recover from* that the list leaves out. A store that
+where every queue ends: how many entries it has, to which record the last one leads, which offset is
+next, and from where on its files are kept. Each entry that is named was synced before the list was
+written, and the list before the checkpoint; so it is true with the checkpoint before, too. With the
+checkpoint that follows it, no queue has an entry of a record in front of *recover from* that the
+list leaves out. A file that has expired is removed when the list says so, not before. A store that
 has none, or a damaged one, is walked once, and gets one when all its queues are known.
 
 The file, see `checked_json`::
 
-    {"crc32":3632233996,"queues":{"simple":{"T":{"0":[2,116,2]}},"batch":{}},"version":1}
+    {"crc32":2783909770,"queues":{"simple":{"T":{"0":[2,116,2,0]}},"batch":{}},"version":1}
 
 Apache's brokers do not know it: once one has written to the checkpoint, it says nothing any more.
 """
@@ -42,6 +43,9 @@ _FILE: Final = CheckedJson(QUEUE_ENDS_NAME, "queues", VERSION)
 NO_RECORD: Final = -1
 """Where the last entry of a queue leads that has none of a message, but goes on at an offset."""
 
+UNKNOWN: Final = -1
+"""Where a queue is kept from of which nobody noted it."""
+
 _LACKS: Final = -2
 """From here down: a queue that lacks the entry of a record, whose offset counts downwards."""
 
@@ -66,6 +70,8 @@ class QueueEnd(NamedTuple):
     """Of the record that its last entry leads to, or `NO_RECORD`; less if it lacks entries."""
     next_offset: int
     """The queue offset behind its last message."""
+    kept_from: int = UNKNOWN
+    """The first entry of the first file that must be there; those in front of it have expired."""
 
     @property
     def lacks_from(self) -> int | None:
@@ -230,11 +236,9 @@ class QueueEnds:
         its files are put back from a copy.
         """
         end = self.known.get(key, QueueEnd(1, NO_RECORD, 0))
-        self.known[key] = QueueEnd(
-            end.entries,
-            _LACKS - physical_offset if end.lacks_from is None else end.physical_offset,
-            max(end.next_offset, next_offset),
-        )
+        lacks = _LACKS - physical_offset if end.lacks_from is None else end.physical_offset
+        next_offset = max(end.next_offset, next_offset)
+        self.known[key] = end._replace(physical_offset=lacks, next_offset=next_offset)
         self.is_saved = False
 
     def vouches(self, queue: EntryFiles) -> bool:
@@ -247,6 +251,22 @@ class QueueEnds:
         self._written.pop(queue, None)
         self._later.pop(queue, None)
         self._gone.add(queue.key)
+
+    def let_go(self, kept_from: dict[QueueKey, int], filesystem: FileSystem, root: str) -> None:
+        """Have the list say that files of some queues may be gone; for the thread that saves it."""
+        known = self.known.copy()
+        for key, first in kept_from.items():
+            if key in known:  # The others are listed by what their queue says.
+                known[key] = known[key]._replace(kept_from=first)
+        if self.is_whole:
+            save_queue_ends(filesystem, root, known)
+            self.is_saved = True
+        self.known = known
+
+    def lets_go(self, queue: EntryFiles) -> bool:
+        """Whether a start would not miss what the queue does not keep."""
+        end = self.known.get(queue.key)
+        return end is None or end.kept_from >= queue.kept_from
 
     def begin(self, mark: int) -> None:
         """Leave out, from now on, entries of records at or behind a physical offset."""
@@ -286,17 +306,19 @@ class Changes:
         for key in self._gone:
             known.pop(key, None)
         for queue, (end, last) in self._written.items():
-            known[queue.key] = _end_of(queue.key, end, last)
+            known[queue.key] = _end_of(queue, end, last)
         ends.known = known
         if self._is_whole and not ends.is_saved:
             save_queue_ends(filesystem, root, known)
             ends.is_saved = True
 
 
-def _end_of(key: QueueKey, entries: int, last: bytes) -> QueueEnd:
+def _end_of(queue: EntryFiles, entries: int, last: bytes) -> QueueEnd:
     physical_offset, size = _HEAD.unpack_from(last)
     next_offset = entries
-    if key.is_batch:
+    if queue.is_batch:
         base, count = _BATCH_BASE.unpack(last)
         next_offset = base + count
-    return QueueEnd(entries, NO_RECORD if size in KEEPS_OFFSET else physical_offset, next_offset)
+    if size in KEEPS_OFFSET:
+        physical_offset = NO_RECORD
+    return QueueEnd(entries, physical_offset, next_offset, queue.kept_from)

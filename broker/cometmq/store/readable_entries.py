@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, cast
 
+from cometmq.store.entry_search import record_place
+from cometmq.store.errors import REBUILD, CorruptionError
+from cometmq.store.names import is_offset_file
 from cometmq.store.queue_ends import QueueKey
 
 if TYPE_CHECKING:
@@ -20,7 +25,16 @@ class ReadableEntries:
     is_batch: ClassVar[bool] = False
     """Whether it is the queue of a batch topic."""
 
-    __slots__ = ("_first", "_shelf", "_tail", "end", "queue_id", "topic")
+    __slots__ = (
+        "_first",
+        "_min",
+        "_min_physical_offset",
+        "_shelf",
+        "_tail",
+        "end",
+        "queue_id",
+        "topic",
+    )
 
     def __init__(self, shelf: Shelf, topic: str, queue_id: int) -> None:
         self._shelf = shelf
@@ -29,6 +43,8 @@ class ReadableEntries:
         self.end: int = 0
         self._first: int | None = None  # The first file's first entry, once there is a file.
         self._tail: Tail = b""
+        self._min: int = 0
+        self._min_physical_offset = -1  # What `_min` was last corrected for.
 
     @property
     def directory(self) -> str:
@@ -54,6 +70,13 @@ class ReadableEntries:
     def written(self) -> int:
         """How far entries are in the files: the index of the first that is not."""
         return self.end - len(self._tail) // self._shelf.entry_size
+
+    @property
+    def min_entry(self) -> int:
+        """The first entry whose record is still in the log; `end` when none is."""
+        if self._min_physical_offset != self._shelf.disk.min_physical_offset:
+            self._correct_min()
+        return self._min
 
     def read_entries(self, index: int, count: int) -> bytes:
         """Return up to `count` entries from `index` on, none from behind the end of a file.
@@ -102,6 +125,40 @@ class ReadableEntries:
         count = min(count, self.end - index, shelf.file_entries - index % shelf.file_entries)
         data = self.read_entries(index, count).ljust(count * shelf.entry_size, b"\0")
         return cast("Iterator[tuple[int, int]]", shelf.heads.iter_unpack(data))
+
+    def check_files(self) -> None:
+        """Refuse a queue that has lost a file, or bytes of one, behind its first message.
+
+        For when nothing stands where a message should be. Of a store that another process writes,
+        not files in front of those that are there: it may have let them expire.
+        """
+        shelf = self._shelf
+        sizes = {
+            int(entry.name) // shelf.file_size: entry.size
+            for entry in shelf.disk.filesystem.list(self.directory)
+            if is_offset_file(entry)
+        }
+        first = self.min_entry // shelf.file_entries
+        if shelf.disk.read_only:
+            first = max(first, min(sizes, default=0))
+        for number in range(first, -(-self.written // shelf.file_entries)):
+            size = sizes.get(number, 0)
+            entries = min(shelf.file_entries, self.written - number * shelf.file_entries)
+            if size < entries * shelf.entry_size:
+                problem = "too short" if number in sizes else "missing"
+                raise CorruptionError(
+                    shelf.path(self.topic, self.queue_id, number),
+                    size,
+                    f"this file of a ConsumeQueue is {problem}; {REBUILD}",
+                )
+
+    def _correct_min(self) -> None:
+        """Move the minimum over entries whose records are gone, and over pre-blank ones."""
+        offset = self._shelf.disk.min_physical_offset
+        place_of = partial(record_place, self)
+        if self._min < self.end and place_of(self._min) < offset:
+            self._min = bisect_left(range(self.end), offset, lo=self._min, key=place_of)
+        self._min_physical_offset = offset
 
     def _file(self, number: int) -> File:
         disk = self._shelf.disk

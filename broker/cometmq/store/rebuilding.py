@@ -32,7 +32,7 @@ from cometmq.store.index_off import forget_off
 from cometmq.store.known_ends import check_not_given_twice, has_end, keep_offsets
 from cometmq.store.log_check import LogCheck
 from cometmq.store.names import is_index_file, is_offset_file
-from cometmq.store.queue_ends import QueueKey, remove_queue_ends, save_queue_ends
+from cometmq.store.queue_ends import UNKNOWN, QueueKey, remove_queue_ends, save_queue_ends
 from cometmq.store.swap import BESIDE, FOLDERS, remove_tree, swap
 
 if TYPE_CHECKING:
@@ -296,20 +296,24 @@ class _Work:
         """Let the list of where the queues end say nothing that is not true of the new folders.
 
         It stays until these are in place, so that a start misses a queue by it that is lost now.
-        Without one, a start looks at all queues.
+        Without one, a start looks at all queues. New ones begin where the log does, not where the
+        old ones did.
         """
         store = self._store
-        filesystem, root, ends = store.filesystem, store.root, store.ends
+        filesystem, root = store.filesystem, store.root
+        ends = {key: end._replace(kept_from=UNKNOWN) for key, end in store.ends.items()}
         beside = replace(store, root=self._beside)
         if self._accepts_restarts and ends:
             first_offset = store.segments.first_offset
             kept = {key: end for key, end in ends.items() if end.physical_offset < first_offset}
             save_queue_ends(filesystem, root, kept)
-        elif all(has_end(beside, key, end) for key, end in ends.items()):
             return
-        elif all(has_end(store, key, end) for key, end in ends.items()):
+        is_true_of_new = all(has_end(beside, key, end) for key, end in ends.items())
+        if not is_true_of_new and all(has_end(store, key, end) for key, end in ends.items()):
             # The place of a batch topic's entry depends on how many have expired.
             remove_queue_ends(filesystem, root)
+        elif ends != store.ends:
+            save_queue_ends(filesystem, root, ends)
 
     def note_complete(self) -> None:
         """Let the next start begin to read the log behind what is in the new folders."""
