@@ -23,7 +23,7 @@ from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 from cometmq.store.entry_disk import EntryDisk
 from cometmq.store.entry_files import EntryFiles
 from cometmq.store.entry_search import KEEPS_OFFSET
-from cometmq.store.errors import StoreFormatError
+from cometmq.store.errors import CorruptionError, StoreFormatError
 from cometmq.store.open_files import OpenFiles
 from cometmq.store.queue_ends import QueueKey
 from cometmq.store.queue_table import QueueTable, Shape
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from cometmq.store.config import StoreConfig
     from cometmq.store.deletions import Deletions
-    from cometmq.store.errors import StoreFilesError
     from cometmq.store.filesystem import FileSystem
     from cometmq.store.queue_ends import Ends, QueueEnds
     from cometmq.store.segments import Segments
@@ -154,17 +153,23 @@ class ConsumeQueues:
                 queue.miss_nothing()
         self.truncate(first_offset)
 
-    def note_lacking(
-        self, key: QueueKey, physical_offset: int, next_offset: int, error: StoreFilesError
-    ) -> None:
-        """Go on without the entry of a record, because its queue is damaged: see `problems`.
+    def can_take(self, key: QueueKey, physical_offset: int, next_offset: int) -> bool:
+        """Whether a queue can have the entry of a record that is read back from the log.
 
-        Nobody puts to the queue or reads from it, until it is made again from the log.
+        One that is damaged goes without, see `problems`: nobody puts to it or reads from it until
+        it is made again from the log, and the list says so. The others are not concerned.
         """
-        self.table(is_batch=key.is_batch).give_up(key.topic, key.queue_id, error)
+        table = self.table(is_batch=key.is_batch)
+        try:
+            table.get(key.topic, key.queue_id)
+        except (CorruptionError, StoreFormatError) as error:
+            table.problems[key.topic, key.queue_id] = str(error)
+        else:
+            return True
         self.ends.note_lacking(key, physical_offset, next_offset)
         bound = self._lacking_from
         self._lacking_from = physical_offset if bound is None else min(bound, physical_offset)
+        return False
 
     # Writing
 

@@ -25,7 +25,6 @@ from cometmq.store.entry_journal import (
     journal_path,
     journals_in,
 )
-from cometmq.store.errors import CorruptionError, StoreFormatError
 from cometmq.store.queue_ends import QueueKey
 from cometmq.store.record_check import RecordCheck
 
@@ -198,12 +197,8 @@ def place_entries(queues: ConsumeQueues, found: Iterable[QueueEntries]) -> None:
     `MissingEntriesError` when they lack what stood before.
     """
     for each in found:
-        table = queues.table(is_batch=each.is_batch)
-        try:
-            table.get(each.topic, each.queue_id)
-        except (CorruptionError, StoreFormatError) as error:
-            key = QueueKey(each.is_batch, each.topic, each.queue_id)
-            queues.note_lacking(key, each.offset, each.following, error)
+        key = QueueKey(each.is_batch, each.topic, each.queue_id)
+        if not queues.can_take(key, each.offset, each.following):
             continue
         if each.is_batch:
             batch_queue = queues.batch.get(each.topic, each.queue_id)

@@ -20,8 +20,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.errors import CorruptionError, LostQueuesError
-from cometmq.store.names import is_offset_file, some_of
+from cometmq.store.names import some_of
 from cometmq.store.queue_ends import NO_RECORD, save_queue_ends
+from cometmq.store.topic_folders import has_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -109,8 +110,7 @@ def forget_cut(
 
 def _has_files(queues: ConsumeQueues, key: QueueKey) -> bool:
     shelf = queues.table(is_batch=key.is_batch).shelf
-    folder = f"{shelf.root}/{key.topic}/{key.queue_id}"
-    return any(is_offset_file(entry) for entry in shelf.disk.filesystem.list(folder))
+    return has_files(shelf.disk.filesystem, f"{shelf.root}/{key.topic}/{key.queue_id}")
 
 
 def name_lacking(queues: ConsumeQueues) -> None:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from cometmq.store.entry_disk import EntryDisk
-    from cometmq.store.errors import StoreFilesError
 
 Queue = TypeVar("Queue", bound=EntryFiles)
 Waiting: TypeAlias = "dict[str, dict[int, list[tuple[int, bytes]]]]"
@@ -92,12 +91,6 @@ class QueueTable(Generic[Queue]):
                     self._loaded.pop(topic)
                 return None
         return queue
-
-    def give_up(self, topic: str, queue_id: int, error: StoreFilesError) -> None:
-        """Note that a queue could not be loaded; raises the error if it could."""
-        if queue_id in self._loaded.get(topic, ()):
-            raise error
-        self.problems[topic, queue_id] = str(error)
 
     def find_sound(self, topic: str, queue_id: int) -> Queue | None:
         """Return a queue if there is one whose files are as they should be; else see `problems`."""

@@ -31,9 +31,10 @@ from cometmq.store.index_format import IndexShape
 from cometmq.store.index_off import forget_off
 from cometmq.store.known_ends import check_not_given_twice, has_end, keep_offsets
 from cometmq.store.log_check import LogCheck
-from cometmq.store.names import is_index_file, is_offset_file
+from cometmq.store.names import is_index_file
 from cometmq.store.queue_ends import UNKNOWN, QueueKey, remove_queue_ends, save_queue_ends
 from cometmq.store.swap import BESIDE, FOLDERS, remove_tree, swap
+from cometmq.store.topic_folders import has_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -253,8 +254,7 @@ class _Work:
         for folder in (SIMPLE_FOLDER, BATCH_FOLDER):
             for topic, queue_id, path in list(queue_folders(filesystem, f"{root}/{folder}")):
                 target = f"{self._beside}/{folder}/{topic}/{queue_id}"
-                has_files = any(is_offset_file(entry) for entry in filesystem.list(path))
-                if has_files and not filesystem.exists(target):
+                if has_files(filesystem, path) and not filesystem.exists(target):
                     _copy_tree(filesystem, path, target)
                     filesystem.sync_directory(target.rpartition("/")[0])
                     self._rebuilt.kept_queues += 1

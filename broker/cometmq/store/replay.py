@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.delay_levels import DelayLevels
     from cometmq.store.deletions import Deletions
-    from cometmq.store.errors import StoreFilesError
     from cometmq.store.index import Index
     from cometmq.store.log_stretch import Stretch
 
@@ -88,21 +87,22 @@ class Replay:
         if offset >= queues_from and not (deletions.offsets and deletions.covers(message)):
             try:
                 place_record(self._queues, message, self._is_batch_topic, self._levels)
-            except (CorruptionError, StoreFormatError) as error:
-                self._leave_out(message, error)
+            except (CorruptionError, StoreFormatError):
+                if self._can_take(message):
+                    raise
         if index is not None and offset >= self._noted_to:
             note_record(index, message)
             self._noted_to = offset + 1  # A second replay must not note it again.
             if index.waiting >= _BUILD:
                 index.build(_BUILD, self._now_ms)
 
-    def _leave_out(self, message: StoredMessage, error: StoreFilesError) -> None:
-        """Go on without a record's entry: its queue is damaged, the others are not."""
+    def _can_take(self, message: StoredMessage) -> bool:
+        """Whether the queue of a message is sound; see `ConsumeQueues.can_take`."""
         topic, following = message.topic, message.queue_offset + 1
         key = QueueKey(self._is_batch_topic(topic), topic, message.queue_id)
         if key.is_batch and (entry := batch_entry(message, self._levels)) is not None:
             following = entry.base_offset + entry.batch_size
-        self._queues.note_lacking(key, message.physical_offset, following, error)
+        return self._queues.can_take(key, message.physical_offset, following)
 
     def _take_stretch(self, stretch: Stretch, queues_from: int) -> None:
         offsets = stretch.offsets
@@ -130,13 +130,11 @@ class Replay:
         for rows in stretch.rows_by_queue(first):
             some = int(rows[0])
             topic, queue_id = topics[stretch.topics[some]], int(stretch.queue_ids[some])
-            try:
-                queue = self._queues.simple.get(topic, queue_id)
-            except (CorruptionError, StoreFormatError) as error:
-                key = QueueKey(is_batch=False, topic=topic, queue_id=queue_id)
-                following = int(stretch.queue_offsets[rows[-1]]) + 1
-                self._queues.note_lacking(key, int(stretch.offsets[some]), following, error)
+            key = QueueKey(is_batch=False, topic=topic, queue_id=queue_id)
+            following = int(stretch.queue_offsets[rows[-1]]) + 1
+            if not self._queues.can_take(key, int(stretch.offsets[some]), following):
                 continue
+            queue = self._queues.simple.get(topic, queue_id)
             together = len(rows) >= _TOGETHER_MIN
             if together and stretch.first_gap(rows, queue.end) is None:
                 queue.extend(entries[rows].tobytes(), len(rows))

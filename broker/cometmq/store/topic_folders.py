@@ -19,6 +19,11 @@ _OFFSET: Final = Struct(">q")  # Of the record: what each entry begins with.
 _CHUNK_ENTRIES: Final = 4096
 
 
+def has_files(filesystem: FileSystem, folder: str) -> bool:
+    """Whether a queue's folder has a file of it, if only a blank one."""
+    return any(is_offset_file(entry) for entry in filesystem.list(folder))
+
+
 def holds_queues(filesystem: FileSystem, folder: str, entry_size: int, mark: int | None) -> bool:
     """Whether a topic's folder has files of a queue; a file in its place has none.
 
