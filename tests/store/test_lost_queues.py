@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.crash.disk import SimulatedFileSystem
+from tests.crash.disk import Killed, SimulatedFileSystem
 from tests.store.damaged_stores import contents, files_of, flip, overwrite
 from tests.store.records import HOST, messages_in
 
@@ -20,6 +20,8 @@ from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tests.crash.disk import Operation
 
 ROOT = "/s"
 BATCHES = "Batches"
@@ -353,3 +355,36 @@ def test_the_size_of_the_files_that_is_set_does_not_matter_to_a_store_that_has_s
     held = Held()
     held.stop(clean=True)
     held.opened(replace(CONFIG, consume_queue_file_size=4000))
+
+
+@pytest.mark.parametrize(("topic", "queue"), [("T", SIMPLE_QUEUE), (BATCHES, BATCH_QUEUE)])
+def test_what_was_listed_in_front_of_the_checkpoint_is_missed_behind_killed_starts(
+    topic: str, queue: str
+) -> None:
+    """A start takes from the list what it makes again, and not what stands in front of that."""
+    held = Held()
+    held.stop(clean=False)
+    held.opened()
+    for _ in range(5):
+        held.put(b"behind", topic)
+
+    def kill(operation: Operation) -> None:
+        if operation.path.endswith("/checkpoint.new"):
+            raise Killed(operation)
+
+    held.disk.hook = kill
+    with pytest.raises(Killed):
+        held.stop(clean=False)
+    held.disk.hook = None
+    held.disk = held.disk.kill()
+    rare = replace(CONFIG, checkpoint_interval_ms=100_000)
+    for _ in range(2):
+        held.opened(rare)
+        assert held.store.max_offset(topic, 0) == MESSAGES + 5
+        held.disk = held.disk.kill()
+    remove_all(held.disk, queue)
+    with pytest.raises(LostQueuesError, match=f"of {topic}/0 .110 messages."):
+        held.opened(rare)
+    rebuild(held)
+    held.opened()
+    assert held.put(b"next", topic) == MESSAGES + 5

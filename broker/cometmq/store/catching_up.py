@@ -8,7 +8,7 @@ from cometmq.store.errors import MissingEntriesError
 from cometmq.store.found import History, place_journal
 from cometmq.store.index import INDEX_FOLDER
 from cometmq.store.index_off import load_off
-from cometmq.store.lost_queues import hold_offsets, name_lacking
+from cometmq.store.lost_queues import hold_offsets, lost_queues, name_lacking
 from cometmq.store.record_check import RecordCheck
 from cometmq.store.recovery import LogEnd, end_at, gap_in_log, records_up_to
 from cometmq.store.replay import Replay
@@ -83,13 +83,13 @@ class CatchUp:
 
     def finish(self, at: int) -> None:
         """Take the records from an offset on to the end, and let queues without one go on."""
-        found = self._found
+        queues, segments, end = self._found.queues, self._found.segments, self._found.end
         try:
-            self._replay(at, at, found.end.offset)
+            self._replay(at, at, end.offset)
         except MissingEntriesError:
-            self._replay_all(found.end.offset)
-        hold_offsets(found.queues, found.to_make, found.segments)
-        name_lacking(found.queues)
+            self._replay_all(end.offset)
+        hold_offsets(queues, self._found.to_make, segments)
+        name_lacking(queues)
 
     def _promised_end(self) -> int:
         """Return how far nothing but sound records can stand: none of it may be cut any more."""
@@ -150,7 +150,10 @@ class CatchUp:
         found = self._found
         first_offset = found.segments.first_offset
         self._on_replay_all()
+        to_make = found.to_make | lost_queues(found.queues)  # All of their messages have expired.
+        self._found = found._replace(to_make=to_make)
         found.queues.expect_all(first_offset)
+        found.queues.discard(to_make)
         try:
             return self._replay(first_offset, first_offset, until)
         except MissingEntriesError as gap:

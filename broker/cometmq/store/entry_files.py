@@ -234,9 +234,8 @@ class EntryFiles(ReadableEntries):
 
     @property
     def _known(self) -> QueueEnd | None:
-        """What the list says; nothing where the log is replayed from its first record."""
-        disk = self._shelf.disk
-        return None if disk.may_restart else disk.ends.known.get(self.key)
+        """What the list says; of a queue whose last record is cut, and made again, nothing."""
+        return self._shelf.disk.ends.known.get(self.key)
 
     def miss_nothing(self) -> None:
         """Begin at the first file that is there: the log is replayed from its first record."""
@@ -266,10 +265,7 @@ class EntryFiles(ReadableEntries):
             self._clear()
 
     def _check_known(self) -> None:
-        """Refuse a queue that has a hole in front of entries that were synced.
-
-        Where the log is replayed from its first record, they are erased, and made again.
-        """
+        """Refuse a queue that has a hole in front of entries that were synced."""
         known = self._known
         if known is not None and (self.end < known.entries or known.lacks_from is not None):
             number, place = divmod(self.end, self._shelf.file_entries)

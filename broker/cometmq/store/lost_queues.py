@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.store.errors import CorruptionError, LostQueuesError
 from cometmq.store.names import some_of
-from cometmq.store.queue_ends import NO_RECORD, save_queue_ends
+from cometmq.store.queue_ends import NO_RECORD, end_before, save_queue_ends
 from cometmq.store.topic_folders import has_files
 
 if TYPE_CHECKING:
@@ -90,22 +90,30 @@ def queues_to_make(
 
 
 def forget_cut(
-    filesystem: FileSystem, root: str, queues: ConsumeQueues, recover_from: int, *, is_all: bool
+    filesystem: FileSystem,
+    root: str,
+    queues: ConsumeQueues,
+    recover_from: int,
+    look: ConsumeQueues | None,
 ) -> None:
-    """Take queues from the list whose last entry is about to be cut, and made again from the log.
+    """Let the list say nothing of entries that are about to be cut, and made again from the log.
 
-    A start that is cut off behind that must not miss it: it reads the log back from there. Those
-    that lack entries are made again only if this one does so with all that the log has.
+    A start that is cut off behind that must not miss them: it reads the log back from there. It
+    must miss those in front, and `look` has the queues as they stand on the disk, to find them; it
+    is None where the log begins there, and says itself with which number each queue goes on.
     """
     known = queues.ends.known
-    kept = {
-        key: end
-        for key, end in known.items()
-        if end.physical_offset < recover_from and not (is_all and end.lacks_from is not None)
-    }
-    if len(kept) < len(known):
-        save_queue_ends(filesystem, root, kept)
-        queues.ends.known = kept
+    cut = {key: end for key, end in known.items() if end.physical_offset >= recover_from}
+    if not cut:
+        return
+    kept = {key: end for key, end in known.items() if key not in cut}
+    for key, end in cut.items():
+        table = None if look is None else look.table(is_batch=key.is_batch)
+        queue = None if table is None else table.find_sound(key.topic, key.queue_id)
+        if queue is not None and (before := end_before(queue, recover_from)) is not None:
+            kept[key] = before._replace(kept_from=end.kept_from)
+    save_queue_ends(filesystem, root, kept)
+    queues.ends.known = kept
 
 
 def _has_files(queues: ConsumeQueues, key: QueueKey) -> bool:
@@ -141,7 +149,7 @@ def hold_offsets(queues: ConsumeQueues, made: Ends, segments: Segments) -> None:
                 continue  # Of a topic that was deleted since, and made again.
             raise CorruptionError(
                 segments.directory,  # In front of its first file.
-                end.physical_offset % segments.size,
+                end.reaches % segments.size,
                 f"the last of the {end.next_offset} messages of {key.topic}/{key.queue_id} was"
                 f" here, and the log has it no more, only those up to {queue.max_offset - 1};"
                 " restore the log from a copy, or let the queue go on behind these with"

@@ -142,9 +142,7 @@ class Opening:
             batch_queue_file_size=found.queues.batch.file_size,
         )
         if found.history is History.BROKEN_OFF:
-            is_all = found.start.replay_from <= found.segments.first_offset
-            at = claims.recover_from
-            forget_cut(self._filesystem, self._root, found.queues, at, is_all=is_all)
+            self._forget_cut(found, claims.recover_from)
         self._promise(found, claims)
         self._is_accepted = True
         sign_lock(lock)
@@ -185,8 +183,26 @@ class Opening:
     def _promise_only_log(self, found: Found) -> None:
         """Promise nothing of the queues: the entries of all records are about to be erased."""
         first_offset = found.segments.first_offset
-        forget_cut(self._filesystem, self._root, found.queues, first_offset, is_all=True)
+        self._forget_cut(found, first_offset)
         self._promise(found, replace(self._claims, recover_from=first_offset, journal=None))
+
+    def _forget_cut(self, found: Found, recover_from: int) -> None:
+        """Take from the list what is about to be cut from the queues, and made again."""
+        look = None
+        if recover_from > found.segments.first_offset:  # What is in front of that has expired.
+            look = load_queues(
+                self._filesystem,
+                self._root,
+                self._config,
+                found.checkpoint,
+                clean=False,
+                read_only=True,
+            )
+        try:
+            forget_cut(self._filesystem, self._root, found.queues, recover_from, look)
+        finally:
+            if look is not None:
+                look.close()
 
     def _inspect(self) -> Found:
         """Find out what there is; changes nothing."""

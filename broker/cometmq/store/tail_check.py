@@ -99,7 +99,7 @@ class Succession:
         """Return the physical offset of the first record that is not the next one of its queue.
 
         The queues hold all records in front of these. Where the log has lost its front, up to
-        `first_offset`, a queue that has no record in it may go on with any number.
+        `first_offset`, a queue that has no entries may go on with any number.
         """
         found = self._gap
         for (topic, queue_id), (number, physical_offset) in self._firsts.items():
@@ -116,8 +116,6 @@ class Succession:
         table = queues.batch if self._is_batch_topic(topic) else queues.simple
         queue = table.find_sound(topic, queue_id)
         if queue is not None and queue.end > queue.start:
-            last_offset, _ = queue.head(queue.end - 1)
-            if last_offset >= first_offset:
-                return queue.max_offset
+            return queue.max_offset  # Even if all of its messages have expired.
         is_any = first_offset or (topic, queue_id) in table.problems
         return number if is_any else 0

@@ -1,0 +1,134 @@
+"""A queue whose messages have all expired gives no offset out again, whatever a start goes through.
+
+The log says nothing of it any more: its files and the list of where queues end do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from struct import Struct
+
+import pytest
+from tests.crash.disk import KillAt, Killed, Moment, SimulatedFileSystem
+from tests.store.damaged_stores import contents, files_of, overwrite
+from tests.store.records import HOST
+from tests.store.test_damaged_queues import drop_segments, upkeep
+from tests.store.test_lacking_queues import QUEUES, RARE, TAIL, hole, killed
+from tests.store.test_lost_queues import CONFIG, MESSAGES, ROOT, Held, remove_all
+
+from cometmq.store.config import Flush
+from cometmq.store.errors import CorruptionError
+from cometmq.store.turn import Origin
+
+RARE_SYNCS = replace(RARE, flush=Flush.ASYNC)
+QUEUE_OFFSET = Struct(">q")
+
+
+def let_all_expire(held: Held) -> None:
+    """Let the messages of all queues but one expire."""
+    for _ in range(600):
+        held.put(b"x" * 50, "Other")
+    upkeep(held)
+    held.stop(clean=True)
+    drop_segments(held, len(list(files_of(held.disk, f"{ROOT}/commitlog"))) - 3)
+    held.disk.sync_directory(f"{ROOT}/commitlog")
+
+
+def tear_number_of_last(held: Held, topic: str, number: int) -> None:
+    """Kill the process behind a record that no sync came to; a sector of its head is torn."""
+    origin = Origin(held.now_ms, held.now_ms, HOST)
+    offset = held.store.put(topic, 0, b"unsynced", b"", origin).physical_offset
+    held.store.commit()
+    held.disk = held.disk.kill()
+    segment = offset // CONFIG.segment_size * CONFIG.segment_size
+    path = f"{ROOT}/commitlog/{segment:020d}"
+    overwrite(held.disk, path, offset - segment + 20, QUEUE_OFFSET.pack(number))
+
+
+def copied(disk: SimulatedFileSystem) -> SimulatedFileSystem:
+    """A disk with the same files, all of which are synced."""
+    copy = SimulatedFileSystem()
+    for path, data in contents(disk).items():
+        folder = path.rpartition("/")[0]
+        copy.make_directories(folder)
+        file = copy.open(path, create=True)
+        file.write(data, 0)
+        file.sync()
+        file.close()
+        while folder:
+            copy.sync_directory(folder)
+            folder = folder.rpartition("/")[0]
+    return copy
+
+
+@pytest.mark.parametrize("lacking", [True, False], ids=["lacks entries", "has a hole"])
+@pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
+def test_a_start_that_makes_all_entries_anew_keeps_the_offset_of_a_damaged_queue(
+    topic: str, queue: str, entry_size: int, lacking: bool
+) -> None:
+    held, given_out = Held(), MESSAGES
+    if lacking:
+        held, given_out = killed(topic), MESSAGES + TAIL
+        hole(held, queue, entry_size)
+        held.opened(CONFIG)
+    let_all_expire(held)
+    if not lacking:
+        hole(held, queue, entry_size)
+    held.opened(RARE_SYNCS)
+    with pytest.raises(CorruptionError):
+        held.put(b"next", topic)
+    tear_number_of_last(held, "Other", 0)
+    for _ in range(2):
+        held.opened(CONFIG)
+        if lacking:  # It is made again, as are all others.
+            given_out += 1
+            assert held.put(b"next", topic) == given_out - 1
+        else:
+            with pytest.raises(CorruptionError, match="not an entry, though 110 were safe"):
+                held.put(b"next", topic)
+        held.stop(clean=True)
+
+
+@pytest.mark.parametrize(("moment", "seed"), [(Moment.BEFORE, None), (Moment.AFTER, 1)])
+@pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
+def test_killed_while_it_makes_a_queue_again_that_lacks_entries_the_next_start_knows_its_offset(
+    topic: str, queue: str, entry_size: int, moment: Moment, seed: int | None
+) -> None:
+    before = killed(topic)
+    hole(before, queue, entry_size)
+    before.opened(CONFIG)
+    let_all_expire(before)
+    for each in ("T", "Other"):
+        remove_all(before.disk, f"{ROOT}/consumequeue/{each}/0")
+        before.disk.remove_directory(f"{ROOT}/consumequeue/{each}")
+    before.disk.remove_directory(f"{ROOT}/consumequeue")
+    before.disk.sync_directory(ROOT)
+    held = Held()
+    operations, was_killed = 0, True
+    while was_killed:
+        operations += 1
+        held.disk = copied(before.disk)
+        held.disk.hook = KillAt(held.disk.operations + operations, moment)
+        try:
+            held.opened()
+            was_killed = False
+        except Killed:
+            held.disk = held.disk.kill() if seed is None else held.disk.power_cut(Random(seed))
+            held.opened()
+        held.disk.hook = None
+        assert held.put(b"next", topic) == MESSAGES + TAIL, operations
+    assert operations > 20
+
+
+@pytest.mark.parametrize("number", [0, 7, 1 << 40])
+@pytest.mark.parametrize("topic", ["T", "Batches"])
+def test_a_torn_number_does_not_count_for_a_queue_without_a_message_in_the_log(
+    topic: str, number: int
+) -> None:
+    held = Held()
+    let_all_expire(held)
+    held.opened(RARE_SYNCS)
+    tear_number_of_last(held, topic, number)
+    held.opened()
+    assert held.put(b"next", topic) == MESSAGES
