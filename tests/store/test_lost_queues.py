@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.crash.disk import Killed, SimulatedFileSystem
-from tests.store.damaged_stores import contents, files_of, flip, overwrite
+from tests.store.damaged_stores import contents, files_of, flip, overwrite, verified
 from tests.store.records import HOST, messages_in
 
 from cometmq.store import lost_queues, rebuilding
@@ -357,11 +357,8 @@ def test_the_size_of_the_files_that_is_set_does_not_matter_to_a_store_that_has_s
     held.opened(replace(CONFIG, consume_queue_file_size=4000))
 
 
-@pytest.mark.parametrize(("topic", "queue"), [("T", SIMPLE_QUEUE), (BATCHES, BATCH_QUEUE)])
-def test_what_was_listed_in_front_of_the_checkpoint_is_missed_behind_killed_starts(
-    topic: str, queue: str
-) -> None:
-    """A start takes from the list what it makes again, and not what stands in front of that."""
+def killed_behind_the_list(topic: str) -> Held:
+    """A store with more in the list of where queues end than the checkpoint says."""
     held = Held()
     held.stop(clean=False)
     held.opened()
@@ -377,6 +374,15 @@ def test_what_was_listed_in_front_of_the_checkpoint_is_missed_behind_killed_star
         held.stop(clean=False)
     held.disk.hook = None
     held.disk = held.disk.kill()
+    return held
+
+
+@pytest.mark.parametrize(("topic", "queue"), [("T", SIMPLE_QUEUE), (BATCHES, BATCH_QUEUE)])
+def test_what_was_listed_in_front_of_the_checkpoint_is_missed_behind_killed_starts(
+    topic: str, queue: str
+) -> None:
+    """A start takes from the list what it makes again, and not what stands in front of that."""
+    held = killed_behind_the_list(topic)
     rare = replace(CONFIG, checkpoint_interval_ms=100_000)
     for _ in range(2):
         held.opened(rare)
@@ -388,3 +394,16 @@ def test_what_was_listed_in_front_of_the_checkpoint_is_missed_behind_killed_star
     rebuild(held)
     held.opened()
     assert held.put(b"next", topic) == MESSAGES + 5
+
+
+@pytest.mark.parametrize(("topic", "queue"), [("T", SIMPLE_QUEUE), (BATCHES, BATCH_QUEUE)])
+@pytest.mark.parametrize("kept", [0, 33])
+def test_verify_finds_a_lost_end_behind_the_checkpoint_as_a_start_does(
+    topic: str, queue: str, kept: int
+) -> None:
+    held = killed_behind_the_list(topic)
+    assert verified(held.disk, ROOT, CONFIG).is_sound
+    blank_last(kept)(held.disk, queue)
+    with pytest.raises(LostQueuesError, match=f"of {topic}/0 .115 messages."):
+        held.opened()
+    assert not verified(held.disk, ROOT, CONFIG).is_sound

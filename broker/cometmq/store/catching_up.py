@@ -94,11 +94,8 @@ class CatchUp:
     def _promised_end(self) -> int:
         """Return how far nothing but sound records can stand: none of it may be cut any more."""
         found = self._found
-        start, end = found.start, found.end.offset
-        synced = None if found.checkpoint.claims is None else start.synced_offset
-        if found.history is not History.BROKEN_OFF or synced is None:
-            return end
-        return min(max(synced, start.replay_from), end)
+        end = found.end.offset
+        return min(found.succession.start, end) if found.history is History.BROKEN_OFF else end
 
     def _checked_end(self, at: int) -> LogEnd:
         found = self._found

@@ -75,9 +75,9 @@ def check_openable(store: Inspected, report: Report) -> Iterator[None]:
     told = set(report.paths)
     folders = told | {path.rpartition("/")[0] for path in told}
     for key in queue_keys(store):
-        end = queues.ends.known.get(key)
+        end = store.ends.get(key)
         try:
-            if end is None or has_end(store, key, end):
+            if end is None or _is_made_again(store, end) or has_end(store, key, end):
                 queues.table(is_batch=key.is_batch).find(key.topic, key.queue_id)
             elif (folder := _place(store, key)[0]) not in folders:
                 problem = (
@@ -99,6 +99,14 @@ def check_openable(store: Inspected, report: Report) -> Iterator[None]:
                 )
         yield
     queues.close()
+
+
+def _is_made_again(store: Inspected, end: QueueEnd) -> bool:
+    """Whether the next start makes a queue again that does not have its end."""
+    settled = store.settled_offset
+    if settled is None:
+        return False
+    return end.physical_offset == NO_RECORD or settled <= store.segments.first_offset
 
 
 def queue_keys(store: Inspected) -> Iterator[QueueKey]:

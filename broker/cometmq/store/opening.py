@@ -232,9 +232,7 @@ class Opening:
             history = History.FOREIGN
             start = start._replace(synced_offset=dispatched or None, replay_from=dispatched)
         # None of what was promised may be cut any more.
-        is_promised = checkpoint.claims is None or start.synced_offset is None
-        unpromised = NEVER if is_promised else max(start.synced_offset or 0, start.replay_from)
-        succession = Succession(unpromised, deletions, self._is_batch_topic)
+        succession = Succession(start.unpromised_from, deletions, self._is_batch_topic)
         end = find_end(
             segments,
             start,

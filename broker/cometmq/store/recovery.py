@@ -102,6 +102,16 @@ class Start(NamedTuple):
     least_end: int = 0
     """The log went so far when somebody looked last: files that end in front of it are missing."""
 
+    @property
+    def unpromised_from(self) -> int:
+        """Where the records begin of which nobody said that they are on the disk; else `NEVER`.
+
+        Also where nobody knows anything: then all count that are sound.
+        """
+        if not self.is_noted or self.synced_offset is None:
+            return NEVER
+        return max(self.synced_offset, self.replay_from)
+
     def with_witnesses(self, queues: ConsumeQueues, segments: Segments, *, clean: bool) -> Start:
         """Let the queues say how far the log went, where nobody noted it and they are right."""
         if self.is_noted or (segments and not clean):

@@ -36,7 +36,8 @@ class Succession:
     def __init__(
         self, start: int, deletions: Deletions, is_batch_topic: Callable[[str], bool]
     ) -> None:
-        self._start = start
+        self.start = start
+        """Where the first one stands that nobody promised."""
         self._deletions = deletions
         self._is_batch_topic = is_batch_topic
         self._firsts: dict[tuple[bytes, int], tuple[int, int]] = {}
@@ -48,10 +49,10 @@ class Succession:
     def look_at(self, each: StoredMessage | Stretch) -> None:
         """Take note of what comes next in the log."""
         if isinstance(each, StoredMessage):
-            if self._start <= each.physical_offset < self._gap:
+            if self.start <= each.physical_offset < self._gap:
                 self._look_at_record(each)
             return
-        first = int(each.offsets.searchsorted(self._start))
+        first = int(each.offsets.searchsorted(self.start))
         if first < len(each.offsets) and each.offsets[0] < self._gap:
             self._look_at_stretch(each, first)
 
