@@ -72,14 +72,23 @@ def lost_messages(store: Inspected, cut_at: int, fronts: Fronts) -> Iterator[Los
             elif size != BLANK_SIZE and offset >= store.segments.first_offset:
                 kept = index + 1
         files.close()
-        end = store.ends.get(key)
-        end = end if end is not None and end.physical_offset >= cut_at else None
+        end, front = store.ends.get(key), fronts.get((key.topic, key.queue_id))
+        if end is not None and not _is_cut(end, front, cut_at):
+            end = None
         if behind or end is not None:
-            front = fronts.get((key.topic, key.queue_id))
             # Apache does not note which topics it deleted: such a record may be of one.
             if behind and front is not None and front.physical_offset < store.start.ours_from:
                 front = front if kept else None
             yield _lost(key, behind, kept, end, front)
+
+
+def _is_cut(end: QueueEnd, front: Front | None, cut_at: int) -> bool:
+    """Whether the last message of a queue, which the list names, lies behind the cut.
+
+    Of one that lacks entries the list says where the first of these stands, and not the last.
+    """
+    is_longer = front is not None and end.next_offset > front.next_offset
+    return end.reaches >= cut_at or (end.lacks_from is not None and is_longer)
 
 
 def _lost(

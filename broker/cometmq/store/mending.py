@@ -212,7 +212,9 @@ def _note_ends(
             if last == deleted and store.segments.first_offset:
                 end = known.next_offset - 1  # How many of them have expired, nobody knows.
             gap = Lost(key.topic, key.queue_id, end, known.next_offset - end)
-            if any(damage.start <= known.physical_offset < damage.end for damage in damages):
+            # Of a queue that lacks entries, the last record stands somewhere behind the first one.
+            at, behind = known.reaches, NEVER if known.lacks_from is not None else known.reaches + 1
+            if any(at < damage.end and damage.start < behind for damage in damages):
                 _note_gap(gap, 1 if key.is_batch else gap.count, last, damages, lost)
 
 

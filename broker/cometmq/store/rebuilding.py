@@ -6,6 +6,10 @@ new, and either is true. The list of where the queues ended stays until all are 
 a queue by it still does. What others have put into the old ones is moved over (`foreign_files`).
 What is left of an interrupted run is removed by the next one.
 
+Of a store that was not shut down, the records at the end that nobody promised are left to the next
+start: it judges whether they are whole and follow in their queues, syncs them, and gives the queues
+their entries. Nothing that a power cut may still take is promised here.
+
 What only the queues knew is taken over from them: a queue whose messages have all expired keeps its
 files, because their names hold its offset; and an entry that holds the address of a unit in an
 extension keeps it, if the unit is the record's.
@@ -31,6 +35,7 @@ from cometmq.store.index_format import IndexShape
 from cometmq.store.index_off import forget_off
 from cometmq.store.known_ends import check_not_given_twice, has_end, keep_offsets
 from cometmq.store.log_check import LogCheck
+from cometmq.store.log_scan import NEVER
 from cometmq.store.names import is_index_file
 from cometmq.store.queue_ends import UNKNOWN, QueueKey, remove_queue_ends, save_queue_ends
 from cometmq.store.swap import BESIDE, FOLDERS, remove_tree, swap
@@ -61,6 +66,8 @@ class Rebuilt:
     """Queues without a message in the log, whose files were taken over."""
     deleted_topics: dict[str, int] = field(default_factory=dict[str, int])
     """Topics that are gone, and how many records of theirs the log still has."""
+    left_records: int = 0
+    """Records that were not known to be on the disk: the next start sees to them."""
     gaps: list[str] = field(default_factory=list[str])
     """Queues whose numbers go on behind a gap, and begin there."""
     swapped: list[str] = field(default_factory=list[str])
@@ -121,6 +128,16 @@ def rebuild(
     filesystem.sync_directory(store.root)
 
 
+def _promised_to(store: Inspected) -> int:
+    """Return where records begin that may not be on the disk; `NEVER` where all of them count.
+
+    What the list of the queues' ends names is, and all in front of it.
+    """
+    if store.is_clean or (promised := store.start.unpromised_from) == NEVER:
+        return NEVER
+    return max([promised, *(end.reaches + 1 for end in store.ends.values())])
+
+
 def _clear(filesystem: FileSystem, root: str) -> None:
     """Remove the old folders, or what is left of an interrupted run, but nothing of others."""
     move_foreign(filesystem, f"{root}/{BESIDE}", root)
@@ -153,6 +170,7 @@ class _Work:
         self._complete_to: int | None = None
         self._accepts_restarts = accept_restarts
         self._kept: list[QueueKey] = []
+        self._limit = _promised_to(store)
         self._queues.ends.is_whole = True
         self._queues.correct_min(store.segments.first_offset)
 
@@ -165,6 +183,11 @@ class _Work:
         for message in log:
             if log.damages:
                 break
+            if message.physical_offset >= self._limit:
+                if not rebuilt.left_records:
+                    self._complete_to = message.physical_offset
+                rebuilt.left_records += 1
+                continue
             try:
                 self._take(message)
             except MessageError as error:
@@ -180,7 +203,7 @@ class _Work:
         if (missing_end := log.missing_end()) is not None:
             problem = f"files are missing, it went up to {missing_end}"
             raise _damaged(store, store.segments.data_limit, problem)
-        if log.torn_problem is None:
+        if not rebuilt.left_records and (log.torn_problem is None or self._limit < NEVER):
             self._complete_to = log.end_offset
 
     def _take(self, message: StoredMessage) -> None:
@@ -272,11 +295,14 @@ class _Work:
             table, known = queues.table(is_batch=key.is_batch), store.ends.get(key)
             try:
                 queue = table.get(key.topic, key.queue_id)
-            except StoreFormatError:  # A file of an odd size.
+            except StoreFormatError as error:  # A file of an odd size.
                 if known is None:
-                    raise
+                    path = (error.path or "").replace(self._beside, store.root, 1)
+                    raise StoreFormatError(error.problem, path) from error
                 table.discard(key.topic, key.queue_id)
                 queue = table.get(key.topic, key.queue_id)
+            if self._limit < NEVER:
+                queue.truncate(self._limit)
             next_offset = queue.max_offset if known is None else known.next_offset
             if queue.max_offset != next_offset or not is_in_order(queue):
                 queue.hold_at(next_offset)

@@ -123,6 +123,9 @@ def _rebuilt_facts(root: str, rebuilt: Rebuilt, seconds: float) -> Iterator[tupl
     yield "index files", str(rebuilt.index_files)
     for topic, count in sorted(rebuilt.deleted_topics.items()):
         yield "left out", f"{count} records of topic {topic}, which was deleted"
+    if rebuilt.left_records:
+        what = "the next start looks whether they follow, and adds them"
+        yield "left", f"{rebuilt.left_records} records that were not yet safe on the disk: {what}"
     for queue in rebuilt.gaps:
         yield "gap", f"queue {queue} begins behind a gap in its numbers"
 

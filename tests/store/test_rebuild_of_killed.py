@@ -1,0 +1,88 @@
+"""A rebuild of a store that was killed promises nothing that a power cut may still take."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from tests.crash.disk import SimulatedFileSystem
+from tests.store.damaged_stores import verified
+from tests.store.records import HOST
+from tests.store.test_damaged_queues import upkeep
+from tests.store.test_lost_queues import (
+    BATCHES,
+    CONFIG,
+    MESSAGES,
+    ROOT,
+    SIMPLE_QUEUE,
+    Held,
+    remove_all,
+)
+from tests.store.test_offsets_of_expired import RARE_SYNCS, let_all_expire, tear_number_of_last
+
+from cometmq.store.checkpoint import load_checkpoint
+from cometmq.store.inspection import inspect
+from cometmq.store.queue_ends import load_queue_ends
+from cometmq.store.rebuilding import Rebuilt, rebuild
+from cometmq.store.turn import Origin
+
+
+def rebuilt(disk: SimulatedFileSystem) -> Rebuilt:
+    done = Rebuilt()
+    for _ in rebuild(inspect(disk, ROOT, CONFIG), done, 1):
+        pass
+    return done
+
+
+def put_unsynced(held: Held, topic: str) -> None:
+    held.now_ms += 1
+    held.store.put(topic, 0, b"unsynced", b"", Origin(held.now_ms, held.now_ms, HOST))
+    held.store.commit()
+
+
+@pytest.mark.parametrize("topic", ["T", BATCHES, "New"])
+def test_a_power_cut_behind_it_takes_the_tail_and_no_offset(topic: str) -> None:
+    held = Held()
+    let_all_expire(held)
+    held.opened(RARE_SYNCS)
+    upkeep(held)
+    synced = held.store.end_offset
+    put_unsynced(held, topic)
+    held.disk = held.disk.kill()
+    done = rebuilt(held.disk)
+    assert done.left_records == 1
+    claims = load_checkpoint(held.disk, f"{ROOT}/checkpoint").claims
+    assert claims is not None
+    assert claims.recover_from == synced
+    ends = load_queue_ends(held.disk, ROOT)
+    assert ends is not None
+    assert max(end.physical_offset for end in ends.values()) < synced
+    assert verified(held.disk, ROOT, CONFIG).is_sound
+    disk, following = held.disk, 0 if topic == "New" else MESSAGES
+    found: set[int] = set()
+    for seed in range(12):
+        held.disk = disk.power_cut(Random(seed))
+        held.opened()
+        kept = held.store.end_offset > synced
+        assert held.put(b"next", topic) == following + kept
+        found.add(kept)
+    assert found == {0, 1}
+    held.disk = disk.kill()
+    held.opened()
+    assert held.bodies(topic) == [b"unsynced"]
+    assert held.put(b"next", topic) == following + 1
+
+
+@pytest.mark.parametrize("number", [0, 5, MESSAGES + 1, 1 << 40])
+def test_a_torn_number_in_the_tail_is_for_the_next_start_to_judge(number: int) -> None:
+    held = Held()
+    held.stop(clean=True)
+    held.opened(RARE_SYNCS)
+    tear_number_of_last(held, "Other", number)
+    remove_all(held.disk, SIMPLE_QUEUE)
+    assert rebuilt(held.disk).left_records == 1
+    held.opened()
+    assert held.store.kept is not None
+    for topic in ("T", "Other", BATCHES):
+        assert len(held.bodies(topic)) == MESSAGES
+        assert held.put(b"next", topic) == MESSAGES
