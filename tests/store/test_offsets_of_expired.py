@@ -15,7 +15,7 @@ from tests.store.damaged_stores import contents, files_of, overwrite
 from tests.store.records import HOST
 from tests.store.test_damaged_queues import drop_segments, upkeep
 from tests.store.test_lacking_queues import QUEUES, RARE, TAIL, hole, killed
-from tests.store.test_lost_queues import CONFIG, MESSAGES, ROOT, Held, remove_all
+from tests.store.test_lost_queues import CONFIG, MESSAGES, ROOT, Held, rebuild, remove_all
 
 from cometmq.store.config import Flush
 from cometmq.store.errors import CorruptionError
@@ -121,8 +121,11 @@ def test_killed_while_it_makes_a_queue_again_that_lacks_entries_the_next_start_k
     assert operations > 20
 
 
-@pytest.mark.parametrize("number", [0, 7, 1 << 40])
-@pytest.mark.parametrize("topic", ["T", "Batches"])
+@pytest.mark.parametrize(
+    ("topic", "number"),
+    [(topic, number) for topic in ("T", "Batches", "New") for number in (7, 1 << 40)]
+    + [("T", 0), ("Batches", 0)],
+)
 def test_a_torn_number_does_not_count_for_a_queue_without_a_message_in_the_log(
     topic: str, number: int
 ) -> None:
@@ -130,5 +133,22 @@ def test_a_torn_number_does_not_count_for_a_queue_without_a_message_in_the_log(
     let_all_expire(held)
     held.opened(RARE_SYNCS)
     tear_number_of_last(held, topic, number)
+    held.opened()
+    assert held.put(b"next", topic) == (0 if topic == "New" else MESSAGES)
+
+
+@pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
+def test_nor_for_a_damaged_queue_that_a_rebuild_makes_again(
+    topic: str, queue: str, entry_size: int
+) -> None:
+    held = Held()
+    held.stop(clean=True)
+    held.opened(RARE_SYNCS)
+    tear_number_of_last(held, topic, 1 << 40)
+    hole(held, queue, entry_size)
+    held.opened()
+    assert held.store.kept is not None
+    held.stop(clean=True)
+    rebuild(held)
     held.opened()
     assert held.put(b"next", topic) == MESSAGES

@@ -19,6 +19,7 @@ from cometmq.proto.sysflag import TRANSACTION_MASK
 from cometmq.store.delay_levels import DelayLevels
 from cometmq.store.dispatch import RECORDS_WITHOUT_ENTRY, batch_entry
 from cometmq.store.log_scan import NEVER
+from cometmq.store.queue_ends import QueueKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,7 +101,8 @@ class Succession:
         """Return the physical offset of the first record that is not the next one of its queue.
 
         The queues hold all records in front of these. Where the log has lost its front, up to
-        `first_offset`, a queue that has no entries may go on with any number.
+        `first_offset`, a queue that has no entries may go on with any number, unless it is new: the
+        list of where the queues end names all that there were.
         """
         found = self._gap
         for (topic, queue_id), (number, physical_offset) in self._firsts.items():
@@ -114,9 +116,13 @@ class Succession:
         self, queues: ConsumeQueues, topic: str, queue_id: int, number: int, first_offset: int
     ) -> int:
         """Return the number with which a queue goes on; `number` where it may be any."""
-        table = queues.batch if self._is_batch_topic(topic) else queues.simple
+        key = QueueKey(self._is_batch_topic(topic), topic, queue_id)
+        table = queues.table(is_batch=key.is_batch)
         queue = table.find_sound(topic, queue_id)
         if queue is not None and queue.end > queue.start:
             return queue.max_offset  # Even if all of its messages have expired.
-        is_any = first_offset or (topic, queue_id) in table.problems
-        return number if is_any else 0
+        known = queues.ends.known.get(key)
+        if (topic, queue_id) in table.problems:  # The list may be of behind this record.
+            return number if known is None else min(number, known.next_offset)
+        is_new = queue is None and queues.ends.is_whole and known is None
+        return number if first_offset and not is_new else 0
