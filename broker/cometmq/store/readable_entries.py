@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from cometmq.store.entry_search import record_place
+from cometmq.store.entry_search import first_kept
 from cometmq.store.errors import REBUILD, CorruptionError
 from cometmq.store.names import is_offset_file
 from cometmq.store.queue_ends import QueueKey
@@ -155,9 +153,7 @@ class ReadableEntries:
     def _correct_min(self) -> None:
         """Move the minimum over entries whose records are gone, and over pre-blank ones."""
         offset = self._shelf.disk.min_physical_offset
-        place_of = partial(record_place, self)
-        if self._min < self.end and place_of(self._min) < offset:
-            self._min = bisect_left(range(self.end), offset, lo=self._min, key=place_of)
+        self._min = first_kept(self, self._min, offset)
         self._min_physical_offset = offset
 
     def _file(self, number: int) -> File:
