@@ -204,7 +204,7 @@ class EntryFiles(ReadableEntries):
         numbers = self._shelf.numbers(self.directory)
         if cut is not None and not disk.read_only:
             self._note_names()  # The stopped process may not have come to sync them.
-            leftovers = count_leftovers(self._file, self._shelf, numbers, cut)
+            leftovers = self._count_leftovers(numbers, cut)
             for number in numbers[:leftovers]:
                 self._remove(number)
             numbers = numbers[leftovers:]
@@ -231,6 +231,14 @@ class EntryFiles(ReadableEntries):
         if known is None or known.kept_from == UNKNOWN:
             return first
         return min(first, known.kept_from)
+
+    def _count_leftovers(self, numbers: list[int], cut: int) -> int:
+        """Count the expired files whose removal a power cut undid, or that a kill came before."""
+        known = self._known
+        if known is None or known.kept_from == UNKNOWN:
+            return count_leftovers(self._file, self._shelf, numbers, cut)
+        first = known.kept_from // self._shelf.file_entries
+        return bisect_left(numbers[:-1], first)
 
     @property
     def _known(self) -> QueueEnd | None:
