@@ -220,6 +220,31 @@ def test_nobody_is_sent_past_messages_by_a_flipped_byte_of_a_batch_entry(
         flip(held.disk, path, place * 46 + byte, 1)
 
 
+@pytest.mark.parametrize("index", [0, 7, 38, 39, 57, None])
+def test_nobody_is_sent_behind_a_queue_by_two_entries_that_are_damaged_alike(
+    index: int | None,
+) -> None:
+    held = Held()
+    held.stop(clean=True)
+    if index is None:
+        drop_segments(held, 1)
+        index = held.opened().min_offset(BATCHES, 0)
+        held.stop(clean=True)
+    end = index + 24_993
+    for at, position, data in (
+        (index, 36, (end - index).to_bytes(2, "big")),
+        (index + 1, 28, end.to_bytes(8, "big")),
+    ):
+        number, place = divmod(at, ENTRIES_OF_A_FILE)
+        path = list(files_of(held.disk, BATCH_QUEUE))[number]
+        overwrite(held.disk, path, place * 46 + position, data)
+    held.opened()
+    for count in (1, 2, 32):
+        for offset in (index, index + 1):
+            with pytest.raises(CorruptionError, match=AGAIN):
+                held.store.read(BATCHES, 0, offset, count)
+
+
 def too_short(held: Held, queue: str, entry_size: int) -> None:
     held.disk.open(next(iter(files_of(held.disk, queue)))).resize(7 * entry_size)
 
