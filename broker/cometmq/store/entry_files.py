@@ -34,13 +34,11 @@ from cometmq.store.entry_search import (
 )
 from cometmq.store.entry_tail import behind
 from cometmq.store.errors import REBUILD, CorruptionError, MissingEntriesError
-from cometmq.store.queue_ends import UNKNOWN
 from cometmq.store.readable_entries import ReadableEntries
 
 if TYPE_CHECKING:
     from cometmq.store.entry_disk import Shelf
     from cometmq.store.filesystem import File
-    from cometmq.store.queue_ends import QueueEnd
 
 WRITE_BYTES_MAX: Final = 65536
 """Written in one go at most, about 20 µs, so that a busy queue's tail does not hold the loop up."""
@@ -227,24 +225,14 @@ class EntryFiles(ReadableEntries):
 
     def _first_of(self, numbers: list[int]) -> int:
         """Return where the first file begins, if only by the list: what is lost did not expire."""
-        first, known = numbers[0] * self._shelf.file_entries, self._known
-        if known is None or known.kept_from == UNKNOWN:
-            return first
-        return min(first, known.kept_from)
+        return min(numbers[0] * self._shelf.file_entries, self._kept_by_list)
 
     def _count_leftovers(self, numbers: list[int], cut: int) -> int:
         """Count the expired files whose removal a power cut undid, or that a kill came before."""
-        known = self._known
-        if known is None or known.kept_from == UNKNOWN:
+        first = self._kept_by_list
+        if first == NO_CUT:
             return count_leftovers(self._file, self._shelf, numbers, cut)
-        first = known.kept_from // self._shelf.file_entries
-        return bisect_left(numbers[:-1], first)
-
-    @property
-    def _known(self) -> QueueEnd | None:
-        """What the list says; nothing where the log is replayed from its first record."""
-        disk = self._shelf.disk
-        return None if disk.may_restart else disk.ends.known.get(self.key)
+        return bisect_left(numbers[:-1], first // self._shelf.file_entries)
 
     def miss_nothing(self) -> None:
         """Begin at the first file that is there: the log is replayed from its first record."""
