@@ -8,7 +8,7 @@ import pytest
 from tests.store.damaged_stores import files_of, overwrite
 from tests.store.records import messages_in
 from tests.store.test_damaged_queues import QUEUES, drop_segments, expected, upkeep
-from tests.store.test_lost_queues import ENTRIES_OF_A_FILE, MESSAGES, Held
+from tests.store.test_lost_queues import ENTRIES_OF_A_FILE, MESSAGES, ROOT, Held
 
 from cometmq.store.errors import CorruptionError
 from cometmq.store.reading import Filter, ReadStatus
@@ -138,3 +138,24 @@ def test_much_at_once_ends_in_front_of_it_too(data: bytes) -> None:
             bulk.read("T", 0, index, MESSAGES, 1 << 20, wanted=wanted)
     result = bulk.read("T", 0, FIRST_KEPT[0], MESSAGES, 1 << 20, wanted=Filter(codes=[7]))
     assert (result.status, result.next_begin_offset) == (ReadStatus.NO_MATCHED_MESSAGE, index)
+
+
+@pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
+def test_a_file_in_front_of_a_lost_one_is_not_taken_for_expired_by_what_is_no_entry(
+    topic: str, queue: str, entry_size: int
+) -> None:
+    held = Held()
+    held.stop(clean=False)
+    held.disk.remove(f"{ROOT}/queue_ends.json")
+    damage(held, queue, entry_size, ENTRIES_OF_A_FILE - 1, NO_ENTRIES["ones"])
+    first, lost, _ = files_of(held.disk, queue)
+    held.disk.remove(lost)
+    drop_segments(held, 1)
+    held.opened()
+    first_kept = FIRST_KEPT[0] - (topic != "T")
+    assert held.store.min_offset(topic, 0) == first_kept
+    upkeep(held)
+    assert first in files_of(held.disk, queue)
+    result = held.store.read(topic, 0, first_kept, 5)
+    found = [message.body for message in messages_in(result.slices)]
+    assert found == expected(topic)[first_kept : first_kept + 5]
