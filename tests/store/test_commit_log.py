@@ -34,9 +34,9 @@ class Log:
     def turn(self, *bodies: bytes) -> Turn:
         turn = Turn(self.log.end_offset, SIZE)
         for body in bodies:
-            data = record(turn.place(len(record(0, body))), body)
-            turn.pieces.append(data)
-            turn.end += len(data)
+            place = turn.place(len(record(0, body)))
+            data = record(place, body)
+            turn.add(place, len(data), [data])
         return turn
 
     def put(self, *bodies: bytes) -> None:

@@ -220,6 +220,31 @@ def test_nobody_is_sent_past_messages_by_a_flipped_byte_of_a_batch_entry(
         flip(held.disk, path, place * 46 + byte, 1)
 
 
+@pytest.mark.parametrize("index", [0, 7, 38, 39, 57, None])
+def test_nobody_is_sent_behind_a_queue_by_two_entries_that_are_damaged_alike(
+    index: int | None,
+) -> None:
+    held = Held()
+    held.stop(clean=True)
+    if index is None:
+        drop_segments(held, 1)
+        index = held.opened().min_offset(BATCHES, 0)
+        held.stop(clean=True)
+    end = index + 24_993
+    for at, position, data in (
+        (index, 36, (end - index).to_bytes(2, "big")),
+        (index + 1, 28, end.to_bytes(8, "big")),
+    ):
+        number, place = divmod(at, ENTRIES_OF_A_FILE)
+        path = list(files_of(held.disk, BATCH_QUEUE))[number]
+        overwrite(held.disk, path, place * 46 + position, data)
+    held.opened()
+    for count in (1, 2, 32):
+        for offset in (index, index + 1):
+            with pytest.raises(CorruptionError, match=AGAIN):
+                held.store.read(BATCHES, 0, offset, count)
+
+
 def too_short(held: Held, queue: str, entry_size: int) -> None:
     held.disk.open(next(iter(files_of(held.disk, queue)))).resize(7 * entry_size)
 
@@ -319,3 +344,42 @@ def test_a_rebuild_leaves_no_damage_in_a_queue_whose_messages_have_expired(
     assert held.put(b"next", topic) == MESSAGES
     held.stop(clean=True)
     assert verified(held.disk, ROOT, CONFIG).is_sound
+
+
+@pytest.mark.parametrize("came_back", [False, True], ids=["not let go", "came back"])
+@pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
+def test_a_file_that_is_lost_right_behind_expired_ones_does_not_pass_for_one_at_an_unclean_start(
+    topic: str, queue: str, entry_size: int, came_back: bool
+) -> None:
+    held = Held()
+    held.stop(clean=True)
+    copy = contents_of(held.disk, queue)
+    first, lost, last = copy
+    drop_segments(held, 2)
+    if came_back:
+        held.opened()
+        upkeep(held)
+        held.stop(clean=False)
+        assert {*files_of(held.disk, queue)} == {lost, last}
+        held.disk.open(first, create=True).resize(len(copy[first]))
+        overwrite(held.disk, first, 0, copy[first])
+    else:
+        held.disk.open(f"{ROOT}/abort", create=True).close()
+    held.disk.remove(lost)
+    for _ in range(2):
+        held.opened()
+        # Which messages lost entries of batches led to, nobody knows.
+        assert held.store.min_offset(topic, 0) == (ENTRIES_OF_A_FILE if topic == "T" else 0)
+        for offset in (55, 2 * ENTRIES_OF_A_FILE - 1):
+            with pytest.raises(CorruptionError, match=f"{lost}: .* is missing; {AGAIN}"):
+                held.store.read(topic, 0, offset, 32)
+        result = held.store.read(topic, 0, 2 * ENTRIES_OF_A_FILE, 5)
+        assert [m.body for m in messages_in(result.slices)] == expected(topic)[80:85]
+        assert (first in files_of(held.disk, queue)) is not came_back
+        upkeep(held)
+        held.stop(clean=False)
+        came_back = True
+    assert not verified(held.disk, ROOT, CONFIG).is_sound
+    rebuild(held)
+    held.opened()
+    assert held.bodies(topic) == expected(topic)[55:]

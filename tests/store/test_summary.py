@@ -20,6 +20,7 @@ from tests.store.damaged_stores import (
 from cometmq.admin.program import program
 from cometmq.store.filesystem import RealFileSystem
 from cometmq.store.inspection import inspect
+from cometmq.store.log_scan import LogScan
 from cometmq.store.mending import Plan, carry_out, make_plan
 from cometmq.store.summary import Summary, summarize
 
@@ -56,6 +57,27 @@ def test_files_that_the_end_of_the_log_lacks_are_missed(kept: int, clean: bool) 
     text = f"the log ends at {kept * 4096}, and it went up to {end}: files of it are missing"
     assert text in stat(disk)
     assert summary_of(disk).missing_end == end
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
+@pytest.mark.parametrize("data", [b"\xff" * 8, bytes(3000)], ids=["a torn head", "zeros"])
+def test_a_log_that_breaks_off_in_front_of_what_was_synced_is_told(
+    data: bytes, clean: bool
+) -> None:
+    disk = small_store(close=clean)
+    disk = disk if clean else disk.kill()
+    store = inspect(disk, ROOT, SMALL)
+    safe_offset = store.start.synced_offset
+    offsets = [message.physical_offset for message in LogScan(store.segments, 0)]
+    assert summary_of(disk).safe_offset is None
+    for offset in (offsets[-1], offsets[30], offsets[3]):
+        start = offset - offset % SMALL.segment_size
+        room = start + SMALL.segment_size - offset
+        overwrite(disk, f"{ROOT}/commitlog/{start:020d}", offset - start, data[:room])
+        summary = summary_of(disk)
+        assert (summary.end_offset, summary.safe_offset) == (offset, safe_offset)
+        text = f"no sound record begins at {offset}, and the log was safe on the disk up to"
+        assert f"{text} {safe_offset}: run `cometmq store verify`" in stat(disk)
 
 
 def stat(disk: SimulatedFileSystem) -> str:

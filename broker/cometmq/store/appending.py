@@ -37,11 +37,13 @@ from cometmq.store.quick_puts import IN_TRANSACTION, INNER_BATCH, PACKED_SIZES, 
 from cometmq.store.turn import Appended, AppendedBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from cometmq.proto.buffer import Buffer
     from cometmq.store.admission import Topic
     from cometmq.store.commit_log import CommitLog
     from cometmq.store.config import StoreConfig
+    from cometmq.store.consume_queue import ConsumeQueue
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.delay_levels import DelayLevels
     from cometmq.store.entry_journal import EntryJournal
@@ -159,12 +161,18 @@ class Appender(QuickPuts):
         shared = self._shared(origin)
         if sys_flag & _WITHOUT_ENTRY:
             queue_offset = 0
-            size = turn.write(part, body, properties, queue_id, flag, 0, shared)
+            size, pieces = turn.record(
+                physical_offset, part, body, properties, queue_id, flag, 0, shared
+            )
+            self._add(physical_offset, size, pieces)
         else:
             queue = self._queues.simple.get(topic, queue_id)
             queue_offset = queue.next_offset
-            size = turn.write(part, body, properties, queue_id, flag, queue_offset, shared)
+            size, pieces = turn.record(
+                physical_offset, part, body, properties, queue_id, flag, queue_offset, shared
+            )
             code = tags_code_of(topic, properties, now_ms, self._levels.current)
+            self._add(physical_offset, size, pieces)
             run = turn.begin_run(queue) if queue.run is None else queue.run
             run.append(_pack_entry(physical_offset, size, code))
             queue.next_offset = queue_offset + 1
@@ -224,7 +232,9 @@ class Appender(QuickPuts):
         """
         if topic.startswith(RETRY_PREFIX) or origin.sys_flag & IN_TRANSACTION:
             raise MessageIllegalError("a batch can neither be retried nor be of a transaction")
-        _, bodies, properties = zip(*messages, strict=True)
+        if origin.sys_flag & INNER_BATCH:
+            raise MessageIllegalError(f"{topic}: these are messages, no batch in one record")
+        flags, bodies, properties = zip(*messages, strict=True)
         bodies_size = sum(map(len, bodies))
         if bodies_size > self._config.message_size_max:
             raise self._body_too_long(bodies_size)
@@ -237,9 +247,11 @@ class Appender(QuickPuts):
         size_max = max(map(len, properties))
         has_crc = joined.find(RECORD_CRC_HEAD) >= 0
         if size_max > self._properties_size_max or has_crc:
-            for each in properties:
-                self._checked(each)
-        self._place(bodies_size + len(joined) + len(messages) * (_RECORD_SIZE + len(known.part)))
+            properties = tuple(map(self._checked, properties))
+        physical_offset = self._place(
+            bodies_size + len(joined) + len(messages) * (_RECORD_SIZE + len(known.part))
+        )
+        shared = self._shared(origin)
         if (
             known.is_plain
             and self._is_plain
@@ -249,17 +261,48 @@ class Appender(QuickPuts):
             and not origin.sys_flag & UNUSUAL
             and len(origin.born_host) == PACKED_IPV4_SIZE
         ):
-            shared = self._shared(origin)
-            return self._put_alike(known, topic, queue_id, messages, origin.now_ms, shared)
-        puts = [
-            self.put(topic, queue_id, body, properties, origin, flag)
-            for flag, body, properties in messages
-        ]
-        return AppendedBatch(
-            [put.physical_offset for put in puts],
-            puts[0].queue_offset,
-            sum(put.size for put in puts),
+            return self._put_alike(
+                known, topic, queue_id, messages, origin.now_ms, shared, physical_offset
+            )
+        queue = self._queues.simple.get(topic, queue_id)
+        checked = zip(flags, bodies, properties, strict=True)
+        return self._put_unlike(
+            known, topic, queue, checked, origin.now_ms, shared, physical_offset
         )
+
+    def _put_unlike(
+        self,
+        known: Topic,
+        topic: str,
+        queue: ConsumeQueue,
+        messages: Iterable[tuple[int, bytes, bytes]],
+        now_ms: int,
+        shared: bytes,
+        physical_offset: int,
+    ) -> AppendedBatch:
+        """Add messages of one queue, of any kind, which were placed there."""
+        pieces: list[Buffer] = []
+        entries: list[bytes] = []
+        records: list[Noted] = []
+        offsets: list[int] = []
+        for queue_offset, (flag, body, properties) in enumerate(messages, queue.next_offset):
+            size, parts = self._turn.record(
+                physical_offset,
+                known.part,
+                body,
+                properties,
+                queue.queue_id,
+                flag,
+                queue_offset,
+                shared,
+            )
+            pieces += parts
+            code = tags_code_of(topic, properties, now_ms, self._levels.current)
+            entries.append(_pack_entry(physical_offset, size, code))
+            records.append((physical_offset, known.raw, properties, now_ms))
+            offsets.append(physical_offset)
+            physical_offset += size
+        return self._added(queue, pieces, entries, records, offsets, physical_offset)
 
     def _put_as_batch(
         self,
@@ -285,11 +328,14 @@ class Appender(QuickPuts):
         physical_offset = self._place(len(known.part) + len(body) + len(properties) + _RECORD_SIZE)
         turn = self._turn
         shared = self._shared(origin)
-        size = turn.write(known.part, body, properties, queue_id, flag, base, shared)
+        size, pieces = turn.record(
+            physical_offset, known.part, body, properties, queue_id, flag, base, shared
+        )
         code = tags_code_of(topic, properties, origin.now_ms, self._levels.current)
         entry = BATCH_ENTRY.pack(
             *BatchEntry(physical_offset, size, code, origin.now_ms, base, batch_size)
         )
+        self._add(physical_offset, size, pieces)
         run = turn.begin_run(queue) if queue.run is None else queue.run
         run.append(entry)
         queue.next_offset = base + batch_size

@@ -153,7 +153,8 @@ class BatchConsumeQueue(EntryFiles):
             data = self.read_entries(index, count)
             entries = [BatchEntry._make(fields) for fields in BATCH_ENTRY.iter_unpack(data)]
             if entries and entries[0].base_offset <= queue_offset < entries[0].end_offset:
-                found = [*_in_a_row(entries, self._behind(index + len(entries) - 1))]
+                behind = self._behind(index + len(entries) - 1)
+                found = [*_in_a_row(entries, behind, self.max_offset)]
                 if found:
                     return found
         self.check_files()
@@ -176,7 +177,9 @@ class BatchConsumeQueue(EntryFiles):
     def _behind(self, index: int) -> int:
         """Return where the messages behind those of an entry begin, if that is known."""
         following = self.entry(index + 1) if index + 1 < self.end else None
-        return following.base_offset if following and following.size else self.max_offset
+        if following and following.size:
+            return min(following.base_offset, self.max_offset)
+        return self.max_offset
 
     def _damaged(self, index: int, problem: str) -> CorruptionError:
         number, place = divmod(index, self._shelf.file_entries)
@@ -195,14 +198,15 @@ class BatchConsumeQueue(EntryFiles):
         return self.entry(index).store_time
 
 
-def _in_a_row(entries: list[BatchEntry], behind: int) -> Iterator[BatchEntry]:
+def _in_a_row(entries: list[BatchEntry], behind: int, max_offset: int) -> Iterator[BatchEntry]:
     """Give the first entry and those that follow it; who reads on is told of what does not.
 
-    None that reaches into the next one, or `behind` all: how many messages it has is damaged.
+    None that reaches into the next one, `behind` all of them, or behind the queue, whatever the
+    next one says: how many messages it has is damaged.
     """
     base_offset = entries[0].base_offset
     for entry, following in zip(entries, [*entries[1:], None], strict=True):
-        limit = following.base_offset if following and following.size else behind
+        limit = min(following.base_offset, max_offset) if following and following.size else behind
         if entry.base_offset != base_offset or not base_offset < entry.end_offset <= limit:
             return
         yield entry

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from cometmq.store.commit_log import Cold
 from cometmq.store.consume_queue import ENTRY_SIZE
 from cometmq.store.consume_queue_ext import ADDRESS_MAX
-from cometmq.store.errors import REBUILD, CorruptionError
 from cometmq.store.picking import check_head
 from cometmq.store.reading import ReadResult, ReadStatus, outside
 
@@ -214,20 +213,17 @@ class BulkReader:
         """Return the bytes of what these entries name, as far as the limits go."""
         offsets = entries["offset"].astype(np.int64)
         sizes = entries["size"].astype(np.int64)
-        sound = (sizes > 0) & (sizes < _PRE_BLANK_SIZE) & (offsets >= 0)
+        # None from the queue's first one on has expired: what says so is damaged.
+        sound = (sizes > 0) & (sizes < _PRE_BLANK_SIZE) & (offsets >= self._log.first_offset)
         count = len(sound) if sound.all() else int(np.argmin(sound))
         if not count:
             return self._without_any(offsets, sizes, queue_offset, bounds)
-        kept = offsets[:count] >= self._log.first_offset
-        has_expired = not kept.all()
+        rows = np.arange(count)
         if wanted is not None and wanted.codes is not None:
-            kept &= np.isin(entries["code"][:count].astype(np.int32), list(wanted.codes))
-        rows = np.flatnonzero(kept)
+            codes = entries["code"][:count].astype(np.int32)
+            rows = np.flatnonzero(np.isin(codes, list(wanted.codes)))
         if not len(rows):
-            status = ReadStatus.NO_MATCHED_MESSAGE
-            if has_expired:
-                status = ReadStatus.MESSAGE_WAS_REMOVING
-            return ReadResult(status, queue_offset + count, *bounds, [])
+            return ReadResult(ReadStatus.NO_MATCHED_MESSAGE, queue_offset + count, *bounds, [])
         offsets, sizes = offsets[rows], sizes[rows]
         borders = self._ranges(offsets, sizes, size_max)
         found = int(borders[-1])
@@ -254,11 +250,7 @@ class BulkReader:
             per_file = self._queues.simple.file_size // ENTRY_SIZE
             next_file = queue_offset - queue_offset % per_file + per_file
             return ReadResult(ReadStatus.OFFSET_FOUND_NULL, next_file, *bounds, [])
-        raise CorruptionError(
-            self._log.segments.directory,
-            int(offsets[0]),
-            f"a ConsumeQueue names a record of {sizes[0]} bytes here; {REBUILD}",
-        )
+        raise self._reader.misled(int(offsets[0]), int(sizes[0]))
 
     def _ranges(self, offsets: Longs, sizes: Longs, size_max: int) -> Longs:
         """Divide records into ranges of the log that are read in one go, as far as limits allow.

@@ -20,8 +20,9 @@ from cometmq.store.errors import (
 from cometmq.store.turn import BLANK_SIZE, Turn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from cometmq.proto.buffer import Buffer
     from cometmq.store.commit_log import CommitLog
     from cometmq.store.config import StoreConfig
     from cometmq.store.entry_journal import EntryJournal
@@ -90,16 +91,22 @@ class Committer:
         return self._log.end_offset
 
     def _place(self, size: int) -> int:
-        """Return the offset of the next record; `size` is what it needs at most."""
+        """Return the offset of the next record; `size` is what it needs at most.
+
+        The turn stays as it is: the record may still be found to be none.
+        """
         turn = self._turn
         if turn.end + size > self._limit or size > self._record_size_max:
             self._set_limit()  # It may be that of an earlier turn.
             if turn.end + size > self._limit or size > self._record_size_max:
                 self._refuse(size)
-        physical_offset = turn.place(size)
+        return turn.place(size)
+
+    def _add(self, physical_offset: int, size: int, pieces: Sequence[Buffer]) -> None:
+        """Add what was made for the place where it comes next."""
+        self._turn.add(physical_offset, size, pieces)
         if physical_offset > self._quick_limit:
             self._set_limit()  # For the segment that the turn has gone on to.
-        return physical_offset
 
     def _refuse(self, size: int) -> None:
         if self._refusal is not None:

@@ -34,13 +34,11 @@ from cometmq.store.entry_search import (
 )
 from cometmq.store.entry_tail import behind
 from cometmq.store.errors import REBUILD, CorruptionError, MissingEntriesError
-from cometmq.store.queue_ends import UNKNOWN
 from cometmq.store.readable_entries import ReadableEntries
 
 if TYPE_CHECKING:
     from cometmq.store.entry_disk import Shelf
     from cometmq.store.filesystem import File
-    from cometmq.store.queue_ends import QueueEnd
 
 WRITE_BYTES_MAX: Final = 65536
 """Written in one go at most, about 20 µs, so that a busy queue's tail does not hold the loop up."""
@@ -204,7 +202,7 @@ class EntryFiles(ReadableEntries):
         numbers = self._shelf.numbers(self.directory)
         if cut is not None and not disk.read_only:
             self._note_names()  # The stopped process may not have come to sync them.
-            leftovers = count_leftovers(self._file, self._shelf, numbers, cut)
+            leftovers = self._count_leftovers(numbers, cut)
             for number in numbers[:leftovers]:
                 self._remove(number)
             numbers = numbers[leftovers:]
@@ -227,15 +225,14 @@ class EntryFiles(ReadableEntries):
 
     def _first_of(self, numbers: list[int]) -> int:
         """Return where the first file begins, if only by the list: what is lost did not expire."""
-        first, known = numbers[0] * self._shelf.file_entries, self._known
-        if known is None or known.kept_from == UNKNOWN:
-            return first
-        return min(first, known.kept_from)
+        return min(numbers[0] * self._shelf.file_entries, self._kept_by_list)
 
-    @property
-    def _known(self) -> QueueEnd | None:
-        """What the list says; of a queue whose last record is cut, and made again, nothing."""
-        return self._shelf.disk.ends.known.get(self.key)
+    def _count_leftovers(self, numbers: list[int], cut: int) -> int:
+        """Count the expired files whose removal a power cut undid, or that a kill came before."""
+        first = self._kept_by_list
+        if first == NO_CUT:
+            return count_leftovers(self._file, self._shelf, numbers, cut)
+        return bisect_left(numbers[:-1], first // self._shelf.file_entries)
 
     def miss_nothing(self) -> None:
         """Begin at the first file that is there: the log is replayed from its first record."""

@@ -9,10 +9,12 @@ windows finds the border.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from cometmq.store.entry_disk import Shelf
     from cometmq.store.entry_files import EntryFiles
@@ -96,7 +98,8 @@ def backed_end(
 def count_leftovers(file: Callable[[int], File], shelf: Shelf, numbers: list[int], cut: int) -> int:
     """Count the expired files in front of a gap: a power cut undid that, but not of the next.
 
-    None where it lost the one in the gap: then what stands behind was not synced either.
+    None where it lost the one in the gap: then what stands behind was not synced either. Where a
+    file that was synced is lost, this is wrong: for queues of which nobody noted their first file.
     """
     size = shelf.entry_size
     for at in range(len(numbers) - 1, 0, -1):
@@ -108,27 +111,69 @@ def count_leftovers(file: Callable[[int], File], shelf: Shelf, numbers: list[int
         if not len(last) == len(first) == size:
             continue
         (last_offset, _), (offset, record_size) = map(shelf.heads.unpack, (last, first))
-        if last_offset < shelf.disk.min_physical_offset and record_size > 0 and offset < cut:
+        if 0 <= last_offset < shelf.disk.min_physical_offset and record_size > 0 and offset < cut:
             return at
     return 0
 
 
-def record_place(queue: ReadableEntries, index: int) -> int:
+def first_kept(queue: ReadableEntries, low: int, offset: int) -> int:
+    """Return the first entry, from `low` on, whose record is not in front of an offset in the log.
+
+    A damaged entry that leads to what is gone may have sent the search behind it: the entries in
+    front of what was found have to be in order. What does not come behind all others there, and
+    what leads into the log, has not expired.
+    """
+    last_offset, last_size = queue.head(queue.end - 1) if queue.end > queue.start else (0, 0)
+    limit = last_offset if last_offset >= 0 and 0 < last_size < BLANK_SIZE else NO_CUT
+    place_of = partial(_record_place, queue, limit=limit)
+    if low >= queue.end or place_of(low) >= offset:
+        return low
+    found, behind = queue.end, NO_CUT
+    while True:
+        at = bisect_left(range(found), offset, lo=low, key=place_of)
+        behind = place_of(at) if at < found else behind
+        found, last, reached = at, at - 1, 0
+        for index, place, size in _heads(queue, max(low, at - WINDOW_ENTRIES), at):
+            end = place + size
+            if _is_entry(place, size, limit) and size < BLANK_SIZE and reached < end <= behind:
+                last, reached = index, end
+                if place >= offset:
+                    found, behind = index, place
+                    break
+        if found == at:
+            return last + 1
+
+
+def _heads(queue: ReadableEntries, index: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Walk some entries: the place, the physical offset and the record size of each."""
+    while index < end:
+        for physical_offset, size in queue.heads(index, end - index):
+            yield index, physical_offset, size
+            index += 1
+
+
+def _record_place(queue: ReadableEntries, index: int, *, limit: int) -> int:
     """Return where the record of an entry lies in the log; -1 of a blank one, as if it were gone.
 
-    Of an entry that is missing, and of the one behind such, which may be half missing, it is that
-    of the next one: if that is gone, theirs are, and if not, theirs may be there.
+    Of bytes that are no entry, and of the one behind such, which may be half missing, it is that
+    of the next one: if that is gone, theirs are, and if not, theirs may be there. No entry of the
+    queue leads behind the `limit`.
     """
-    is_trusted = index == queue.start or queue.head(index - 1)[1] != 0
+    is_trusted = index == queue.start or _is_entry(*queue.head(index - 1), limit)
     count = 1
     while index < queue.end:
         for physical_offset, size in queue.heads(index, count):
-            if size and (is_trusted or index == queue.end - 1):
+            is_entry = _is_entry(physical_offset, size, limit)
+            if is_entry and (is_trusted or index == queue.end - 1):
                 return -1 if size == BLANK_SIZE else physical_offset
-            is_trusted = size != 0
+            is_trusted = is_entry
             index += 1
         count = WINDOW_ENTRIES
     return NO_CUT
+
+
+def _is_entry(physical_offset: int, size: int, limit: int) -> bool:
+    return size > 0 and 0 <= physical_offset <= limit
 
 
 def is_in_order(queue: ReadableEntries) -> bool:

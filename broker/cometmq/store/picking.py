@@ -69,11 +69,13 @@ class Selection:
         """Pick from the entries; `ends` has the queue offset behind each."""
         self.next_offset = queue_offset
         for (physical_offset, size, code), end in zip(entries, ends, strict=True):
-            if size <= 0:  # Of no record: it must not pass for an expired or unwanted one.
-                self._reader.piece(physical_offset, size, None)
-            if self._reader.has_expired(physical_offset):
-                self.has_expired = True
-            elif self._is_wanted(physical_offset, size, code):
+            if size <= 0 or self._reader.has_expired(physical_offset):
+                # The queue begins behind what has expired: it must not pass for that, nor for
+                # unwanted. What is in front of it is returned first.
+                if self.next_offset == queue_offset:
+                    raise self._reader.misled(physical_offset, size)
+                return
+            if self._is_wanted(physical_offset, size, code):
                 if self._is_full(size):
                     return
                 self.picked.append((physical_offset, size))

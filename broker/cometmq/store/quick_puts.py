@@ -154,12 +154,12 @@ class QuickPuts(Committer):
         messages: Sequence[tuple[int, bytes, bytes]],
         now_ms: int,
         shared: bytes,
+        physical_offset: int,
     ) -> AppendedBatch:
-        """Add messages of one queue of which nothing is unusual, for which there is room."""
+        """Add messages of one queue of which nothing is unusual, which were placed there."""
         queue = self._queues.simple.get(topic, queue_id)
-        turn = self._turn
         part, topic_raw, record_size = known.part, known.raw, known.record_size
-        physical_offset, queue_offset = turn.end, queue.next_offset
+        queue_offset = queue.next_offset
         pieces: list[Buffer] = []
         entries: list[bytes] = []
         records: list[Noted] = []
@@ -193,8 +193,7 @@ class QuickPuts(Committer):
                 queue_offset += 1
         except struct.error as error:
             raise MessageIllegalError(f"record: a number does not fit its field: {error}") from None
-        turn.pieces += pieces
-        return self._added(queue, entries, records, offsets, physical_offset)
+        return self._added(queue, pieces, entries, records, offsets, physical_offset)
 
     def _put_even(
         self, known: Topic, queue: ConsumeQueue, raw: bytes, more: bytes, now_ms: int, shared: bytes
@@ -242,10 +241,10 @@ class QuickPuts(Committer):
         None, and nothing is added, when one is not, when the body is none, or when there is not
         surely room. Then whoever called splits the body, and finds out.
         """
-        turn, queue_id = self._turn, queue.queue_id
+        queue_id, queue_offset = queue.queue_id, queue.next_offset
         part, topic_raw = known.part, known.raw
         overhead = known.record_size + len(more)
-        physical_offset, queue_offset = turn.end, queue.next_offset
+        physical_offset = self._turn.end
         pieces: list[Buffer] = []
         entries: list[bytes] = []
         records: list[Noted] = []
@@ -299,20 +298,20 @@ class QuickPuts(Committer):
             return None
         if 0 in b"".join(pieces[3::5]):  # A NUL in properties needs a checksum of its record.
             return None
-        turn.pieces += pieces
-        return self._added(queue, entries, records, offsets, physical_offset)
+        return self._added(queue, pieces, entries, records, offsets, physical_offset)
 
     def _added(
         self,
         queue: ConsumeQueue,
+        pieces: list[Buffer],
         entries: list[bytes],
         records: list[Noted],
         offsets: list[int],
         end: int,
     ) -> AppendedBatch:
-        """Add what follows from the records of a batch; the turn ends behind them."""
-        turn = self._turn
-        start, turn.end = turn.end, end
+        """Add the records of a batch, and what follows from them; the turn ends behind them."""
+        turn, start = self._turn, offsets[0]
+        self._add(start, end - start, pieces)
         turn.records += records
         run = turn.begin_run(queue) if queue.run is None else queue.run
         run += entries

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from cometmq.store.entry_search import record_place
+from cometmq.store.entry_search import NO_CUT, first_kept
 from cometmq.store.errors import REBUILD, CorruptionError
 from cometmq.store.names import is_offset_file
-from cometmq.store.queue_ends import QueueKey
+from cometmq.store.queue_ends import UNKNOWN, QueueKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +15,7 @@ if TYPE_CHECKING:
     from cometmq.store.entry_disk import Shelf
     from cometmq.store.entry_tail import Tail
     from cometmq.store.filesystem import File
+    from cometmq.store.queue_ends import QueueEnd
 
 
 class ReadableEntries:
@@ -78,6 +77,17 @@ class ReadableEntries:
             self._correct_min()
         return self._min
 
+    @property
+    def _known(self) -> QueueEnd | None:
+        """What the list says; of a queue whose last record is cut, and made again, nothing."""
+        return self._shelf.disk.ends.known.get(self.key)
+
+    @property
+    def _kept_by_list(self) -> int:
+        """The first entry of the first file that must be there; `NO_CUT` where nobody noted it."""
+        known = self._known
+        return NO_CUT if known is None or known.kept_from == UNKNOWN else known.kept_from
+
     def read_entries(self, index: int, count: int) -> bytes:
         """Return up to `count` entries from `index` on, none from behind the end of a file.
 
@@ -130,7 +140,8 @@ class ReadableEntries:
         """Refuse a queue that has lost a file, or bytes of one, behind its first message.
 
         For when nothing stands where a message should be. Of a store that another process writes,
-        not files in front of those that are there: it may have let them expire.
+        not files in front of those that are there, if the list does not ask for them: it may have
+        let them expire.
         """
         shelf = self._shelf
         sizes = {
@@ -140,7 +151,8 @@ class ReadableEntries:
         }
         first = self.min_entry // shelf.file_entries
         if shelf.disk.read_only:
-            first = max(first, min(sizes, default=0))
+            kept = min(sizes, default=0), self._kept_by_list // shelf.file_entries
+            first = max(first, min(kept))
         for number in range(first, -(-self.written // shelf.file_entries)):
             size = sizes.get(number, 0)
             entries = min(shelf.file_entries, self.written - number * shelf.file_entries)
@@ -155,9 +167,7 @@ class ReadableEntries:
     def _correct_min(self) -> None:
         """Move the minimum over entries whose records are gone, and over pre-blank ones."""
         offset = self._shelf.disk.min_physical_offset
-        place_of = partial(record_place, self)
-        if self._min < self.end and place_of(self._min) < offset:
-            self._min = bisect_left(range(self.end), offset, lo=self._min, key=place_of)
+        self._min = first_kept(self, self._min, offset)
         self._min_physical_offset = offset
 
     def _file(self, number: int) -> File:

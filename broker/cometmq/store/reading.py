@@ -282,17 +282,22 @@ class QueueReader:
         log = self._log
         room = log.segments.size - physical_offset % log.segments.size
         if not 0 < size <= room or physical_offset + size > log.end_offset:
-            raise CorruptionError(
-                log.segments.directory,
-                physical_offset,
-                f"a ConsumeQueue names a record of {size} bytes here, which the log, that ends at"
-                f" {log.end_offset}, does not hold; {REBUILD}",
-            )
+            raise self.misled(physical_offset, size)
         for cold, data in fetched or ():
             place = physical_offset - cold.physical_offset
             if cold.physical_offset >= 0 and place >= 0 and place + size <= cold.size:
                 return data[place : place + size] or None
         return log.find(physical_offset, size)
+
+    def misled(self, physical_offset: int, size: int) -> CorruptionError:
+        """Make the error for an entry that leads to no record in the log."""
+        log = self._log
+        return CorruptionError(
+            log.segments.directory,
+            physical_offset,
+            f"a ConsumeQueue names a record of {size} bytes here, which the log, from"
+            f" {log.first_offset} to {log.end_offset}, does not hold; {REBUILD}",
+        )
 
     def ahead(self, cold: Cold) -> Cold:
         """Widen what is fetched to what the next entries will probably ask for."""

@@ -6,6 +6,9 @@ what it removes for its age may go at any time, which a read notices. A store th
 and that nobody has open is served as far as its last checkpoint vouches for the queues: what stands
 behind it may be torn, and its next start decides about it.
 
+A queue that its broker would not serve, because it is damaged or lost, is an error that names it,
+and never one that ends early.
+
 Every call may wait for the disk. For one thread.
 """
 
@@ -13,24 +16,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from cometmq.store.batch_consume_queue import BatchConsumeQueue
 from cometmq.store.commit_log import Cold, CommitLog, fetch
 from cometmq.store.config import StoreConfig
-from cometmq.store.errors import CorruptionError
+from cometmq.store.errors import REBUILD, CorruptionError
 from cometmq.store.filesystem import RealFileSystem
 from cometmq.store.folder import load_queues
 from cometmq.store.index import Index
 from cometmq.store.inspection import inspect
 from cometmq.store.log_scan import LogScan
+from cometmq.store.queue_ends import NO_RECORD
 from cometmq.store.reading import QueueReader
 from cometmq.store.sync import Syncer
 from cometmq.store.waiting_entries import attach_journals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from cometmq.proto.message import StoredMessage
-    from cometmq.store.consume_queue import Boundary
+    from cometmq.store.consume_queue import Boundary, ConsumeQueue
     from cometmq.store.filesystem import FileSystem
+    from cometmq.store.inspection import Inspected
+    from cometmq.store.queue_ends import Ends, QueueKey
     from cometmq.store.reading import Filter, ReadResult
 
 _Answer = TypeVar("_Answer")
@@ -60,6 +67,9 @@ class StoreReader:
             read_only=True,
         )
         queues.correct_min(store.segments.first_offset)
+        queues.ends.known = _true_ends(store)
+        if store.is_clean and not store.checkpoint.is_of_others:
+            queues.expect_whole()
         self._end_offset = end = store.segments.end_offset
         if not store.is_clean and store.opened_by is None:
             self._end_offset = store.start.replay_from
@@ -86,26 +96,52 @@ class StoreReader:
         return self._store.opened_by
 
     def topics(self) -> list[str]:
-        """Return the topics that have a queue, sorted."""
-        return sorted({*self._queues.simple.topics(), *self._queues.batch.topics()})
+        """Return the topics that have a queue, sorted; those of lost ones are among them."""
+        return sorted({*self._queues.topics(), *(key.topic for key in self._lost())})
 
     def queues(self, topic: str) -> list[int]:
         """Return the ids of a topic's queues, sorted."""
-        return sorted({*self._queues.simple.queues(topic), *self._queues.batch.queues(topic)})
+        lost = (key.queue_id for key in self._lost() if key.topic == topic)
+        tables = self._queues.simple, self._queues.batch
+        return sorted({*(each for table in tables for each in table.queues(topic)), *lost})
+
+    def _lost(self) -> Iterator[QueueKey]:
+        """Walk the queues of which nothing is here, though the log may have messages of them."""
+        first_offset = self._store.segments.first_offset
+        for key, end in self._queues.ends.known.items():
+            table = self._queues.table(is_batch=key.is_batch)
+            if end.reaches >= first_offset and key.queue_id not in table.queues(key.topic):
+                yield key
+
+    def _find(self, topic: str, queue_id: int) -> ConsumeQueue | BatchConsumeQueue | None:
+        """Return a queue if there is one. `CorruptionError` when it is lost."""
+        queues = self._queues
+        queue = queues.simple.find(topic, queue_id) or queues.batch.find(topic, queue_id)
+        for key in () if queue is not None else self._lost():
+            if (key.topic, key.queue_id) == (topic, queue_id):
+                root = queues.table(is_batch=key.is_batch).root
+                count = queues.ends.known[key].next_offset
+                problem = f"the queue had {count} messages, and its files are not here; {REBUILD}"
+                raise CorruptionError(f"{root}/{topic}/{queue_id}", 0, problem)
+        return queue
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """The queue offset of the first message that is kept; 0 when there is no such queue."""
-        queue = self._queues.simple.find(topic, queue_id) or self._queues.batch.find(
-            topic, queue_id
-        )
-        return 0 if queue is None else queue.min_offset
+
+        def ask() -> int:
+            queue = self._find(topic, queue_id)
+            return 0 if queue is None else queue.min_offset
+
+        return self._again(ask)
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """The queue offset behind the last message; 0 when there is no such queue."""
-        queue = self._queues.simple.find(topic, queue_id) or self._queues.batch.find(
-            topic, queue_id
-        )
-        return 0 if queue is None else queue.max_offset
+
+        def ask() -> int:
+            queue = self._find(topic, queue_id)
+            return 0 if queue is None else queue.max_offset
+
+        return self._again(ask)
 
     def read(
         self,
@@ -123,6 +159,7 @@ class StoreReader:
 
         def read() -> ReadResult:
             fetched: list[tuple[Cold, bytes]] = []
+            self._find(topic, queue_id)
             while True:
                 result = self._reader.read(
                     topic, queue_id, queue_offset, count_max, wanted=wanted, fetched=fetched
@@ -148,11 +185,12 @@ class StoreReader:
         """Return the queue offset for a store timestamp; 0 when there is no such queue."""
 
         def find() -> int:
-            queue = self._queues.simple.find(topic, queue_id)
-            if queue is not None:
-                return queue.offset_by_time(timestamp, boundary, self._store_time)
-            batch_queue = self._queues.batch.find(topic, queue_id)
-            return 0 if batch_queue is None else batch_queue.offset_by_time(timestamp, boundary)
+            queue = self._find(topic, queue_id)
+            if isinstance(queue, BatchConsumeQueue):
+                return queue.offset_by_time(timestamp, boundary)
+            return (
+                0 if queue is None else queue.offset_by_time(timestamp, boundary, self._store_time)
+            )
 
         return self._again(find)
 
@@ -211,6 +249,20 @@ class StoreReader:
         except (FileNotFoundError, CorruptionError):
             self.refresh()  # A segment went, or came: the owner is at work.
             return ask()
+
+
+def _true_ends(store: Inspected) -> Ends:
+    """Return where queues are known to end, as far as what is here now has to reach.
+
+    Each was on the disk when the list was saved. Behind a kill they are read as the next start will
+    find them, which takes no entry of what it reads once more.
+    """
+    settled = store.settled_offset
+    if settled is None:
+        return store.ends
+    if store.opened_by is not None:
+        settled = store.segments.end_offset
+    return {key: end for key, end in store.ends.items() if NO_RECORD < end.reaches < settled}
 
 
 def _ignore(*_: object) -> None:

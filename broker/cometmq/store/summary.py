@@ -76,6 +76,8 @@ class Summary:
     index: list[IndexSummary]
     missing_end: int | None
     """How far the log went, if files at its end are missing."""
+    safe_offset: int | None
+    """How far the log was safe on the disk, if it breaks off in front of that in its files."""
     sizes: dict[str, int]
     """Length of the files in each folder of the store; sparse ones take less room."""
     rooms: dict[str, int]
@@ -97,6 +99,10 @@ def summarize(store: Inspected) -> Summary:
     segments = store.segments
     opening = next(iter(LogScan(segments, segments.first_offset)), None)
     folders = [entry.name for entry in store.filesystem.list(store.root) if entry.is_directory]
+    missing_end = LogCheck(store).missing_end()
+    safe_offset = store.start.synced_offset if store.start.is_noted else None
+    if missing_end is not None or (safe_offset or 0) <= max(end, 1):  # An empty store says 1.
+        safe_offset = None
     taken = {name: _taken(store.filesystem, f"{store.root}/{name}") for name in folders}
     return Summary(
         segment_size=segments.size,
@@ -121,7 +127,8 @@ def summarize(store: Inspected) -> Summary:
             )
             for file in files
         ],
-        missing_end=LogCheck(store).missing_end(),
+        missing_end=missing_end,
+        safe_offset=safe_offset,
         sizes={name: size for name, (size, _) in taken.items()},
         rooms={name: room for name, (_, room) in taken.items()},
         disk=store.filesystem.space(store.root),
@@ -165,8 +172,10 @@ def _short(store: Inspected, queues: list[QueueSummary]) -> list[ShortQueue]:
 def _end(store: Inspected, last: int) -> tuple[int, int | None]:
     """Return the end of the log and the time of its last record."""
     segments, scan_from = store.segments, store.start.scan_from
-    # What a queue names behind an unclean stop may have been cut; what is in front may be asked.
-    begins = (last, scan_from) if store.is_clean else (scan_from, min(last, scan_from))
+    # Behind a clean stop of others a start reads much; what a queue names behind an unclean one may
+    # have been cut, and what is in front may be asked.
+    is_quick = store.is_clean and not store.start.is_noted
+    begins = (last, scan_from) if is_quick else (scan_from, min(last, scan_from))
     for begin in (*begins, segments.first_offset):
         if not segments.first_offset <= begin < segments.end_offset:
             continue

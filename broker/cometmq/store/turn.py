@@ -4,6 +4,10 @@ A put knows its record's physical offset at once, because every byte in front of
 known. Where a record does not fit its segment any more, with the 8 bytes of a blank record behind
 it, the turn notes the blank record and goes on in the next segment.
 
+A put that is refused leaves the turn as it was, so a put makes its record first, for the place that
+`place` says, and then adds it: it is `add` that goes on to the next segment. A turn that ended with
+that and no record behind it would be taken for one that lies inside of the segment in front.
+
 Blank record, big-endian; the rest of the segment stays as it is:
 
 ====  ====  ==========================================
@@ -26,6 +30,8 @@ from cometmq.proto.record import MAGIC_BLANK, record_parts, with_crc, with_room_
 from cometmq.store.errors import MessageIllegalError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cometmq.proto.buffer import Buffer
     from cometmq.store.batch_consume_queue import BatchConsumeQueue
     from cometmq.store.consume_queue import ConsumeQueue
@@ -141,12 +147,11 @@ class Turn:
 
     def place(self, size: int) -> int:
         """Return the physical offset for `size` bytes that must not be split over segments."""
-        if self.end + size > self.room_end:
-            self._roll()
-        return self.end
+        return self.end if self.end + size <= self.room_end else self._segment_end
 
-    def write(
+    def record(
         self,
+        physical_offset: int,
         topic_part: bytes,
         body: bytes | memoryview,
         properties: bytes,
@@ -154,26 +159,37 @@ class Turn:
         flag: int,
         queue_offset: int,
         shared_part: bytes,
-    ) -> int:
-        """Add the record that comes next, which was placed; returns its size."""
+    ) -> tuple[int, tuple[Buffer, ...]]:
+        """Make the record that is to come to a place; returns its size and its parts."""
         # Without a checksum, zeros would tell recovery that the disk lost a part.
         has_crc = self._record_crc or 0 in properties
         try:
             if has_crc:
                 properties = with_room_for_crc(properties)
             size, head, middle = record_parts(
-                topic_part, body, properties, queue_id, flag, queue_offset, self.end, shared_part
+                topic_part,
+                body,
+                properties,
+                queue_id,
+                flag,
+                queue_offset,
+                physical_offset,
+                shared_part,
             )
         except LocalProtocolError as error:
             raise MessageIllegalError(str(error)) from error
         if has_crc:
-            self.pieces.append(with_crc(b"".join((head, body, middle, properties))))
-        else:
-            # A view may be of a buffer that is used again before the commit.
-            raw = body if type(body) is bytes else bytes(body)
-            self.pieces += (head, raw, middle, properties)
+            return size, (with_crc(b"".join((head, body, middle, properties))),)
+        # A view may be of a buffer that is used again before the commit.
+        raw = body if type(body) is bytes else bytes(body)
+        return size, (head, raw, middle, properties)
+
+    def add(self, physical_offset: int, size: int, pieces: Sequence[Buffer]) -> None:
+        """Add records that were made for the place where they come next."""
+        if physical_offset != self.end:
+            self._roll()
+        self.pieces += pieces
         self.end += size
-        return size
 
     def _roll(self) -> None:
         if self.end < self._segment_end:

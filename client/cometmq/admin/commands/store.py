@@ -200,6 +200,12 @@ def _facts(inspected: Inspected, summary: Summary) -> Iterator[tuple[str, str]]:
             f" {summary.missing_end}: files of it are missing; a start refuses the store: run"
             " `cometmq store verify`",
         )
+    if summary.safe_offset is not None:
+        yield (
+            "damage",
+            f"no sound record begins at {summary.end_offset}, and the log was safe on the disk up"
+            f" to {summary.safe_offset}: run `cometmq store verify`",
+        )
     if short := summary.short_queues:
         first = short[0]
         more = f" and {len(short) - 1} more" if len(short) > 1 else ""
