@@ -38,6 +38,7 @@ from cometmq.pipeline.jobs.tables import (
 )
 from cometmq.pipeline.options import read_options
 from cometmq.pipeline.spark_settings import read_interval
+from cometmq.pipeline.store.files import check_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,8 +93,7 @@ class LatencySettings:
             raise OptionError("groups: their lag is that of a topic: say it")
         if self.shown < 0:
             raise OptionError("shown: must not be negative")
-        stored_between(self)  # Looks at the times.
-        _ = self.bucket_us  # As above.
+        _ = stored_between(self), self.bucket_us  # Looks at the times.
         if self.html and not Path(self.html).absolute().parent.is_dir():
             raise OptionError(f"html: {self.html}: no such folder")
 
@@ -175,6 +175,8 @@ def latency(spark: SparkSession, settings: LatencySettings, run: Run | None = No
 
 def _look(settings: LatencySettings) -> None:
     settings.results.look()
+    if settings.store:
+        check_store(settings.store)
     if topics := ",".join(filter(None, (settings.topic, settings.trace_topic))):
         require_topics(settings.where, topics)
     _require_groups(settings)

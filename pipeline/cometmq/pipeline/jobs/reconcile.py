@@ -36,6 +36,7 @@ from cometmq.pipeline.jobs.tables import (
     topic_table,
 )
 from cometmq.pipeline.rows import KEPT_RESERVED, RESERVED
+from cometmq.pipeline.store.files import check_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -154,6 +155,8 @@ def _look(settings: ReconcileSettings) -> None:
     settings.results.look()
     for name in ("left", "right"):
         place = _place(settings, name)
+        if place.kind == STORE:
+            check_store(place.path)
         if place.kind == TOPIC:
             credentials: Credentials = getattr(settings, f"{name}_credentials")
             require_topics(credentials.at(place.path), place.topic)

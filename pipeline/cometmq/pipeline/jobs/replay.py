@@ -32,7 +32,7 @@ from cometmq.pipeline.jobs.replay_sources import (
     only_topic,
     store_source,
 )
-from cometmq.pipeline.jobs.spark_errors import first_line
+from cometmq.pipeline.jobs.spark_errors import told_as
 from cometmq.pipeline.jobs.tables import by_queue, span
 from cometmq.pipeline.store.files import check_store
 
@@ -231,12 +231,8 @@ class _Replaying:
         return between(frame, reached, None)
 
     def _chosen(self, frame: DataFrame) -> DataFrame:
-        from pyspark.errors import AnalysisException
-
-        try:
+        with told_as("where"):
             return frame.where(self.condition)
-        except AnalysisException as error:
-            raise OptionError(f"where: {first_line(error)}") from None
 
     def _send(self, piece: _Piece) -> int:
         """Send a piece; return how many bytes its bodies have."""
