@@ -113,11 +113,6 @@ class DlqSettings:
         check_written("to", self.to)
         if self.to == PREFIX + self.group:
             raise OptionError(f"to: {self.to} is what is read; say origin, or another topic")
-        if self.redrive and self.to == ORIGIN and self.credentials != NOBODY:
-            raise OptionError(
-                "to: origin is the work of the client, which has neither credentials nor TLS yet;"
-                " say a topic"
-            )
         stored_between(self)  # Looks at the times.
 
     @property
@@ -193,7 +188,8 @@ def _redrive(chosen: list[dict[str, Any]], settings: DlqSettings, run: Run, repo
 
     try:
         if chosen and not run.is_stopping:
-            with SyncClient(settings.nameserver) as mq:
+            config = settings.credentials.client_config()
+            with SyncClient(settings.nameserver, config) as mq:
                 mq.admin.dead_letters.redrive(
                     settings.group,
                     DeadLetterFilter(places=frozenset(places)),

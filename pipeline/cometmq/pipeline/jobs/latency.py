@@ -185,13 +185,7 @@ def _look(settings: LatencySettings) -> None:
 
 
 def _require_groups(settings: LatencySettings) -> None:
-    names = settings.group_names
-    if names and settings.credentials != NOBODY:  # Then it is known by its retries alone.
-        cluster, found = _surveyed(settings)
-        names = [
-            each for each in names if not cluster.committed(each, found.queues, found.addresses)
-        ]
-    for group in names:
+    for group in settings.group_names:
         require_group(settings.nameserver, settings.credentials, group, "groups")
 
 
