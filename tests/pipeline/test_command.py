@@ -204,6 +204,7 @@ MISTAKES = {
     f"replay --from a --to-topic {'t' * 128}": "characters, at most 127",
     "replay --from a --to-topic SCHEDULE_TOPIC_XXXX": "only the broker itself writes there",
     "replay --from a --to-topic %RETRY%g": "brokers put there what a group is to consume again",
+    "replay --from archiv:a --to-topic t": "from: 'archiv:a' is neither archive:DIR nor store:DIR",
     "replay --to-topic t": "from: say archive:DIR or store:DIR",
     "replay --from store:s --to-topic t": "broker: say how the store's broker is called",
     "replay --from store:no --broker b --checkpoint c --to-topic t": "from: no: no such folder",
@@ -875,5 +876,5 @@ def test_a_report_that_cannot_be_written_is_told_before_anything_is_done(
     arguments = ["--archive", "a", "--report", nowhere]
     done = CliRunner().invoke(program, ["pipeline", "archive-vacuum", *arguments])
     assert done.exit_code == 2, done.output
-    assert f"--report {nowhere}: there is no such folder" in done.stderr
+    assert f"report: {nowhere}: no such folder" in done.stderr
     assert "Traceback" not in done.output

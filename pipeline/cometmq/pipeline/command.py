@@ -34,6 +34,7 @@ from cometmq.pipeline.jobs.option_words import (
 )
 from cometmq.pipeline.jobs.report import Outcome, Report, as_json
 from cometmq.pipeline.jobs.stopping import stopped_by_signals
+from cometmq.pipeline.jobs.writable import require_file
 from cometmq.pipeline.shipping import write_wheel
 from cometmq.pipeline.spark_settings import read_settings
 
@@ -153,9 +154,11 @@ def run_job(
     tell = _PROGRESS[progress]
     run = Run(dry_run=dry_run, progress=tell)
     try:
-        if report and not Path(report).absolute().parent.is_dir():
-            report, missing = None, report
-            raise OptionError(f"--report {missing}: there is no such folder")
+        try:
+            require_file("report", report or "")
+        except OptionError:
+            report = None
+            raise
         settings = job.settings(**_with_credentials(job, given))
         jars = (f"spark.jars.packages={packages}",) if packages else ()
         pairs = read_settings(master, (*conf, *jars))

@@ -120,7 +120,10 @@ def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None 
     with timed(report):
         frame = _results(counted(read_stream(spark, settings)), settings)
         into = _Files(spark, settings) if settings.to else _Topic(spark, settings)
-        _check_plan(Folder(spark, settings.checkpoint), settings, dry_run=run.dry_run)
+        checkpoint = Folder(spark, settings.checkpoint)
+        if not run.dry_run:
+            checkpoint.require_writable()
+        _check_plan(checkpoint, settings, dry_run=run.dry_run)
         if run.dry_run:
             report.details["would_read"] = would_read(spark, settings, settings.checkpoint)
             return report
@@ -180,6 +183,7 @@ class _Files:
     def __init__(self, spark: SparkSession, settings: AggregateSettings) -> None:
         self._checkpoint = Folder(spark, settings.checkpoint)
         self._folder = Folder(spark, settings.to)
+        self._folder.require_writable()
         self._begun = self._folder.exists(*_OWNER)
         if not self._begun:
             refuse_batches(self._folder)

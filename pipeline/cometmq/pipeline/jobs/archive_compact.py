@@ -136,6 +136,7 @@ class _Compacting:
 
     def clean_up(self) -> None:
         """Remove what is left of batches that were merged, and of merging that came to no end."""
+        self._folder.require_writable()
         never_there = [name.folder for name in unfinished(self._folder) if name.is_merged]
         for path in [*merged_away(self._folder), *never_there]:
             self._folder.remove(path)

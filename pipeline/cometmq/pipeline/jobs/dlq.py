@@ -40,6 +40,7 @@ from cometmq.pipeline.jobs.tables import (
     topic_table,
 )
 from cometmq.pipeline.jobs.topic_names import check_written
+from cometmq.pipeline.jobs.writable import require_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -114,6 +115,7 @@ class DlqSettings:
         if self.to == PREFIX + self.group:
             raise OptionError(f"to: {self.to} is what is read; say origin, or another topic")
         stored_between(self)  # Looks at the times.
+        require_file("receipts", self.receipts)
 
     @property
     def where(self) -> dict[str, str]:

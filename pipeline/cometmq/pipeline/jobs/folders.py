@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from cometmq.pipeline.errors import DamagedFileError, OptionError
+from cometmq.pipeline.jobs.writable import require_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,6 +60,11 @@ class Folder:
             if (why := _NO_PATH.search(str(error))) is None:
                 raise
             raise OptionError(f"path: {self.path}: {why[0]}") from None
+
+    def require_writable(self) -> None:
+        """Refuse one that could not be written to, as far as that can be told."""
+        if self._system.getScheme() == "file":
+            require_folder("path", self._path_class(self.path).toUri().getPath())
 
     def of(self, *names: str) -> str:
         """Return the path of something in it."""

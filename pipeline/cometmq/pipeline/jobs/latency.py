@@ -38,6 +38,7 @@ from cometmq.pipeline.jobs.tables import (
     stored_between,
     topic_table,
 )
+from cometmq.pipeline.jobs.writable import require_file
 from cometmq.pipeline.options import read_options
 from cometmq.pipeline.spark_settings import read_interval
 from cometmq.pipeline.store.files import check_store
@@ -93,8 +94,7 @@ class LatencySettings:
         if self.shown < 0:
             raise OptionError("shown: must not be negative")
         _ = stored_between(self), self.bucket_us  # Looks at the times.
-        if self.html and not Path(self.html).absolute().parent.is_dir():
-            raise OptionError(f"html: {self.html}: no such folder")
+        require_file("html", self.html)
 
     def facts(self) -> list[str]:
         """Say what was looked at, for who reads the report elsewhere."""

@@ -118,6 +118,8 @@ class _Replaying:
     def replay(self, run: Run, report: Report) -> None:
         """Replay what is not done yet, until the job shall stop."""
         notes = self.notes
+        if not run.dry_run:
+            notes.folder.require_writable()
         self._look_at_notes(run, report)
         pace = _pace(self.settings, run)
         self._tell_of_loss(run, report)

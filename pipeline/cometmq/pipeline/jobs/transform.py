@@ -109,6 +109,7 @@ def transform(spark: SparkSession, settings: TransformSettings, run: Run | None 
         if run.dry_run:
             report.details["would_read"] = would_read(spark, settings, settings.checkpoint)
             return report
+        Folder(spark, settings.checkpoint).require_writable()
         report.details |= {"written": {}, "dead_letters": 0}
         stream = counted(stream)
         run_batches(stream, transforming.batch, settings.checkpoint, settings, run, report)
