@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
+from cometmq.client.errors import UsageError
+from cometmq.net.errors import reason_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -56,7 +59,10 @@ def _signing(access_key: str, secret_key: str) -> Callable[[Command], Command]:
 
 
 def _tls(trusted: str) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=trusted or None)
+    try:
+        context = ssl.create_default_context(cafile=trusted or None)
+    except OSError as error:  # ssl's errors are some, too.
+        raise UsageError(f"tls_ca: {trusted}: no certificates as PEM: {reason_of(error)}") from None
     if not trusted:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
