@@ -211,6 +211,7 @@ def test_unique_keys_are_looked_for_together(
     assert [message.key for message in found] == [unique(2), unique(1)]
     queue_offsets = [message.queue_offset for message in found]
     assert queue_offsets == [101, 100]  # Of two with one key, the first.
+    assert {message.store_timestamp for message in found} == {wired.now_ms}
 
 
 def test_unique_keys_of_a_topic_that_was_deleted_are_not_stored(wired: Wired) -> None:

@@ -115,6 +115,7 @@ def test_many_batches_become_one_with_the_same_messages(archived: Archived) -> N
     found = report.details
     assert (report.rows, found["batches_merged"], found["files_before"]) == (30, 3, before)
     assert report.size == sum(map(len, numbers(0, 30)))
+    assert report.offsets == {"compacted": {"broker-a": {"0": [0, 15], "1": [0, 15]}}}
     assert found["files_after"] == len(archived.files) < before
     manifest = json.loads((archived.path / "_manifests/000000-000002.json").read_text())
     assert (manifest["rows"], manifest["first_batch"], manifest["batch"]) == (30, 0, 2)

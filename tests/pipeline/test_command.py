@@ -27,7 +27,10 @@ from cometmq.pipeline.java import find_java, make_shim
 from cometmq.pipeline.jobs import JOBS, in_session
 from cometmq.pipeline.jobs.aggregate import AggregateSettings
 from cometmq.pipeline.jobs.job import Job, Run, setting
-from cometmq.pipeline.jobs.option_words import in_words_of_the_command
+from cometmq.pipeline.jobs.option_words import (
+    in_words_of_the_command,
+    with_the_option_of_a_folder,
+)
 from cometmq.pipeline.jobs.report import Outcome, Report, Span, as_json
 from cometmq.pipeline.jobs.spark_errors import ours
 from cometmq.pipeline.jobs.streams import StreamSettings, run_batches
@@ -179,6 +182,7 @@ MISTAKES = {
     "archive --to a --topic t --format iceberg": "iceberg: its newest release, 1.12, is made",
     "archive --to a --topic t --format orc": "format: 'orc' is neither parquet nor delta",
     "archive --to a --topic t --trigger often": "trigger: 'often'",
+    "archive --to a --topic t --trigger 999999999_weeks": "weeks' is longer than 50,000 weeks",
     "archive --to a --topic t --trigger 10": "trigger: '10' is neither once nor such as '30 sec",
     "audit --store s --master bogus": "--master bogus: write local[*], local[2], spark://HOST:PORT",
     "audit --store s --master other://h:1": "--master other://h:1: write local[*]",
@@ -200,9 +204,10 @@ MISTAKES = {
     f"replay --from a --to-topic {'t' * 128}": "characters, at most 127",
     "replay --from a --to-topic SCHEDULE_TOPIC_XXXX": "only the broker itself writes there",
     "replay --from a --to-topic %RETRY%g": "brokers put there what a group is to consume again",
+    "replay --from archiv:a --to-topic t": "from: 'archiv:a' is neither archive:DIR nor store:DIR",
     "replay --to-topic t": "from: say archive:DIR or store:DIR",
     "replay --from store:s --to-topic t": "broker: say how the store's broker is called",
-    "replay --from store:no-such --broker b --checkpoint c --to-topic t": "no-such: no such folder",
+    "replay --from store:no --broker b --checkpoint c --to-topic t": "from: no: no such folder",
     "replay --from-dir a --to-topic t --since then": "since: 'then' is no time",
     "replay --from-dir a --to-topic t --rate -1": "rate: must not be negative",
     "transform --topic t --sql @no-such-file --checkpoint c": "sql: no-such-file: No such file",
@@ -212,7 +217,7 @@ MISTAKES = {
     "aggregate --topic t --to-topic u --checkpoint c --mode each": "mode: 'each'",
     "aggregate --topic t --to-topic u --checkpoint c --aggregations sum": "aggregations: 'sum'",
     "aggregate --topic t --to-topic u --checkpoint c --window often": "window: 'often' is no time",
-    "aggregate --topic t --to-topic u --checkpoint c --window 1_month": "window: '1_month' is no t",
+    "aggregate --topic t --to-topic u --checkpoint c --window 1_month": "window: '1 month' is no t",
     "aggregate --topic t --to-topic u --checkpoint c --watermark 5": "watermark: '5' is no time su",
     "aggregate --topic t --to-topic u --checkpoint c --slide -1": "slide: '-1' is no time such as",
     "mirror --topic t --to-nameserver 127.0.0.1:9876 --checkpoint c": "is the cluster that is read",
@@ -231,7 +236,11 @@ MISTAKES = {
     "dlq --group g --until then": "until: 'then' is no time",
     "audit --store s --check taste": "check: 'taste'",
     "audit --store s --split-size 1000": "split-size: 1000 is under 4096",
-    "audit --store no-such-folder": "path: no-such-folder: no such folder",
+    "audit --store no-such-folder": "audit: store: no-such-folder: no such folder",
+    "audit --store s3x://a": "audit: store: s3x://a: Unrecognized filesystem type",
+    "latency --store no-such": "latency: store: no-such: no such folder",
+    "latency --topic t --bucket 999999999_weeks": "bucket: '999999999 weeks' is longer than 50,000",
+    "reconcile --left store:no-such --right store:d": "reconcile: left: no-such: no such folder",
     "audit --store s --since then": "since: 'then' is no time",
     "audit --store s --sample 0": "sample: 0.0 is no share above 0, up to 1",
     "audit --store s --sample 0.5 --check gaps": "sample: only the check `log` compares checksums",
@@ -250,7 +259,10 @@ def test_a_mistake_is_told_before_spark_is_started(
     """Starting it takes half a minute on a busy machine."""
     monkeypatch.setattr(command, "run_in_session", pytest.fail)
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
-    done = CliRunner().invoke(program, ["pipeline", *line.split()])
+    arguments = [
+        each.replace("_weeks", " weeks").replace("_month", " month") for each in line.split()
+    ]
+    done = CliRunner().invoke(program, ["pipeline", *arguments])
     assert done.exit_code == 2, done.output
     assert MISTAKES[line] in done.stderr
 
@@ -312,6 +324,8 @@ def test_a_trigger_is_once_or_a_time(trigger: str, is_one: bool) -> None:
     ("given", "said"),
     [
         ({"window": "1 day 2 hours", "slide": "30 minutes", "watermark": "0 seconds"}, ""),
+        ({"window": "50000 weeks", "watermark": "50000 weeks"}, ""),
+        ({"watermark": "50000 weeks 1 second"}, "watermark: '50000 weeks 1 second' is longer than"),
         ({"window": "1 month"}, "window: '1 month' is no time"),
         ({"window": "0 seconds"}, "window: '0 seconds' is no time at all"),
         ({"window": "1.5 minutes"}, "window: '1.5 minutes' is no time"),  # Nor is it to Spark.
@@ -389,6 +403,17 @@ def test_errors_name_the_options_of_the_command_line() -> None:
     assert {text: in_words_of_the_command(text) for text in words} == words
     columns = "sql: did you mean one of these: [`topic`, `flag`, `topic`]?"
     assert in_words_of_the_command(columns) == columns
+    given = {"to": "s3x://a", "checkpoint": "s3x://a/b", "from_": "archive:c", "store": None}
+    named = {
+        "path: s3x://a: No FileSystem": "to: s3x://a: No FileSystem",
+        "path: s3x://a/b/c: No FileSystem": "checkpoint: s3x://a/b/c: No FileSystem",
+        "path: elsewhere: a file": "path: elsewhere: a file",
+        "from: c is no archive": "from: c is no archive",
+        "name: s3x://a was another": "name: s3x://a was another",
+    }
+    assert {text: with_the_option_of_a_folder(text, given) for text in named} == named
+    found = with_the_option_of_a_folder("from: d is no archive", {"right": "archive:d#orders"})
+    assert found == "right: d is no archive"
     said = in_words_of_the_command("secretKey: is missing, and accessKey is there", "to_")
     assert said == "to-secret-key-file: is missing, and --to-access-key is there"
 
@@ -430,6 +455,7 @@ def test_a_spark_that_cannot_be_started_is_told_in_one_line(
 NOWHERE = (
     "archive --to {to} --topic nowhere",
     "archive --to {to} --topic there --start group:nobody",
+    'archive --to {to} --topic there --start {{"there":{{"0":7}}}}',
     "mirror --topic nowhere --prefix x --to-nameserver {nameserver} --checkpoint {to}",
     "transform --topic nowhere --sql SELECT --to-topic x --checkpoint {to}",
     "aggregate --topic there,nowhere --to-topic x --checkpoint {to}",
@@ -450,7 +476,9 @@ def test_topics_are_looked_for_before_spark_is_started(
     given = line.format(to=tmp_path / "to", nameserver=rocketmq_session.nameserver)
     done = CliRunner().invoke(program, ["pipeline", *given.split()])
     assert done.exit_code == 2, done.output
-    assert re.search("no such topic|has been nowhere|no broker knows the group", done.stderr)
+    assert re.search(
+        "no such topic|has been nowhere|no broker knows|offset 7 of .* is not there", done.stderr
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -767,7 +795,7 @@ OURS = WORKER.replace("/x/site-packages/numbers.py", "/x/site-packages/cometmq/p
         (BATCH + WORKER, "/me/prices.py, line 2, in gross: numbers.Wrong: '0 x'"),
         (BATCH + LIBRARY, "/me/prices.py, line 2, in gross: numbers.Wrong: '0 x'"),
         (BATCH + "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\nmore", None),
-        (BATCH + OURS, BATCH + OURS),
+        (BATCH + OURS, BATCH + OURS.removesuffix("\n SQLSTATE: 39000")),
     ],
 )
 def test_what_ended_the_users_own_sql_or_function_is_told_with_its_place(
@@ -787,6 +815,17 @@ def test_what_ended_the_users_own_sql_or_function_is_told_with_its_place(
         ("boom\ncometmq.pipeline.errors.RefusedError: it refused", PipelineError, "it refused"),
         ("[SPARK] it\nfailed\n\tat org.apache", PipelineError, "[SPARK] it\nfailed"),
         ("An error occurred while calling o1.do.\n: disk full\n\tat x", PipelineError, "disk full"),
+        (
+            "[A] no `x`. SQLSTATE: 42703; line 1 pos 4;",
+            PipelineError,
+            "[A] no `x` (line 1, pos 4).",
+        ),
+        (
+            "[A] at 'x'. SQLSTATE: 42601 (line 2, pos 9)",
+            PipelineError,
+            "[A] at 'x' (line 2, pos 9).",
+        ),
+        ("[A] not so. SQLSTATE: 42K09;\nmore", PipelineError, "[A] not so.\nmore"),
         ("", PipelineError, "Spark failed"),
         ("o1.x.\n: Python worker failed to connect back.\n\tat x", WorkerLateError, BUSY),
     ],
@@ -837,5 +876,5 @@ def test_a_report_that_cannot_be_written_is_told_before_anything_is_done(
     arguments = ["--archive", "a", "--report", nowhere]
     done = CliRunner().invoke(program, ["pipeline", "archive-vacuum", *arguments])
     assert done.exit_code == 2, done.output
-    assert f"--report {nowhere}: there is no such folder" in done.stderr
+    assert f"report: {nowhere}: no such folder" in done.stderr
     assert "Traceback" not in done.output

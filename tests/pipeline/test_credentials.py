@@ -135,7 +135,6 @@ MISTAKES = {
     "--tls-ca there.pem": "tls-ca: without tls nothing is encrypted",
     "--tls --tls-ca no-such-file": "tls-ca: no-such-file: there is no such file",
     "--secret-key-file no-such-file": "no-such-file: No such file",
-    "--redrive true --tls": "to: origin is the work of the client",
 }
 
 
@@ -159,18 +158,21 @@ def test_a_signature_is_that_of_apaches_clients() -> None:
     assert sign(fields, b"{}", "12345678") == both
 
 
-@pytest.mark.parametrize(("group", "status"), [("quiet", 0), ("nobody-there", 2)])
-def test_of_a_guarded_cluster_a_group_is_known_by_its_topic_of_retries(
+@pytest.mark.parametrize("job", ["dlq --group", "latency --topic there --groups"])
+@pytest.mark.parametrize(("group", "status"), [("quiet", 0), ("quite", 2)])
+def test_groups_of_a_guarded_cluster_are_known(
     there: Guarded,
     settings: list[Any],
     monkeypatch: pytest.MonkeyPatch,
+    job: str,
     group: str,
     status: int,
 ) -> None:
-    there.cluster.admin.create_topic("%RETRY%quiet", queues=1)
+    there.cluster.admin.create_group("quiet")
     monkeypatch.setenv("COMETMQ_SECRET_KEY", SECRET)
-    arguments = ["dlq", f"--group={group}", *there.arguments()]
-    done = CliRunner().invoke(program, ["pipeline", *arguments])
+    done = CliRunner().invoke(program, ["pipeline", *job.split(), group, *there.arguments()])
     assert done.exit_code == status, done.output
-    assert ("has consumed nothing from" in done.stderr) == bool(status)
+    said = "no broker knows the group 'quite'; did you mean 'quiet'?"
+    assert (said in done.stderr) == bool(status)
     assert len(settings) == 1 - bool(status)
+    assert there.refused == []

@@ -14,6 +14,7 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 from tests.pipeline.guarded import Guarded, guarded, make_certificate
 from tests.pipeline.tables import Tables, numbers
 
+from cometmq.client import SyncClient
 from cometmq.pipeline.jobs.aggregate import AggregateSettings, aggregate
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
 from cometmq.pipeline.jobs.dlq import DlqSettings, dlq
@@ -85,6 +86,28 @@ def test_jobs_get_into_a_guarded_cluster(tables: Tables, here: Guarded, tmp_path
         right=f"archive:{to}",
     )
     assert reconcile(spark, sides).outcome is Outcome.DONE
+    assert here.refused == []
+
+
+def test_dead_letters_of_a_guarded_cluster_go_to_where_they_came_from_once(
+    tables: Tables, here: Guarded
+) -> None:
+    tables.cluster.admin.create_group("guarding-it", max_retries=0)
+    with SyncClient(tables.cluster.nameserver) as mq:
+        mq.send("guarded-origin", b"1", key="o-1")
+        with mq.consume("guarded-origin", group="guarding-it", start="first") as consumer:
+            next(consumer).retry()
+    assert len(tables.cluster.dead_letters("guarding-it", count=1)) == 1
+    settings = DlqSettings(
+        nameserver=here.nameserver,
+        credentials=here.credentials,
+        group="guarding-it",
+        redrive="true",
+    )
+    for sent in (1, 0):
+        report = dlq(tables.spark, settings)
+        assert (report.details["redriven"], report.details["earlier"]) == (sent, 1 - sent)
+    assert tables.bodies("guarded-origin") == ["1", "1"]
     assert here.refused == []
 
 

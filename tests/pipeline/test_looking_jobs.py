@@ -362,7 +362,8 @@ def test_a_report_is_a_page_that_needs_nothing_else(tables: Tables, tmp_path: Pa
     settings = LatencySettings(
         nameserver=tables.cluster.nameserver, topic="seen", html=str(tmp_path / "dry.html")
     )
-    latency(tables.spark, settings, Run(dry_run=True))
+    dry = latency(tables.spark, settings, Run(dry_run=True))
+    assert dry.rows == sum(end - first for first, end in queues_of(dry.offsets)) == 20
     assert not (tmp_path / "dry.html").exists()
 
 

@@ -139,7 +139,9 @@ def test_a_mirror_is_compared_by_what_its_messages_are(
     settings = MirrorSettings(**given, topic=topic, prefix="m-", checkpoint=str(tmp_path / "cp"))  # type: ignore[arg-type]  # texts
     mirror(tables.spark, settings)
     sides = place(tables, topic), place(tables, f"m-{topic}")
-    assert compared(tables, *sides, by="content", level="full").outcome == Outcome.DONE
+    same = compared(tables, *sides, by="content", level="full")
+    assert (same.outcome, same.rows) == (Outcome.DONE, 40)
+    assert same.offsets == {topic: {"broker-a": {"0": [0, 20], "1": [0, 20]}}}
     for _ in range(2):  # Twice the same: neither hides the other.
         tables.cluster.send(f"m-{topic}", b"7")
     report = compared(tables, *sides, by="content", level="full")
@@ -189,6 +191,7 @@ def test_a_dry_run_counts(tables: Tables, topic: str) -> None:
     settings = ReconcileSettings(left=place(tables, topic), right=place(tables, topic))
     report = reconcile(tables.spark, settings, Run(dry_run=True))
     assert (report.details["left_rows"], report.details["right_rows"]) == (40, 40)
+    assert report.offsets == {topic: {"broker-a": {"0": [0, 20], "1": [0, 20]}}}
 
 
 @pytest.mark.parametrize(

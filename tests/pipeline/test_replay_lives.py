@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
+from tests.pipeline.store.logs import BLANK, SIZE
 from tests.pipeline.tables import Tables, numbers
+from tests.store.records import record
 
 from cometmq.client import SyncClient
 from cometmq.pipeline.errors import OptionError, PipelineError
@@ -138,6 +141,39 @@ def test_what_an_earlier_version_sent_is_not_sent_again_and_what_it_cannot_tell_
         replayed(tables, f"archive:{tmp_path}", **given)
     assert replayed(tables, f"archive:{tmp_path}", to_topic=f"{topic}-other").rows == 22
     assert len(tables.bodies(f"{topic}-other")) == 22
+
+
+def write_life(store: Path, number: int, numbers: range, store_ms: int) -> None:
+    """Write a file of a log of which nothing is there in front: a life of a topic from 0 on."""
+    data = bytearray()
+    for offset, each in enumerate(numbers):
+        place = number * SIZE + len(data)
+        body = b"%d" % each
+        data += record(place, body, queue_offset=offset, store_timestamp=store_ms)
+    rest = SIZE - len(data)
+    (store / "commitlog").mkdir(parents=True, exist_ok=True)
+    path = store / "commitlog" / f"{number * SIZE:020d}"
+    path.write_bytes(bytes(data + rest.to_bytes(4, "big") + BLANK).ljust(SIZE, b"\0"))
+
+
+def test_what_an_earlier_version_sent_of_a_life_that_expired_hides_nothing_of_the_next_one(
+    tables: Tables, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only when it was stored tells that they are others: of the first life nothing is left."""
+    given: dict[str, Any] = {"broker": "b", "to_topic": topic, "checkpoint": str(tmp_path / "cp")}
+    write_life(tmp_path / "store", 0, range(10), 2)
+    with monkeypatch.context() as patch:
+        of_earlier_version(patch)
+        assert replayed(tables, f"store:{tmp_path / 'store'}", **given).rows == 10
+    notes = tmp_path / "cp" / f"to-{topic}.json"
+    said = json.loads(notes.read_text())
+    del said["by_time"], said["firsts"]
+    notes.write_text(json.dumps(said))
+    (tmp_path / "store" / "commitlog" / f"{0:020d}").unlink()
+    tomorrow_ms = int(time.time() + 86_400) * 1000
+    write_life(tmp_path / "store", 1, range(100, 112), tomorrow_ms)
+    assert replayed(tables, f"store:{tmp_path / 'store'}", **given).rows == 12
+    assert tables.bodies(topic) == [*numbers(0, 10), *numbers(100, 112)]
 
 
 @pytest.mark.parametrize("others", [0, 30])

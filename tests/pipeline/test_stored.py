@@ -96,8 +96,8 @@ def test_a_broker_that_forgot_and_is_not_asked_stores_a_message_twice(
 ) -> None:
     """Else the other tests would prove nothing."""
 
-    def nothing(*_: object) -> set[str]:
-        return set()
+    def nothing(*_: object) -> dict[str, int]:
+        return {}
 
     monkeypatch.setattr(Stored, "find", nothing)
     for _ in range(2):
@@ -145,7 +145,7 @@ def test_what_is_new_is_asked_for_a_few_times(
     asked: list[str] = []
     find = Stored.find
 
-    def counted(self: Stored, address: str, topic: str, ids: Sequence[str]) -> set[str]:
+    def counted(self: Stored, address: str, topic: str, ids: Sequence[str]) -> dict[str, int]:
         asked.extend(ids)
         return find(self, address, topic, ids)
 
@@ -225,7 +225,7 @@ def test_a_batch_is_not_lost_when_it_cannot_be_asked_what_is_stored_of_it(
     failures: list[str] = []
     find = Stored.find
 
-    def lost(self: Stored, address: str, topic: str, ids: Sequence[str]) -> set[str]:
+    def lost(self: Stored, address: str, topic: str, ids: Sequence[str]) -> dict[str, int]:
         if len(ids) == 200 and not failures:  # The batch, and not the looks in front of it.
             failures.append(address)
             raise ConnectionLostError("it broke")
@@ -286,3 +286,17 @@ def test_what_was_sent_by_rows_without_times_is_not_sent_again_by_rows_with_them
         again = send(cluster, "untimed", range(count), stored_ms=1_700_000_000_000)
         assert again.again == there
     assert counts(cluster, "untimed") == Counter(range(310))
+
+
+def test_what_was_sent_without_times_of_another_life_of_a_topic_is_no_copy(
+    cluster: Cluster,
+) -> None:
+    """Of the topic that was made anew an earlier version sent what was behind the old one's end."""
+    send(cluster, "lives", range(300))
+    send(cluster, "lives", range(300, 305))
+    forget(cluster)
+    now_ms = round(cluster.sent("lives", count=1)[0].stored_at.timestamp() * 1000)
+    for minutes, there in ((59, 305), (61, 0), (61, 310)):
+        again = send(cluster, "lives", range(310), stored_ms=now_ms + minutes * 60_000)
+        assert again.again == there, minutes
+        forget(cluster)

@@ -29,6 +29,7 @@ def record(
     queue_offset: int = 0,
     properties: bytes = b"",
     record_crc: bool = False,
+    store_timestamp: int = 2,
 ) -> bytes:
     """A sound record for that place in the log."""
     return encode_record(
@@ -40,7 +41,7 @@ def record(
         physical_offset=physical_offset,
         born_timestamp=1,
         born_host=HOST,
-        store_timestamp=2,
+        store_timestamp=store_timestamp,
         store_host=HOST,
         record_crc=record_crc,
     )

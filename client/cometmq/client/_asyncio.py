@@ -12,6 +12,7 @@ from cometmq.net.loop import connect
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from cometmq.client._access import Access
     from cometmq.net import LoopPeer, Peers
     from cometmq.proto.host import Host
 
@@ -66,9 +67,14 @@ class AsyncioRuntime:
         return task
 
     async def connect(
-        self, peers: Peers, address: Host, *, timeout_ms: int, offer_messagepack: bool
+        self, peers: Peers, address: Host, *, timeout_ms: int, access: Access
     ) -> LoopPeer:
         """Connect with the loop driver."""
         return await connect(
-            peers, address, timeout_ms=timeout_ms, offer_messagepack=offer_messagepack
+            peers,
+            address,
+            timeout_ms=timeout_ms,
+            offer_messagepack=access.offer_messagepack,
+            prepare=access.sign,
+            tls=access.tls,
         )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
+from cometmq.client._access import access_of
 from cometmq.client.errors import (
     ClientError,
     ClosedError,
@@ -93,6 +94,7 @@ class Connections:
     ) -> None:
         self._runtime = runtime
         self._config = config
+        self._access = access_of(config)
         self._greet = greet
         self._asked = asked
         self._links: dict[str, Link] = {}
@@ -209,7 +211,7 @@ class Connections:
                 self.peers,
                 host,
                 timeout_ms=int(self._config.connect_timeout * 1000),
-                offer_messagepack=self._config.offer_messagepack,
+                access=self._access,
             )
         except ConnectError as error:
             raise UnreachableError(str(error)) from None

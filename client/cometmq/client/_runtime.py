@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import Any
 
+    from cometmq.client._access import Access
     from cometmq.net import Peers
     from cometmq.proto.command import Command
     from cometmq.proto.host import Host
@@ -83,7 +84,7 @@ class Runtime(Protocol):
         ...
 
     async def connect(
-        self, peers: Peers, address: Host, *, timeout_ms: int, offer_messagepack: bool
+        self, peers: Peers, address: Host, *, timeout_ms: int, access: Access
     ) -> Link:
         """Connect; a ConnectError says to whom it failed and why."""
         ...

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import logging
-import math
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import trio
 
-from cometmq.net.errors import ConnectError, reason_of
-from cometmq.net.trio_streams import TrioPeer
+from cometmq.net.errors import ConnectError
+from cometmq.net.trio_streams import TrioPeer, open_stream
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from contextlib import AbstractAsyncContextManager
 
+    from cometmq.client._access import Access
     from cometmq.net import Peers
     from cometmq.proto.host import Host
 
@@ -94,20 +94,13 @@ class TrioRuntime:
         return scope
 
     async def connect(
-        self, peers: Peers, address: Host, *, timeout_ms: int, offer_messagepack: bool
+        self, peers: Peers, address: Host, *, timeout_ms: int, access: Access
     ) -> TrioPeer:
         """Connect with the stream driver; the connection's two tasks are the nursery's."""
-        try:
-            with trio.fail_after(timeout_ms / 1000):
-                stream = await trio.open_tcp_stream(
-                    address.address, address.port, happy_eyeballs_delay=math.inf
-                )
-        except trio.TooSlowError:
-            raise ConnectError(f"{address}: no connection within {timeout_ms} ms") from None
-        except OSError as error:
-            raise ConnectError(f"{address}: {reason_of(error)}") from error
-        peer = TrioPeer(peers, stream, offer_messagepack=offer_messagepack)
-        local_port: int = stream.socket.getsockname()[1]
+        stream, local_port = await open_stream(address, timeout_ms=timeout_ms, tls=access.tls)
+        peer = TrioPeer(
+            peers, stream, offer_messagepack=access.offer_messagepack, prepare=access.sign
+        )
 
         async def carry(*, task_status: trio.TaskStatus[None]) -> None:
             try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.client._core.checking import check_seconds, check_whole
@@ -23,7 +24,8 @@ _LEAST: Final = {"attempts": 1, "queues": 1, "bytes": 0}
 
 
 def _setting(default: Any, unit: str, reason: str) -> Any:
-    return field(default=default, metadata={"unit": unit, "reason": reason})
+    metadata = {"unit": unit, "reason": reason}
+    return field(default=default, repr=unit != "secret", metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,14 @@ class ClientConfig:
     offer_messagepack: bool = _setting(
         True, "flag", "CometMQ's servers accept the shorter header; Apache's ignore the offer"
     )
+    access_key: str = _setting(
+        "", "name", "whose signature is on requests, for clusters of Apache's that want one"
+    )
+    secret_key: str = _setting("", "secret", "that signs; it is shown nowhere")
+    tls: bool = _setting(False, "flag", "connect by TLS")
+    tls_ca: str = _setting(
+        "", "path", "of certificates to trust, as PEM; without any, servers are not verified"
+    )
     redelivery_delay: float = _setting(
         5.0, "seconds", "until a message is delivered again that failed and cannot be sent back"
     )
@@ -96,12 +106,22 @@ class ClientConfig:
         """Refuse what cannot be."""
         check_group(self.producer_group, "producer_group")
         check_namespace(self.namespace)
+        self._check_access()
         for each in fields(self):
             value = getattr(self, each.name)
             if each.metadata["unit"] == "seconds":
                 check_seconds(each.name, value, above_zero=True)
             elif (least := _LEAST.get(each.metadata["unit"])) is not None:
                 check_whole(each.name, value, least)
+
+    def _check_access(self) -> None:
+        for one, other in (("access_key", "secret_key"), ("secret_key", "access_key")):
+            if getattr(self, one) and not getattr(self, other):
+                raise UsageError(f"{other}: is missing, and {one} is there")
+        if self.tls and self.tls_ca and not Path(self.tls_ca).is_file():
+            raise UsageError(f"tls_ca: {self.tls_ca}: there is no such file")
+        if self.tls_ca and not self.tls:
+            raise UsageError("tls_ca: without tls nothing is encrypted, nor anybody verified")
 
 
 def local_address() -> str:

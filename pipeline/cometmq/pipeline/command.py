@@ -28,9 +28,13 @@ from cometmq.pipeline.jobs.credentials import SUFFIX, Credentials
 from cometmq.pipeline.jobs.in_session import LOG_VARIABLE, run_in_session
 from cometmq.pipeline.jobs.job import Job, Run, StoppedEarly
 from cometmq.pipeline.jobs.metrics import served
-from cometmq.pipeline.jobs.option_words import in_words_of_the_command
+from cometmq.pipeline.jobs.option_words import (
+    in_words_of_the_command,
+    with_the_option_of_a_folder,
+)
 from cometmq.pipeline.jobs.report import Outcome, Report, as_json
 from cometmq.pipeline.jobs.stopping import stopped_by_signals
+from cometmq.pipeline.jobs.writable import require_file
 from cometmq.pipeline.shipping import write_wheel
 from cometmq.pipeline.spark_settings import read_settings
 
@@ -150,9 +154,11 @@ def run_job(
     tell = _PROGRESS[progress]
     run = Run(dry_run=dry_run, progress=tell)
     try:
-        if report and not Path(report).absolute().parent.is_dir():
-            report, missing = None, report
-            raise OptionError(f"--report {missing}: there is no such folder")
+        try:
+            require_file("report", report or "")
+        except OptionError:
+            report = None
+            raise
         settings = job.settings(**_with_credentials(job, given))
         jars = (f"spark.jars.packages={packages}",) if packages else ()
         pairs = read_settings(master, (*conf, *jars))
@@ -167,7 +173,7 @@ def run_job(
     except StoppedEarly:
         done = _stopped_early(job, run)
     except Exception as error:
-        done = _failed(job, error, run)
+        done = _failed(job, error, run, given)
     if report:
         _write_report(job, done, report)
     if progress != "none":
@@ -188,19 +194,20 @@ def _stopped_early(job: Job, run: Run) -> Report:
     done = run.report_so_far(job.name)
     done.stopped = True
     if not job.goes_on:
-        return _failed(job, PipelineError("stopped before it began"), run)
+        return _failed(job, PipelineError("stopped before it began"), run, {})
     run.tell(stopped="before the first batch")
     return done
 
 
-def _failed(job: Job, error: Exception, run: Run) -> Report:
+def _failed(job: Job, error: Exception, run: Run, given: Mapping[str, Any]) -> Report:
     """Tell why a job failed, and what becomes of it when it is started again.
 
     What it did before stands in its report.
     """
     if not isinstance(error, PipelineError):
         traceback.print_exc()  # Nobody thought of it: whoever mends it must see where it was.
-    text = in_words_of_the_command(str(error)) or type(error).__name__
+    text = in_words_of_the_command(with_the_option_of_a_folder(str(error), given))
+    text = text or type(error).__name__
     outcome = Outcome.USAGE if isinstance(error, OptionError) else Outcome.FAILED
     began = outcome is Outcome.FAILED and not isinstance(error, _AS_BEFORE) and not run.dry_run
     after = "goes on where it was" if job.goes_on else "begins anew"

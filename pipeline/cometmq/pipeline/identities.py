@@ -55,6 +55,8 @@ class Identities(NamedTuple):
     """What chooses the queue of each, modulo their number."""
     untimed: Bytes | None = None
     """Those that rows have which do not say when their message was stored, if these do."""
+    stored_ms: Longs | None = None
+    """When it was, if these do; 0 of those that do not."""
 
 
 class CoordinateIds:
@@ -115,7 +117,7 @@ class CoordinateIds:
         if times.null_count:
             unknown = times.is_null().to_numpy(zero_copy_only=False)
             ids[unknown] = untimed[unknown]
-        return Identities(ids, spreads, untimed)
+        return Identities(ids, spreads, untimed, stored)
 
     def _ids(self, runs: Sequence[_Run], lengths: Longs, numbers: Longs) -> Bytes:
         producers = np.frombuffer(b"".join(map(self._producer, runs)), np.uint8)

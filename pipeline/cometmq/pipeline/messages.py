@@ -47,6 +47,8 @@ class Messages:
     """Made from who each row is; `None` when nothing says so."""
     untimed_ids: Bytes | None = None
     """By which earlier runs may have sent them that did not say when their messages were stored."""
+    stored_ms: Longs | None = None
+    """When these were, where there are such ids."""
 
     def __len__(self) -> int:
         return len(self.bodies)
@@ -72,6 +74,7 @@ class Messages:
             delayed=self.delayed[chosen],
             ids=None if self.ids is None else self.ids[chosen],
             untimed_ids=None if self.untimed_ids is None else self.untimed_ids[chosen],
+            stored_ms=None if self.stored_ms is None else self.stored_ms[chosen],
         )
 
     def by_topic(self) -> Iterator[tuple[str, Messages]]:
@@ -160,6 +163,7 @@ class Forming:
             _delayed(columns, count),
             None if found is None else found.ids,
             None if found is None else found.untimed,
+            None if found is None else found.stored_ms,
         )
 
     def _identities(

@@ -95,7 +95,7 @@ class Sender:
             ids = self._ids.take(len(messages))
         else:
             self.sent.once += len(ids)
-            stored = self._stored.look(topic, target, ids, messages.untimed_ids)
+            stored = self._stored.look(topic, target, ids, messages)
             if stored.any():
                 self.sent.again += int(stored.sum())
                 messages, ids = messages.rows(~stored), ids[~stored]

@@ -32,6 +32,9 @@ _SECONDS: Final = {
     "millisecond": 0.001,
     "microsecond": 0.000_001,
 }
+_LONGEST_WEEKS: Final = 50_000
+"""Of Spark's limit, 2^63 microseconds, a twentieth and less: it adds times to others."""
+_LONGEST: Final = _LONGEST_WEEKS * _SECONDS["week"]
 _PART: Final = re.compile(
     rf"([0-9]{{1,9}})\s+({'|'.join(_SECONDS)})s?|([0-9]{{1,9}}\.[0-9]{{1,6}})\s+(second)s?",
     re.IGNORECASE | re.ASCII,
@@ -83,4 +86,6 @@ def read_interval(option: str, text: str) -> float:
     seconds = interval_seconds(text)
     if seconds is None:
         raise OptionError(f"{option}: {text!r} is no time such as '1 minute', up to weeks")
+    if seconds > _LONGEST:
+        raise OptionError(f"{option}: {text!r} is longer than {_LONGEST_WEEKS:,} weeks")
     return seconds

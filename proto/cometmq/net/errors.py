@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -51,6 +52,6 @@ def reason_of(error: OSError) -> str:
     attempts: Iterable[object] = getattr(error.__cause__, "exceptions", ())
     if causes := [cause for cause in attempts if isinstance(cause, OSError)]:
         return ", ".join(dict.fromkeys(map(reason_of, causes)))
-    if error.errno is None or isinstance(error, socket.gaierror):
+    if error.errno is None or isinstance(error, socket.gaierror | ssl.SSLError):
         return error.strerror or str(error)
     return os.strerror(error.errno)

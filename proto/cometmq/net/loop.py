@@ -26,6 +26,7 @@ from cometmq.proto.host import Host
 
 if TYPE_CHECKING:
     import socket
+    import ssl
     from collections.abc import Callable, Iterable
 
     from cometmq.net.peers import Peers
@@ -41,10 +42,11 @@ ACCEPTS_AT_ONCE_MAX = 64
 class LoopPeer(Peer, asyncio.Protocol):
     """A connection on an asyncio or uvloop loop."""
 
-    __slots__ = ("_joins", "_transport")
+    __slots__ = ("_is_tls", "_joins", "_transport")
 
     _transport: asyncio.Transport
     _joins: bool
+    _is_tls: bool
 
     async def call(self, request: Command, *, timeout_ms: int) -> Command:
         """Ask, and wait for the response.
@@ -79,6 +81,7 @@ class LoopPeer(Peer, asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         # Asyncio's own `writelines` does not notice, from 3.12 on, that its buffer is full.
         self._joins = isinstance(transport, asyncio.Transport)
+        self._is_tls = transport.get_extra_info("ssl_object") is not None
         name: tuple[Any, ...] | None = transport.get_extra_info("peername")
         # One that is gone already has no name, and is nobody to tell the owner of.
         if name is None or not self.open(
@@ -119,7 +122,11 @@ class LoopPeer(Peer, asyncio.Protocol):
             self._transport.resume_reading()
 
     def _close(self) -> None:
-        self._transport.close()
+        if self._is_tls and not self._unsent_size():
+            # Else TLS waits for the peer's last word, for longer than the loop may last.
+            self._transport.abort()
+        else:
+            self._transport.close()
 
     def _abort(self) -> None:
         self._transport.abort()
@@ -161,8 +168,9 @@ async def connect(
     timeout_ms: int,
     offer_messagepack: bool = True,
     prepare: Callable[[Command], Command] | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> LoopPeer:
-    """Connect; a ConnectError says to whom it failed and why.
+    """Connect, by TLS if that is said how; a ConnectError says to whom it failed and why.
 
     What the peer asks goes to the owner of `peers`, whose `opened` and `closed` are told as on the
     server's side. Connecting anew is the caller's matter.
@@ -174,6 +182,7 @@ async def connect(
                 lambda: LoopPeer(peers, offer_messagepack=offer_messagepack, prepare=prepare),
                 address.address,
                 address.port,
+                ssl=tls,
             )
     except TimeoutError:
         raise ConnectError(f"{address}: no connection within {timeout_ms} ms") from None

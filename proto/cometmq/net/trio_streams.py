@@ -28,6 +28,7 @@ from cometmq.proto.host import Host
 
 if TYPE_CHECKING:
     import socket
+    import ssl
     from collections.abc import AsyncGenerator, Callable, Iterable
 
     from cometmq.net.peers import Peers
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 _READ_SIZE_MAX = 256 * 1024
 
-_Stream = trio.abc.HalfCloseableStream
+_Stream = trio.abc.Stream
 
 
 class TrioPeer(Peer):
@@ -203,6 +204,45 @@ async def serve(
         task_status.started(addresses)
 
 
+async def open_stream(
+    address: Host, *, timeout_ms: int, tls: ssl.SSLContext | None = None
+) -> tuple[_Stream, int]:
+    """Connect, by TLS if that is said how; return the stream, and the port that is ours."""
+    cause: Exception | None = None
+    try:
+        with trio.fail_after(timeout_ms / 1000):
+            plain = await trio.open_tcp_stream(
+                address.address, address.port, happy_eyeballs_delay=math.inf
+            )
+            local_port: int = plain.socket.getsockname()[1]
+            return (plain if tls is None else await _by_tls(plain, tls, address)), local_port
+    except trio.TooSlowError:
+        why = f"no connection within {timeout_ms} ms"
+    except trio.BrokenResourceError as error:
+        why, cause = str(error.__cause__ or error), error
+    except OSError as error:
+        why, cause = reason_of(error), error
+    raise ConnectError(f"{address}: {why}") from cause
+
+
+async def _by_tls(
+    plain: trio.SocketStream, tls: ssl.SSLContext, address: Host
+) -> trio.SSLStream[trio.SocketStream]:
+    stream = trio.SSLStream(
+        # Apache's servers end connections as HTTP's do, without a last word.
+        plain,
+        tls,
+        server_hostname=address.address,
+        https_compatible=True,
+    )
+    try:
+        await stream.do_handshake()
+    except BaseException:
+        await trio.aclose_forcefully(plain)
+        raise
+    return stream
+
+
 @asynccontextmanager
 async def connected(
     peers: Peers,
@@ -211,21 +251,14 @@ async def connected(
     timeout_ms: int,
     offer_messagepack: bool = True,
     prepare: Callable[[Command], Command] | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncGenerator[TrioPeer]:
     """Connect, for the time of a block; a ConnectError says to whom it failed and why."""
-    try:
-        with trio.fail_after(timeout_ms / 1000):
-            stream = await trio.open_tcp_stream(
-                address.address, address.port, happy_eyeballs_delay=math.inf
-            )
-    except trio.TooSlowError:
-        raise ConnectError(f"{address}: no connection within {timeout_ms} ms") from None
-    except OSError as error:
-        raise ConnectError(f"{address}: {reason_of(error)}") from error
+    stream, local_port = await open_stream(address, timeout_ms=timeout_ms, tls=tls)
     peer = TrioPeer(peers, stream, offer_messagepack=offer_messagepack, prepare=prepare)
     failed: Exception | None = None
     async with trio.open_nursery() as nursery:
-        await nursery.start(peer.run, address, stream.socket.getsockname()[1])
+        await nursery.start(peer.run, address, local_port)
         try:
             if peer.closed_because is not None:
                 raise ConnectError(f"{address}: {peer.closed_because}")

@@ -211,6 +211,7 @@ def _found(key: str, record: StoredMessage) -> FoundMessage:
         physical_offset=record.physical_offset,
         queue_id=record.queue_id,
         queue_offset=record.queue_offset,
+        store_timestamp=record.store_timestamp,
     )
 
 

@@ -32,7 +32,7 @@ from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.folders import Folder, refuse_batches
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
-from cometmq.pipeline.jobs.spark_errors import first_line
+from cometmq.pipeline.jobs.spark_errors import told_as
 from cometmq.pipeline.jobs.streams import (
     ONCE,
     StreamSettings,
@@ -120,7 +120,10 @@ def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None 
     with timed(report):
         frame = _results(counted(read_stream(spark, settings)), settings)
         into = _Files(spark, settings) if settings.to else _Topic(spark, settings)
-        _check_plan(Folder(spark, settings.checkpoint), settings, dry_run=run.dry_run)
+        checkpoint = Folder(spark, settings.checkpoint)
+        if not run.dry_run:
+            checkpoint.require_writable()
+        _check_plan(checkpoint, settings, dry_run=run.dry_run)
         if run.dry_run:
             report.details["would_read"] = would_read(spark, settings, settings.checkpoint)
             return report
@@ -180,6 +183,7 @@ class _Files:
     def __init__(self, spark: SparkSession, settings: AggregateSettings) -> None:
         self._checkpoint = Folder(spark, settings.checkpoint)
         self._folder = Folder(spark, settings.to)
+        self._folder.require_writable()
         self._begun = self._folder.exists(*_OWNER)
         if not self._begun:
             refuse_batches(self._folder)
@@ -205,28 +209,30 @@ class _Files:
 
 
 def _results(stream: DataFrame, settings: AggregateSettings) -> DataFrame:
-    from pyspark.errors import PySparkException
     from pyspark.sql import functions
 
-    columns = [_aggregation(each) for each in settings.aggregations.split(",")]
-    try:
-        if settings.schema:
-            stream = _fitting(stream, settings.schema)
+    if settings.schema:
+        stream = _fitting(stream, settings.schema)
+    slide = settings.slide or settings.window
+    with told_as("time"):
         timed_rows = stream.withColumn("at", functions.expr(settings.time)).withWatermark(
             "at", settings.watermark
         )
-        slide = settings.slide or settings.window
-        groups: list[Any] = [functions.window("at", settings.window, slide).alias("window")]
-        if settings.key:
+        window = functions.window("at", settings.window, slide).alias("window")
+        timed_rows.select(window)
+    groups: list[Any] = [window]
+    if settings.key:
+        with told_as("key"):
             groups.append(functions.expr(settings.key).alias("key"))
+            timed_rows.groupBy(*groups).count()
+    with told_as("aggregations"):
+        columns = [_aggregation(each) for each in settings.aggregations.split(",")]
         found = timed_rows.groupBy(*groups).agg(*columns)
-        named = {"window.start": "from", "window.end": "to"}
-        results: DataFrame = found.select(
-            *(functions.col(name).alias(alias) for name, alias in named.items()),
-            *(name for name in found.columns if name != "window"),
-        )
-    except PySparkException as error:  # Of a month it is no AnalysisException.
-        raise OptionError(f"settings: {first_line(error)}") from None
+    named = {"window.start": "from", "window.end": "to"}
+    results: DataFrame = found.select(
+        *(functions.col(name).alias(alias) for name, alias in named.items()),
+        *(name for name in found.columns if name != "window"),
+    )
     return results
 
 

@@ -113,6 +113,8 @@ def archive(spark: SparkSession, settings: ArchiveSettings, run: Run | None = No
         if run.dry_run:
             report.details["would_read"] = would_read(spark, prepared, settings.checkpoint_folder)
             return report
+        for folder in (archiving.folder, archiving.checkpoint):
+            folder.require_writable()
         frame = read_stream(spark, prepared)
         if settings.schema:
             frame = with_value(with_text(frame), settings.schema).drop("text")

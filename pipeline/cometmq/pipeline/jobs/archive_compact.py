@@ -33,6 +33,7 @@ from cometmq.pipeline.jobs.archive_files import (
 )
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
+from cometmq.pipeline.jobs.tables import by_queue, span
 from cometmq.pipeline.option_reading import read_size
 
 if TYPE_CHECKING:
@@ -41,8 +42,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from cometmq.pipeline.jobs.archive_files import BatchName
-    from cometmq.pipeline.jobs.report import Report
+    from cometmq.pipeline.jobs.report import Report, Span
 
+_MASK: Final = (1 << 64) - 1
 _ORDER: Final = (FROM_BATCH, "topic", "broker", "queue_id", "queue_offset")
 
 
@@ -101,7 +103,11 @@ def archive_compact(
                 report.stopped = True
                 break
             before = sum(len(sizes) for each in group for sizes in each.files.values())
-            after = compacting.expected(group) if run.dry_run else compacting.merge(group)
+            if run.dry_run:
+                after = compacting.expected(group)
+            else:
+                after, spans = compacting.merge(group)
+                report.cover(spans)
             rows = sum(each.manifest.rows for each in group)
             report.rows += rows
             report.count_bytes(sum(each.manifest.size for each in group))
@@ -130,6 +136,7 @@ class _Compacting:
 
     def clean_up(self) -> None:
         """Remove what is left of batches that were merged, and of merging that came to no end."""
+        self._folder.require_writable()
         never_there = [name.folder for name in unfinished(self._folder) if name.is_merged]
         for path in [*merged_away(self._folder), *never_there]:
             self._folder.remove(path)
@@ -187,8 +194,8 @@ class _Compacting:
                 together[folder] += sum(sizes)
         return sum(-(-size // self._settings.file_bytes) for size in together.values())
 
-    def merge(self, group: Sequence[_Batch]) -> int:
-        """Make one batch of some, and return how many files that has."""
+    def merge(self, group: Sequence[_Batch]) -> tuple[int, list[Span]]:
+        """Make one batch of some, and return how many files that has, and what of which queues."""
         folder = self._folder
         manifest = reduce(Manifest.followed_by, (each.manifest for each in group))
         staged = f"{COMPACTING}/{manifest.name}"
@@ -196,14 +203,14 @@ class _Compacting:
         frame = read_batches(self._spark, folder, [each.name for each in group if each.files])
         self._write(frame, manifest, sum(each.manifest.size for each in group), folder.of(staged))
         folder.remove(staged, "_SUCCESS")
-        self._compare(manifest, folder.of(staged))
+        spans = self._compare(manifest, folder.of(staged))
         count = len(folder.files(staged))
         self._look_for_others(group)
         folder.remove(manifest.name.folder)
         folder.rename(staged, manifest.name.folder)
         manifest.write(folder)
         self.clean_up()
-        return count
+        return count, spans
 
     def _look_for_others(self, group: Sequence[_Batch]) -> None:
         """Refuse to merge what another run has merged meanwhile: it would be there twice."""
@@ -228,20 +235,24 @@ class _Compacting:
         writer = writer.option("maxRecordsPerFile", rows_of_file)
         (writer.partitionBy(*parts) if parts else writer).parquet(path)
 
-    def _compare(self, manifest: Manifest, path: str) -> None:
-        """Refuse files that do not hold what the manifests say."""
+    def _compare(self, manifest: Manifest, path: str) -> list[Span]:
+        """Refuse files that do not hold what the manifests say; return what of which queues."""
+        from pyspark.sql import functions
+
         frame = read_files(self._spark, path, [path])
-        found = frame.selectExpr("count(*) AS rows", f"{CHECKSUM} AS checksum").collect()[0]
-        if (found["rows"], (found["checksum"] or 0) & (1 << 64) - 1) != (
-            manifest.rows,
-            manifest.checksum & (1 << 64) - 1,
-        ):
+        queues = by_queue(frame, functions.expr(CHECKSUM).alias("checksum")).collect()
+        rows = sum(each["rows"] for each in queues)
+        checksum = 0
+        for each in queues:
+            checksum ^= each["checksum"] & _MASK
+        if (rows, checksum) != (manifest.rows, manifest.checksum & _MASK):
             raise PipelineError(
-                f"batches {manifest.name}: their files hold {found['rows']} rows with checksum"
-                f" {(found['checksum'] or 0) & (1 << 64) - 1:016x}, and their manifests say"
-                f" {manifest.rows} with {manifest.checksum & (1 << 64) - 1:016x}; nothing was"
-                " changed. `cometmq pipeline reconcile` tells what is missing"
+                f"batches {manifest.name}: their files hold {rows} rows with checksum"
+                f" {checksum:016x}, and their manifests say {manifest.rows} with"
+                f" {manifest.checksum & _MASK:016x}; nothing was changed. `cometmq pipeline"
+                " reconcile` tells what is missing"
             )
+        return [span(each) for each in queues]
 
 
 JOB: Final = Job(

@@ -50,6 +50,8 @@ def archive_vacuum(spark: SparkSession, settings: VacuumSettings, run: Run | Non
     refuse_delta(folder, "VACUUM")
     if not batches(folder):
         raise OptionError(f"archive: {settings.archive} is no archive, or has nothing in it")
+    if not run.dry_run:
+        folder.require_writable()
     removed: list[str] = []
     report.details.update(removed=removed, removed_bytes=0)
     with timed(report):

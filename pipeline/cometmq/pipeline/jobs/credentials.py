@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Final
 
+from cometmq.client import ClientConfig
 from cometmq.pipeline.jobs.job import setting
 from cometmq.pipeline.option_reading import camel
 from cometmq.pipeline.wire import Settings
@@ -49,6 +50,10 @@ class Credentials:
         given = {camel(each.name): getattr(self, each.name) for each in fields(self)}
         said = {name: str(value) for name, value in given.items() if value}
         return {"nameserver": nameserver, **said}
+
+    def client_config(self) -> ClientConfig:
+        """Return the settings of a client that gets in."""
+        return ClientConfig(**{each.name: getattr(self, each.name) for each in fields(self)})
 
 
 NOBODY: Final = Credentials()

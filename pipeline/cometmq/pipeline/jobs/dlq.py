@@ -40,6 +40,7 @@ from cometmq.pipeline.jobs.tables import (
     topic_table,
 )
 from cometmq.pipeline.jobs.topic_names import check_written
+from cometmq.pipeline.jobs.writable import require_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -113,12 +114,8 @@ class DlqSettings:
         check_written("to", self.to)
         if self.to == PREFIX + self.group:
             raise OptionError(f"to: {self.to} is what is read; say origin, or another topic")
-        if self.redrive and self.to == ORIGIN and self.credentials != NOBODY:
-            raise OptionError(
-                "to: origin is the work of the client, which has neither credentials nor TLS yet;"
-                " say a topic"
-            )
         stored_between(self)  # Looks at the times.
+        require_file("receipts", self.receipts)
 
     @property
     def where(self) -> dict[str, str]:
@@ -193,7 +190,8 @@ def _redrive(chosen: list[dict[str, Any]], settings: DlqSettings, run: Run, repo
 
     try:
         if chosen and not run.is_stopping:
-            with SyncClient(settings.nameserver) as mq:
+            config = settings.credentials.client_config()
+            with SyncClient(settings.nameserver, config) as mq:
                 mq.admin.dead_letters.redrive(
                     settings.group,
                     DeadLetterFilter(places=frozenset(places)),

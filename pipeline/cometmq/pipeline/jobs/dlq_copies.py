@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.identities import CoordinateIds
 from cometmq.pipeline.jobs.tables import has_topics, topic_table
+from cometmq.pipeline.stored import CLOCKS_MS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
-_CLOCKS_MS: Final = 3_600_000
-"""By how much clocks of brokers may differ, when a copy is looked for."""
 _BY_TIME: Final = " by time"
 
 
@@ -40,7 +39,7 @@ class Copies:
         to, where = self._to, self._where
         if not chosen or not has_topics(where, to):
             return chosen, []
-        since = min(map(died_ms, chosen)) - _CLOCKS_MS
+        since = min(map(died_ms, chosen)) - CLOCKS_MS
         there = topic_table(
             self._spark, where, to, "unique_key, store_time", startingTimestamp=since
         )
@@ -62,7 +61,7 @@ class Copies:
         sent: list[dict[str, Any]] = []
         for each, own, untimed in zip(chosen, *ids, strict=True):
             # One that was copied before this one died was another, of a topic that was made anew.
-            is_there = own in found or found.get(untimed, 0) >= died_ms(each) - _CLOCKS_MS
+            is_there = own in found or found.get(untimed, 0) >= died_ms(each) - CLOCKS_MS
             (sent if is_there else left).append(each)
         return left, sent
 

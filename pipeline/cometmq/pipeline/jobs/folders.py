@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from cometmq.pipeline.errors import DamagedFileError, OptionError
+from cometmq.pipeline.jobs.writable import require_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +20,12 @@ STAGING: Final = "_staging"
 
 
 _BATCH: Final = "batch="
+_NO_PATH: Final = re.compile(
+    r"No FileSystem for scheme .+|Class \S+ not found"
+    r"|(?<=URISyntaxException: ).+|.+ an empty string"
+)
+"""What Hadoop says of a scheme that nobody knows, or whose JAR is not there, and of what is no
+path; but not of a host that is not there, for it may be soon."""
 
 
 def refuse_batches(folder: Folder) -> None:
@@ -38,8 +46,25 @@ class Folder:
         self._path_class = jvm.org.apache.hadoop.fs.Path
         self._io = jvm.org.apache.commons.io.IOUtils  # Spark has it.
         self._conf = spark.sparkContext._jsc.hadoopConfiguration()  # As above.
-        self._system = self._path_class(path).getFileSystem(self._conf)
         self.path = path
+        self._system = self._filesystem()
+
+    def _filesystem(self) -> Any:
+        """Return its file system; an `OptionError` for one that Spark does not have."""
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        try:
+            return self._path_class(self.path).getFileSystem(self._conf)
+        except (Py4JError, PySparkException) as error:
+            if (why := _NO_PATH.search(str(error))) is None:
+                raise
+            raise OptionError(f"path: {self.path}: {why[0]}") from None
+
+    def require_writable(self) -> None:
+        """Refuse one that could not be written to, as far as that can be told."""
+        if self._system.getScheme() == "file":
+            require_folder("path", self._path_class(self.path).toUri().getPath())
 
     def of(self, *names: str) -> str:
         """Return the path of something in it."""

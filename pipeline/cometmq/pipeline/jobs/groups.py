@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from cometmq.client import ClientError, NotFoundError, SyncClient, UsageError
 from cometmq.pipeline.errors import OptionError, PipelineError
-from cometmq.pipeline.jobs.credentials import NOBODY
-from cometmq.pipeline.jobs.tables import has_topics
 
 if TYPE_CHECKING:
     from cometmq.pipeline.jobs.credentials import Credentials
 
-_RETRIES: Final = "%RETRY%"
-
 
 def require_group(nameserver: str, credentials: Credentials, group: str, option: str) -> None:
     """Refuse a group that no broker knows; `option` is the one that names it."""
-    if credentials != NOBODY:  # The client, which asks brokers for the group, has none.
-        if not has_topics(credentials.at(nameserver), _RETRIES + group):
-            raise OptionError(f"{option}: {group} has consumed nothing from {nameserver}")
-        return
     try:
-        with SyncClient(nameserver) as mq:
+        with SyncClient(nameserver, credentials.client_config()) as mq:
             mq.admin.dead_letters.show(group, count=1)
     except NotFoundError as error:
         raise OptionError(f"{option}: {error.remark}") from None

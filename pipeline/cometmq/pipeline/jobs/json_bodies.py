@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cometmq.pipeline.errors import OptionError
-from cometmq.pipeline.jobs.spark_errors import first_line
+from cometmq.pipeline.jobs.spark_errors import told_as
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,14 +36,11 @@ def with_value(frame: DataFrame, schema: str) -> DataFrame:
     fields that it sets to null, and there is no other place for a JSON that is no object. What
     follows the end of a text it does not look at: that is found by an array of one.
     """
-    from pyspark.errors import PySparkException
     from pyspark.sql import functions
     from pyspark.sql.types import DataType, StringType, StructField, StructType
 
-    try:
+    with told_as("schema"):
         kind = DataType.fromDDL(schema)
-    except PySparkException as error:
-        raise OptionError(f"schema: {first_line(error)}") from None
     whole = StructType([StructField("value", kind), StructField(_MISFIT, StringType())])
     how = {
         "mode": "PERMISSIVE",

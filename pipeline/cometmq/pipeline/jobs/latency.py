@@ -25,7 +25,9 @@ from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.groups import require_group
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
+from cometmq.pipeline.jobs.latency_figures import summed
 from cometmq.pipeline.jobs.latency_page import COLUMNS_MAX, Heat, now, page
+from cometmq.pipeline.jobs.latency_traces import TRACED, traced
 from cometmq.pipeline.jobs.results import Results
 from cometmq.pipeline.jobs.tables import (
     by_queue,
@@ -36,8 +38,10 @@ from cometmq.pipeline.jobs.tables import (
     stored_between,
     topic_table,
 )
+from cometmq.pipeline.jobs.writable import require_file
 from cometmq.pipeline.options import read_options
 from cometmq.pipeline.spark_settings import read_interval
+from cometmq.pipeline.store.files import check_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,16 +50,13 @@ if TYPE_CHECKING:
     from cometmq.pipeline.jobs.report import Report
 
 _HEAD: Final = "topic, broker, queue_id, queue_offset, born_time, store_time, born_host"
-_SHARES: Final = (0.5, 0.9, 0.99, 0.999)
 _BY: Final = {
     "buckets": ("topic", "window(store_time, '{bucket}').start AS bucket"),
     "hosts": ("topic", "regexp_replace(born_host, ':[0-9]+$', '') AS host"),
     "queues": ("topic", "broker", "queue_id"),
 }
 """The tables of a report, and what each row of them is of."""
-_TRACED: Final = ("sends", "deliveries", "acknowledgements", "consumptions")
-"""The tables of traces."""
-_TABLES: Final = ("total", *_BY, "heat", "lag", *_TRACED)
+_TABLES: Final = ("total", *_BY, "heat", "lag", *TRACED)
 _MEASURED: Final = (
     *("topic", "broker", "queue_id", "queue_offset", "store_time", "born_host"),
     "unix_millis(store_time) - unix_millis(born_time) AS ms",
@@ -92,10 +93,8 @@ class LatencySettings:
             raise OptionError("groups: their lag is that of a topic: say it")
         if self.shown < 0:
             raise OptionError("shown: must not be negative")
-        stored_between(self)  # Looks at the times.
-        _ = self.bucket_us  # As above.
-        if self.html and not Path(self.html).absolute().parent.is_dir():
-            raise OptionError(f"html: {self.html}: no such folder")
+        _ = stored_between(self), self.bucket_us  # Looks at the times.
+        require_file("html", self.html)
 
     def facts(self) -> list[str]:
         """Say what was looked at, for who reads the report elsewhere."""
@@ -142,14 +141,17 @@ def latency(spark: SparkSession, settings: LatencySettings, run: Run | None = No
     with timed(report), closing(measuring):
         settings.results.require(spark)
         _require_groups(settings)
-        for name, frame in measuring.tables(run.dry_run).items():
+        if run.dry_run:
+            measuring.count(report)
+            return report
+        for name, frame in measuring.tables().items():
             frame = frame.persist()
             if name == "total":
                 rows = rows_as_dicts(frame)
                 report.rows = sum(each["count"] for each in rows)
                 if measuring.kept is not None:
                     report.cover(map(span, by_queue(measuring.kept).collect()))
-            if settings.tables and not run.dry_run:
+            if settings.tables:
                 settings.results.write(frame, name)
             if name == "hosts":  # The slowest are others: what these send seems to be quick.
                 wrong = frame.where("negative > 0").orderBy("min_ms").limit(settings.shown)
@@ -161,9 +163,9 @@ def latency(spark: SparkSession, settings: LatencySettings, run: Run | None = No
             report.details[name] = rows_as_dicts(frame.limit(settings.shown))
             run.tell(table=name, rows=frame.count())
             frame.unpersist()
-        if settings.groups and not run.dry_run:
+        if settings.groups:
             report.details["not_read"] = measuring.not_read
-        if settings.html and not run.dry_run:
+        if settings.html:
             counted = f"{report.rows:,} messages"
             limit = f"at most {settings.shown} rows a table"
             facts = [*settings.facts(), counted, limit, f"made {now()}"]
@@ -175,19 +177,15 @@ def latency(spark: SparkSession, settings: LatencySettings, run: Run | None = No
 
 def _look(settings: LatencySettings) -> None:
     settings.results.look()
+    if settings.store:
+        check_store(settings.store)
     if topics := ",".join(filter(None, (settings.topic, settings.trace_topic))):
         require_topics(settings.where, topics)
     _require_groups(settings)
 
 
 def _require_groups(settings: LatencySettings) -> None:
-    names = settings.group_names
-    if names and settings.credentials != NOBODY:  # Then it is known by its retries alone.
-        cluster, found = _surveyed(settings)
-        names = [
-            each for each in names if not cluster.committed(each, found.queues, found.addresses)
-        ]
-    for group in names:
+    for group in settings.group_names:
         require_group(settings.nameserver, settings.credentials, group, "groups")
 
 
@@ -213,26 +211,31 @@ class _Measuring:
         if self.kept is not None:
             self.kept.unpersist()
 
-    def tables(self, dry_run: bool) -> dict[str, DataFrame]:
-        """Return the tables of a report; of a dry run how much there is to be read."""
+    def count(self, report: Report) -> None:
+        """Note in the report how much there is to be read, of a topic or a store."""
+        if self.settings.topic or self.settings.store:
+            queues = by_queue(self._head()).collect()
+            report.cover(map(span, queues))
+            report.rows = sum(each["rows"] for each in queues)
+
+    def tables(self) -> dict[str, DataFrame]:
+        """Return the tables of a report."""
         settings = self.settings
         found: dict[str, DataFrame] = {}
         if settings.topic or settings.store:
             bucket = f"{self.settings.bucket_us} microseconds"
             head = self._head()
-            if dry_run:
-                return {"total": head.groupBy("topic").count()}
             measured = self.kept = head.selectExpr(*_MEASURED).persist()
-            found["total"] = _summed(measured, ("topic",))
+            found["total"] = summed(measured, ("topic",))
             for name, by in _BY.items():
                 texts = tuple(each.format(bucket=bucket) for each in by)
-                found[name] = _summed(measured, texts)
+                found[name] = summed(measured, texts)
             counted = measured.selectExpr("topic", _BY["buckets"][1].format(bucket=bucket), _CLASS)
             heat = counted.groupBy("topic", "bucket", "from_ms").count()
             found["heat"] = heat.orderBy("topic", "bucket", "from_ms")
             if settings.groups:
                 found["lag"] = self._lag(measured)
-        if settings.trace_topic and not dry_run:
+        if settings.trace_topic:
             found |= self._traced()
         return found
 
@@ -305,87 +308,7 @@ class _Measuring:
         """Return what traces say: of sends, and of consumptions."""
         settings = self.settings
         frame = topic_table(self.spark, settings.where, settings.trace_topic, "store_time, body")
-        records = frame.where(stored_between(settings)).selectExpr(
-            "explode(split(cast(body AS string), '\\u0002')) AS record"
-        )
-        fields = records.selectExpr("split(record, '\\u0001') AS f").where("size(f) > 5")
-        fields.createOrReplaceTempView("cometmq_traces")
-        sends = self.spark.sql(_SENDS)
-        sends.createOrReplaceTempView("cometmq_trace_sends")
-        consumed = self.spark.sql(_CONSUMED)
-        consumed.createOrReplaceTempView("cometmq_trace_consumed")
-        return {
-            "sends": _summed(sends, ("topic", "producer"), "count_if(NOT success) AS failed"),
-            "deliveries": _summed(
-                self.spark.sql(_DELIVERED), ("topic", "consumer"), "max(retries) AS retries"
-            ),
-            "acknowledgements": _summed(
-                self.spark.sql(_ACKNOWLEDGED), ("topic", "consumer"), "max(retries) AS retries"
-            ),
-            "consumptions": _summed(
-                consumed.where("ms IS NOT NULL"),
-                ("consumer",),
-                "count_if(NOT success) AS failed",
-                "max(retries) AS retries",
-            ),
-        }
-
-
-_SENDS: Final = """
-SELECT f[3] AS producer, f[4] AS topic, f[5] AS id, try_cast(f[1] AS bigint) AS time,
-  try_cast(f[10] AS bigint) AS ms, coalesce(try_element_at(f, 14), 'true') <> 'false' AS success
-FROM cometmq_traces WHERE f[0] = 'Pub' AND size(f) > 11
-"""
-_CONSUMED: Final = """
-SELECT b.consumer, b.id, b.time, b.retries, a.ms, coalesce(a.success, false) AS success FROM
-  (SELECT f[3] AS consumer, f[4] AS request, f[5] AS id, try_cast(f[1] AS bigint) AS time,
-    coalesce(try_cast(try_element_at(f, 7) AS int), 0) AS retries
-    FROM cometmq_traces WHERE f[0] = 'SubBefore') b
-  LEFT JOIN (SELECT f[1] AS request, f[2] AS id, try_cast(f[3] AS bigint) AS ms,
-    f[4] = 'true' AS success FROM cometmq_traces WHERE f[0] = 'SubAfter') a
-  ON a.request = b.request AND a.id = b.id
-"""
-_DELIVERED: Final = """
-SELECT s.topic, c.consumer, c.time - s.time AS ms, c.retries
-FROM cometmq_trace_consumed c JOIN cometmq_trace_sends s ON s.id = c.id WHERE c.retries = 0
-"""
-_ACKNOWLEDGED: Final = """
-SELECT s.topic, c.consumer, c.time + c.ms - s.time AS ms, c.retries
-FROM cometmq_trace_consumed c JOIN cometmq_trace_sends s ON s.id = c.id WHERE c.success
-"""
-
-
-def _summed(frame: DataFrame, by: tuple[str, ...], *more: str) -> DataFrame:
-    """Return how long it took, for each of what `by` says, the slowest first."""
-    from pyspark.sql import functions
-
-    shares = ", ".join(map(str, _SHARES))
-    names = [each.rpartition(" ")[2] for each in by]
-    summed: DataFrame = (
-        frame.groupBy(*(functions.expr(each) for each in by))
-        .agg(
-            functions.expr("count(*) AS count"),
-            functions.expr(f"percentile_approx(ms, array({shares})) AS p"),
-            functions.expr("min(ms) AS min_ms"),
-            functions.expr("max(ms) AS max_ms"),
-            functions.expr("round(count_if(ms < 0) / count(*), 4) AS negative"),
-            *(functions.expr(each) for each in more),
-        )
-        .selectExpr(
-            *names,
-            "count",
-            "min_ms",
-            *(
-                f"p[{n}] AS p{str(share * 100).removesuffix('.0').replace('.', '_')}_ms"
-                for n, share in enumerate(_SHARES)
-            ),
-            "max_ms",
-            "negative",
-            *(each.rpartition(" ")[2] for each in more),
-        )
-    )
-    ordered: DataFrame = summed.orderBy(functions.desc("p99_ms"), *names)
-    return ordered
+        return traced(frame.where(stored_between(settings)))
 
 
 JOB: Final = Job(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
+from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.streams import (
     CopySettings,
@@ -91,6 +92,7 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
         if run.dry_run:
             report.details["would_read"] = would_read(spark, settings, settings.checkpoint)
             return report
+        Folder(spark, settings.checkpoint).require_writable()
         writer = frame.writeStream.format("cometmq").options(
             **settings.written,
             delivery=settings.delivery,

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.jobs.credentials import Credentials
+from cometmq.pipeline.jobs.places import read_place
 from cometmq.pipeline.jobs.streams import OPTIONS
 from cometmq.pipeline.option_reading import camel
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _NAMES: Final = {
     **{option: name for name, option in OPTIONS.items()},
@@ -27,6 +31,14 @@ _CALLED: Final = re.compile(
     rf"|\b({'|'.join(each for each in _NAMES if not each.islower())})\b"
 )
 
+_FOLDERS: Final = (
+    *("store", "archive", "from_", "from_dir", "left", "right"),
+    *("to", "checkpoint", "findings", "tables"),
+)
+"""Settings that name a folder, or a place that is one."""
+_OF_READERS: Final = ("path: ", "from: ")
+"""What is in front of an error about a folder where it is read, whichever setting named it."""
+
 
 def in_words_of_the_command(text: str, prefix: str = "") -> str:
     """Return an error with options that the command has; `prefix` is that of a second cluster."""
@@ -39,3 +51,23 @@ def in_words_of_the_command(text: str, prefix: str = "") -> str:
         return dashes + f"{prefix}{setting}".replace("_", "-")
 
     return _CALLED.sub(name, text)
+
+
+def with_the_option_of_a_folder(text: str, given: Mapping[str, Any]) -> str:
+    """Return an error about a folder with the option that named it, of those that were given."""
+    if not text.startswith(_OF_READERS):
+        return text
+    about = text.partition(": ")[2]
+    folders = {name: _folder(given.get(name) or "") for name in _FOLDERS}
+    # One may be in another: the longest is meant.
+    named = max(
+        (name for name, folder in folders.items() if folder and about.startswith(folder)),
+        key=lambda name: len(folders[name]),
+        default=None,
+    )
+    return text if named is None else f"{named.rstrip('_').replace('_', '-')}: {about}"
+
+
+def _folder(text: str) -> str:
+    place = read_place(text)
+    return text if place is None else place.path

@@ -28,6 +28,7 @@ from cometmq.pipeline.jobs.places import STORE, TOPIC, read_place
 from cometmq.pipeline.jobs.report import Outcome, Report
 from cometmq.pipeline.jobs.results import Results
 from cometmq.pipeline.jobs.tables import (
+    by_queue,
     require_topics,
     rows_as_dicts,
     span,
@@ -36,15 +37,17 @@ from cometmq.pipeline.jobs.tables import (
     topic_table,
 )
 from cometmq.pipeline.rows import KEPT_RESERVED, RESERVED
+from cometmq.pipeline.store.files import check_store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
     from cometmq.pipeline.jobs.places import Place
 
-_PLACE: Final = ("topic", "broker", "queue_id", "queue_offset")
+_QUEUE: Final = ("topic", "broker", "queue_id")
+_PLACE: Final = (*_QUEUE, "queue_offset")
 _HEAD: Final = ("key", "tag", "flag")
 _WHICH: Final = "key IS NULL"
 """A hash passes over nulls: a tag without a key would be the same as a key without a tag."""
@@ -139,8 +142,7 @@ def reconcile(spark: SparkSession, settings: ReconcileSettings, run: Run | None 
     reconciling = _Reconciling(spark, settings, report)
     with timed(report):
         if run.dry_run:
-            for name, frame in reconciling.sides.items():
-                report.details[f"{name}_rows"] = frame.count()
+            reconciling.count()
             return report
         differing = reconciling.blocks(run)
         if differing:
@@ -154,6 +156,8 @@ def _look(settings: ReconcileSettings) -> None:
     settings.results.look()
     for name in ("left", "right"):
         place = _place(settings, name)
+        if place.kind == STORE:
+            check_store(place.path)
         if place.kind == TOPIC:
             credentials: Credentials = getattr(settings, f"{name}_credentials")
             require_topics(credentials.at(place.path), place.topic)
@@ -190,10 +194,9 @@ class _Reconciling:
 
         Where there is no such queue nothing would be compared, and nothing be found.
         """
-        queue = ("topic", "broker", "queue_id")
-        left, right = (frame.groupBy(*queue).agg(*_ends(name)) for name, frame in sides.items())
-        ends = left.join(right, list(queue), "full_outer").selectExpr(
-            *queue,
+        left, right = (frame.groupBy(*_QUEUE).agg(*_ends(name)) for name, frame in sides.items())
+        ends = left.join(right, list(_QUEUE), "full_outer").selectExpr(
+            *_QUEUE,
             "greatest(left_first, right_first) AS first",
             "least(left_last, right_last) AS last",
             "left_first IS NOT NULL AND right_first IS NOT NULL AS is_shared",
@@ -208,7 +211,7 @@ class _Reconciling:
             )
         both = self.spark.createDataFrame(shared, ends.schema)
         return {
-            name: frame.join(both, list(queue))
+            name: frame.join(both, list(_QUEUE))
             .where("queue_offset BETWEEN first AND last")
             .select(*frame.columns)
             for name, frame in sides.items()
@@ -249,15 +252,21 @@ class _Reconciling:
     @property
     def _of_block(self) -> tuple[str, ...]:
         """The columns that name a block; of messages by what they are, queues are none."""
-        if self.settings.by == "place":
-            return ("topic", "broker", "queue_id", "block")
-        return ("block",)
+        return (*_QUEUE, "block") if self.settings.by == "place" else ("block",)
+
+    def count(self) -> None:
+        """Note in the report how much there is on each side."""
+        for name, frame in self.sides.items():
+            queues = by_queue(frame).collect()
+            self.report.details[f"{name}_rows"] = sum(each["rows"] for each in queues)
+            if name == "left":
+                self._cover(queues)
 
     def blocks(self, run: Run) -> int:
         """Compare block by block; return how many differ."""
-        left, right = (
-            frame.groupBy(*self._of_block).agg(*_sums(name)) for name, frame in self.sides.items()
-        )
+        from pyspark.sql import functions
+
+        left, right = (self._summed(name, frame) for name, frame in self.sides.items())
         joined = left.join(right, list(self._of_block), "full_outer").persist()
         same = " AND ".join(f"left_{name} <=> right_{name}" for name in ("count", "low", "high"))
         (row,) = joined.selectExpr(
@@ -266,21 +275,26 @@ class _Reconciling:
             "count(*) AS blocks",
             f"count_if(NOT ({same})) AS differing",
         ).collect()
-        if self.settings.by == "place":
-            self._cover(joined)
+        ends = ("min(left_first) AS first", "max(left_last) + 1 AS end")
+        self._cover(self.of_queues.groupBy(*_QUEUE).agg(*map(functions.expr, ends)).collect())
         self.differing = joined.where(f"NOT ({same})").select(*self._of_block)
         self.report.details |= row.asDict()
         self.report.rows = row["left_rows"]
         run.tell(blocks=row["blocks"], differing=row["differing"], rows=row["left_rows"])
         return int(row["differing"])
 
-    def _cover(self, blocks: DataFrame) -> None:
-        """Note from where to where the left side was read."""
-        from pyspark.sql import functions
+    def _summed(self, name: str, frame: DataFrame) -> DataFrame:
+        """Return what there is of each block of a side, of its queues first."""
+        summed: DataFrame = frame.groupBy(*_QUEUE, "block").agg(*_sums(name))
+        if name == "left":
+            self.of_queues = summed = summed.persist()
+        if self.settings.by == "content":
+            summed = summed.groupBy("block").agg(*_sums_of_sums(name))
+        return summed
 
-        ends = ("min(left_first) AS first", "max(left_last) + 1 AS end")
-        queues = blocks.groupBy("topic", "broker", "queue_id").agg(*map(functions.expr, ends))
-        for row in queues.where("first IS NOT NULL").collect():
+    def _cover(self, queues: Iterable[Row]) -> None:
+        """Note from where to where the left side was read."""
+        for row in queues:
             topic = row["topic"] or self.places["left"].topic
             self.report.cover([span(row)._replace(topic=topic)])
 
@@ -289,7 +303,7 @@ class _Reconciling:
         settings, report = self.settings, self.report
         by_place = settings.by == "place"
         sides = self._sides() if self.goes_by_records else self.sides
-        key = ("topic", "broker", "queue_id", "queue_offset") if by_place else ("mark",)
+        key = _PLACE if by_place else ("mark",)
         left, right = (
             frame.join(self.differing, list(self._of_block), "left_semi")
             .groupBy(*key)
@@ -339,6 +353,13 @@ def _sums(side: str) -> list[Column]:
         functions.expr("sum(mark & 4294967295L)").alias(f"{side}_low"),
         functions.expr("sum(shiftrightunsigned(mark, 32))").alias(f"{side}_high"),
     ]
+
+
+def _sums_of_sums(side: str) -> list[Column]:
+    from pyspark.sql import functions
+
+    names = [f"{side}_{name}" for name in ("count", "low", "high")]
+    return [functions.expr(f"sum({name})").alias(name) for name in names]
 
 
 def _found(side: str, *, by_place: bool) -> list[Column]:

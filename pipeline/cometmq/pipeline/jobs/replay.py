@@ -32,7 +32,7 @@ from cometmq.pipeline.jobs.replay_sources import (
     only_topic,
     store_source,
 )
-from cometmq.pipeline.jobs.spark_errors import first_line
+from cometmq.pipeline.jobs.spark_errors import told_as
 from cometmq.pipeline.jobs.tables import by_queue, span
 from cometmq.pipeline.store.files import check_store
 
@@ -118,6 +118,8 @@ class _Replaying:
     def replay(self, run: Run, report: Report) -> None:
         """Replay what is not done yet, until the job shall stop."""
         notes = self.notes
+        if not run.dry_run:
+            notes.folder.require_writable()
         self._look_at_notes(run, report)
         pace = _pace(self.settings, run)
         self._tell_of_loss(run, report)
@@ -231,12 +233,8 @@ class _Replaying:
         return between(frame, reached, None)
 
     def _chosen(self, frame: DataFrame) -> DataFrame:
-        from pyspark.errors import AnalysisException
-
-        try:
+        with told_as("where"):
             return frame.where(self.condition)
-        except AnalysisException as error:
-            raise OptionError(f"where: {first_line(error)}") from None
 
     def _send(self, piece: _Piece) -> int:
         """Send a piece; return how many bytes its bodies have."""

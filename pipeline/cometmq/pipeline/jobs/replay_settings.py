@@ -11,10 +11,12 @@ from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.job import setting
 from cometmq.pipeline.jobs.marks import read_mark
-from cometmq.pipeline.jobs.places import ARCHIVE, KINDS, STORE, Place, read_place
+from cometmq.pipeline.jobs.places import ARCHIVE, STORE, Place, read_place
 from cometmq.pipeline.jobs.topic_names import check_read, check_written
 from cometmq.pipeline.options import read_time_ms
 
+_KIND: Final = re.compile(r"[a-z]+:(?!//)", re.IGNORECASE)
+"""What no path begins with."""
 _SPEED: Final = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)x", re.ASCII)
 
 
@@ -91,7 +93,7 @@ class ReplaySettings:
         if self.from_dir:
             return Place(ARCHIVE, self.from_dir, "")
         found = read_place(self.from_)
-        if found is None and self.from_.partition(":")[0] not in KINDS:
+        if found is None and not _KIND.match(self.from_):
             found = Place(ARCHIVE, self.from_, "")
         if found is None or found.kind not in (ARCHIVE, STORE):
             raise OptionError(f"from: {self.from_!r} is neither archive:DIR nor store:DIR[#TOPIC]")

@@ -62,8 +62,11 @@ class Results:
     def require(self, spark: SparkSession) -> None:
         """Do so wherever the folder is."""
         self.look()
-        if self.path and _local(self.path) is None:
-            folder = Folder(spark, self.path)
+        if not self.path:
+            return
+        folder = Folder(spark, self.path)
+        folder.require_writable()
+        if _local(self.path) is None:
             self._refuse_others(folder.names, folder.read)
 
     def write(self, frame: DataFrame, table: str = "") -> None:

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import re
 import sysconfig
+from contextlib import contextmanager
 from itertools import takewhile
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.errors import OptionError, PipelineError, WorkerLateError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 _WHERE: Final = ("\tat ", "===")
 """What lines begin with that say where in the JVM, or in which query, an error was."""
@@ -26,7 +30,8 @@ _OWN: Final = "/cometmq/pipeline/"
 _ERROR: Final = re.compile(r"^[A-Za-z_][\w.]*(: .*)?$", re.MULTILINE)
 """The line of a traceback that says what went wrong; all others are indented."""
 _CONDITION: Final = re.compile(r"\[[A-Z_.0-9]+\] ")
-_STATE: Final = re.compile(r"\s*SQLSTATE: \w+\s*$")
+_STATE: Final = re.compile(r"(\.?)\s*SQLSTATE: \w{5};?(?: \(?line (\d+),? pos (\d+)\)?;?)?")
+"""A number of the standard's for the kind of error, and the place that may follow it."""
 _IN_SQL: Final = re.compile(
     r"^== SQL.*\(line ([0-9]+), position ([0-9]+)\) ==\n(.*)\n( *)(\^+)", re.MULTILINE
 )
@@ -53,7 +58,7 @@ def ours(error: Exception) -> PipelineError:
     if of_user := _of_user(text):
         return PipelineError(of_user)
     said = takewhile(lambda line: not line.startswith(_WHERE), text.splitlines())
-    return PipelineError("\n".join(said).strip() or "Spark failed")
+    return PipelineError(_without_state("\n".join(said).strip()) or "Spark failed")
 
 
 def _of_user(text: str) -> str:
@@ -69,10 +74,10 @@ def _of_user(text: str) -> str:
     found = _IN_SQL.search(first)
     if found is None:
         # Of what was raised here all is said; else it is the first line of what Spark tells.
-        return _STATE.sub("", first_line(first)) if len(first) < len(text) else ""
+        return first_line(first) if len(first) < len(text) else ""
     line, position, sql, before, marked = found.groups()
     part = sql[len(before) : len(before) + len(marked)]
-    said = _STATE.sub("", first[: found.start()].strip())
+    said = _without_state(first[: found.start()].strip())
     return f"{said} In the SQL, line {line}, position {position}: {part}"
 
 
@@ -90,4 +95,22 @@ def _of_function(text: str) -> str:
 
 def first_line(error: Exception | str) -> str:
     """Return what an error of Spark says first; what it says of a syntax begins with no line."""
-    return str(error).strip().partition("\n")[0]
+    return _without_state(str(error).strip().partition("\n")[0])
+
+
+def _without_state(text: str) -> str:
+    def place(found: re.Match[str]) -> str:
+        return f" (line {found[2]}, pos {found[3]})." if found[2] else found[1]
+
+    return _STATE.sub(place, text)
+
+
+@contextmanager
+def told_as(option: str) -> Generator[None]:
+    """Say of SQL or a type that Spark cannot make anything of which option it is."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        raise OptionError(f"{option}: {first_line(error)}") from None

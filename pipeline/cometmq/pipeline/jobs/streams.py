@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline import bounds
-from cometmq.pipeline.errors import OptionError, WorkerLateError
+from cometmq.pipeline.errors import DataLossError, OptionError, WorkerLateError
 from cometmq.pipeline.filter_check import require_filter
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import setting
 from cometmq.pipeline.options import EARLIEST, read_options
-from cometmq.pipeline.spark_settings import interval_seconds
+from cometmq.pipeline.spark_settings import interval_seconds, read_interval
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -64,8 +64,11 @@ class StreamSettings:
 
     def __post_init__(self) -> None:
         read_options(source_options(self))
-        if self.trigger != ONCE and interval_seconds(self.trigger) is None:
+        if self.trigger == ONCE:
+            return
+        if interval_seconds(self.trigger) is None:
             raise OptionError(f"trigger: {self.trigger!r} is neither once nor such as '30 seconds'")
+        read_interval("trigger", self.trigger)  # Looks how long it is.
 
     def refuse_sources(self, *options: str) -> None:
         """Refuse to write to a topic that is read: what is written would be read again, for ever.
@@ -98,7 +101,7 @@ def read_stream(spark: SparkSession, settings: StreamSettings, columns: str = "*
     What is wrong with them is said before Spark begins a checkpoint, which it leaves behind.
     """
     if not _has_begun(Folder(spark, settings.checkpoint_folder).names("offsets")):
-        _survey(read_options(source_options(settings)))
+        _look_at_start(settings)
     reader = spark.readStream.format("cometmq").options(**source_options(settings))
     frame: DataFrame = reader.option("columns", columns).load()
     return frame
@@ -121,7 +124,7 @@ def look_for_topics(settings: StreamSettings) -> None:
     """
     checkpoint = settings.checkpoint_folder
     if "://" not in checkpoint and not _has_begun(_listed(Path(checkpoint, "offsets"))):
-        _survey(read_options(source_options(settings)))
+        _look_at_start(settings)
 
 
 def _has_begun(offsets: Iterable[str]) -> bool:
@@ -131,6 +134,14 @@ def _has_begun(offsets: Iterable[str]) -> bool:
 
 def _listed(folder: Path) -> list[str]:
     return [each.name for each in folder.iterdir()] if folder.is_dir() else []
+
+
+def _look_at_start(settings: StreamSettings) -> None:
+    """Refuse a beginning that is not there: of a stream that has not begun nothing is lost yet."""
+    try:
+        _survey(read_options(source_options(settings)))
+    except DataLossError as error:
+        raise OptionError(str(error)) from None
 
 
 def _survey(options: ReadOptions) -> tuple[bounds.Survey, dict[Queue, int]]:

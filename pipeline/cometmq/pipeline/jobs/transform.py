@@ -31,7 +31,7 @@ from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
 from cometmq.pipeline.jobs.repeatable import require_repeatable
-from cometmq.pipeline.jobs.spark_errors import first_line
+from cometmq.pipeline.jobs.spark_errors import told_as
 from cometmq.pipeline.jobs.stateless import require_query, require_stateless
 from cometmq.pipeline.jobs.streams import (
     StreamSettings,
@@ -109,6 +109,7 @@ def transform(spark: SparkSession, settings: TransformSettings, run: Run | None 
         if run.dry_run:
             report.details["would_read"] = would_read(spark, settings, settings.checkpoint)
             return report
+        Folder(spark, settings.checkpoint).require_writable()
         report.details |= {"written": {}, "dead_letters": 0}
         stream = counted(stream)
         run_batches(stream, transforming.batch, settings.checkpoint, settings, run, report)
@@ -128,14 +129,10 @@ class _Transforming:
 
     def check(self, stream: DataFrame) -> list[str]:
         """Look whether the SQL can be; return its columns."""
-        from pyspark.errors import AnalysisException
-
-        try:
+        with told_as("sql"):
             require_query(self.spark, self.sql)
             selected = self._selected(self._parsed(stream))
             columns = selected.columns
-        except AnalysisException as error:
-            raise OptionError(f"sql: {first_line(error)}") from None
         require_stateless(selected)
         require_repeatable(selected)
         row_form(selected.schema, write_options(self._target(columns)))

@@ -27,12 +27,14 @@ class UniqueKeys(Body):
 
 
 class FoundMessage(Body):
-    """Where the first message with a unique key is."""
+    """Where the first message with a unique key is, and when it was stored."""
 
     key: str
     physical_offset: I64
     queue_id: I32
     queue_offset: I64
+    store_timestamp: I64 = preset(0)
+    """Earlier versions do not tell."""
 
 
 class FoundMessages(Body):

@@ -1,0 +1,48 @@
+"""What a job could not write is told before it works."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.writable import require_file, require_folder
+
+
+def test_a_folder_may_be_there_or_be_made(tmp_path: Path) -> None:
+    require_folder("to", str(tmp_path))
+    require_folder("to", str(tmp_path / "not" / "there" / "yet"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", ["file", "file/in/it"])
+def test_a_file_is_no_folder(tmp_path: Path, path: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OptionError, match=r"^to: .*/file is a file, and no folder$"):
+        require_folder("to", str(tmp_path / path))
+
+
+def test_a_file_may_be_there_or_be_made_in_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "old").touch()
+    for path in ("", str(tmp_path / "old"), str(tmp_path / "new")):
+        require_file("report", path)
+    with pytest.raises(OptionError, match=r"^report: .*/no/new: no such folder$"):
+        require_file("report", str(tmp_path / "no" / "new"))
+    with pytest.raises(OptionError, match=r"a folder, and no file$"):
+        require_file("report", str(tmp_path))
+
+
+def test_what_may_not_be_written_to_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tests may be run by who may do everything."""
+
+    def denies(place: Path, mode: int) -> bool:
+        return not (mode & os.W_OK and place == tmp_path)
+
+    monkeypatch.setattr(os, "access", denies)
+    for require in (require_folder, require_file):
+        with pytest.raises(OptionError, match=f"^to: .*: no permission to write to {tmp_path}$"):
+            require("to", str(tmp_path / "new"))
