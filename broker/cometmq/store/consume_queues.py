@@ -225,6 +225,13 @@ class ConsumeQueues:
         """Return the topics that have a queue."""
         return {*self.simple.topics(), *self.batch.topics()}
 
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | BatchConsumeQueue | None:
+        """Return a queue if there is one; the one that has messages, should both kinds have it."""
+        queue = self.simple.find(topic, queue_id)
+        if queue is None or not queue.end:
+            return self.batch.find(topic, queue_id) or queue
+        return queue
+
     def entries(
         self, topic: str, queue_id: int, queue_offset: int, count: int
     ) -> list[tuple[int, int, int]] | None:
@@ -232,12 +239,11 @@ class ConsumeQueues:
 
         None when there is no such queue. Waits for the disk.
         """
-        batch_queue = self.batch.find(topic, queue_id)
-        if batch_queue is not None:
-            return [entry[:3] for entry in batch_queue.read(queue_offset, count)]
-        queue = self.simple.find(topic, queue_id)
+        queue = self.find(topic, queue_id)
         if queue is None:
             return None
+        if isinstance(queue, BatchConsumeQueue):
+            return [entry[:3] for entry in queue.read(queue_offset, count)]
         found: list[tuple[int, int, int]] = []
         while len(found) < count:
             data = queue.read(queue_offset + len(found), count - len(found))
@@ -314,7 +320,8 @@ class ConsumeQueues:
 
         One that goes on behind the mark is of a topic that Apache brought back; one that only
         keeps an offset may be of a topic that was made again. So may one whose files are damaged:
-        that concerns it alone.
+        that concerns it alone. One without an entry keeps nothing, and would hide that of a topic
+        that is made again as one of the other kind.
         """
         if deletions.offsets:
             self._disk.unsynced_directories |= {self.simple.root, self.batch.root}
@@ -323,10 +330,8 @@ class ConsumeQueues:
             for table in (self.simple, self.batch):
                 for queue_id in table.queues(topic):
                     queue = table.find_sound(topic, queue_id)
-                    if queue is not None and queue.end > queue.start:
-                        last_offset, size = queue.head(queue.end - 1)
-                        if last_offset < offset and size not in KEEPS_OFFSET:
-                            table.destroy(topic, queue_id)
+                    if queue is not None and _is_gone(queue, offset):
+                        table.destroy(topic, queue_id)
 
     def close(self) -> None:
         """Close the files; what was not written is lost. No sync may be under way."""
@@ -343,3 +348,11 @@ class ConsumeQueues:
     def _walk(self) -> Iterator[EntryFiles | None]:
         yield from self.simple.walk_sound()
         yield from self.batch.walk_sound()
+
+
+def _is_gone(queue: EntryFiles, mark: int) -> bool:
+    """Whether all that a queue has is of a topic that was deleted at a mark."""
+    if queue.end <= queue.start:
+        return not queue.end
+    last_offset, size = queue.head(queue.end - 1)
+    return last_offset < mark and size not in KEEPS_OFFSET
