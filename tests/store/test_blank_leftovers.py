@@ -6,13 +6,19 @@ from random import Random
 
 import pytest
 from tests.crash.disk import SimulatedFileSystem
-from tests.store.damaged_stores import ROOT, files_of
+from tests.store.damaged_stores import ROOT, contents, files_of
 from tests.store.records import HOST, messages_in
 
 from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import Boundary
+from cometmq.store.deletions import DELETIONS_NAME
+from cometmq.store.entry_search import BLANK_SIZE, GONE_SIZE
+from cometmq.store.errors import StoreFormatError
+from cometmq.store.inspection import inspect
 from cometmq.store.message_store import MessageStore
+from cometmq.store.topic_folders import has_queue_files, holds_queues
 from cometmq.store.turn import Origin
+from cometmq.store.unlisted import unlisted_of
 
 CONFIG = StoreConfig(
     segment_size=16384,
@@ -89,7 +95,10 @@ def test_a_topic_made_again_as_the_other_kind_is_read_at_once(was_batch: bool) -
 
 
 def put_blank(disk: SimulatedFileSystem, folder: str, size: int, name: int = 0) -> None:
-    """Make a queue's file without an entry."""
+    """Make a queue's file without an entry, and have no topic marked as deleted."""
+    marks = f"{ROOT}/{DELETIONS_NAME}"
+    if disk.exists(marks):
+        disk.remove(marks)
     disk.make_directories(f"{folder}/0")
     file = disk.open(f"{folder}/0/{name:020d}", create=True)
     file.resize(size)
@@ -116,3 +125,99 @@ def test_a_blank_file_does_not_hide_the_queue_of_the_other_kind(was_batch: bool)
     assert len(entries) == len(NEW)
     assert deleted.store.offset_by_time("T", 0, 0, Boundary.LOWER) == 0
     assert deleted.store.offset_by_time("T", 0, deleted.now_ms * 2, Boundary.LOWER) == len(NEW)
+
+
+@pytest.mark.parametrize("name", [0, 1])
+@pytest.mark.parametrize("was_batch", [False, True])
+def test_files_without_an_entry_do_not_say_of_which_kind_a_topic_is(
+    was_batch: bool, name: int
+) -> None:
+    """As above. Unless the name of one keeps an offset."""
+    deleted = Deleted(0, was_batch=was_batch)
+    deleted.opened()
+    deleted.kinds["T"] = not was_batch
+    deleted.put(*NEW)
+    assert deleted.store.close(deleted.now_ms)
+    size = 4 * 46 if was_batch else 200
+    put_blank(deleted.disk, deleted.folder, size, name * size)
+    inspected = inspect(deleted.disk, ROOT, CONFIG)
+    assert unlisted_of(inspected) == {"T": 1}
+    if name:
+        with pytest.raises(StoreFormatError, match="but its queues lie in"):
+            deleted.opened()
+        return
+    assert inspected.is_batch_topic("T") is not was_batch
+    deleted.opened()
+    assert not deleted.files()
+    deleted.check()
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+@pytest.mark.parametrize("was_batch", [False, True])
+def test_a_topic_that_has_just_begun_is_of_the_kind_of_its_files(
+    was_batch: bool, is_listed: bool
+) -> None:
+    """A kill behind a power cut: the records are in the log, the entries are not in the files."""
+    deleted = Deleted(0, was_batch=was_batch)
+    deleted.opened()
+    deleted.kinds["T"] = was_batch
+    deleted.put(*NEW)
+    deleted.disk = deleted.disk.kill()
+    put_blank(deleted.disk, deleted.folder, 4 * 46 if was_batch else 200)
+    if not is_listed:
+        del deleted.kinds["T"]
+    assert inspect(deleted.disk, ROOT, CONFIG).is_batch_topic("T") is was_batch
+    deleted.opened()
+    deleted.check()
+    queue = deleted.store.queues.find("T", 0)
+    assert queue is not None
+    assert queue.is_batch is was_batch
+
+
+@pytest.mark.parametrize("was_batch", [False, True])
+def test_blank_leftovers_of_the_other_kind_do_not_count_beside_entries(was_batch: bool) -> None:
+    deleted = Deleted(0, was_batch=was_batch)
+    deleted.opened()
+    deleted.kinds["T"] = not was_batch
+    deleted.put(*NEW)
+    assert deleted.store.close(deleted.now_ms)
+    put_blank(deleted.disk, deleted.folder, 4 * 46 if was_batch else 200)
+    del deleted.kinds["T"]
+    assert inspect(deleted.disk, ROOT, CONFIG).is_batch_topic("T") is not was_batch
+    deleted.opened()
+    deleted.put(b"next")
+    assert deleted.store.max_offset("T", 0) == len(NEW) + 1
+
+
+def test_a_queue_that_only_keeps_an_offset_says_of_which_kind_a_topic_is() -> None:
+    """Its entries are blank ones, and not zeros; so they are in front of a first message."""
+    disk = SimulatedFileSystem()
+    folder = f"{ROOT}/consumequeue/T"
+    put_blank(disk, folder, 200)
+    assert has_queue_files(disk, folder)
+    assert not holds_queues(disk, folder, 20, None)
+    file = disk.open(f"{folder}/0/{0:020d}")
+    file.write(bytes(8) + BLANK_SIZE.to_bytes(4, "big") + bytes(8), 0)
+    assert holds_queues(disk, folder, 20, None)
+    file.write(bytes(20), 0)
+    file.write(bytes(8) + GONE_SIZE.to_bytes(4, "big") + bytes(8), 180)
+    assert holds_queues(disk, folder, 20, None)
+
+
+@pytest.mark.parametrize("was_batch", [False, True])
+def test_a_queue_that_lost_its_entries_keeps_its_topic_from_becoming_of_the_other_kind(
+    was_batch: bool,
+) -> None:
+    """The list of where the queues end knows of it."""
+    deleted = Deleted(0, was_batch=was_batch)
+    deleted.opened()
+    deleted.kinds["T"] = was_batch
+    deleted.put(*NEW)
+    assert deleted.store.close(deleted.now_ms)
+    put_blank(deleted.disk, deleted.folder, 0)
+    put_blank(deleted.disk, deleted.folder, 4 * 46 if was_batch else 200)
+    deleted.kinds["T"] = not was_batch
+    before = contents(deleted.disk)
+    with pytest.raises(StoreFormatError, match="but its queues lie in"):
+        deleted.opened()
+    assert contents(deleted.disk) == before

@@ -92,16 +92,18 @@ class ConsumeQueues:
         Where `is_batch_topic` says None the folders do: a topic that was deleted may have queues
         left. A store in which the two contradict one another is refused. What a power cut brought
         back of a topic that was deleted, see `Deletions.offsets`, and made again as one of the
-        other kind contradicts nothing: it is for `destroy_leftovers`.
+        other kind contradicts nothing, nor do files without an entry: they are for
+        `destroy_leftovers`.
         """
         in_folder = set[str]()
+        listed = {(key.is_batch, key.topic) for key in self.ends.known}
         for table, batch in ((self.simple, False), (self.batch, True)):
             for topic in table.topics():
                 says, mark = is_batch_topic(topic), marks.get(topic.encode())
                 if says is None or says is batch:
-                    if batch and (says or table.holds(topic, mark)):
+                    if batch and (says or self._are_batches(topic, mark)):
                         in_folder.add(topic)
-                elif table.holds(topic, mark):
+                elif (batch, topic) in listed or table.holds(topic, mark):
                     kind = f"{'not ' if batch else ''}queue.type=BatchCQ"
                     raise StoreFormatError(
                         f"topic {topic} is {kind}, but its queues lie in"
@@ -109,7 +111,7 @@ class ConsumeQueues:
                         " queue.type in config/topics.json, or move its folder elsewhere and run"
                         " `cometmq store rebuild`"
                     )
-                elif mark is not None:
+                elif mark is not None or table.has_files(topic):
                     self._leftovers.append((table, topic))
         in_folder |= {key.topic for key in self.ends.known if key.is_batch}  # A lost one, too.
 
@@ -118,6 +120,13 @@ class ConsumeQueues:
             return topic in in_folder if says is None else says
 
         return is_batch
+
+    def _are_batches(self, topic: str, mark: int | None) -> bool:
+        """Whether the folders say that a topic, which nobody knows, has batch queues."""
+        if self.batch.holds(topic, mark):
+            return True
+        # It may have just begun: its entries were not synced.
+        return mark is None and self.batch.has_files(topic) and not self.simple.holds(topic, None)
 
     @property
     def ends(self) -> QueueEnds:
@@ -309,7 +318,7 @@ class ConsumeQueues:
         self.batch.destroy(topic, queue_id)
 
     def destroy_leftovers(self) -> None:
-        """Remove what `kinds` found of deleted topics that are now of the other kind."""
+        """Remove what `kinds` found of topics that are now of the other kind."""
         for table, topic in self._leftovers:
             self._disk.unsynced_directories.add(table.root)
             table.destroy(topic)
