@@ -16,14 +16,14 @@ so that a second crash starts from there again.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cometmq.store.batch_consume_queue import BATCH_ENTRY_SIZE, BatchConsumeQueue
 from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 from cometmq.store.entry_disk import EntryDisk
 from cometmq.store.entry_files import EntryFiles
 from cometmq.store.entry_search import KEEPS_OFFSET
-from cometmq.store.errors import CorruptionError, StoreFormatError
+from cometmq.store.errors import CorruptionError, StoreFilesError, StoreFormatError
 from cometmq.store.open_files import OpenFiles
 from cometmq.store.queue_ends import QueueKey
 from cometmq.store.queue_table import QueueTable, Shape
@@ -41,6 +41,15 @@ if TYPE_CHECKING:
 
 SIMPLE_FOLDER: Final = "consumequeue"
 BATCH_FOLDER: Final = "batchconsumequeue"
+
+
+class Span(NamedTuple):
+    """The messages of a queue."""
+
+    min_offset: int
+    """Of the first one that is kept."""
+    max_offset: int
+    """That the next one gets."""
 
 
 class ConsumeQueues:
@@ -241,6 +250,19 @@ class ConsumeQueues:
             return self.batch.find(topic, queue_id) or queue
         return queue
 
+    def span(self, topic: str, queue_id: int) -> Span | None:
+        """Return where a queue begins and ends, for who looks at many; None if it is damaged.
+
+        Who puts to it or reads from it is told; `problems` has why.
+        """
+        try:
+            queue = self.find(topic, queue_id)
+            return Span(0, 0) if queue is None else Span(queue.min_offset, queue.max_offset)
+        except StoreFilesError as error:
+            table = self.simple if queue_id in self.simple.queues(topic) else self.batch
+            table.problems[topic, queue_id] = str(error)
+            return None
+
     def entries(
         self, topic: str, queue_id: int, queue_offset: int, count: int
     ) -> list[tuple[int, int, int]] | None:
@@ -348,6 +370,11 @@ class ConsumeQueues:
         if self._disk.partition is not None:
             self._disk.partition.close()
             self._disk.partition = None
+
+    @property
+    def damaged(self) -> list[tuple[str, int]]:
+        """The topics and ids of queues that were found to be not as they should be."""
+        return [*self.simple.problems, *self.batch.problems]
 
     @property
     def problems(self) -> list[str]:
