@@ -24,12 +24,15 @@ from tests.store.damaged_stores import (
     small_store,
     write_small_store,
 )
+from tests.store.records import HOST
 from tests.store.test_rebuilding import given_twice
 
 from cometmq.admin.program import program
 from cometmq.store import checkpoint
 from cometmq.store.filesystem import FileSystem, RealFileSystem
+from cometmq.store.message_store import MessageStore
 from cometmq.store.queue_ends import QUEUE_ENDS_NAME
+from cometmq.store.turn import Origin
 
 SHAPE = ("--index-slots", "20", "--index-items", "40")
 COMMANDS = (
@@ -621,3 +624,22 @@ def test_a_damaged_list_of_where_the_queues_end_has_an_advice_of_its_own() -> No
     disk.open(f"{ROOT}/queue_ends.json").resize(0)
     flip(disk, f"{ROOT}/consumequeue/T/0/{0:020d}", 3)
     assert f"run `cometmq store rebuild {ROOT}`" in run("verify", ROOT, disk=disk).stdout
+
+
+def test_a_rebuild_counts_as_people_do_and_says_which_options_count() -> None:
+    disk = SimulatedFileSystem()
+    store = MessageStore.open(ROOT, SMALL, now_ms=1, filesystem=disk, threads=False)
+    for topic in ("Gone", "T"):
+        store.put(topic, 0, b"body", b"", Origin(1, 1, HOST))
+        store.commit()
+    store.delete_topics(["Gone"])
+    assert store.close(2)
+    said = run("rebuild", *SHAPE, ROOT, disk=disk).stdout
+    assert " 2 records in " in said
+    assert " 1, with 1 entry\n" in said
+    assert " 1 record of topic Gone, which was deleted\n" in said
+    explained = " ".join(run("rebuild", "--help").stdout.split())
+    assert (
+        "Who gives both gets files of that shape, whatever those that are there say." in explained
+    )
+    assert explained.count("of an index file; needed where the files do not tell.") == 2

@@ -12,8 +12,9 @@ import pytest
 import trio
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
-from tests.broker.running import PATIENCE_SECONDS, config_of
+from tests.broker.running import PATIENCE_SECONDS, config_of, pull_request, send_request
 from tests.broker.scraped import scrape_of_all
+from tests.broker.wired import Wired
 
 from cometmq.broker import daemon as broker_daemon
 from cometmq.net import guest, listen_on
@@ -114,6 +115,40 @@ def test_a_broker_that_refuses_sends_is_healthy_and_not_ready(tmp_path: Path) ->
     guest.run(main)
     assert said[0].startswith("503 ")
     assert "1% is the most" in said[0]
+
+
+def test_damaged_queues_are_counted_and_the_page_goes_on(tmp_path: Path) -> None:
+    config = config_of(tmp_path)
+    wired = Wired(config)
+    peer = wired.connect()
+    for _ in range(9):
+        wired.ask(peer, send_request("T", b"x"))
+    wired.ask(peer, pull_request("T", commit_offset=2, sys_flag=5))
+    wired.close()
+    queue = tmp_path / "data" / "consumequeue" / "T" / "0" / f"{0:020d}"
+    queue.write_bytes(queue.read_bytes()[:40] + bytes(60) + queue.read_bytes()[100:])
+    pages: list[str] = []
+
+    async def main(_: trio.Event) -> None:
+        (listening,) = listen_on([Host("127.0.0.1", 0)])
+        exposition = Exposition(guest.repeat_on_loop)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(exposition.serve, listening)
+            await nursery.start(broker_daemon.serve, config, exposition)
+            url = f"http://{address_of(listening)}/metrics"
+            pages.append(await trio.to_thread.run_sync(asked, url))
+            nursery.cancel_scope.cancel()
+
+    guest.run(main)
+    (page,) = pages
+    counts = {
+        each.labels["is_system"]: each.value
+        for family in text_string_to_metric_families(page.removeprefix("200 "))
+        for each in family.samples
+        if each.name == "cometmq_store_damaged_queues"
+    }
+    assert counts == {"true": 0, "false": 1}
+    assert "rocketmq_consumer_lag_messages{" in page
 
 
 def asked(url: str) -> str:

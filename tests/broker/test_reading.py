@@ -31,6 +31,7 @@ from cometmq.proto.commands.consumer import ResetOffset
 from cometmq.proto.commands.group import GetConsumeStats
 from cometmq.proto.commands.send import ConsumerSendMsgBack
 from cometmq.store.commit_log import Cold
+from cometmq.store.errors import StoreFormatError
 
 if TYPE_CHECKING:
     from cometmq.broker.cold_reads import Fetched
@@ -148,11 +149,22 @@ def test_what_is_sent_back_from_the_disk_is_put_without_another_request(wired: W
     assert wired.broker.store.max_offset("SCHEDULE_TOPIC_XXXX", 0) == 1
 
 
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RequestError(ResponseCode.NO_PERMISSION, "not this one"), ResponseCode.NO_PERMISSION),
+        (StoreFormatError("not this one"), ResponseCode.SYSTEM_ERROR),
+        (OSError("not this one"), ResponseCode.SYSTEM_ERROR),
+    ],
+    ids=["refused", "damaged", "disk"],
+)
 @pytest.mark.parametrize("is_sliced", [False, True])
-def test_what_is_refused_once_it_was_fetched_is_answered_too(wired: Wired, is_sliced: bool) -> None:
+def test_what_is_refused_once_it_was_fetched_is_answered_too(
+    wired: Wired, is_sliced: bool, error: Exception, code: ResponseCode
+) -> None:
     def attempt(fetched: Fetched) -> Sequence[Cold]:
         if fetched:
-            raise RequestError(ResponseCode.NO_PERMISSION, "not this one")
+            raise error
         found = wired.broker.store.find_record(0)
         assert isinstance(found, Cold)
         return [found]
@@ -170,7 +182,7 @@ def test_what_is_refused_once_it_was_fetched_is_answered_too(wired: Wired, is_sl
     peer = wired.connect()
     peer.context.handlers = {request.code: handle}
     answer = ask_patiently(wired, request, of=peer)
-    assert (answer.code, answer.remark) == (ResponseCode.NO_PERMISSION, "not this one")
+    assert (answer.code, answer.remark) == (code, "not this one")
     assert wired.broker.state.traffic.refused[request.code, answer.code] == 1
 
 

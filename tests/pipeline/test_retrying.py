@@ -56,3 +56,12 @@ def test_a_refusal_says_whether_trying_again_may_help(code: int, kind: type[Refu
     refusal = Answer(0, code, "no", {}, b"").refusal("h:1")
     assert type(refusal) is kind
     assert (refusal.address, refusal.code, refusal.remark) == ("h:1", code, "no")
+
+
+def test_an_answer_that_leaves_out_damaged_queues_is_not_taken_for_all() -> None:
+    whole = Answer(0, 0, "", {}, b"")
+    assert whole.expect_all("h:1") is whole
+    with pytest.raises(RefusedError, match="left out: T/1"):
+        whole._replace(remark="left out: T/1").expect_all("h:1")
+    with pytest.raises(BusyError):
+        whole._replace(code=2).expect_all("h:1")

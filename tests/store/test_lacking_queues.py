@@ -23,7 +23,7 @@ from tests.store.test_lost_queues import (
 
 from cometmq.store.checkpoint import load_checkpoint
 from cometmq.store.errors import CorruptionError, LostQueuesError, StoreFormatError
-from cometmq.store.queue_ends import load_queue_ends
+from cometmq.store.queue_ends import QueueKey, load_queue_ends
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,9 +76,12 @@ def check_rebuilt(held: Held, topic: str, tail: int = TAIL) -> None:
 
 
 @pytest.mark.parametrize("tail", [1, TAIL])
-@pytest.mark.parametrize("listed", [True, False], ids=["listed", "no list"])
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
-@pytest.mark.parametrize("damage", [hole, too_long])
+@pytest.mark.parametrize(
+    ("damage", "listed"),
+    [(hole, True), (too_long, True), (too_long, False)],
+    ids=["hole", "too long", "too long, no list"],
+)
 @pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
 def test_all_but_the_damaged_queue_are_served_at_this_start_and_at_later_ones(
     topic: str,
@@ -89,8 +92,6 @@ def test_all_but_the_damaged_queue_are_served_at_this_start_and_at_later_ones(
     listed: bool,
     tail: int,
 ) -> None:
-    if damage is hole and not listed:
-        return  # Then the start makes it again.
     held = killed(topic, tail)
     damage(held, queue, entry_size)
     if not listed:
@@ -102,6 +103,31 @@ def test_all_but_the_damaged_queue_are_served_at_this_start_and_at_later_ones(
         held.stop(clean=clean)
     assert not verified(held.disk, ROOT, CONFIG).is_sound
     check_rebuilt(held, topic, tail)
+
+
+@pytest.mark.parametrize("tail", [1, TAIL])
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
+@pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
+def test_one_with_a_hole_of_which_no_list_says_where_it_ended_is_made_again(
+    topic: str, queue: str, entry_size: int, clean: bool, tail: int
+) -> None:
+    """The record that comes next for it shows the gap, and then all of the log is read."""
+    held = killed(topic, tail)
+    hole(held, queue, entry_size)
+    held.disk.remove(f"{ROOT}/queue_ends.json")
+    count = MESSAGES + tail
+    for _ in range(3):
+        held.opened()
+        assert held.store.queues.problems == []
+        assert held.bodies(topic) == [b"%c%d" % (topic[0].encode(), n) for n in range(count)]
+        upkeep(held)
+        held.stop(clean=clean)
+        assert verified(held.disk, ROOT, CONFIG).is_sound
+        ends = load_queue_ends(held.disk, ROOT)
+        assert ends is not None
+        assert ends[QueueKey(topic == BATCHES, topic, 0)].next_offset == count
+    held.opened()
+    assert held.put(b"next", topic) == count
 
 
 @pytest.mark.parametrize("damage", [hole, too_long])

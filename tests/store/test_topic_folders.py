@@ -240,10 +240,11 @@ def test_the_last_entry_that_is_not_zeros_says_whether_a_queue_goes_on_behind_th
     assert not holds_queues(disk, "/s/T", 20, None)
     file = disk.open("/s/T/3/00000000000000000000", create=True)
     file.resize(20 * entries)
-    assert holds_queues(disk, "/s/T", 20, None)
+    assert not holds_queues(disk, "/s/T", 20, None)
     assert not holds_queues(disk, "/s/T", 20, 0)
     for number in (0, 1, 5000):
         file.write((number + 7).to_bytes(8, "big") + (99).to_bytes(12, "big"), number * 20)
+        assert holds_queues(disk, "/s/T", 20, None)
         assert holds_queues(disk, "/s/T", 20, number + 7)
         assert not holds_queues(disk, "/s/T", 20, number + 8)
     disk.open("/s/T/3/00000000000000200000", create=True).resize(200)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cometmq.store.config import DELAY_LEVELS_MAX
 from cometmq.store.consume_queue import ENTRY
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
     from cometmq.store.consume_queue import ConsumeQueue
     from cometmq.store.message_store import MessageStore
+
+
+RUNS_MAX: Final = 256
+"""Of a level: behind more messages that cannot be delivered the others wait, too."""
 
 
 @dataclass(slots=True, eq=False)
@@ -106,12 +110,43 @@ class DelayRuns:
                 runs[-1].delay_ms = delay_ms
 
     def queue(self, queue_id: int) -> ConsumeQueue | None:
-        """Return the queue of a level, if it ever had a message."""
-        return self.store.queues.simple.find(SCHEDULE_TOPIC, queue_id)
+        """Return the queue of a level, if it ever had a message and its files are not damaged."""
+        return self.store.queues.simple.find_sound(SCHEDULE_TOPIC, queue_id)
+
+    def damaged(self) -> dict[int, str]:
+        """Why nothing can be delivered of a level, by the numbers of those where it is so."""
+        table = self.store.queues.simple
+        for queue_id in table.queues(SCHEDULE_TOPIC):
+            self.queue(queue_id)
+        return {
+            queue_id + 1: problem
+            for (topic, queue_id), problem in table.problems.items()
+            if topic == SCHEDULE_TOPIC
+        }
 
     def of_queue(self, queue_id: int) -> list[Run]:
         """Return the runs of a level."""
         return [run for run in self.all if run.queue_id == queue_id]
+
+    def delivered(self, run: Run, queue_offset: int) -> None:
+        """Note a message that a start finds delivered: those in front of it that are not, wait."""
+        behind = run if queue_offset <= run.next_offset else self.divide(run, queue_offset)
+        if behind is not None:
+            behind.next_offset = max(behind.next_offset, queue_offset + 1)
+
+    def divide(self, run: Run, begin: int) -> Run | None:
+        """End a run in front of a message, so that what cannot be delivered now keeps no others.
+
+        Returns the run that begins there; None if there is one, or its level has too many.
+        """
+        is_end = run.end is not None and begin >= run.end
+        if is_end or len(self.of_queue(run.queue_id)) >= RUNS_MAX:
+            return None
+        rest = Run(run.queue_id, begin, run.delay_ms, begin, begin, end=run.end)
+        run.end = begin
+        self.all.append(rest)
+        self.all.sort(key=lambda each: (each.queue_id, each.begin))
+        return rest
 
     def at(self, queue_id: int, queue_offset: int) -> Run | None:
         """Return the run that a message is in; None for one that was delivered long ago."""

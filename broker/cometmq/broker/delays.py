@@ -47,7 +47,7 @@ from cometmq.proto.property_names import CRC32
 from cometmq.proto.record import RECORD_CRC_SIZE
 from cometmq.store.consume_queue import ENTRY
 from cometmq.store.dispatch import SCHEDULE_TOPIC
-from cometmq.store.errors import CorruptionError, MessageIllegalError, PutRefusedError
+from cometmq.store.errors import MessageIllegalError, PutRefusedError, StoreFilesError
 from cometmq.store.reading import ReadStatus
 from cometmq.store.tables import DELAY_OFFSETS
 
@@ -161,6 +161,9 @@ class Delays:
         """Runs whose next message cannot be found, and when they were looked at."""
         self._unconfirmed: deque[_Delivered] = deque()
         self._log_offset = 0
+        self._is_known_later = False
+        self.damaged_levels: dict[int, str] = {}
+        """Levels of which nothing can be delivered until their queues are made again, and why."""
         self.tail_offset = -1
 
     def load(self) -> int:
@@ -168,6 +171,9 @@ class Delays:
         saved = self.file.load(delay_offsets)
         self.file.set_member("dataVersion", DataVersion())
         self.tail_offset = saved.tail_offset
+        self.damaged_levels = self._runs.damaged()
+        for each in self.damaged_levels.items():
+            log.error("delayed messages of level %d stand still, and no more are taken: %s", *each)
         self._runs.load(saved.offsets, saved.ahead)
         self.file.loaded()
         return saved.log_offset
@@ -186,18 +192,21 @@ class Delays:
             return
         queue_id, queue_offset = int(place[1]), int(place[2])
         run = self._runs.at(queue_id, queue_offset)
-        if run is None:
+        if run is None or queue_id + 1 in self.damaged_levels:
             return
         # Any producer can write such a property: only what is the same otherwise counts.
         waiting = messages_from(self._store, SCHEDULE_TOPIC, queue_id, queue_offset, 1)
         for waited in waiting:
             expected = remove_property(delivered(waited, origin), _RECORD_CRC)
             if expected == remove_property(message.properties_raw, _RECORD_CRC):
-                run.next_offset = max(run.next_offset, queue_offset + 1)
+                self._runs.delivered(run, queue_offset)
 
-    def start(self, log_offset: int) -> None:
-        """Begin, with all deliveries known up to a place in the log."""
-        self._log_offset = log_offset
+    def start(self, log_offset: int, *, is_known_later: bool = False) -> None:
+        """Begin, with all deliveries known up to a place in the log.
+
+        If the rest `is_known_later` only, the next start begins to look there, too.
+        """
+        self._log_offset, self._is_known_later = log_offset, is_known_later
         self.file.set_member(TAIL_OFFSET, self.tail_offset)
         self._save({run: run.next_offset for run in self._runs.all})
 
@@ -215,15 +224,8 @@ class Delays:
                 continue
             try:
                 self._collect(run, now_ms, fetched, done, due)
-            except CorruptionError as error:
-                self._stuck[run] = now_ms
-                log.error(
-                    "level %d delivers nothing from message %d on, tried again in %d s: %s",
-                    run.queue_id + 1,
-                    run.next_offset,
-                    STUCK_MS // 1000,
-                    error,
-                )
+            except StoreFilesError as error:
+                self._rest(run, run.next_offset, now_ms, error)
         if not due:
             next_ms = min((run.due_ms for run in self._runs.all), default=now_ms + LOOK_EVERY_MS)
             done.wait_ms = max(0, min(next_ms - now_ms, LOOK_EVERY_MS))
@@ -234,8 +236,8 @@ class Delays:
         offsets: dict[Run, int] = {}
         try:
             for run, message in due:
-                self._deliver(run.queue_id, message, now_ms)
-                offsets[run] = message.queue_offset + 1
+                if run not in self._stuck:
+                    self._try(run, message, now_ms, offsets)
         except PutRefusedError:
             done.refused = True
         try:
@@ -248,6 +250,21 @@ class Delays:
             run.next_offset = offset
         self._unconfirmed.append(_Delivered(begin, end, offsets))
         return done
+
+    def _try(self, run: Run, message: StoredMessage, now_ms: int, offsets: dict[Run, int]) -> None:
+        """Deliver a message; one whose queue is damaged waits, and those behind it do not."""
+        try:
+            self._deliver(run.queue_id, message, now_ms)
+        except StoreFilesError as error:
+            self._rest(run, message.queue_offset, now_ms, error)
+            self._runs.divide(run, message.queue_offset + 1)
+        else:
+            offsets[run] = message.queue_offset + 1
+
+    def _rest(self, run: Run, offset: int, now_ms: int, error: StoreFilesError) -> None:
+        self._stuck[run] = now_ms
+        text = "level %d delivers nothing from message %d on, tried again in %d s: %s"
+        log.error(text, run.queue_id + 1, offset, STUCK_MS // 1000, error)
 
     def _is_stuck(self, run: Run, now_ms: int) -> bool:
         """Whether what a run comes to could not be found just now."""
@@ -353,6 +370,7 @@ class Delays:
         while self._unconfirmed and self._unconfirmed[0].end <= synced:
             confirmed.update(self._unconfirmed.popleft().offsets)
         known = min(synced, self._unconfirmed[0].begin) if self._unconfirmed else synced
+        known = self._log_offset if self._is_known_later else known
         if confirmed or is_last or known - self._log_offset >= SAVE_EVERY_SIZE:
             self._log_offset = known
             self._save(confirmed)

@@ -7,10 +7,8 @@ with code 1 and logs it.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from cometmq.broker.errors import RequestError
 from cometmq.broker.filter.compiler import CompilerLoadingError
 from cometmq.broker.handlers import (
     bulk,
@@ -39,10 +37,10 @@ from cometmq.broker.handlers import (
     transaction,
     upkeep,
 )
-from cometmq.broker.refusals import Refusal, refuse
+from cometmq.broker.refusals import Refusal, files_refusal, refuse
 from cometmq.net import LATER
 from cometmq.proto.codes import RequestCode as Code, ResponseCode
-from cometmq.store.errors import StoreFilesError, disk_error_text
+from cometmq.store.errors import StoreFilesError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -52,8 +50,6 @@ if TYPE_CHECKING:
     from cometmq.proto.command import Command
 
     Handler: TypeAlias = Callable[[Command, Session], Command | Frame | Later]
-
-log = logging.getLogger(__name__)
 
 
 class Row(NamedTuple):
@@ -168,7 +164,4 @@ def dispatch(request: Command, peer: Peer) -> Command | Frame | Later:
     except Refusal as error:
         return refuse(request, session, error)
     except (StoreFilesError, OSError) as error:
-        # What stands in the store's folder, which may be looked at for this request first.
-        text = disk_error_text(error) if isinstance(error, OSError) else str(error)
-        log.error("%s", text)
-        return refuse(request, session, RequestError(ResponseCode.SYSTEM_ERROR, text))
+        return refuse(request, session, files_refusal(error))

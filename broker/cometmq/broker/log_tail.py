@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from cometmq.broker.idempotence import TAIL_SIZE
 from cometmq.broker.transaction_recovery import TransactionRecovery
+from cometmq.store.errors import StoreFilesError
 from cometmq.store.log_scan import LogScan
 
 if TYPE_CHECKING:
@@ -27,8 +28,12 @@ def recover(
     """Load all of these. May read much after an unclean stop, waiting for the disk."""
     known = delays.load()
     idempotence.tail_offset = delays.tail_offset
-    recovery = TransactionRecovery(transactions, store, offsets)
-    oldest = recovery.load()
+    recovery, oldest = None, None
+    try:
+        recovery = TransactionRecovery(transactions, store, offsets)
+        oldest = recovery.load()
+    except StoreFilesError as error:
+        transactions.stand_still(error)
     first, end = store.first_offset, store.readable_offset
     begins = [known] if known >= 0 else [oldest]
     if known < 0 and end - first <= TAIL_SIZE:  # The first life of a broker, or Apache's store.
@@ -39,12 +44,17 @@ def recover(
         begin = max(begin, first)
         for message in LogScan(store.segments, begin, is_verified=True):
             delays.recovered(message)
-            recovery.recovered(message)
+            if recovery is not None and transactions.damage is None:
+                recovery.recovered(message)
             idempotence.recovered(message)
         idempotence.recovered_from(begin)
     if len(idempotence) and idempotence.tail_offset < 0 and begin is not None:
         idempotence.tail_offset = begin
     delays.tail_offset = idempotence.flush()
+    if transactions.damage is not None or delays.damaged_levels:
+        # A start behind a rebuild has to look here again.
+        delays.start(known, is_known_later=True)
+        return
     # What is half written is made whole by the next turn; until then it must be found again.
     if begin is None or not transactions.unwritten:
         begin = end

@@ -93,6 +93,11 @@ POSITIONS: Final = Family(
     "cometmq_log_offset_bytes", "gauge", "Where the log begins and ends, is readable and synced."
 )
 WRITEABLE: Final = Family("cometmq_store_writeable", "gauge", "1, or 0 while sends are refused.")
+DAMAGED: Final = Family(
+    "cometmq_store_damaged_queues",
+    "gauge",
+    "Queues that are neither written nor read, because their files are damaged.",
+)
 DISK_USED: Final = Family(
     "cometmq_disk_used_ratio", "gauge", "How full the fullest disk of the store is, from 0 to 1."
 )
@@ -220,11 +225,18 @@ class BrokerMetrics:
             POSITIONS, (({"position": name}, offset) for name, offset in positions.items())
         )
         yield from single(WRITEABLE, float(found.refusal is None))
+        yield from self._scribe.family(DAMAGED, self._damaged())
         yield from single(DISK_USED, found.disk_used_percent / 100)
         removed = [({"reason": each.name.lower()}, found.removed[each]) for each in Reason]
         yield from self._scribe.family(REMOVED, removed)
         space = os.statvfs(self._state.store.root)
         yield from single(DISK_FREE, space.f_bavail * space.f_frsize)
+
+    def _damaged(self) -> list[tuple[dict[str, str], int]]:
+        """Count the damaged queues: a system topic's stops more than who reads and writes it."""
+        topics = [topic for topic, _ in self._state.store.queues.damaged]
+        system = sum(map(self._state.topics.is_system, topics))
+        return [({"is_system": "true"}, system), ({"is_system": "false"}, len(topics) - system)]
 
 
 def _text(value: bool) -> str:

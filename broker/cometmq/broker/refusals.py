@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.errors import RequestError
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.commands.send import SendMessageRefusal
 from cometmq.proto.errors import RemoteProtocolError
-from cometmq.store.errors import PutRefusedError
+from cometmq.store.errors import PutRefusedError, disk_error_text
 
 if TYPE_CHECKING:
     from cometmq.broker.config import BrokerConfig
     from cometmq.broker.session import Session
     from cometmq.proto.command import Command
+    from cometmq.store.errors import StoreFilesError
+
+log = logging.getLogger(__name__)
 
 FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 REMARK_LENGTH_MAX: Final = 4096
@@ -42,6 +46,13 @@ def send_refusal(config: BrokerConfig, code: ResponseCode, remark: str) -> Reque
     """Refuse a send; its answer says what the others say of region and traces."""
     fields = SendMessageRefusal(region_id=config.region_id, trace_on=config.trace_on)
     return RequestError(code, remark, fields)
+
+
+def files_refusal(error: StoreFilesError | OSError) -> RequestError:
+    """Log and say what is wrong in the store's folder, which a request was the first to touch."""
+    text = disk_error_text(error) if isinstance(error, OSError) else str(error)
+    log.error("%s", text)
+    return RequestError(ResponseCode.SYSTEM_ERROR, text)
 
 
 def put_refusal(error: PutRefusedError, config: BrokerConfig) -> RequestError:

@@ -22,7 +22,8 @@ from cometmq.net.pages import Breather
 from cometmq.proto.errors import MessageError
 from cometmq.proto.message import read_message
 from cometmq.store.commit_log import Cold
-from cometmq.store.errors import CorruptionError
+from cometmq.store.consume_queues import Span
+from cometmq.store.errors import StoreFilesError
 from cometmq.store.reading import ReadStatus
 
 if TYPE_CHECKING:
@@ -147,8 +148,8 @@ class Survey:
         _, topic = key
         store = self._state.store
         for queue_id, offset in tuple(self._state.offsets.of(*key).items()):
-            end = store.max_offset(topic, queue_id)
-            behind += max(0, end - max(offset, store.min_offset(topic, queue_id)))
+            span = _span(store, topic, queue_id)
+            behind += max(0, span.max_offset - max(offset, span.min_offset))
             await breather.breathe()
         return behind
 
@@ -163,8 +164,9 @@ class Survey:
         store = self._state.store
         now_ms = oldest_ms = self._state.now_ms()
         for queue_id, offset in tuple(self._state.offsets.of(*key).items()):
-            start = max(offset, store.min_offset(topic, queue_id))
-            if start < store.max_offset(topic, queue_id):
+            span = _span(store, topic, queue_id)
+            start = max(offset, span.min_offset)
+            if start < span.max_offset:
                 place = (topic, queue_id)
                 known = self._times.get(place)
                 if known is None or known[0] != start:
@@ -187,7 +189,7 @@ class Survey:
             if result.status is not ReadStatus.FOUND:
                 return None
             return read_message(bytes(result.slices[0])).store_timestamp
-        except (CorruptionError, MessageError, OSError):
+        except (StoreFilesError, MessageError, OSError):
             return None  # Whoever pulls it is told.
 
     async def _find_earliest(self) -> None:
@@ -205,6 +207,14 @@ class Survey:
                 self.earliest_ms = self._earliest[1]
         except (MessageError, OSError):
             self.earliest_ms = None
+
+
+def _span(store: MessageStore, topic: str, queue_id: int) -> Span:
+    """Where a queue begins and ends; of one that cannot be read nobody knows who is behind."""
+    try:
+        return store.queues.span(topic, queue_id) or Span(0, 0)
+    except OSError:
+        return Span(0, 0)
 
 
 def _fetch(store: MessageStore, cold: Sequence[Cold]) -> list[tuple[Cold, bytes]]:

@@ -28,12 +28,17 @@ from enum import IntEnum
 from sys import intern
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cometmq.proto.codes import RequestCode
+from cometmq.proto.command import Command
+from cometmq.proto.commands.transaction import CheckTransactionState
+from cometmq.proto.message_id import encode_offset_id
 from cometmq.proto.properties import property_finder, remove_property, set_property
 from cometmq.proto.record import encode_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from cometmq.broker.config import BrokerConfig
     from cometmq.proto.message import StoredMessage
     from cometmq.store.turn import Appended
 
@@ -216,6 +221,28 @@ def question_record(half: StoredMessage, put: Appended, checks: int) -> bytes:
         sys_flag=half.sys_flag,
         flag=half.flag,
         reconsume_times=half.reconsume_times,
+    )
+
+
+def question(
+    half: StoredMessage, put: Appended, checks: int, store_host: bytes, config: BrokerConfig
+) -> Command:
+    """Return what a producer is asked about a half message that was put again."""
+    key = find_unique_id(half.properties_raw)
+    unique_id = None if key is None else key.decode("utf-8", "replace")
+    header = CheckTransactionState(
+        put.queue_offset,
+        put.physical_offset,
+        unique_id,
+        unique_id,
+        encode_offset_id(store_host, put.physical_offset),
+        HALF_TOPIC,
+    )
+    return Command.request(
+        RequestCode.CHECK_TRANSACTION_STATE,
+        header,
+        extras={"bname": config.broker_name},
+        body=question_record(half, put, checks),
     )
 
 

@@ -22,7 +22,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cometmq.broker.errors import LimitError
+from cometmq.broker.errors import LimitError, RequestError
 from cometmq.broker.intact import read_intact
 from cometmq.broker.stepping import Step
 from cometmq.broker.transaction_records import (
@@ -34,16 +34,13 @@ from cometmq.broker.transaction_records import (
     copy_properties,
     find_unique_id,
     op_messages,
-    question_record,
+    question,
 )
 from cometmq.broker.transaction_table import Open, Place, Progress, TransactionTable
-from cometmq.proto.codes import RequestCode
-from cometmq.proto.command import Command
-from cometmq.proto.commands.transaction import CheckTransactionState
+from cometmq.proto.codes import ResponseCode
 from cometmq.proto.errors import MessageError
-from cometmq.proto.message_id import encode_offset_id
 from cometmq.store.commit_log import Cold
-from cometmq.store.errors import MessageIllegalError, PutRefusedError
+from cometmq.store.errors import MessageIllegalError, PutRefusedError, StoreFilesError
 from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
@@ -55,6 +52,7 @@ if TYPE_CHECKING:
     from cometmq.broker.offsets import ConsumerOffsets
     from cometmq.broker.topics import Topics
     from cometmq.net import Peer
+    from cometmq.proto.command import Command
     from cometmq.proto.message import StoredMessage
     from cometmq.store.message_store import MessageStore
     from cometmq.store.reading import Fetched
@@ -114,11 +112,22 @@ class Transactions:
         """Progress that may be saved once the log is synced so far."""
         self.unwritten: list[Open] = []
         """Ends that an earlier process left half written: the next turn makes them whole."""
+        self.damage: str | None = None
+        """Why all transactions stand still; None if they do not."""
 
     def recovered(self, now_ms: int) -> None:
         """Take note that all is read that a start reads."""
-        if self._store.max_offset(GIVEN_UP_TOPIC, 0):
+        given_up = self._store.queues.span(GIVEN_UP_TOPIC, 0)
+        if given_up is None or given_up.max_offset:
             self._show_given_up(now_ms)  # A crash may have come before the topic was saved.
+
+    def stand_still(self, error: StoreFilesError) -> None:
+        """Do nothing for transactions: their queues cannot be read until they are made again."""
+        self.damage = f"transactions stand still, and no new ones are taken: {error}"
+        log.error("%s", self.damage)
+        self.table, self.unwritten = TransactionTable(), []
+        for topic in (HALF_TOPIC, OP_TOPIC):
+            self._store.queues.span(topic, 0)  # Damaged ones are counted.
 
     def _show_given_up(self, now_ms: int) -> None:
         with suppress(LimitError):  # The store takes it without.
@@ -126,8 +135,14 @@ class Transactions:
 
     # What handlers call.
 
+    def check_works(self) -> None:
+        """Refuse whatever is asked of transactions while they stand still."""
+        if self.damage is not None:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, self.damage)
+
     def check_room(self) -> None:
-        """Refuse one more transaction where there are too many."""
+        """Refuse one more transaction where there are too many, or they stand still."""
+        self.check_works()
         if self.table.count >= self.config.open_transactions_max:
             raise LimitError(
                 "open_transactions_max", self.config.open_transactions_max, "open transactions"
@@ -319,7 +334,7 @@ class Transactions:
             put = self._store.put(
                 GIVEN_UP_TOPIC, 0, half.body, half.properties_raw, origin, half.flag
             )
-        except MessageIllegalError as error:
+        except (MessageIllegalError, StoreFilesError) as error:
             log.error("half message %d is only where it was: %s", opened.offset, error)
         return _Move(opened, half, put, Outcome.GIVEN_UP, None, opened.checks)
 
@@ -342,32 +357,13 @@ class Transactions:
         opened.since_ms = put.store_timestamp
         if move.peer is not None:
             opened.checks, opened.is_asked = move.checks, True
-            self._asks.append(_Ask(end, move.peer, self._question(move, put)))
+            asked = question(move.half, put, move.checks, self._store_host, self.config)
+            self._asks.append(_Ask(end, move.peer, asked))
         elif opened.due_ms > put.store_timestamp:
             table.immune_until(opened)
         else:
             opened.due_ms = 0
         table.stand(opened)
-
-    def _question(self, move: _Move, put: Appended) -> Command:
-        half = move.half
-        key = find_unique_id(half.properties_raw)
-        unique_id = None if key is None else key.decode("utf-8", "replace")
-        header = CheckTransactionState(
-            put.queue_offset,
-            put.physical_offset,
-            unique_id,
-            unique_id,
-            encode_offset_id(self._store_host, put.physical_offset),
-            HALF_TOPIC,
-        )
-        body = question_record(half, put, move.checks)
-        return Command.request(
-            RequestCode.CHECK_TRANSACTION_STATE,
-            header,
-            extras={"bname": self.config.broker_name},
-            body=body,
-        )
 
     def release(self) -> None:
         """Ask about what can be read now: called when a sync is done, too."""

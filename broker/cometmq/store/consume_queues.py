@@ -16,14 +16,14 @@ so that a second crash starts from there again.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cometmq.store.batch_consume_queue import BATCH_ENTRY_SIZE, BatchConsumeQueue
 from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 from cometmq.store.entry_disk import EntryDisk
 from cometmq.store.entry_files import EntryFiles
 from cometmq.store.entry_search import KEEPS_OFFSET
-from cometmq.store.errors import CorruptionError, StoreFormatError
+from cometmq.store.errors import CorruptionError, StoreFilesError, StoreFormatError
 from cometmq.store.open_files import OpenFiles
 from cometmq.store.queue_ends import QueueKey
 from cometmq.store.queue_table import QueueTable, Shape
@@ -41,6 +41,15 @@ if TYPE_CHECKING:
 
 SIMPLE_FOLDER: Final = "consumequeue"
 BATCH_FOLDER: Final = "batchconsumequeue"
+
+
+class Span(NamedTuple):
+    """The messages of a queue."""
+
+    min_offset: int
+    """Of the first one that is kept."""
+    max_offset: int
+    """That the next one gets."""
 
 
 class ConsumeQueues:
@@ -92,16 +101,18 @@ class ConsumeQueues:
         Where `is_batch_topic` says None the folders do: a topic that was deleted may have queues
         left. A store in which the two contradict one another is refused. What a power cut brought
         back of a topic that was deleted, see `Deletions.offsets`, and made again as one of the
-        other kind contradicts nothing: it is for `destroy_leftovers`.
+        other kind contradicts nothing, nor do files without an entry: they are for
+        `destroy_leftovers`.
         """
         in_folder = set[str]()
+        listed = {(key.is_batch, key.topic) for key in self.ends.known}
         for table, batch in ((self.simple, False), (self.batch, True)):
             for topic in table.topics():
                 says, mark = is_batch_topic(topic), marks.get(topic.encode())
                 if says is None or says is batch:
-                    if batch and (says or table.holds(topic, mark)):
+                    if batch and (says or self._are_batches(topic, mark)):
                         in_folder.add(topic)
-                elif table.holds(topic, mark):
+                elif (batch, topic) in listed or table.holds(topic, mark):
                     kind = f"{'not ' if batch else ''}queue.type=BatchCQ"
                     raise StoreFormatError(
                         f"topic {topic} is {kind}, but its queues lie in"
@@ -109,7 +120,7 @@ class ConsumeQueues:
                         " queue.type in config/topics.json, or move its folder elsewhere and run"
                         " `cometmq store rebuild`"
                     )
-                elif mark is not None:
+                elif mark is not None or table.has_files(topic):
                     self._leftovers.append((table, topic))
         in_folder |= {key.topic for key in self.ends.known if key.is_batch}  # A lost one, too.
 
@@ -118,6 +129,13 @@ class ConsumeQueues:
             return topic in in_folder if says is None else says
 
         return is_batch
+
+    def _are_batches(self, topic: str, mark: int | None) -> bool:
+        """Whether the folders say that a topic, which nobody knows, has batch queues."""
+        if self.batch.holds(topic, mark):
+            return True
+        # It may have just begun: its entries were not synced.
+        return mark is None and self.batch.has_files(topic) and not self.simple.holds(topic, None)
 
     @property
     def ends(self) -> QueueEnds:
@@ -225,6 +243,26 @@ class ConsumeQueues:
         """Return the topics that have a queue."""
         return {*self.simple.topics(), *self.batch.topics()}
 
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | BatchConsumeQueue | None:
+        """Return a queue if there is one; the one that has messages, should both kinds have it."""
+        queue = self.simple.find(topic, queue_id)
+        if queue is None or not queue.end:
+            return self.batch.find(topic, queue_id) or queue
+        return queue
+
+    def span(self, topic: str, queue_id: int) -> Span | None:
+        """Return where a queue begins and ends, for who looks at many; None if it is damaged.
+
+        Who puts to it or reads from it is told; `problems` has why.
+        """
+        try:
+            queue = self.find(topic, queue_id)
+            return Span(0, 0) if queue is None else Span(queue.min_offset, queue.max_offset)
+        except StoreFilesError as error:
+            table = self.simple if queue_id in self.simple.queues(topic) else self.batch
+            table.problems[topic, queue_id] = str(error)
+            return None
+
     def entries(
         self, topic: str, queue_id: int, queue_offset: int, count: int
     ) -> list[tuple[int, int, int]] | None:
@@ -232,12 +270,11 @@ class ConsumeQueues:
 
         None when there is no such queue. Waits for the disk.
         """
-        batch_queue = self.batch.find(topic, queue_id)
-        if batch_queue is not None:
-            return [entry[:3] for entry in batch_queue.read(queue_offset, count)]
-        queue = self.simple.find(topic, queue_id)
+        queue = self.find(topic, queue_id)
         if queue is None:
             return None
+        if isinstance(queue, BatchConsumeQueue):
+            return [entry[:3] for entry in queue.read(queue_offset, count)]
         found: list[tuple[int, int, int]] = []
         while len(found) < count:
             data = queue.read(queue_offset + len(found), count - len(found))
@@ -303,7 +340,7 @@ class ConsumeQueues:
         self.batch.destroy(topic, queue_id)
 
     def destroy_leftovers(self) -> None:
-        """Remove what `kinds` found of deleted topics that are now of the other kind."""
+        """Remove what `kinds` found of topics that are now of the other kind."""
         for table, topic in self._leftovers:
             self._disk.unsynced_directories.add(table.root)
             table.destroy(topic)
@@ -314,7 +351,8 @@ class ConsumeQueues:
 
         One that goes on behind the mark is of a topic that Apache brought back; one that only
         keeps an offset may be of a topic that was made again. So may one whose files are damaged:
-        that concerns it alone.
+        that concerns it alone. One without an entry keeps nothing, and would hide that of a topic
+        that is made again as one of the other kind.
         """
         if deletions.offsets:
             self._disk.unsynced_directories |= {self.simple.root, self.batch.root}
@@ -323,10 +361,8 @@ class ConsumeQueues:
             for table in (self.simple, self.batch):
                 for queue_id in table.queues(topic):
                     queue = table.find_sound(topic, queue_id)
-                    if queue is not None and queue.end > queue.start:
-                        last_offset, size = queue.head(queue.end - 1)
-                        if last_offset < offset and size not in KEEPS_OFFSET:
-                            table.destroy(topic, queue_id)
+                    if queue is not None and _is_gone(queue, offset):
+                        table.destroy(topic, queue_id)
 
     def close(self) -> None:
         """Close the files; what was not written is lost. No sync may be under way."""
@@ -336,6 +372,11 @@ class ConsumeQueues:
             self._disk.partition = None
 
     @property
+    def damaged(self) -> list[tuple[str, int]]:
+        """The topics and ids of queues that were found to be not as they should be."""
+        return [*self.simple.problems, *self.batch.problems]
+
+    @property
     def problems(self) -> list[str]:
         """What is wrong with queues that were found to be not as they should be."""
         return [*self.simple.problems.values(), *self.batch.problems.values()]
@@ -343,3 +384,11 @@ class ConsumeQueues:
     def _walk(self) -> Iterator[EntryFiles | None]:
         yield from self.simple.walk_sound()
         yield from self.batch.walk_sound()
+
+
+def _is_gone(queue: EntryFiles, mark: int) -> bool:
+    """Whether all that a queue has is of a topic that was deleted at a mark."""
+    if queue.end <= queue.start:
+        return not queue.end
+    last_offset, size = queue.head(queue.end - 1)
+    return last_offset < mark and size not in KEEPS_OFFSET

@@ -44,7 +44,7 @@ from cometmq.store.tables import (
     TOPICS,
     TableFile,
 )
-from cometmq.store.topic_folders import holds_queues
+from cometmq.store.topic_folders import has_queue_files, holds_queues
 
 if TYPE_CHECKING:
     from cometmq.store.checkpoint import Checkpoint
@@ -109,7 +109,9 @@ class Inspected:
             return True
         if self.topics is not None and topic in self.topics:
             return topic in self.batch_topics
-        return self.ended_topics.get(topic, False) and not self.holds(SIMPLE_FOLDER, topic)
+        if self.holds(SIMPLE_FOLDER, topic):
+            return False
+        return self.ended_topics.get(topic, self._has_begun(BATCH_FOLDER, topic))
 
     def is_deleted_topic(self, topic: str) -> bool:
         """Whether a topic that the log has records of is gone: unknown, and nobody misses a queue.
@@ -120,8 +122,10 @@ class Inspected:
             self.topics is not None
             and topic not in self.topics
             and topic not in self.ended_topics
-            and not self.holds(SIMPLE_FOLDER, topic)
-            and not self.holds(BATCH_FOLDER, topic)
+            and not any(
+                self.holds(folder, topic) or self._has_begun(folder, topic)
+                for folder in (SIMPLE_FOLDER, BATCH_FOLDER)
+            )
         )
 
     def holds(self, folder: str, topic: str) -> bool:
@@ -129,6 +133,12 @@ class Inspected:
         size = BATCH_ENTRY_SIZE if folder == BATCH_FOLDER else ENTRY_SIZE
         mark = self.deletions.offsets.get(topic.encode())
         return holds_queues(self.filesystem, f"{self.root}/{folder}/{topic}", size, mark)
+
+    def _has_begun(self, folder: str, topic: str) -> bool:
+        """Whether there are files of a topic that was not deleted: its entries may be unsynced."""
+        if topic.encode() in self.deletions.offsets:
+            return False
+        return has_queue_files(self.filesystem, f"{self.root}/{folder}/{topic}")
 
 
 def inspect(filesystem: FileSystem, root: str, config: StoreConfig) -> Inspected:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.proto.errors import MessageError
 from cometmq.proto.message import read_message
 from cometmq.proto.record import MAGIC_V1, MAGIC_V2
+from cometmq.store.batch_consume_queue import BatchConsumeQueue
 from cometmq.store.commit_log import Cold, fetch
 from cometmq.store.config import Flush
 from cometmq.store.errors import StoreNotWriteableError, SyncFailedError, disk_error_text
@@ -37,9 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from cometmq.proto.buffer import Buffer
-    from cometmq.store.batch_consume_queue import BatchConsumeQueue
     from cometmq.store.config import StoreConfig
-    from cometmq.store.consume_queue import Boundary, ConsumeQueue
+    from cometmq.store.consume_queue import Boundary
     from cometmq.store.errors import PutRefusedError
     from cometmq.store.filesystem import FileSystem
     from cometmq.store.opened import Opened
@@ -311,12 +311,12 @@ class MessageStore:
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """The queue offset of the first message that is kept; 0 when there is no such queue."""
-        queue = self._find_queue(topic, queue_id)
+        queue = self.queues.find(topic, queue_id)
         return 0 if queue is None else queue.min_offset
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """The queue offset that the next readable message gets; 0 when there is no such queue."""
-        queue = self._find_queue(topic, queue_id)
+        queue = self.queues.find(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
     def offset_by_time(
@@ -331,10 +331,11 @@ class MessageStore:
 
         Each record that was fetched must be given again with the next call, too.
         """
-        queue = self.queues.simple.find(topic, queue_id)
+        queue = self.queues.find(topic, queue_id)
         if queue is None:
-            batch_queue = self.queues.batch.find(topic, queue_id)
-            return 0 if batch_queue is None else batch_queue.offset_by_time(timestamp, boundary)
+            return 0
+        if isinstance(queue, BatchConsumeQueue):
+            return queue.offset_by_time(timestamp, boundary)
         try:
             return queue.offset_by_time(
                 timestamp, boundary, lambda offset, size: self._store_time(offset, size, fetched)
@@ -388,9 +389,6 @@ class MessageStore:
         for topic in topics:
             self.queues.destroy(topic)
             self._parts.appender.forget(topic)
-
-    def _find_queue(self, topic: str, queue_id: int) -> ConsumeQueue | BatchConsumeQueue | None:
-        return self.queues.simple.find(topic, queue_id) or self.queues.batch.find(topic, queue_id)
 
 
 def _prepare(prepare: Callable[[int], None], start: int) -> None:

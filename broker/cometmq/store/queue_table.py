@@ -9,7 +9,7 @@ from cometmq.store.entry_disk import Shelf
 from cometmq.store.entry_files import EntryFiles
 from cometmq.store.errors import CorruptionError, StoreFormatError
 from cometmq.store.names import is_offset_file, is_queue_folder, is_topic_folder
-from cometmq.store.topic_folders import holds_queues
+from cometmq.store.topic_folders import has_queue_files, holds_queues
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -105,9 +105,13 @@ class QueueTable(Generic[Queue]):
         return sorted(self._loaded.keys() | self._on_disk.keys())
 
     def holds(self, topic: str, mark: int | None) -> bool:
-        """Whether the topic's folder has files of queues, see `holds_queues`."""
+        """Whether the topic's folder has a queue, see `holds_queues`."""
         folder, entry_size = f"{self._root}/{topic}", self._shelf.entry_size
         return holds_queues(self._disk.filesystem, folder, entry_size, mark)
+
+    def has_files(self, topic: str) -> bool:
+        """Whether the topic's folder has files of queues, blank ones as well."""
+        return has_queue_files(self._disk.filesystem, f"{self._root}/{topic}")
 
     def queues(self, topic: str) -> list[int]:
         """Return the ids of a topic's queues, sorted."""

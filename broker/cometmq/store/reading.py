@@ -132,7 +132,7 @@ class QueueReader:
         `CorruptionError` when an entry does not lead to its record, or is lost with its file.
         """
         queue = self._queues.simple.find(topic, queue_id)
-        if queue is None:
+        if queue is None or not queue.end:  # See `ConsumeQueues.find`.
             batch_queue = self._queues.batch.find(topic, queue_id)
             if batch_queue is None:
                 return ReadResult(ReadStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0, [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from cometmq.proto.body import Body
     from cometmq.proto.header import Header
     from cometmq.proto.message import StoredMessage
+
+_log = logging.getLogger("cometmq.client")
 
 _GROUP: Final = "cometmq-reader"
 """As which it pulls; the same as of pulls that name none."""
@@ -134,6 +137,12 @@ class AdminAsking:
             if pulled.next_offset <= begin:
                 return
             begin = pulled.next_offset
+
+    def _read_of_many(self, kind: type[B], address: str, response: Command) -> B:
+        """Read what is said of many queues; the remark says which are left out, being damaged."""
+        if response.remark:
+            _log.warning("%s: %s", address, response.remark)
+        return self._read(kind, address, response)
 
     def _read(self, kind: type[B], address: str, response: Command) -> B:
         try:

@@ -226,7 +226,7 @@ class GroupAdmin(AdminAsking):
             except RefusedError as error:
                 problem = error  # One broker need not know the group.
                 continue
-            table = self._read(ConsumeStats, address, response).offset_table
+            table = self._read_of_many(ConsumeStats, address, response).offset_table
             found += [
                 QueueProgress(
                     from_wire(queue),

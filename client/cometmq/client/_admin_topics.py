@@ -270,7 +270,7 @@ class TopicAdmin(AdminAsking):
                 continue
             request = GetTopicStatsInfo(topic)
             response = await self._ask(address, RequestCode.GET_TOPIC_STATS_INFO, request)
-            table = self._read(TopicStats, address, response).offset_table
+            table = self._read_of_many(TopicStats, address, response).offset_table
             found += [
                 QueueStatus(
                     from_wire(queue),

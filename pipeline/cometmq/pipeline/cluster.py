@@ -179,7 +179,7 @@ class Cluster:
         answer = self.ask(address, GET_TOPIC_STATS_INFO, {"topic": topic})
         if answer.code == TOPIC_NOT_EXIST:
             return {}
-        answer.expect(address)
+        answer.expect_all(address)
         return dict(read_topic_status(broker, answer.body))
 
     def offsets_at(

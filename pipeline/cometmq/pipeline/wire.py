@@ -98,6 +98,15 @@ class Answer(NamedTuple):
             raise self.refusal(address)
         return self
 
+    def expect_all(self, address: str) -> Answer:
+        """The same, of an answer about many queues: a remark says that it leaves out damaged ones.
+
+        A part of them must not be taken for all there is.
+        """
+        if self.remark:
+            raise self.refusal(address)
+        return self.expect(address)
+
     def refusal(self, address: str) -> RefusedError:
         """Return the error that says so of an answer that says no."""
         kind = BusyError if self.code in _BUSY else RefusedError

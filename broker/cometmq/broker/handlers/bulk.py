@@ -63,7 +63,10 @@ _FOREVER_MS: Final = 1 << 62
 
 
 def get_queue_ranges(request: Command, session: Session) -> Command:
-    """31001: the ends of every queue of a topic that can be read."""
+    """31001: the ends of every queue of a topic that can be read.
+
+    Of all or none: who reads in bulk must not take a part, without a damaged one, for all there is.
+    """
     name = request.read(GetQueueRanges).topic
     state = session.state
     topic = _topic(name, state)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.json import encode as encode_text
 
 from cometmq.broker.errors import RequestError
-from cometmq.broker.handlers.reading import StoreTimes, answered_in_slices
+from cometmq.broker.handlers.reading import StoreTimes, answered_in_slices, left_out
 from cometmq.broker.traffic import Window
 from cometmq.proto.bodies import (
     BrokerConsumeStats,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cometmq.net import Later
     from cometmq.proto.command import Command
     from cometmq.store.commit_log import Cold
+    from cometmq.store.consume_queues import Span
 
 
 def get_consume_stats(request: Command, session: Session) -> Command | Later:
@@ -47,14 +48,17 @@ def get_consume_stats(request: Command, session: Session) -> Command | Later:
     def look(fetched: Fetched) -> Generator[None, None, Command | Sequence[Cold]]:
         times = StoreTimes(state.store, fetched)
         table: dict[MessageQueue, OffsetWrapper] = {}
+        damaged: list[tuple[str, int]] = []
         rate = 0.0
         for topic in topics:
-            for queue, offset in _reached(group, topic, state, times):
+            for queue, offset in _reached(group, topic, state, times, damaged):
                 table[queue] = offset
                 yield
             rate += _rate(group, topic, state)
         body = ConsumeStats(consume_tps=rate, offset_table=table)
-        return times.cold or request.answer(ResponseCode.SUCCESS, body=body.encode())
+        return times.cold or request.answer(
+            ResponseCode.SUCCESS, body=body.encode(), remark=left_out(damaged)
+        )
 
     return answered_in_slices(request, session, look)
 
@@ -67,12 +71,13 @@ def get_broker_consume_stats(request: Command, session: Session) -> Command | La
     def look(fetched: Fetched) -> Generator[None, None, Command | Sequence[Cold]]:
         times = StoreTimes(state.store, fetched)
         groups: list[bytes] = []
+        damaged: list[tuple[str, int]] = []
         behind = in_flight = 0
         for group in tuple(state.groups.configs()):
             stats: list[bytes] = []
             for name in _topics_of(group, state, is_order=is_order):
                 table: dict[MessageQueue, OffsetWrapper] = {}
-                for queue, offset in _reached(group, name, state, times):
+                for queue, offset in _reached(group, name, state, times, damaged):
                     table[queue] = offset
                     behind += offset.broker_offset - offset.consumer_offset
                     in_flight += offset.pull_offset - offset.consumer_offset
@@ -82,7 +87,9 @@ def get_broker_consume_stats(request: Command, session: Session) -> Command | La
             groups.append(b"{%b:[%b]}" % (encode_text(group), b",".join(stats)))
             yield
         return times.cold or request.answer(
-            ResponseCode.SUCCESS, body=_broker_stats(groups, behind, in_flight, state)
+            ResponseCode.SUCCESS,
+            body=_broker_stats(groups, behind, in_flight, state),
+            remark=left_out(damaged),
         )
 
     return answered_in_slices(request, session, look)
@@ -121,17 +128,27 @@ def _rate(group: str, topic: str, state: State) -> float:
 
 
 def _reached(
-    group: str, topic_name: str, state: State, times: StoreTimes
+    group: str,
+    topic_name: str,
+    state: State,
+    times: StoreTimes,
+    damaged: list[tuple[str, int]],
 ) -> Iterator[tuple[MessageQueue, OffsetWrapper]]:
-    """Tell of each queue of a topic, that it may read, how far a group is in it."""
+    """Tell of each queue of a topic, that it may read, how far a group is in it.
+
+    One that is damaged is left out, and noted.
+    """
     topic = state.topics.find(topic_name)
     for queue_id in range(0 if topic is None else topic.read_queue_count):
+        if (span := state.store.queues.span(topic_name, queue_id)) is None:
+            damaged.append((topic_name, queue_id))
+            continue
         consumed = state.offsets.find(group, topic_name, queue_id) or 0
         pulled = state.offsets.pulled(group, topic_name, queue_id) or 0
         yield (
             _queue(topic_name, queue_id, state),
             OffsetWrapper(
-                broker_offset=state.store.max_offset(topic_name, queue_id),
+                broker_offset=span.max_offset,
                 consumer_offset=consumed,
                 last_timestamp=max(times.at(topic_name, queue_id, consumed - 1), 0),
                 pull_offset=max(consumed, pulled),
@@ -151,21 +168,27 @@ def query_consume_time_span(request: Command, session: Session) -> Command | Lat
     def look(fetched: Fetched) -> Generator[None, None, Command | Sequence[Cold]]:
         times = StoreTimes(state.store, fetched)
         spans: list[QueueTimeSpan] = []
+        damaged: list[tuple[str, int]] = []
         for queue_id in range(queue_count):
-            spans.append(_span(header, queue_id, state, times))
+            span = state.store.queues.span(header.topic, queue_id)
+            if span is None:
+                damaged.append((header.topic, queue_id))
+            else:
+                spans.append(_time_span(header, queue_id, span, state, times))
             yield
         body = ConsumeTimeSpans(consume_time_span_set=tuple(spans))
-        return times.cold or request.answer(ResponseCode.SUCCESS, body=body.encode())
+        return times.cold or request.answer(
+            ResponseCode.SUCCESS, body=body.encode(), remark=left_out(damaged)
+        )
 
     return answered_in_slices(request, session, look)
 
 
-def _span(
-    header: QueryConsumeTimeSpan, queue_id: int, state: State, times: StoreTimes
+def _time_span(
+    header: QueryConsumeTimeSpan, queue_id: int, span: Span, state: State, times: StoreTimes
 ) -> QueueTimeSpan:
     topic = header.topic
-    end = state.store.max_offset(topic, queue_id)
-    begin = state.store.min_offset(topic, queue_id)
+    begin, end = span
     at = max(state.offsets.find(header.group, topic, queue_id) or 0, begin)
     min_ms = times.at(topic, queue_id, begin)
     max_ms = times.at(topic, queue_id, end - 1)

@@ -63,7 +63,7 @@ def get_all_delay_offset(request: Command, session: Session) -> Command:
 
 def query_correction_offset(request: Command, session: Session) -> Command:
     """308: by queue, the least offset of all groups but some; the greatest number where the group
-    that is compared is behind it."""
+    that is compared is behind it. Without queues that are damaged."""
     header = request.read(QueryCorrectionOffset)
     state = session.state
     topic = header.topic
@@ -73,7 +73,8 @@ def query_correction_offset(request: Command, session: Session) -> Command:
         if group in left_out:
             continue
         for queue_id, offset in state.offsets.of(group, topic).items():
-            if offset >= state.store.min_offset(topic, queue_id):
+            span = state.store.queues.span(topic, queue_id)
+            if span is not None and offset >= span.min_offset:
                 least[queue_id] = min(offset, least.get(queue_id, offset))
     for queue_id, offset in state.offsets.of(header.compare_group, topic).items():
         if least.get(queue_id, offset) > offset:
@@ -255,14 +256,21 @@ def _search(
     queue_ids: Iterable[int],
     then: Callable[[Mapping[int, int]], Command],
 ) -> Command | Later:
-    """Find the offsets of a time in these queues, and answer with what `then` makes of them."""
+    """Find the offsets of a time in these queues, and answer with what `then` makes of them.
+
+    If that is all of a topic's, one that is damaged is passed over.
+    """
     store = session.state.store
     topic, timestamp = header.topic, header.timestamp
+    is_all = header.queue_id < 0
 
     def look(fetched: Fetched) -> Command | Sequence[Cold]:
         found: dict[int, int] = {}
         cold: list[Cold] = []
         for queue_id in queue_ids:
+            if is_all and store.queues.span(topic, queue_id) is None:
+                log.warning("%s/%d is damaged: %s is not reset", topic, queue_id, header.group)
+                continue
             if timestamp < 0:
                 found[queue_id] = store.max_offset(topic, queue_id)
                 continue

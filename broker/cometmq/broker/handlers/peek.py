@@ -98,16 +98,27 @@ class _Peek:
         self._rest = 0
 
     def run(self) -> Command | Later:
-        """Look at the queues that are left."""
+        """Look at the queues that are left; one that is damaged keeps nobody from the others."""
         for topic, queue_id in self._places:
+            span = self._session.state.store.queues.span(topic, queue_id)
+            if span is None:
+                if self._is_asked_for(topic):
+                    raise RequestError(
+                        ResponseCode.SYSTEM_ERROR, f"{topic}/{queue_id}: its files are damaged"
+                    )
+                continue
             offset = self._offset(topic, queue_id)
-            self._rest += max(0, self._session.state.store.max_offset(topic, queue_id) - offset)
+            self._rest += max(0, span.max_offset - offset)
             result = self._read(topic, queue_id, offset, None)
             if result is not None and result.cold:
                 self._fetch(topic, queue_id, offset, result, [])
                 return LATER
             self._take(topic, result)
         return self._answer()
+
+    def _is_asked_for(self, topic: str) -> bool:
+        """Whether it is just one queue that is to be looked at, and this is of its topic."""
+        return self._header.queue_id >= 0 and topic == self._header.topic
 
     def _offset(self, topic: str, queue_id: int) -> int:
         """Where the group goes on, or where the queue begins if that is elsewhere."""
@@ -118,7 +129,7 @@ class _Peek:
     def _read(
         self, topic: str, queue_id: int, offset: int, fetched: Fetched | None
     ) -> ReadResult | None:
-        """Read from one queue; None when enough was found in others."""
+        """Read from one queue; None when enough was found in others, or this one is damaged."""
         state = self._session.state
         limits = state.config.store
         wanted = min(self._header.max_msg_nums, limits.read_count_max) - self._count
@@ -132,6 +143,8 @@ class _Peek:
                 )
         except CorruptionError as error:
             log.error("a peek at %r from %s: %s", topic, self._session.peer.host, error)
+            if not self._is_asked_for(topic):
+                return None
             raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error
         return result
 

@@ -9,13 +9,14 @@ import struct
 import time
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from cometmq.broker.refusals import Refusal, refuse
+from cometmq.broker.refusals import Refusal, files_refusal, refuse
 from cometmq.net import LATER
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.record import STORE_TIMESTAMP_AT
 from cometmq.proto.sysflag import SysFlag
-from cometmq.store.errors import CorruptionError
+from cometmq.store.errors import StoreFilesError
+from cometmq.store.names import some_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -61,6 +62,8 @@ def answered(request: Command, session: Session, attempt: Attempt) -> Command | 
             response = go_on(fetched, attempt(fetched))
         except Refusal as error:
             response = refuse(request, session, error)
+        except (StoreFilesError, OSError) as error:
+            response = refuse(request, session, files_refusal(error))
         if response is not LATER:
             session.peer.answer(request, response)
         session.peer.peers.turn.end()  # Of what was put into the store: no request comes to end it.
@@ -105,6 +108,8 @@ class _Sliced:
                 response = self.step()
             except Refusal as error:
                 response = refuse(self._request, self._session, error)
+            except (StoreFilesError, OSError) as error:
+                response = refuse(self._request, self._session, files_refusal(error))
             if response is not LATER:
                 peer.answer(self._request, response)
 
@@ -136,14 +141,14 @@ class StoreTimes:
         self._fetched = fetched or None
 
     def at(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """When the message at a queue offset was stored; -1 where there is none."""
+        """When the message at a queue offset was stored; -1 where there is none, or damage."""
         store = self._store
-        queue_min = store.min_offset(topic, queue_id)
-        if not queue_min <= queue_offset < store.max_offset(topic, queue_id):
+        span = store.queues.span(topic, queue_id)
+        if span is None or not span.min_offset <= queue_offset < span.max_offset:
             return -1
         try:
             result = store.read(topic, queue_id, queue_offset, 1, fetched=self._fetched)
-        except CorruptionError:
+        except StoreFilesError:
             return -1
         if result.cold:
             self.cold += result.cold
@@ -155,6 +160,14 @@ class StoreTimes:
     def earliest(self, topic: str, queue_id: int) -> int:
         """When a queue's first message was stored; -1 when there is none."""
         return self.at(topic, queue_id, self._store.min_offset(topic, queue_id))
+
+
+def left_out(damaged: Sequence[tuple[str, int]]) -> str | None:
+    """The remark of an answer about many queues, without those that are damaged."""
+    if not damaged:
+        return None
+    names = some_of([f"{topic}/{queue_id}" for topic, queue_id in damaged])
+    return f"left out, because files are damaged (the broker's log says which): {names}"
 
 
 def store_time_of(record: bytes | bytearray | memoryview) -> int:

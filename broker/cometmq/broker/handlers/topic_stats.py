@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cometmq.broker.errors import RequestError
-from cometmq.broker.handlers.reading import StoreTimes, answered_in_slices
+from cometmq.broker.handlers.reading import StoreTimes, answered_in_slices, left_out
 from cometmq.proto.bodies import MessageQueue, TopicOffset, TopicStats
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.commands.topic import GetTopicStatsInfo
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 def get_topic_stats_info(request: Command, session: Session) -> Command | Later:
-    """202: the ends of each queue of a topic, of empty ones too: tools wait for all of them."""
+    """202: the ends of each queue of a topic, of empty ones too: tools wait for all of them.
+
+    A damaged queue is left out, and the remark says so.
+    """
     name = request.read(GetTopicStatsInfo).topic
     state = session.state
     topic = state.topics.find(name)
@@ -32,8 +35,13 @@ def get_topic_stats_info(request: Command, session: Session) -> Command | Later:
     def look(fetched: Fetched) -> Generator[None, None, Command | Sequence[Cold]]:
         times = StoreTimes(state.store, fetched)
         table: dict[MessageQueue, TopicOffset] = {}
+        damaged: list[tuple[str, int]] = []
         for queue_id in range(queue_count):
-            end = state.store.max_offset(name, queue_id)
+            span = state.store.queues.span(name, queue_id)
+            if span is None:
+                damaged.append((name, queue_id))
+                continue
+            end = span.max_offset
             time = times.at(name, queue_id, end - 1) if end > 0 else 0
             queue = MessageQueue(
                 broker_name=state.config.broker_name, queue_id=queue_id, topic=name
@@ -41,11 +49,13 @@ def get_topic_stats_info(request: Command, session: Session) -> Command | Later:
             table[queue] = TopicOffset(
                 last_update_timestamp=time,
                 max_offset=end,
-                min_offset=max(state.store.min_offset(name, queue_id), 0),
+                min_offset=max(span.min_offset, 0),
             )
             yield
         return times.cold or request.answer(
-            ResponseCode.SUCCESS, body=TopicStats(offset_table=table).encode()
+            ResponseCode.SUCCESS,
+            body=TopicStats(offset_table=table).encode(),
+            remark=left_out(damaged),
         )
 
     return answered_in_slices(request, session, look)

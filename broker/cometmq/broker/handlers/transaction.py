@@ -71,6 +71,7 @@ def end_transaction(request: Command, session: Session) -> Command | Later:
     outcome = _OUTCOMES.get(header.commit_or_rollback)
     if outcome is None:  # It does not know yet: it is asked again.
         return request.answer(ResponseCode.SUCCESS)
+    session.state.transactions.check_works()
     if end_kept(header, outcome, session.state):
         acknowledgements = session.state.acknowledgements
         if request.flag & ONEWAY_FLAG:  # Java's producers wait for few of these.

@@ -83,12 +83,12 @@ _ARGUMENTS: Final = (
     click.option(
         "--index-slots",
         type=click.IntRange(min=1),
-        help="Slots of an index file, where the files do not tell.",
+        help="Slots of an index file; needed where the files do not tell.",
     ),
     click.option(
         "--index-items",
         type=click.IntRange(min=2),
-        help="Items of an index file, where the files do not tell.",
+        help="Items of an index file; needed where the files do not tell.",
     ),
 )
 

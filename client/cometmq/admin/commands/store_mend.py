@@ -16,7 +16,14 @@ from cometmq.admin.commands.store import (
     filesystem_of,
     store_command,
 )
-from cometmq.admin.render import progress_bar, show_facts, show_json, size_text, warn
+from cometmq.admin.render import (
+    count_text,
+    progress_bar,
+    show_facts,
+    show_json,
+    size_text,
+    warn,
+)
 from cometmq.store.errors import StoreLockedError
 from cometmq.store.inspection import check_store, inspect
 from cometmq.store.lock import acquire_lock
@@ -84,7 +91,8 @@ def rebuild(
     killed in the middle does no harm; it takes the room of both meanwhile. No broker may run.
 
     An index file of a wrong size is replaced, too. Where no file tells how many slots and items
-    they have, --index-slots and --index-items say what the broker is set to; both always count.
+    they have, --index-slots and --index-items say what the broker is set to. Who gives both gets
+    files of that shape, whatever those that are there say.
 
     A queue whose offsets were given out twice, because its files were lost, is refused: it can have
     only the later messages, with --accept-restarts. The earlier ones stay in the log.
@@ -115,17 +123,20 @@ def rebuild(
 
 def _rebuilt_facts(root: str, rebuilt: Rebuilt, seconds: float) -> Iterator[tuple[str, str]]:
     yield "store", root
-    yield "read", f"{rebuilt.records} records in {seconds:.1f} s"
+    yield "read", f"{count_text(rebuilt.records, 'record')} in {seconds:.1f} s"
     yield "made anew", ", ".join(f"{name}/" for name in rebuilt.swapped)
-    yield "queues", f"{rebuilt.queues}, with {rebuilt.entries} entries"
+    yield "queues", f"{rebuilt.queues}, with {count_text(rebuilt.entries, 'entry')}"
     if rebuilt.kept_queues:
-        yield "taken over", f"{rebuilt.kept_queues} queues without a message in the log"
+        yield (
+            "taken over",
+            f"{count_text(rebuilt.kept_queues, 'queue')} without a message in the log",
+        )
     yield "index files", str(rebuilt.index_files)
     for topic, count in sorted(rebuilt.deleted_topics.items()):
-        yield "left out", f"{count} records of topic {topic}, which was deleted"
+        yield "left out", f"{count_text(count, 'record')} of topic {topic}, which was deleted"
     if rebuilt.left_records:
-        what = "the next start looks whether they follow, and adds them"
-        yield "left", f"{rebuilt.left_records} records that were not yet safe on the disk: {what}"
+        what = "not yet safe on the disk: the next start looks whether they follow, and adds them"
+        yield "left", f"{count_text(rebuilt.left_records, 'record')} {what}"
     for queue in rebuilt.gaps:
         yield "gap", f"queue {queue} begins behind a gap in its numbers"
 
