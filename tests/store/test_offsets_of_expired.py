@@ -11,7 +11,7 @@ from struct import Struct
 
 import pytest
 from tests.crash.disk import KillAt, Killed, Moment, SimulatedFileSystem
-from tests.store.damaged_stores import contents, files_of, overwrite
+from tests.store.damaged_stores import contents, files_of, flip, overwrite
 from tests.store.records import HOST
 from tests.store.test_damaged_queues import drop_segments, upkeep
 from tests.store.test_lacking_queues import QUEUES, RARE, TAIL, hole, killed
@@ -19,6 +19,9 @@ from tests.store.test_lost_queues import CONFIG, MESSAGES, ROOT, Held, rebuild, 
 
 from cometmq.store.config import Flush
 from cometmq.store.errors import CorruptionError
+from cometmq.store.inspection import inspect
+from cometmq.store.log_scan import LogScan
+from cometmq.store.mending import Plan, carry_out, make_plan
 from cometmq.store.turn import Origin
 
 RARE_SYNCS = replace(RARE, flush=Flush.ASYNC)
@@ -152,3 +155,28 @@ def test_nor_for_a_damaged_queue_that_a_rebuild_makes_again(
     rebuild(held)
     held.opened()
     assert held.put(b"next", topic) == MESSAGES
+
+
+@pytest.mark.parametrize("topic", ["T", "Batches"])
+def test_a_sound_tail_of_a_queue_that_was_given_up_stays_behind_a_kill(topic: str) -> None:
+    held = Held()
+    held.stop(clean=True)
+    records = LogScan(inspect(held.disk, ROOT, CONFIG).segments, 0)
+    first = next(each.physical_offset for each in records if each.topic == topic)
+    flip(held.disk, f"{ROOT}/commitlog/{0:020d}", first + 3, 0x55)
+    store, plan = inspect(held.disk, ROOT, CONFIG), Plan()
+    for _ in make_plan(store, plan, cut=True):
+        pass
+    carry_out(store, plan, 1)
+    held.opened(RARE_SYNCS)
+    assert held.store.max_offset(topic, 0) == MESSAGES
+    for number in range(2):
+        origin = Origin(held.now_ms, held.now_ms, HOST)
+        offset = held.store.put(topic, 0, b"unsynced", b"", origin).queue_offset
+        assert offset == MESSAGES + number
+    held.store.commit()
+    end = held.store.end_offset
+    held.disk = held.disk.kill()
+    held.opened()
+    assert held.store.end_offset == end
+    assert held.bodies(topic) == [b"unsynced"] * 2

@@ -122,7 +122,8 @@ class Succession:
         if queue is not None and queue.end > queue.start:
             return queue.max_offset  # Even if all of its messages have expired.
         known = queues.ends.known.get(key)
-        if (topic, queue_id) in table.problems:  # The list may be of behind this record.
-            return number if known is None else min(number, known.next_offset)
-        is_new = queue is None and queues.ends.is_whole and known is None
-        return number if first_offset and not is_new else 0
+        if known is not None:  # The list may be of behind this record, or of a deleted topic.
+            return min(number, known.next_offset)
+        is_new = queue is None and queues.ends.is_whole
+        is_any = (first_offset and not is_new) or (topic, queue_id) in table.problems
+        return number if is_any else 0
