@@ -12,7 +12,7 @@ from tests.store.records import HOST, messages_in
 
 from cometmq.store import lost_queues, rebuilding
 from cometmq.store.config import StoreConfig
-from cometmq.store.errors import LostQueuesError
+from cometmq.store.errors import CorruptionError, LostQueuesError
 from cometmq.store.inspection import inspect
 from cometmq.store.message_store import MessageStore
 from cometmq.store.queue_ends import QueueKey, load_queue_ends
@@ -38,6 +38,7 @@ CONFIG = StoreConfig(
     disk_used_percent_force=100,
     disk_used_percent_max=100,
 )
+ENTRY_SIZES = {"T": 20, BATCHES: 46}
 MESSAGES = 110
 """Of each queue: two full files, and a half."""
 
@@ -357,12 +358,12 @@ def test_the_size_of_the_files_that_is_set_does_not_matter_to_a_store_that_has_s
     held.opened(replace(CONFIG, consume_queue_file_size=4000))
 
 
-def killed_behind_the_list(topic: str) -> Held:
+def killed_behind_the_list(topic: str, count: int = 5) -> Held:
     """A store with more in the list of where queues end than the checkpoint says."""
     held = Held()
     held.stop(clean=False)
     held.opened()
-    for _ in range(5):
+    for _ in range(count):
         held.put(b"behind", topic)
 
     def kill(operation: Operation) -> None:
@@ -407,3 +408,34 @@ def test_verify_finds_a_lost_end_behind_the_checkpoint_as_a_start_does(
     with pytest.raises(LostQueuesError, match=f"of {topic}/0 .115 messages."):
         held.opened()
     assert not verified(held.disk, ROOT, CONFIG).is_sound
+
+
+@pytest.mark.parametrize("size", [None, 5 * 46, 0])
+@pytest.mark.parametrize(("topic", "queue"), [("T", SIMPLE_QUEUE), (BATCHES, BATCH_QUEUE)])
+def test_a_damaged_file_in_front_of_what_is_cut_keeps_no_start_from_going_on(
+    topic: str, queue: str, size: int | None
+) -> None:
+    held = killed_behind_the_list(topic, 11)  # The last one is in a file of its own.
+    path = list(files_of(held.disk, queue))[2]
+    if size is None:
+        held.disk.remove(path)
+    else:
+        held.disk.open(path).resize(size)
+    held.opened()
+    assert held.put(b"next", "Other") == MESSAGES
+    assert held.put(b"next", topic) == MESSAGES + 11
+
+
+@pytest.mark.parametrize(("topic", "queue"), [("T", SIMPLE_QUEUE), (BATCHES, BATCH_QUEUE)])
+def test_a_hole_is_missed_where_the_log_is_read_for_the_index_alone(topic: str, queue: str) -> None:
+    held = Held()
+    held.stop(clean=True)
+    held.opened(replace(CONFIG, checkpoint_interval_ms=100_000))
+    held.put(b"behind", "Other")
+    held.disk = held.disk.kill()
+    size = ENTRY_SIZES[topic]
+    overwrite(held.disk, list(files_of(held.disk, queue))[-1], 20 * size, bytes(3 * size))
+    remove_all(held.disk, f"{ROOT}/index")
+    held.opened()
+    with pytest.raises(CorruptionError, match="not an entry, though 110 were safe"):
+        held.put(b"next", topic)

@@ -206,6 +206,8 @@ class EntryFiles(ReadableEntries):
             for number in numbers[:leftovers]:
                 self._remove(number)
             numbers = numbers[leftovers:]
+        elif disk.read_only and self._kept_by_list != NO_CUT:
+            numbers = numbers[self._count_leftovers(numbers, NO_CUT) :]
         if not numbers:
             return
         per_file = self._shelf.file_entries

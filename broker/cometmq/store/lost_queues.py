@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.store.errors import CorruptionError, LostQueuesError
 from cometmq.store.names import some_of
-from cometmq.store.queue_ends import NO_RECORD, end_before, save_queue_ends
+from cometmq.store.queue_ends import NO_RECORD, end_of, save_queue_ends
 from cometmq.store.topic_folders import has_files
 
 if TYPE_CHECKING:
@@ -99,8 +99,8 @@ def forget_cut(
     """Let the list say nothing of entries that are about to be cut, and made again from the log.
 
     A start that is cut off behind that must not miss them: it reads the log back from there. It
-    must miss those in front, and `look` has the queues as they stand on the disk, to find them; it
-    is None where the log begins there, and says itself with which number each queue goes on.
+    must miss those in front, and `look` has the queues as they are when that is cut, to find them;
+    it is None where the log begins there, and says itself with which number each queue goes on.
     """
     known = queues.ends.known
     cut = {key: end for key, end in known.items() if end.physical_offset >= recover_from}
@@ -110,7 +110,7 @@ def forget_cut(
     for key, end in cut.items():
         table = None if look is None else look.table(is_batch=key.is_batch)
         queue = None if table is None else table.find_sound(key.topic, key.queue_id)
-        if queue is not None and (before := end_before(queue, recover_from)) is not None:
+        if queue is not None and (before := end_of(queue)) is not None:
             kept[key] = before._replace(kept_from=end.kept_from)
     save_queue_ends(filesystem, root, kept)
     queues.ends.known = kept

@@ -142,7 +142,8 @@ class Opening:
             batch_queue_file_size=found.queues.batch.file_size,
         )
         if found.history is History.BROKEN_OFF:
-            self._forget_cut(found, claims.recover_from)
+            # Not of what is read for the index alone: the queues are cut where theirs begins.
+            self._forget_cut(found, found.start.replay_from)
         self._promise(found, claims)
         self._is_accepted = True
         sign_lock(lock)
@@ -198,6 +199,9 @@ class Opening:
                 clean=False,
                 read_only=True,
             )
+            look.correct_min(found.segments.first_offset)
+            look.expect_records(found.segments)
+            look.truncate(recover_from)
         try:
             forget_cut(self._filesystem, self._root, found.queues, recover_from, look)
         finally:

@@ -313,13 +313,11 @@ class Changes:
             ends.is_saved = True
 
 
-def end_before(queue: EntryFiles, physical_offset: int) -> QueueEnd | None:
-    """Return where a queue ended in front of a record; None if it had no message there."""
-    low, high = queue.start, queue.end
-    place = bisect_left(range(high), physical_offset, lo=low, key=lambda at: queue.head(at)[0])
-    if place == low:
+def end_of(queue: EntryFiles) -> QueueEnd | None:
+    """Return where a queue ends; None if it has no message."""
+    if queue.end == queue.start:
         return None
-    end = _end_of(queue, place, queue.read_entries(place - 1, 1))
+    end = _end_of(queue, queue.end, queue.read_entries(queue.end - 1, 1))
     return None if end.physical_offset == NO_RECORD else end
 
 
