@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -439,3 +440,59 @@ def test_a_hole_is_missed_where_the_log_is_read_for_the_index_alone(topic: str, 
     held.opened()
     with pytest.raises(CorruptionError, match="not an entry, though 110 were safe"):
         held.put(b"next", topic)
+
+
+ALL_TOPICS = ("T", "Other", BATCHES)
+
+
+def put_some(held: Held, random: Random, least: int, most: int) -> None:
+    for _ in range(random.randint(least, most)):
+        held.put(b"z" * random.choice((1, 40)), random.choice(ALL_TOPICS))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_power_cut_between_the_list_and_the_checkpoint_keeps_no_sound_queue_out(
+    seed: int,
+) -> None:
+    """What was written behind the list's mark meanwhile may be torn."""
+    random, held = Random(seed), Held()
+    held.stop(clean=True)
+    held.opened()
+    put_some(held, random, 20, 60)
+
+    def strike(operation: Operation) -> None:
+        if operation.path.endswith("/checkpoint.new"):
+            held.disk.hook = None
+            put_some(held, random, 10, 100)
+            held.store.queues.write_behind(1 << 60, 1 << 20)
+            held.disk = held.disk.power_cut(random)
+            raise Killed(operation)
+
+    held.disk.hook = strike
+    with pytest.raises(Killed):
+        held.stop(clean=False)
+    held.opened()
+    for topic in ALL_TOPICS:
+        assert held.put(b"next", topic) == len(held.bodies(topic)) - 1
+    assert held.store.queues.problems == []
+
+
+def test_where_the_log_is_read_for_the_index_the_list_names_all_of_a_queue() -> None:
+    held, off = Held(), replace(CONFIG, index=False)
+    held.stop(clean=True)
+    held.opened(off)
+    for _ in range(20):
+        held.put(b"T")
+    held.stop(clean=False)
+    held.opened()
+    held.put(b"next", "Other")
+    for _ in range(20):
+        held.now_ms += 1000
+        held.store.tick(held.now_ms)
+        held.store.run_jobs()
+    ends = load_queue_ends(held.disk, ROOT)
+    assert ends is not None
+    assert ends[QueueKey(is_batch=False, topic="T", queue_id=0)].entries == MESSAGES + 20
+    held.stop(clean=True)
+    held.opened()
+    assert held.put(b"next") == MESSAGES + 20

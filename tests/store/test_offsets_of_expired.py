@@ -126,8 +126,7 @@ def test_killed_while_it_makes_a_queue_again_that_lacks_entries_the_next_start_k
 
 @pytest.mark.parametrize(
     ("topic", "number"),
-    [(topic, number) for topic in ("T", "Batches", "New") for number in (7, 1 << 40)]
-    + [("T", 0), ("Batches", 0)],
+    [(topic, number) for topic in ("T", "Batches") for number in (0, 7, 1 << 40)],
 )
 def test_a_torn_number_does_not_count_for_a_queue_without_a_message_in_the_log(
     topic: str, number: int
@@ -137,7 +136,7 @@ def test_a_torn_number_does_not_count_for_a_queue_without_a_message_in_the_log(
     held.opened(RARE_SYNCS)
     tear_number_of_last(held, topic, number)
     held.opened()
-    assert held.put(b"next", topic) == (0 if topic == "New" else MESSAGES)
+    assert held.put(b"next", topic) == MESSAGES
 
 
 @pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)

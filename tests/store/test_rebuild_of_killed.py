@@ -86,3 +86,23 @@ def test_a_torn_number_in_the_tail_is_for_the_next_start_to_judge(number: int) -
     for topic in ("T", "Other", BATCHES):
         assert len(held.bodies(topic)) == MESSAGES
         assert held.put(b"next", topic) == MESSAGES
+
+
+@pytest.mark.parametrize("topic", ["New", BATCHES])
+def test_a_queue_that_has_nothing_but_the_tail_is_left_to_the_next_start(topic: str) -> None:
+    for seed in range(10):
+        held = Held()
+        held.stop(clean=True)
+        held.opened(RARE_SYNCS)
+        for _ in range(60):
+            put_unsynced(held, topic)
+        held.store.run_jobs()
+        held.store.queues.write_behind(1 << 60, 1 << 20)  # May be torn now.
+        held.disk = held.disk.power_cut(Random(seed))
+        rebuilt(held.disk)
+        ends = load_queue_ends(held.disk, ROOT)
+        assert ends is not None
+        assert all(key.topic != "New" for key in ends)
+        held.opened()
+        count = len(held.bodies(topic))
+        assert held.put(b"next", topic) == count, seed

@@ -31,7 +31,12 @@ from cometmq.store.log_repair import repair
 from cometmq.store.log_scan import NEVER
 from cometmq.store.lost_queues import forget_cut, queues_to_make
 from cometmq.store.opened import Opened
-from cometmq.store.queue_ends import load_queue_ends, remove_queue_ends, without_deleted
+from cometmq.store.queue_ends import (
+    listed_to,
+    load_queue_ends,
+    remove_queue_ends,
+    without_deleted,
+)
 from cometmq.store.reading import QueueReader
 from cometmq.store.recovery import choose_start, find_end, queues_end
 from cometmq.store.retention import Retention
@@ -236,7 +241,8 @@ class Opening:
             history = History.FOREIGN
             start = start._replace(synced_offset=dispatched or None, replay_from=dispatched)
         # None of what was promised may be cut any more.
-        succession = Succession(start.unpromised_from, deletions, self._is_batch_topic)
+        unpromised = max(start.unpromised_from, listed_to(queues.ends.known))
+        succession = Succession(unpromised, deletions, self._is_batch_topic)
         end = find_end(
             segments,
             start,

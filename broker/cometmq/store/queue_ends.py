@@ -313,6 +313,11 @@ class Changes:
             ends.is_saved = True
 
 
+def listed_to(ends: Ends) -> int:
+    """Return how far the log was on the disk when the list was saved: what it names was, then."""
+    return max((end.reaches for end in ends.values()), default=NO_RECORD) + 1
+
+
 def end_of(queue: EntryFiles) -> QueueEnd | None:
     """Return where a queue ends; None if it has no message."""
     if queue.end == queue.start:

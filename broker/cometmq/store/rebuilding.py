@@ -24,7 +24,6 @@ from cometmq.proto.errors import MessageError
 from cometmq.store.checkpoint import CheckpointFile
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER, ConsumeQueues
 from cometmq.store.dispatch import note_record, place_record
-from cometmq.store.entry_search import is_in_order
 from cometmq.store.errors import CorruptionError, MissingEntriesError, StoreFormatError
 from cometmq.store.extended_entries import ExtendedEntries
 from cometmq.store.findings import Progress
@@ -33,13 +32,18 @@ from cometmq.store.foreign_files import check_folders, check_misplaced, move_for
 from cometmq.store.index import INDEX_FOLDER, Index
 from cometmq.store.index_format import IndexShape
 from cometmq.store.index_off import forget_off
+from cometmq.store.kept_queues import keep_expired
 from cometmq.store.known_ends import check_not_given_twice, has_end, keep_offsets
 from cometmq.store.log_check import LogCheck
 from cometmq.store.log_scan import NEVER
 from cometmq.store.names import is_index_file
-from cometmq.store.queue_ends import UNKNOWN, QueueKey, remove_queue_ends, save_queue_ends
+from cometmq.store.queue_ends import (
+    UNKNOWN,
+    listed_to,
+    remove_queue_ends,
+    save_queue_ends,
+)
 from cometmq.store.swap import BESIDE, FOLDERS, remove_tree, swap
-from cometmq.store.topic_folders import has_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +54,6 @@ if TYPE_CHECKING:
 
 BUILD_RECORDS: Final = 4096
 STEP_BYTES: Final = 4 << 20
-_COPY_SIZE: Final = 1 << 20
 _FOREVER: Final = 1 << 62
 
 
@@ -129,13 +132,10 @@ def rebuild(
 
 
 def _promised_to(store: Inspected) -> int:
-    """Return where records begin that may not be on the disk; `NEVER` where all of them count.
-
-    What the list of the queues' ends names is, and all in front of it.
-    """
+    """Return where records begin that may not be on the disk; `NEVER` where all of them count."""
     if store.is_clean or (promised := store.start.unpromised_from) == NEVER:
         return NEVER
-    return max([promised, *(end.reaches + 1 for end in store.ends.values())])
+    return max(promised, listed_to(store.ends))
 
 
 def _clear(filesystem: FileSystem, root: str) -> None:
@@ -169,7 +169,6 @@ class _Work:
         self._extended = ExtendedEntries(store)
         self._complete_to: int | None = None
         self._accepts_restarts = accept_restarts
-        self._kept: list[QueueKey] = []
         self._limit = _promised_to(store)
         self._queues.ends.is_whole = True
         self._queues.correct_min(store.segments.first_offset)
@@ -255,8 +254,8 @@ class _Work:
             self._index.finish(self._now_ms)
         self._raise_failure()
         check_misplaced(store.filesystem, store.root, self._beside)
-        self._keep_expired()
-        self._note_kept()
+        ends = self._queues.ends
+        rebuilt.kept_queues += keep_expired(store, self._beside, ends, self._limit)
         self._queues.take_unsynced().sync()
         if self._index is not None:
             self._index.take_unsynced().sync()
@@ -267,49 +266,11 @@ class _Work:
                 store.filesystem.make_directories(path)  # An empty one replaces it.
         store.filesystem.sync_directory(self._beside)
         store.filesystem.sync_directory(store.root)
+        # A segment that expired must not come back in front of the new queues.
+        store.filesystem.sync_directory(store.segments.directory)
         for folder in (SIMPLE_FOLDER, BATCH_FOLDER):
             rebuilt.queues += len(list(queue_folders(store.filesystem, f"{self._beside}/{folder}")))
         rebuilt.index_files = len(store.filesystem.list(f"{self._beside}/{INDEX_FOLDER}"))
-
-    def _keep_expired(self) -> None:
-        """Copy the queues that have files, but no message in the log."""
-        filesystem, root = self._store.filesystem, self._store.root
-        for folder in (SIMPLE_FOLDER, BATCH_FOLDER):
-            for topic, queue_id, path in list(queue_folders(filesystem, f"{root}/{folder}")):
-                target = f"{self._beside}/{folder}/{topic}/{queue_id}"
-                if has_files(filesystem, path) and not filesystem.exists(target):
-                    _copy_tree(filesystem, path, target)
-                    filesystem.sync_directory(target.rpartition("/")[0])
-                    self._rebuilt.kept_queues += 1
-                    self._kept.append(QueueKey(folder == BATCH_FOLDER, topic, queue_id))
-
-    def _note_kept(self) -> None:
-        """Note where the queues end that were copied, for the list; nothing is left behind it.
-
-        One that is damaged, or does not end where it is known to have ended, only goes on there.
-        """
-        store = self._store
-        queues = ConsumeQueues(store.filesystem, self._beside, store.config, clean=store.is_clean)
-        queues.correct_min(store.segments.first_offset)
-        for key in self._kept:
-            table, known = queues.table(is_batch=key.is_batch), store.ends.get(key)
-            try:
-                queue = table.get(key.topic, key.queue_id)
-            except StoreFormatError as error:  # A file of an odd size.
-                if known is None:
-                    path = (error.path or "").replace(self._beside, store.root, 1)
-                    raise StoreFormatError(error.problem, path) from error
-                table.discard(key.topic, key.queue_id)
-                queue = table.get(key.topic, key.queue_id)
-            if self._limit < NEVER:
-                queue.truncate(self._limit)
-            next_offset = queue.max_offset if known is None else known.next_offset
-            if queue.max_offset != next_offset or not is_in_order(queue):
-                queue.hold_at(next_offset)
-            queue.erase_rest()
-            self._queues.ends.note_loaded(queue)
-        queues.take_unsynced().sync()
-        queues.close()
 
     def _raise_failure(self) -> None:
         error = self._queues.write_error
@@ -368,24 +329,3 @@ def _damaged(store: Inspected, offset: int, problem: str) -> CorruptionError:
         offset % store.segments.size,
         f"no sound record begins here ({problem}); run `cometmq store repair` first",
     )
-
-
-def _copy_tree(filesystem: FileSystem, source: str, target: str) -> None:
-    """Copy the files of a folder, sparse as they are, and sync them."""
-    filesystem.make_directories(target)
-    for name, is_directory, size in filesystem.list(source):
-        if is_directory:
-            continue
-        old = filesystem.open(f"{source}/{name}", read_only=True)
-        new = filesystem.open(f"{target}/{name}", create=True)
-        try:
-            new.resize(size)
-            for position in range(0, size, _COPY_SIZE):
-                data = old.read(_COPY_SIZE, position)
-                if any(data):
-                    new.write(data, position)
-            new.sync()
-        finally:
-            old.close()
-            new.close()
-    filesystem.sync_directory(target)

@@ -101,8 +101,8 @@ class Succession:
         """Return the physical offset of the first record that is not the next one of its queue.
 
         The queues hold all records in front of these. Where the log has lost its front, up to
-        `first_offset`, a queue that has no entries may go on with any number, unless it is new: the
-        list of where the queues end names all that there were.
+        `first_offset`, a queue that has no entries may go on with any number: the list may name it
+        no more because a start that was cut off was about to make it again.
         """
         found = self._gap
         for (topic, queue_id), (number, physical_offset) in self._firsts.items():
@@ -122,8 +122,9 @@ class Succession:
         if queue is not None and queue.end > queue.start:
             return queue.max_offset  # Even if all of its messages have expired.
         known = queues.ends.known.get(key)
-        if known is not None:  # The list may be of behind this record, or of a deleted topic.
-            return min(number, known.next_offset)
-        is_new = queue is None and queues.ends.is_whole
-        is_any = (first_offset and not is_new) or (topic, queue_id) in table.problems
-        return number if is_any else 0
+        is_damaged = (topic, queue_id) in table.problems
+        if known is not None:
+            # Of a deleted topic it may have begun at 0 again.
+            is_any = is_damaged or topic.encode() in self._deletions.offsets
+            return min(number, known.next_offset) if is_any else known.next_offset
+        return number if first_offset or is_damaged else 0
