@@ -106,3 +106,20 @@ def test_a_queue_that_has_nothing_but_the_tail_is_left_to_the_next_start(topic: 
         held.opened()
         count = len(held.bodies(topic))
         assert held.put(b"next", topic) == count, seed
+
+
+@pytest.mark.parametrize("topic", ["T", BATCHES])
+def test_a_queue_that_only_keeps_its_offset_does_so_without_a_list(topic: str) -> None:
+    held = Held()
+    let_all_expire(held)
+    folder = "batchconsumequeue" if topic == BATCHES else "consumequeue"
+    remove_all(held.disk, f"{ROOT}/{folder}/{topic}/0")
+    rebuilt(held.disk)  # It goes on behind blank entries, by the list.
+    held.opened(RARE_SYNCS)
+    put_unsynced(held, "Other")
+    held.disk = held.disk.kill()
+    for _ in range(2):
+        held.disk.remove(f"{ROOT}/queue_ends.json")
+        rebuilt(held.disk)
+    held.opened()
+    assert held.put(b"next", topic) == MESSAGES

@@ -176,6 +176,17 @@ def _is_entry(physical_offset: int, size: int, limit: int) -> bool:
     return size > 0 and 0 <= physical_offset <= limit
 
 
+def has_entry_below(queue: ReadableEntries, offset: int) -> bool:
+    """Whether an entry of a queue leads in front of an offset in the log; blank ones do."""
+    index = queue.start
+    while index < queue.end:
+        for physical_offset, size in queue.heads(index, _HEADS):
+            if size > 0 and 0 <= physical_offset < offset:
+                return True
+            index += 1
+    return False
+
+
 def is_in_order(queue: ReadableEntries) -> bool:
     """Whether each entry of a queue is there, and leads behind the record of the one before it."""
     least, index = 0, queue.start

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER, ConsumeQueues
-from cometmq.store.entry_search import is_in_order
+from cometmq.store.entry_search import has_entry_below, is_in_order
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.folder import queue_folders
 from cometmq.store.log_scan import NEVER
-from cometmq.store.queue_ends import QueueKey, end_of
+from cometmq.store.queue_ends import QueueKey
 from cometmq.store.topic_folders import has_files
 
 if TYPE_CHECKING:
@@ -47,9 +47,6 @@ def _note_kept(
     """
     queues = ConsumeQueues(store.filesystem, beside, store.config, clean=store.is_clean)
     queues.correct_min(store.segments.first_offset)
-    if limit < NEVER:
-        queues.expect_records(store.segments)
-        queues.truncate(limit)
     count = 0
     for key in kept:
         table, known = queues.table(is_batch=key.is_batch), store.ends.get(key)
@@ -61,9 +58,11 @@ def _note_kept(
                 raise StoreFormatError(error.problem, path) from error
             table.discard(key.topic, key.queue_id)
             queue = table.get(key.topic, key.queue_id)
-        if limit < NEVER and known is None and end_of(queue) is None:
-            table.destroy(key.topic, key.queue_id)
-            continue
+        if limit < NEVER:
+            if known is None and not has_entry_below(queue, limit):
+                table.destroy(key.topic, key.queue_id)
+                continue
+            queue.truncate(limit)
         next_offset = queue.max_offset if known is None else known.next_offset
         if queue.max_offset != next_offset or not is_in_order(queue):
             queue.hold_at(next_offset)
