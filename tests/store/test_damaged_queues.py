@@ -24,6 +24,7 @@ from cometmq.store.errors import (
     StoreFilesError,
     StoreFormatError,
 )
+from cometmq.store.findings import Kind
 from cometmq.store.queue_ends import load_queue_ends
 from cometmq.store.reading import ReadStatus
 
@@ -165,6 +166,39 @@ def test_a_hole_among_entries_that_have_expired_holds_nothing_up(
     assert held.store.min_offset(topic, 0) == MESSAGES
     upkeep(held)
     assert len(contents_of(held.disk, queue)) == 1
+
+
+@pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
+def test_verify_tells_of_a_hole_at_which_readers_begin(
+    clean: bool, topic: str, queue: str, entry_size: int
+) -> None:
+    held = Held()
+    for number in range(2 * MESSAGES):
+        held.put(b"%d" % number, "Other")
+    held.stop(clean=True)
+    drop_segments(held, 2)
+    first = held.opened().min_offset(topic, 0)
+    held.stop(clean=True)
+    if not clean:
+        held.disk.open(f"{ROOT}/abort", create=True).close()
+    blank(held, queue, entry_size, first - 9, first - 5)
+    assert verified(held.disk, ROOT, CONFIG).is_sound, "all of them have expired"
+    blank(held, queue, entry_size, first - 3, first)
+    (finding,) = verified(held.disk, ROOT, CONFIG).findings
+    assert (finding.kind, finding.topic, finding.queue_offset) == (
+        Kind.MISSING_ENTRY,
+        topic,
+        first - 3,
+    )
+    held.opened()
+    with pytest.raises(CorruptionError):
+        held.store.read(topic, 0, first - 3, 32)
+    held.stop(clean=True)
+    rebuild(held)
+    assert verified(held.disk, ROOT, CONFIG).is_sound
+    held.opened()
+    assert held.bodies(topic) == expected(topic)[first:]
 
 
 def hole(held: Held, queue: str, entry_size: int, first: int, damage: str) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cometmq.proto.message import StoredMessage
+    from cometmq.store.entry_files import EntryFiles
     from cometmq.store.findings import Report
     from cometmq.store.inspection import Inspected
     from cometmq.store.queue_ends import QueueEnd
@@ -72,13 +73,16 @@ def check_openable(store: Inspected, report: Report) -> Iterator[None]:
     }
     if store.is_clean and not store.checkpoint.is_of_others:
         queues.expect_whole()
+    queues.correct_min(store.segments.first_offset)
     told = set(report.paths)
     folders = told | {path.rpartition("/")[0] for path in told}
     for key in queue_keys(store):
         end = store.ends.get(key)
         try:
             if end is None or _is_made_again(store, end) or has_end(store, key, end):
-                queues.table(is_batch=key.is_batch).find(key.topic, key.queue_id)
+                queue = queues.table(is_batch=key.is_batch).find(key.topic, key.queue_id)
+                if queue is not None:
+                    _check_first(store, key, queue, end, report)
             elif (folder := _place(store, key)[0]) not in folders:
                 problem = (
                     f"the queue had {end.next_offset} messages, and its last entry is not here, or"
@@ -99,6 +103,23 @@ def check_openable(store: Inspected, report: Report) -> Iterator[None]:
                 )
         yield
     queues.close()
+
+
+def _check_first(
+    store: Inspected, key: QueueKey, queue: EntryFiles, end: QueueEnd | None, report: Report
+) -> None:
+    """Report a hole where a queue begins for its readers: they are refused there.
+
+    Behind what is known of a queue that was not shut down, the next start takes it away.
+    """
+    index = queue.min_entry
+    known = queue.end if store.is_clean else min(queue.end, 0 if end is None else end.entries)
+    if index >= known or queue.head(index)[1] > 0:
+        return
+    about = AboutQueue(key.topic, key.queue_id, files_of(store, key))
+    if about.files.place(index)[0] not in report.paths:
+        problem = f"no entry, and nothing says that its message has expired; {REBUILD}"
+        report.add(about.finding(Kind.MISSING_ENTRY, index, problem))
 
 
 def _is_made_again(store: Inspected, end: QueueEnd) -> bool:
