@@ -168,15 +168,21 @@ def cut_off(shop: Shop, half: Half) -> None:
     shop.disk = disk
 
 
-def test_a_delayed_message_to_a_damaged_queue_waits_and_those_behind_it_do_not(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def with_damaged_target() -> Clocked:
+    """A broker whose queue T/0, which has nine messages, is damaged."""
     broker = Clocked(SimulatedFileSystem())
     for number in range(9):
         put(broker, send_request("T", b"%d" % number))
     broker.wired.close()
     blank(broker.disk, "T/0")
     broker.start(broker.disk)
+    return broker
+
+
+def test_a_delayed_message_to_a_damaged_queue_waits_and_those_behind_it_do_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker = with_damaged_target()
     for number in range(3):
         delayed(broker, b"before %d" % number)
         broker.ask(send_request("T", b"to T %d" % number, properties=f"DELAY\x01{LEVEL}\x02"))
@@ -200,12 +206,7 @@ def test_a_delayed_message_to_a_damaged_queue_waits_and_those_behind_it_do_not(
 
 def test_so_many_of_them_hold_their_level_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cometmq.broker.delay_runs.RUNS_MAX", 3)
-    broker = Clocked(SimulatedFileSystem())
-    for number in range(9):
-        put(broker, send_request("T", b"%d" % number))
-    broker.wired.close()
-    blank(broker.disk, "T/0")
-    broker.start(broker.disk)
+    broker = with_damaged_target()
     for number in range(5):
         broker.ask(send_request("T", b"to T %d" % number, properties=f"DELAY\x01{LEVEL}\x02"))
     delayed(broker, b"behind")

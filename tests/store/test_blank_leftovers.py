@@ -8,8 +8,8 @@ import pytest
 from tests.crash.disk import SimulatedFileSystem
 from tests.store.damaged_stores import ROOT, contents, files_of
 from tests.store.records import HOST, messages_in
+from tests.store.test_topic_folders import CONFIG, FOLDERS, NEW
 
-from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queue import Boundary
 from cometmq.store.deletions import DELETIONS_NAME
 from cometmq.store.entry_search import BLANK_SIZE, GONE_SIZE
@@ -19,16 +19,6 @@ from cometmq.store.message_store import MessageStore
 from cometmq.store.topic_folders import has_queue_files, holds_queues
 from cometmq.store.turn import Origin
 from cometmq.store.unlisted import unlisted_of
-
-CONFIG = StoreConfig(
-    segment_size=16384,
-    consume_queue_file_size=200,
-    batch_consume_queue_file_size=4 * 46,
-    index=False,
-    checkpoint_interval_ms=1,
-)
-FOLDERS = {False: "consumequeue", True: "batchconsumequeue"}
-NEW = [b"new 0", b"new 1", b"new 2"]
 
 
 class Deleted:

@@ -143,16 +143,22 @@ def test_what_a_lost_file_had_does_not_pass_for_expired(
         held.store.read(topic, 0, ENTRIES_OF_A_FILE, 32)
 
 
-@pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
-@pytest.mark.parametrize("damage", ["missing", "zeros", "zeros that end inside an entry"])
-def test_a_hole_among_entries_that_have_expired_holds_nothing_up(
-    damage: str, topic: str, queue: str, entry_size: int
-) -> None:
+def with_expired_front() -> Held:
+    """A store that was closed, and whose first messages have expired since."""
     held = Held()
     for number in range(2 * MESSAGES):
         held.put(b"%d" % number, "Other")
     held.stop(clean=True)
     drop_segments(held, 2)
+    return held
+
+
+@pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
+@pytest.mark.parametrize("damage", ["missing", "zeros", "zeros that end inside an entry"])
+def test_a_hole_among_entries_that_have_expired_holds_nothing_up(
+    damage: str, topic: str, queue: str, entry_size: int
+) -> None:
+    held = with_expired_front()
     expected_min = held.opened().min_offset(topic, 0)
     assert expected_min > ENTRIES_OF_A_FILE
     held.stop(clean=True)
@@ -173,11 +179,7 @@ def test_a_hole_among_entries_that_have_expired_holds_nothing_up(
 def test_verify_tells_of_a_hole_at_which_readers_begin(
     clean: bool, topic: str, queue: str, entry_size: int
 ) -> None:
-    held = Held()
-    for number in range(2 * MESSAGES):
-        held.put(b"%d" % number, "Other")
-    held.stop(clean=True)
-    drop_segments(held, 2)
+    held = with_expired_front()
     first = held.opened().min_offset(topic, 0)
     held.stop(clean=True)
     if not clean:

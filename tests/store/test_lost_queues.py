@@ -15,6 +15,7 @@ from cometmq.store import lost_queues, rebuilding
 from cometmq.store.config import StoreConfig
 from cometmq.store.errors import CorruptionError, LostQueuesError
 from cometmq.store.inspection import inspect
+from cometmq.store.mending import Plan, carry_out, make_plan
 from cometmq.store.message_store import MessageStore
 from cometmq.store.queue_ends import QueueKey, load_queue_ends
 from cometmq.store.turn import Origin
@@ -172,10 +173,19 @@ def entries(disk: SimulatedFileSystem) -> dict[str, bytes]:
     return {path: data for path, data in contents(disk).items() if "consumequeue" in path}
 
 
-def rebuild(held: Held) -> None:
-    store = inspect(held.disk, ROOT, CONFIG)
-    for _ in rebuilding.rebuild(store, rebuilding.Rebuilt(), held.now_ms):
+def repair(held: Held, *, cut: bool) -> Plan:
+    store, plan = inspect(held.disk, ROOT, CONFIG), Plan()
+    for _ in make_plan(store, plan, cut=cut):
         pass
+    carry_out(store, plan, 1)
+    return plan
+
+
+def rebuild(held: Held) -> rebuilding.Rebuilt:
+    store, done = inspect(held.disk, ROOT, CONFIG), rebuilding.Rebuilt()
+    for _ in rebuilding.rebuild(store, done, held.now_ms):
+        pass
+    return done
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)

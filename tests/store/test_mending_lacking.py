@@ -6,12 +6,11 @@ import pytest
 from tests.store.damaged_stores import flip
 from tests.store.test_damaged_queues import upkeep
 from tests.store.test_lacking_queues import QUEUES, TAIL, hole, killed
-from tests.store.test_lost_queues import CONFIG, MESSAGES, ROOT, Held, rebuild
+from tests.store.test_lost_queues import CONFIG, MESSAGES, ROOT, Held, rebuild, repair
 
 from cometmq.store.errors import LostQueuesError
 from cometmq.store.inspection import inspect
 from cometmq.store.log_scan import LogScan
-from cometmq.store.mending import Plan, carry_out, make_plan
 
 GIVEN_OUT = MESSAGES + TAIL
 
@@ -30,20 +29,12 @@ def damaged(topic: str, queue: str, entry_size: int) -> Held:
     return held
 
 
-def repaired(held: Held, *, cut: bool) -> Plan:
-    store, plan = inspect(held.disk, ROOT, CONFIG), Plan()
-    for _ in make_plan(store, plan, cut=cut):
-        pass
-    carry_out(store, plan, 1)
-    return plan
-
-
 @pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
 def test_what_is_stepped_over_keeps_the_offset_of_the_last_message(
     topic: str, queue: str, entry_size: int
 ) -> None:
     held = damaged(topic, queue, entry_size)
-    (step,) = repaired(held, cut=False).steps
+    (step,) = repair(held, cut=False).steps
     assert [(each.topic, each.queue_offset, each.count) for each in step.lost] == [
         (topic, GIVEN_OUT - 1, 1)
     ]
@@ -59,7 +50,7 @@ def test_what_is_cut_off_is_told_and_the_queue_is_made_again_without(
     topic: str, queue: str, entry_size: int
 ) -> None:
     held = damaged(topic, queue, entry_size)
-    lost = {each.topic: each for each in repaired(held, cut=True).lost}
+    lost = {each.topic: each for each in repair(held, cut=True).lost}
     assert (lost[topic].first_offset, lost[topic].next_offset) == (GIVEN_OUT - 1, GIVEN_OUT)
     with pytest.raises(LostQueuesError):
         held.opened()

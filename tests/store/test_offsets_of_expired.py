@@ -15,13 +15,12 @@ from tests.store.damaged_stores import contents, files_of, flip, overwrite
 from tests.store.records import HOST
 from tests.store.test_damaged_queues import drop_segments, upkeep
 from tests.store.test_lacking_queues import QUEUES, RARE, TAIL, hole, killed
-from tests.store.test_lost_queues import CONFIG, MESSAGES, ROOT, Held, rebuild, remove_all
+from tests.store.test_lost_queues import CONFIG, MESSAGES, ROOT, Held, rebuild, remove_all, repair
 
 from cometmq.store.config import Flush
 from cometmq.store.errors import CorruptionError
 from cometmq.store.inspection import inspect
 from cometmq.store.log_scan import LogScan
-from cometmq.store.mending import Plan, carry_out, make_plan
 from cometmq.store.turn import Origin
 
 RARE_SYNCS = replace(RARE, flush=Flush.ASYNC)
@@ -163,10 +162,7 @@ def test_a_sound_tail_of_a_queue_that_was_given_up_stays_behind_a_kill(topic: st
     records = LogScan(inspect(held.disk, ROOT, CONFIG).segments, 0)
     first = next(each.physical_offset for each in records if each.topic == topic)
     flip(held.disk, f"{ROOT}/commitlog/{0:020d}", first + 3, 0x55)
-    store, plan = inspect(held.disk, ROOT, CONFIG), Plan()
-    for _ in make_plan(store, plan, cut=True):
-        pass
-    carry_out(store, plan, 1)
+    repair(held, cut=True)
     held.opened(RARE_SYNCS)
     assert held.store.max_offset(topic, 0) == MESSAGES
     for number in range(2):

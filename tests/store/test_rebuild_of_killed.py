@@ -5,7 +5,6 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from tests.crash.disk import SimulatedFileSystem
 from tests.store.damaged_stores import verified
 from tests.store.records import HOST
 from tests.store.test_damaged_queues import upkeep
@@ -16,22 +15,14 @@ from tests.store.test_lost_queues import (
     ROOT,
     SIMPLE_QUEUE,
     Held,
+    rebuild,
     remove_all,
 )
 from tests.store.test_offsets_of_expired import RARE_SYNCS, let_all_expire, tear_number_of_last
 
 from cometmq.store.checkpoint import load_checkpoint
-from cometmq.store.inspection import inspect
 from cometmq.store.queue_ends import load_queue_ends
-from cometmq.store.rebuilding import Rebuilt, rebuild
 from cometmq.store.turn import Origin
-
-
-def rebuilt(disk: SimulatedFileSystem) -> Rebuilt:
-    done = Rebuilt()
-    for _ in rebuild(inspect(disk, ROOT, CONFIG), done, 1):
-        pass
-    return done
 
 
 def put_unsynced(held: Held, topic: str) -> None:
@@ -49,7 +40,7 @@ def test_a_power_cut_behind_it_takes_the_tail_and_no_offset(topic: str) -> None:
     synced = held.store.end_offset
     put_unsynced(held, topic)
     held.disk = held.disk.kill()
-    done = rebuilt(held.disk)
+    done = rebuild(held)
     assert done.left_records == 1
     claims = load_checkpoint(held.disk, f"{ROOT}/checkpoint").claims
     assert claims is not None
@@ -80,7 +71,7 @@ def test_a_torn_number_in_the_tail_is_for_the_next_start_to_judge(number: int) -
     held.opened(RARE_SYNCS)
     tear_number_of_last(held, "Other", number)
     remove_all(held.disk, SIMPLE_QUEUE)
-    assert rebuilt(held.disk).left_records == 1
+    assert rebuild(held).left_records == 1
     held.opened()
     assert held.store.kept is not None
     for topic in ("T", "Other", BATCHES):
@@ -99,7 +90,7 @@ def test_a_queue_that_has_nothing_but_the_tail_is_left_to_the_next_start(topic: 
         held.store.run_jobs()
         held.store.queues.write_behind(1 << 60, 1 << 20)  # May be torn now.
         held.disk = held.disk.power_cut(Random(seed))
-        rebuilt(held.disk)
+        rebuild(held)
         ends = load_queue_ends(held.disk, ROOT)
         assert ends is not None
         assert all(key.topic != "New" for key in ends)
@@ -114,12 +105,12 @@ def test_a_queue_that_only_keeps_its_offset_does_so_without_a_list(topic: str) -
     let_all_expire(held)
     folder = "batchconsumequeue" if topic == BATCHES else "consumequeue"
     remove_all(held.disk, f"{ROOT}/{folder}/{topic}/0")
-    rebuilt(held.disk)  # It goes on behind blank entries, by the list.
+    rebuild(held)  # It goes on behind blank entries, by the list.
     held.opened(RARE_SYNCS)
     put_unsynced(held, "Other")
     held.disk = held.disk.kill()
     for _ in range(2):
         held.disk.remove(f"{ROOT}/queue_ends.json")
-        rebuilt(held.disk)
+        rebuild(held)
     held.opened()
     assert held.put(b"next", topic) == MESSAGES

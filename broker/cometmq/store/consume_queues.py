@@ -122,7 +122,7 @@ class ConsumeQueues:
                     )
                 elif mark is not None or table.has_files(topic):
                     self._leftovers.append((table, topic))
-        in_folder |= {key.topic for key in self.ends.known if key.is_batch}  # A lost one, too.
+        in_folder |= {topic for batch, topic in listed if batch}  # A lost one, too.
 
         def is_batch(topic: str) -> bool:
             says = is_batch_topic(topic)

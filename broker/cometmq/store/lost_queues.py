@@ -15,6 +15,7 @@ stop their blank entries may be half there, so these are always made again.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -25,7 +26,7 @@ from cometmq.store.queue_ends import NO_RECORD, end_of, save_queue_ends
 from cometmq.store.topic_folders import has_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.entry_disk import Shelf
@@ -94,24 +95,26 @@ def forget_cut(
     root: str,
     queues: ConsumeQueues,
     recover_from: int,
-    look: ConsumeQueues | None,
+    look: Callable[[], ConsumeQueues] | None,
 ) -> None:
     """Let the list say nothing of entries that are about to be cut, and made again from the log.
 
     A start that is cut off behind that must not miss them: it reads the log back from there. It
-    must miss those in front, and `look` has the queues as they are when that is cut, to find them;
-    it is None where the log begins there, and says itself with which number each queue goes on.
+    must miss those in front, and `look` gives the queues as they are when that is cut, to find
+    them; it is None where the log begins there, and says itself with which number each goes on.
     """
     known = queues.ends.known
     cut = {key: end for key, end in known.items() if end.physical_offset >= recover_from}
     if not cut:
         return
     kept = {key: end for key, end in known.items() if key not in cut}
-    for key, end in cut.items():
-        table = None if look is None else look.table(is_batch=key.is_batch)
-        queue = None if table is None else table.find_sound(key.topic, key.queue_id)
-        if queue is not None and (before := end_of(queue)) is not None:
-            kept[key] = before._replace(kept_from=end.kept_from)
+    if look is not None:
+        with closing(look()) as on_disk:
+            for key, end in cut.items():
+                table = on_disk.table(is_batch=key.is_batch)
+                queue = table.find_sound(key.topic, key.queue_id)
+                if queue is not None and (before := end_of(queue)) is not None:
+                    kept[key] = before._replace(kept_from=end.kept_from)
     save_queue_ends(filesystem, root, kept)
     queues.ends.known = kept
 

@@ -194,9 +194,9 @@ class Opening:
 
     def _forget_cut(self, found: Found, recover_from: int) -> None:
         """Take from the list what is about to be cut from the queues, and made again."""
-        look = None
-        if recover_from > found.segments.first_offset:  # What is in front of that has expired.
-            look = load_queues(
+
+        def look() -> ConsumeQueues:
+            queues = load_queues(
                 self._filesystem,
                 self._root,
                 self._config,
@@ -204,14 +204,16 @@ class Opening:
                 clean=False,
                 read_only=True,
             )
-            look.correct_min(found.segments.first_offset)
-            look.expect_records(found.segments)
-            look.truncate(recover_from)
-        try:
-            forget_cut(self._filesystem, self._root, found.queues, recover_from, look)
-        finally:
-            if look is not None:
-                look.close()
+            queues.correct_min(first_offset)
+            queues.expect_records(found.segments)
+            queues.truncate(recover_from)
+            return queues
+
+        first_offset = found.segments.first_offset
+        has_front = recover_from > first_offset  # What is in front of the log has expired.
+        forget_cut(
+            self._filesystem, self._root, found.queues, recover_from, look if has_front else None
+        )
 
     def _inspect(self) -> Found:
         """Find out what there is; changes nothing."""

@@ -116,7 +116,7 @@ class StoreReader:
     def _find(self, topic: str, queue_id: int) -> ConsumeQueue | BatchConsumeQueue | None:
         """Return a queue if there is one. `CorruptionError` when it is lost."""
         queues = self._queues
-        queue = queues.simple.find(topic, queue_id) or queues.batch.find(topic, queue_id)
+        queue = queues.find(topic, queue_id)
         for key in () if queue is not None else self._lost():
             if (key.topic, key.queue_id) == (topic, queue_id):
                 root = queues.table(is_batch=key.is_batch).root
