@@ -197,6 +197,7 @@ def _same(sent: Sent, record: Record) -> bool:
         sent.queue_offset,
         sent.physical_offset,
         sent.size,
+        sent.batch_size,
         sent.body,
     ) == (
         record.topic,
@@ -204,5 +205,6 @@ def _same(sent: Sent, record: Record) -> bool:
         record.queue_offset,
         record.physical_offset,
         record.size,
+        record.batch_size,
         record.body,
     ) and sent.properties.items() <= record.properties.items()
