@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # How long one example takes says more about what else the machine does than about the code.
 settings.register_profile("house", deadline=None)
 settings.load_profile("house")
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the fronts that guard clusters, with its key in the same file."""
+    from tests.pipeline.guarded import make_certificate  # Of few tests alone.
+
+    return make_certificate(tmp_path_factory.mktemp("certificate"))

@@ -38,11 +38,6 @@ async def _coroutine(scenario: Callable[[], Awaitable[None]]) -> None:
     await scenario()
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_certificate(tmp_path_factory.mktemp("certificate"))
-
-
 @pytest.fixture
 def there(rocketmq_session: Cluster, certificate: Path) -> Iterator[Guarded]:
     with guarded(rocketmq_session, certificate, SECRET) as found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ pytest.importorskip("pyarrow", reason="the extra cometmq[spark] is not installed
 
 import pyarrow as pa
 from tests.interop.apache_broker import ApacheBroker
+from tests.interop.guarded_apache import GUARDED, SECRET, USER
 
 from cometmq.pipeline.cluster import Bounds, Cluster, TopicBounds
 from cometmq.pipeline.columns import ALL_COLUMNS, PROPERTIES
@@ -32,15 +34,18 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 SETTINGS = Settings(timeout=15.0)
+SIGNING = replace(SETTINGS, access_key=USER, secret_key=SECRET)
 NAMES = ("body", "tag", "properties", "topic", "broker", "queue_id", "queue_offset")
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[Cluster]:
-    with ApacheBroker(
-        tmp_path_factory.mktemp("apache"), {"enablePropertyFilter": "true"}
-    ) as broker:
-        asked = Cluster([broker.nameserver], SETTINGS)
+@pytest.fixture(scope="module", params=["open", "guarded"])
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[Cluster]:
+    is_guarded = request.param == "guarded"
+    settings = {"enablePropertyFilter": "true", **(GUARDED if is_guarded else {})}
+    with ApacheBroker(tmp_path_factory.mktemp("apache"), settings) as broker:
+        asked = Cluster([broker.nameserver], SIGNING if is_guarded else SETTINGS)
         deadline = time.monotonic() + 60
         while asked.route("TBW102") is None and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -64,7 +69,7 @@ def write(
     cluster: Cluster, topic: str, batch: pa.RecordBatch, delivery: str = "auto"
 ) -> list[bytes]:
     form = RowForm(NAMES, topic, "", NAMES[3:], "")
-    sender = Sender(Targets(cluster), Sending(SETTINGS, delivery, batch_bytes=4096))
+    sender = Sender(Targets(cluster), Sending(cluster.settings, delivery, batch_bytes=4096))
     try:
         sender.send(Forming(form, "sink").messages(batch))
         sender.finish()
@@ -95,7 +100,7 @@ def read(
         Range(queue, found.addresses[queue.broker], each.first, each.end)
         for queue, each in found.queues.items()
     ]
-    pulling = Pulling(SETTINGS, expression, kind)
+    pulling = Pulling(cluster.settings, expression, kind)
     return [
         row["body"]
         for chunk in chunks(wanted, pulling)

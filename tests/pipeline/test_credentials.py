@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
-from tests.pipeline.guarded import ACCESS_KEY, Guarded, guarded, make_certificate
+from tests.pipeline.guarded import ACCESS_KEY, Guarded, guarded
 
 from cometmq.admin.program import program
 from cometmq.pipeline import command, wire
@@ -30,11 +30,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("no_connection_is_kept")
 
 SECRET = "hush-hush"
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_certificate(tmp_path_factory.mktemp("certificate"))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
-from tests.pipeline.guarded import Guarded, guarded, make_certificate
+from tests.pipeline.guarded import Guarded, guarded
 from tests.pipeline.tables import Tables, numbers
 
 from cometmq.client import SyncClient
@@ -41,11 +41,6 @@ PLACE = "topic, broker, queue_id, queue_offset"
 @pytest.fixture
 def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
     return Tables(spark, rocketmq_session)
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_certificate(tmp_path_factory.mktemp("certificate"))
 
 
 @pytest.fixture

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -63,3 +65,20 @@ def test_nobody_who_reads_it_does_not_hold_up_java() -> None:
         file.write(b"x" * (1 << 18))  # More than a pipe holds.
     stderr.wait()
     os.close(to)
+
+
+SCRIPT = """
+from cometmq.pipeline import session
+
+spark = session(master="local[1]")
+spark.udf.register("longer", lambda text: text + "!")
+print(spark.sql("SELECT longer('ended')").first()[0])
+"""
+
+
+@pytest.mark.spark
+def test_a_script_that_leaves_its_session_open_ends_in_silence() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert (done.stdout, done.stderr) == ("ended!\n", "")

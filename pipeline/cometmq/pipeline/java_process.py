@@ -98,9 +98,16 @@ def start_java(settings: Mapping[str, str], *, apart: bool) -> Stderr | None:
 def _end(java: Popen[bytes], stderr: Stderr) -> None:
     """Have it end, as it would when this process has, and wait for its last words.
 
-    What threads ask it meanwhile it does not answer any more, which py4j would tell in length.
+    What threads ask it meanwhile it does not answer any more, which py4j would tell in length, and
+    so would the server that counts for Spark, where its connection ends.
     """
     assert java.stdin is not None
     logging.disable()
+    if (context := SparkContext._active_spark_context) is not None:
+        vars(context._accumulatorServer)["handle_error"] = _say_nothing
     java.stdin.close()
     stderr.wait()
+
+
+def _say_nothing(*_: object) -> None:
+    """Be told of an error."""

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import anyio
 import click
 
+from cometmq.admin.commands.access import access_options, take_config
 from cometmq.admin.render import show_json
-from cometmq.client import Client, ClientConfig, ClientError, NetworkError, UsageError
+from cometmq.client import Client, ClientError, NetworkError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
@@ -33,19 +34,19 @@ DEFAULT_NAMESERVER = "127.0.0.1:9876"
 def client_command(function: Function) -> Function:
     """Make a command of a coroutine function whose first argument is an open client.
 
-    Also gives it `-n` and `--timeout`.
+    Also gives it `-n`, `--timeout` and what a guarded cluster wants.
     """
 
     @wraps(function)
     def run(nameserver: str, timeout: float, **arguments: Any) -> None:
         async def main() -> None:
-            config = ClientConfig(timeout=timeout)
+            config = take_config(arguments, timeout=timeout)
             async with Client(nameserver, config) as mq:
                 await function(mq, **arguments)
 
         run_async(main())
 
-    command = cast("Function", run)
+    command = access_options(cast("Function", run))
     command = click.option(
         "--timeout", default=5.0, show_default=True, help="Seconds to wait for servers."
     )(command)

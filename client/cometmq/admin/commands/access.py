@@ -1,0 +1,77 @@
+"""How commands get into a guarded cluster: four options, spelt as those of the pipeline's jobs.
+
+No command line says a secret, for all users of a machine can read that: it stands in a file, or in
+the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from cometmq.client import ClientConfig, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Function = TypeVar("Function", bound="Callable[..., Any]")
+
+_SECRET_VARIABLE: Final = "COMETMQ_SECRET_KEY"
+_OPTIONS: Final = {
+    "access_key": "--access-key",
+    "secret_key": "--secret-key-file",
+    "tls_ca": "--tls-ca",
+    "tls": "--tls",
+}
+"""By the settings of a client that they say."""
+_SETTING: Final = re.compile(rf"\b({'|'.join(_OPTIONS)})\b(?!\.)")
+
+
+def access_options(function: Function) -> Function:
+    """Give a command what a guarded cluster wants; `take_config` reads it."""
+    for option in (
+        click.option(
+            "--tls-ca", metavar="FILE", help="Certificates to trust, as PEM; else none is verified."
+        ),
+        click.option("--tls", is_flag=True, help="Connect by TLS."),
+        click.option(
+            "--secret-key-file",
+            "secret_key",
+            metavar="FILE",
+            callback=_read_secret,
+            help=f"A file with the secret that signs.  [env var: {_SECRET_VARIABLE}, the secret"
+            " itself]",
+        ),
+        click.option(
+            "--access-key",
+            metavar="NAME",
+            envvar="COMETMQ_ACCESS_KEY",
+            show_envvar=True,
+            help="Whose signature is on requests.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def take_config(arguments: dict[str, Any], *, timeout: float) -> ClientConfig:
+    """Take the options out of a command's arguments, and make a client's settings of them."""
+    given = {name: arguments.pop(name) for name in _OPTIONS}
+    try:
+        return ClientConfig(timeout=timeout, **{n: value for n, value in given.items() if value})
+    except UsageError as error:
+        raise UsageError(_SETTING.sub(lambda found: _OPTIONS[found[1]], str(error))) from None
+
+
+def _read_secret(_ctx: click.Context, _option: click.Parameter, path: str | None) -> str:
+    if path is None:
+        return os.environ.get(_SECRET_VARIABLE, "")
+    try:
+        return Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is no text"
+        raise click.BadParameter(f"{path}: {reason}") from None
