@@ -219,7 +219,8 @@ def test_killed_anywhere_while_old_files_go_the_next_start_misses_none(is_cut: b
         assert life.bodies("A")[-1] == 150
 
 
-def test_where_the_list_cannot_be_saved_no_file_goes_until_it_can() -> None:
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_where_the_list_cannot_be_saved_no_file_goes_until_it_can(goes_on: bool) -> None:
     life = Life()
     life.put(100)
     life.checkpoint()
@@ -232,7 +233,11 @@ def test_where_the_list_cannot_be_saved_no_file_goes_until_it_can() -> None:
     life.disk.hook = refuse
     life.upkeep(60)
     assert life.store.first_offset > 3 * SEGMENT
+    if goes_on:  # Then checkpoints want to say so, too.
+        life.put(10)
+        life.upkeep(60)
     assert life.files("consumequeue/A/0")[0] == 0
+    assert max(kept_from(life.disk).values()) == 0
     life.disk.hook = None
     life.upkeep(20)
     assert life.files("consumequeue/A/0")[0] > 0

@@ -195,8 +195,8 @@ def test_killed_at_any_moment_the_catching_up_is_done_by_a_later_start(loses_pow
         assert verified(after, config=ON).findings == [], number
 
 
-@pytest.mark.parametrize("text", [b"", b"\0\0\0", b"x"])
-def test_a_note_without_its_content_says_that_everything_may_be_missing(text: bytes) -> None:
+@pytest.mark.parametrize("text", [b"", b"\0\0\0", b"x", b"17", b'{"offset":17,"version":1}'])
+def test_a_note_that_is_damaged_says_that_everything_may_be_missing(text: bytes) -> None:
     disk = SimulatedFileSystem()
     disk.make_directories(ROOT)
     file = disk.open(f"{ROOT}/{INDEX_OFF}", create=True)
@@ -213,3 +213,26 @@ def test_the_first_place_that_was_noted_stays() -> None:
     assert load_off(disk, ROOT) == 500
     note_off(disk, ROOT, 20)
     assert load_off(disk, ROOT) == 20
+
+
+@pytest.mark.parametrize("kind", ["kill", "power"])
+def test_a_note_is_there_as_a_whole_or_not_at_all(kind: str) -> None:
+    """Half of it is another place, at which no record may begin."""
+
+    def before() -> SimulatedFileSystem:
+        disk = SimulatedFileSystem()
+        disk.make_directories(ROOT)
+        note_off(disk, ROOT, 98765)
+        return disk
+
+    disk = before()
+    first = disk.operations
+    note_off(disk, ROOT, 54321)
+    for number in range(1, disk.operations - first + 1):
+        for seed in range(20):
+            killed = before()
+            killed.hook = KillAt(killed.operations + number)
+            with suppress(Killed):
+                note_off(killed, ROOT, 54321)
+            after = killed.kill() if kind == "kill" else killed.power_cut(Random(seed))
+            assert load_off(after, ROOT) in {98765, 54321}

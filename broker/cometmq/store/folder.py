@@ -26,14 +26,14 @@ _OF_A_STORE: Final = frozenset({LOG_FOLDER, "consumequeue", "batchconsumequeue"}
 
 _KNOWN_NAMES: Final = frozenset(
     {
-        *("consumequeue_ext", "index", "index_off", "config", "integrity", "cut", "entryjournal"),
+        *("consumequeue_ext", "index", "config", "integrity", "cut", "entryjournal"),
         *("checkpoint", "checkpoint.new", "commitlog.new", "abort", "abort.bak", "lock"),
         *("rebuilding", "timerwheel", "timerlog", "compaction", "kvStore", "rocksdbstore"),
     }
 )
 """What may stand alone, in a store that was just begun, or that lost its log."""
 
-_TABLES: Final = (DELETIONS_NAME, DELAY_LEVELS, "queue_ends.json")
+_TABLES: Final = (DELETIONS_NAME, DELAY_LEVELS, "queue_ends.json", "index_off")
 """With what stands beside each while it is replaced."""
 
 _OF_THE_FILE_SYSTEM: Final = frozenset({"lost+found"})

@@ -1,15 +1,19 @@
 """Where the index lacks records because it was turned off (`index=false`).
 
-`root/index_off` holds a physical offset, in decimal: of the records from there on, the index has
-none, or nobody knows which. A start without the index makes the file before anything is put. The
-first start with it again reads the log from there, once its own checkpoint, which is on the disk,
-says so as well; then the file goes. Apache's brokers do not know it.
+`root/index_off`, see `checked_json`, holds a physical offset: of the records from there on, the
+index has none, or nobody knows which; of all records, where the file is damaged. A start without
+the index makes it before anything is put. The first start with the index again reads the log from
+there, once its own checkpoint, which is on the disk, says so as well; then the file goes. Apache's
+brokers do not know it.
 """
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Final
+
+from cometmq.proto.errors import BodyError
+from cometmq.store.checked_json import CheckedJson
 
 if TYPE_CHECKING:
     from cometmq.store.filesystem import FileSystem
@@ -18,20 +22,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 INDEX_OFF: Final = "index_off"
-_SIZE_MAX: Final = 20
+_FILE: Final = CheckedJson(INDEX_OFF, "offset", version=1)
 
 
 def load_off(filesystem: FileSystem, root: str) -> int | None:
-    """Return from where on the index lacks records; None when it was never off."""
+    """Return from where on the index lacks records; None when it was never off.
+
+    `StoreFormatError` when a newer version of this program noted it.
+    """
     try:
-        file = filesystem.open(f"{root}/{INDEX_OFF}", read_only=True)
-    except FileNotFoundError:
-        return None
-    try:
-        text = file.read(_SIZE_MAX, 0).strip(b"\0 \n")
-    finally:
-        file.close()
-    return int(text) if text.isdigit() else 0  # A power cut left the name: all may be missing.
+        return _FILE.load(filesystem, root, int)
+    except BodyError:
+        return 0
 
 
 def note_off(filesystem: FileSystem, root: str, offset: int) -> None:
@@ -39,14 +41,7 @@ def note_off(filesystem: FileSystem, root: str, offset: int) -> None:
     known = load_off(filesystem, root)
     if known is not None and known <= offset:
         return
-    file = filesystem.open(f"{root}/{INDEX_OFF}", create=True)
-    try:
-        file.resize(0)
-        file.write(b"%d" % offset, 0)
-        file.sync()
-    finally:
-        file.close()
-    filesystem.sync_directory(root)
+    _FILE.save(filesystem, root, b"%d" % offset)
 
 
 def settle_off(

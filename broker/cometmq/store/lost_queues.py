@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.store.errors import CorruptionError, LostQueuesError
 from cometmq.store.names import some_of
-from cometmq.store.queue_ends import NO_RECORD, end_of, save_queue_ends
+from cometmq.store.queue_ends import NO_RECORD, end_of
 from cometmq.store.topic_folders import has_files
 
 if TYPE_CHECKING:
@@ -115,8 +115,7 @@ def forget_cut(
                 queue = table.find_sound(key.topic, key.queue_id)
                 if queue is not None and (before := end_of(queue)) is not None:
                     kept[key] = before._replace(kept_from=end.kept_from)
-    save_queue_ends(filesystem, root, kept)
-    queues.ends.known = kept
+    queues.ends.save(kept, filesystem, root)
 
 
 def _has_files(queues: ConsumeQueues, key: QueueKey) -> bool:

@@ -282,9 +282,8 @@ class Opening:
         """Let the queues know where they ended."""
         ends = load_queue_ends(self._filesystem, self._root)
         if ends is not None:
-            queues.ends.is_whole = True
-            queues.ends.known = without_deleted(ends, deletions, self._says_batch)
-            queues.ends.is_saved = len(queues.ends.known) == len(ends)
+            known = without_deleted(ends, deletions, self._says_batch)
+            queues.ends.begin_with(ends, known)
 
     def _make_folders(self) -> None:
         """Make what is empty, too: a folder that is missing at the next start was removed."""

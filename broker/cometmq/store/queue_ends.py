@@ -193,6 +193,8 @@ class QueueEnds:
     def __init__(self) -> None:
         self.known: Ends = {}
         """As they are on the disk: what is changed since waits for the next checkpoint."""
+        self._listed: Ends = {}
+        """As the file says: less than what is known, when the disk refuses it."""
         self.is_saved = False
         """Whether the file says what is known."""
         self.is_whole = False
@@ -203,6 +205,18 @@ class QueueEnds:
         """The same with entries of records behind the mark."""
         self._gone: set[QueueKey] = set()
         self._mark: int | None = None
+
+    def begin_with(self, listed: Ends, known: Ends) -> None:
+        """Take over what the file says; of that, what is not known is no longer true."""
+        self.known = self._listed = known
+        self.is_saved = len(known) == len(listed)
+        self.is_whole = True
+
+    def save(self, known: Ends, filesystem: FileSystem, root: str) -> None:
+        """Have the file say what is known from now on."""
+        save_queue_ends(filesystem, root, known)
+        self.known = self._listed = known
+        self.is_saved = True
 
     def note(self, queue: EntryFiles, end: int, entries: bytes | bytearray | memoryview) -> None:
         """Note that a queue has these entries, up to that end, in its files."""
@@ -259,13 +273,13 @@ class QueueEnds:
             if key in known:  # The others are listed by what their queue says.
                 known[key] = known[key]._replace(kept_from=first)
         if self.is_whole:
-            save_queue_ends(filesystem, root, known)
-            self.is_saved = True
-        self.known = known
+            self.save(known, filesystem, root)
+        else:
+            self.known = known
 
     def lets_go(self, queue: EntryFiles) -> bool:
         """Whether a start would not miss what the queue does not keep."""
-        end = self.known.get(queue.key)
+        end = self._listed.get(queue.key)
         return end is None or end.kept_from >= queue.kept_from
 
     def begin(self, mark: int) -> None:
@@ -307,10 +321,9 @@ class Changes:
             known.pop(key, None)
         for queue, (end, last) in self._written.items():
             known[queue.key] = _end_of(queue, end, last)
-        ends.known = known
+        ends.known = known  # Even if the disk refuses it: the next one takes up what came since.
         if self._is_whole and not ends.is_saved:
-            save_queue_ends(filesystem, root, known)
-            ends.is_saved = True
+            ends.save(known, filesystem, root)
 
 
 def listed_to(ends: Ends) -> int:
