@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.crash.disk import KillAt, Killed, Moment, SimulatedFileSystem
-from tests.store.damaged_stores import verified
+from tests.store.damaged_stores import files_of, verified
 from tests.store.records import HOST, messages_in
 
 from cometmq.store.config import Flush, StoreConfig
+from cometmq.store.consume_queue import ENTRY
 from cometmq.store.errors import StoreNotWriteableError
 from cometmq.store.message_store import MessageStore
 from cometmq.store.queue_ends import QUEUE_ENDS_NAME, load_queue_ends
@@ -217,6 +218,33 @@ def test_killed_anywhere_while_old_files_go_the_next_start_misses_none(is_cut: b
         assert verified(life.disk, ROOT, config).findings == [], number
         life.store = life.open()
         assert life.bodies("A")[-1] == 150
+
+
+def test_verify_takes_no_file_that_a_power_cut_brought_back_for_a_hole() -> None:
+    """Not even while the next start is to read all of the log, because the index was lost."""
+    config = replace(CONFIG, consume_queue_file_size=20 * 2)
+    life = Life(config, SimulatedFileSystem(total=1024 * SEGMENT))
+    life.put(100)
+    life.checkpoint()
+    old = [*files_of(life.disk, f"{ROOT}/consumequeue/A/0")]
+    life.upkeep()
+    disk = life.disk.kill()
+    for path in files_of(disk, f"{ROOT}/index"):
+        disk.remove(path)
+    disk.remove_directory(f"{ROOT}/index")
+    disk = Life(config, disk).disk.kill()
+    gone = [path for path in old if not disk.exists(path)]
+    for path in gone:
+        after = disk.kill()
+        file = after.open(path, create=True)
+        at = int(path[-20:])
+        file.write(ENTRY.pack(at, 20, 0) + ENTRY.pack(at + 20, 20, 0), 0)
+        file.close()
+        assert verified(after, ROOT, config).findings == [], path
+        life = Life(config, after)
+        assert life.bodies("A")[-1] == 100
+        assert life.store.close(life.now_ms)
+        assert verified(after, ROOT, config).findings == [], path
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
