@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from cometmq.store.filesystem import FileSystem
 
 
+OF_NO_SHAPE = frozenset({Kind.INDEX_HEADER, Kind.INDEX_FILE})
+"""What is found where a power cut left index files that do not tell their shape, or a wrong one."""
+
+
 def files_of(disk: FileSystem, folder: str) -> dict[str, bytes]:
     """The files directly in a folder, by name."""
     found: dict[str, bytes] = {}
@@ -112,6 +116,14 @@ def check_files(
     disk: FileSystem, log: Log, history: History, config: StoreConfig, root: str = ROOT
 ) -> None:
     """Compare the files of the ConsumeQueues and of the index, byte for byte, after a shutdown."""
+    check_queue_files(disk, log, history, config, root)
+    _check_index_files(disk, log, history, f"{root}/index", config)
+
+
+def check_queue_files(
+    disk: FileSystem, log: Log, history: History, config: StoreConfig, root: str = ROOT
+) -> None:
+    """Compare those of the ConsumeQueues alone."""
     alive = Log([record for record in log.records if history.is_alive(record)], log.start, log.end)
     for folder, queues, file_size, entry_size in (
         ("consumequeue", consume_queues(alive), config.consume_queue_file_size, 20),
@@ -122,7 +134,6 @@ def check_files(
             first = _check_queue_files(disk, log, path, entries, file_size, entry_size)
             if entry_size == 20 and first != min(entries):
                 raise BrokenPromise(f"{path}: entry {min(entries)} stands at {first}")
-    _check_index_files(disk, log, history, f"{root}/index", config)
 
 
 def check_journal(disk: FileSystem, root: str = ROOT) -> None:
@@ -135,17 +146,14 @@ def check_journal(disk: FileSystem, root: str = ROOT) -> None:
 
 
 def check_left(disk: FileSystem, config: StoreConfig, root: str = ROOT) -> None:
-    """The offline tools take nothing for damage that the next start makes anew.
-
-    But a power cut may leave index files that do not tell their shape, or a wrong one.
-    """
+    """The offline tools take nothing for damage that the next start makes anew."""
     if not disk.exists(f"{root}/commitlog"):
         return
     store, report = inspect(disk, root, config), Report(findings_max=5)
     for _ in verify(store, report):
         pass
     has_shape = store.config.index_slots == config.index_slots
-    if has_shape and report.counts.keys() - {Kind.INDEX_HEADER, Kind.INDEX_FILE}:
+    if has_shape and report.counts.keys() - OF_NO_SHAPE:
         raise BrokenPromise(f"verify: {'; '.join(map(str, report.findings))}")
 
 
@@ -154,10 +162,11 @@ def check_tools(disk: FileSystem, history: History, config: StoreConfig, root: s
     report = Report(findings_max=5)
     for _ in verify(inspect(disk, root, config), report):
         pass
-    if not report.is_sound:
+    # While the index is off, nobody looks after what a power cut left of it.
+    if report.counts.keys() - (set() if config.index else OF_NO_SHAPE):
         raise BrokenPromise(f"verify: {'; '.join(map(str, report.findings))}")
     reader = StoreReader(root, config, filesystem=disk)
-    for sent in history.committed:
+    for sent in history.committed if config.index else ():
         if sent.physical_offset >= history.first_offset:
             found = reader.query(sent.topic, sent.properties["UNIQ_KEY"], 9)
             if found != [sent.physical_offset]:

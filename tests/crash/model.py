@@ -22,6 +22,7 @@ from tests.crash.checks import (
     check_journal,
     check_left,
     check_promised,
+    check_queue_files,
     check_queues,
     check_tools,
     log_of,
@@ -30,6 +31,7 @@ from tests.crash.disk import Killed, Moment, Operation, Partial, SimulatedFileSy
 from tests.crash.history import BrokenPromise, Ending, History, Sent, Uncovered
 from tests.crash.oracle import BATCH_TOPIC
 from tests.crash.subject import Subject
+from tests.crash.tending import tend, write_topics
 
 from cometmq.store.config import Flush, StoreConfig
 from cometmq.store.errors import PutRefusedError, StoreFilesError, SyncFailedError
@@ -45,6 +47,8 @@ JOURNALLED = 3
 IMAGES_PER_CUT = 3
 TOOLS_RATE = 0.05
 """Of the stores that were shut down, how many the offline tools look at, too."""
+TENDED = 5
+"""The remainder by 8 of seeds whose store is tended between its lives."""
 LEFT_EACH = 3
 """Of the images that a run opens, each third, from its first on, is looked at before."""
 DISK_SIZE = 4 << 20
@@ -109,6 +113,7 @@ class Run:
     """When the store last had a tick."""
     length: int = 1
     """How many times as long as usual its lives may be."""
+    is_tended: bool = False
     subject: Subject | None = None
     chaos: Chaos | None = None
 
@@ -151,6 +156,7 @@ class Run:
         for _ in range(IMAGES_PER_CUT - 1):
             seed = self.rng.random()
             other = Run(Random(seed), self.config, dead.power_cut(Random(seed)))
+            other.is_tended = self.is_tended
             other.history, other.ending, other.now_ms = (
                 self.history.copy(),
                 self.ending,
@@ -158,6 +164,7 @@ class Run:
             )
             other.trace = [*self.trace, "a sister image"]
             try:
+                other.tend()
                 other.last_life()
             except Uncovered:
                 self.uncovered += 1
@@ -166,11 +173,20 @@ class Run:
                 if other.images == 0 or other.subject is not None:
                     self.trace = other.trace
 
+    def tend(self) -> None:
+        """Do what an operator may do while the store stands still."""
+        if self.is_tended:
+            self.disk.hook = None
+            self.disk.total = DISK_SIZE
+            tend(self, lambda number: Chaos(self.rng, number, 0.0))
+
     def _work(self) -> bool:
         """Do random things; True when the store was shut down and everything went well."""
         subject = self.open()
         for _ in range(self.rng.randint(1, STEPS_MAX * self.length)):
             step = self.rng.choices(_STEPS, _WEIGHTS)[0]
+            if self.is_tended and step is delete:
+                continue
             self.trace.append(f"{self.disk.operations} {step.__name__}")
             step(self, subject)
             self.history.check_synced(subject.synced_offset)
@@ -232,8 +248,11 @@ class Run:
         log = log_of(self.disk)
         self.history.check_synced(log.end)
         self.history.note_first(max(log.start, self.history.first_offset))
-        check_files(self.disk, log, self.history, self.config)
-        if self.rng.random() < TOOLS_RATE:
+        if self.is_tended:  # How its index came about nobody can tell from the log.
+            check_queue_files(self.disk, log, self.history, self.config)
+        else:
+            check_files(self.disk, log, self.history, self.config)
+        if self.is_tended or self.rng.random() < TOOLS_RATE:
             check_tools(self.disk, self.history, self.config)
         return True
 
@@ -405,12 +424,16 @@ def run_seed(seed: int) -> Run:
             consume_queue_unwritten_size_max=rng.choice((2400, 1 << 20)),
         )
         run.length = rng.choice((1, 2, 4))
+    if seed % 8 == TENDED:
+        run.is_tended = True
+        write_topics(run.disk, TOPICS)
     usual = LogScan.stretches_after
     # The logs here are too short for stretches: every other start looks for them soon all the same.
     LogScan.stretches_after = usual if seed % 2 else 2
     try:
         for _ in range(rng.randint(1, LIVES_MAX)):
             run.life()
+            run.tend()
         run.chaos = None
         run.last_life()
     except Uncovered:

@@ -247,6 +247,45 @@ def test_verify_takes_no_file_that_a_power_cut_brought_back_for_a_hole() -> None
         assert verified(after, ROOT, config).findings == [], path
 
 
+def test_killed_while_it_makes_a_queue_again_behind_expired_files_a_start_misses_none() -> None:
+    """What a power cut brought back in front of them is no end that a later start has to find."""
+    config = replace(CONFIG, consume_queue_file_size=20)
+    room = 1024 * SEGMENT
+
+    def half_expired() -> SimulatedFileSystem:
+        life = Life(config, SimulatedFileSystem(total=room))
+        life.put(60, ("A",))
+        life.put(60, ("B",))
+        assert life.store.close(life.now_ms)
+        old = max(files_of(life.disk, f"{ROOT}/consumequeue/A/0"))
+        content = life.disk.open(old).read(20, 0)
+        off = Life(replace(config, index=False), life.disk)
+        begin = off.store.end_offset
+        off.put(30, ("A",))
+        off.upkeep()
+        assert not off.disk.exists(old)
+        assert off.store.first_offset < begin
+        on = Life(config, off.disk.kill())  # Is to read the log from there, for the index.
+        disk = on.disk.kill()
+        assert kept_from(disk)["consumequeue/A/0"] == 20 * 60
+        disk.open(old, create=True).write(content, 0)
+        return disk
+
+    disk = half_expired()
+    before = disk.operations
+    Life(config, disk)
+    for number in range(1, disk.operations - before + 1):
+        killed = half_expired()
+        killed.hook = KillAt(killed.operations + number)
+        with suppress(Killed):
+            Life(config, killed)
+        life = Life(config, killed.kill())
+        assert len(life.bodies("A")) == 30, number
+        assert life.store.max_offset("A", 0) == 90
+        assert life.store.close(life.now_ms)
+        assert verified(life.disk, ROOT, config).findings == [], number
+
+
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_where_the_list_cannot_be_saved_no_file_goes_until_it_can(goes_on: bool) -> None:
     life = Life()

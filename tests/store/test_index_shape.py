@@ -64,6 +64,19 @@ def test_a_half_made_file_of_a_killed_process_is_of_the_settings_shape() -> None
     assert find_shape(disk, f"{ROOT}/index", settings, clean=True) == (20, 40)
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_file_that_lost_its_last_items_is_of_the_settings_shape(clean: bool) -> None:
+    """The keys of one record have items of one offset, so a shape of five slots less fits, too."""
+    disk = small_store()
+    names = list(contents(disk, f"{ROOT}/index"))
+    for path in names[1:]:
+        disk.remove(path)
+    settings = StoreConfig(index_slots=20, index_items=40)
+    whole = content(disk, names[0])
+    overwrite(disk, names[0], len(whole) - 20, bytes(20))
+    assert find_shape(disk, f"{ROOT}/index", settings, clean=clean) == (20, 40)
+
+
 def test_holes_of_a_sparse_file_are_not_read(tmp_path: Path) -> None:
     path = str(tmp_path / "f")
     file = RealFileSystem().open(path, create=True)

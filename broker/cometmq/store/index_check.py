@@ -305,6 +305,8 @@ class IndexCheck:
         yield from self._check_structures()
 
     def _check_structures(self) -> Iterator[None]:
+        if self._off is not None and self._off <= self._store.segments.first_offset:
+            return  # Nothing of it counts, and a power cut may have left anything of it.
         last, settled = self._settled_to or self._items.passed
         for number, file in enumerate(self._files):
             is_last = not self._is_closed and number == last

@@ -101,7 +101,8 @@ def forget_cut(
 
     A start that is cut off behind that must not miss them: it reads the log back from there. It
     must miss those in front, and `look` gives the queues as they are when that is cut, to find
-    them; it is None where the log begins there, and says itself with which number each goes on.
+    them; it is None where the log begins there, and says itself with which number each goes on. So
+    it does of a queue that keeps nothing in front: what is there has expired, and may go.
     """
     known = queues.ends.known
     cut = {key: end for key, end in known.items() if end.physical_offset >= recover_from}
@@ -113,7 +114,8 @@ def forget_cut(
             for key, end in cut.items():
                 table = on_disk.table(is_batch=key.is_batch)
                 queue = table.find_sound(key.topic, key.queue_id)
-                if queue is not None and (before := end_of(queue)) is not None:
+                before = None if queue is None else end_of(queue)
+                if before is not None and before.entries > end.kept_from:
                     kept[key] = before._replace(kept_from=end.kept_from)
     queues.ends.save(kept, filesystem, root)
 

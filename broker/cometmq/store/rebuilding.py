@@ -125,8 +125,7 @@ def rebuild(
             swap(filesystem, store.root, folder)
             rebuilt.swapped.append(folder)
     work.note_complete()
-    if store.config.index:
-        forget_off(filesystem, store.root)
+    forget_off(filesystem, store.root)
     _clear(filesystem, store.root)
     filesystem.sync_directory(store.root)
 
@@ -163,9 +162,7 @@ class _Work:
         self._deleted: dict[str, bool] = {}
         self._is_batch: dict[str, bool] = {}
         self._queues = ConsumeQueues(store.filesystem, beside, store.config, clean=True)
-        self._index = None
-        if store.config.index:
-            self._index = Index(store.filesystem, beside, store.config, clean=True)
+        self._index = Index(store.filesystem, beside, store.config, clean=True)
         self._extended = ExtendedEntries(store)
         self._complete_to: int | None = None
         self._accepts_restarts = accept_restarts
@@ -215,10 +212,9 @@ class _Work:
             counts[topic] = counts.get(topic, 0) + 1
         else:
             self._place(message)
-        if self._index is not None:
-            note_record(self._index, message)
-            if self._index.waiting >= BUILD_RECORDS:
-                self._index.build(BUILD_RECORDS, self._now_ms)
+        note_record(self._index, message)
+        if self._index.waiting >= BUILD_RECORDS:
+            self._index.build(BUILD_RECORDS, self._now_ms)
 
     def _place(self, message: StoredMessage) -> None:
         name = f"{message.topic}/{message.queue_id}"
@@ -250,15 +246,13 @@ class _Work:
         store, rebuilt = self._store, self._rebuilt
         keep_offsets(store, self._queues)
         self._queues.write_behind(_FOREVER, _FOREVER)
-        if self._index is not None:
-            self._index.finish(self._now_ms)
+        self._index.finish(self._now_ms)
         self._raise_failure()
         check_misplaced(store.filesystem, store.root, self._beside)
         ends = self._queues.ends
         rebuilt.kept_queues += keep_expired(store, self._beside, ends, self._limit)
         self._queues.take_unsynced().sync()
-        if self._index is not None:
-            self._index.take_unsynced().sync()
+        self._index.take_unsynced().sync()
         for folder in FOLDERS:
             path = f"{self._beside}/{folder}"
             is_there = store.filesystem.exists(f"{store.root}/{folder}")
@@ -273,11 +267,9 @@ class _Work:
         rebuilt.index_files = len(store.filesystem.list(f"{self._beside}/{INDEX_FOLDER}"))
 
     def _raise_failure(self) -> None:
-        error = self._queues.write_error
-        if error is None and self._index is not None:
-            error = self._index.write_error
-        if error is not None:
-            raise error
+        for error in (self._queues.write_error, self._index.write_error):
+            if error is not None:
+                raise error
 
     def correct_ends(self) -> None:
         """Let the list of where the queues end say nothing that is not true of the new folders.
@@ -318,8 +310,7 @@ class _Work:
         """Close every file."""
         self._queues.close()
         self._extended.close()
-        if self._index is not None:
-            self._index.close()
+        self._index.close()
 
 
 def _damaged(store: Inspected, offset: int, problem: str) -> CorruptionError:

@@ -1,0 +1,85 @@
+"""What an operator may do to a store that stands still: for the runs of the model that are tended.
+
+The index is turned off or on, its folder removed, and the queues are rebuilt, which may end
+anywhere as any other process. Such a run deletes no topics: where a power cut brought back what was
+deleted, a rebuild keeps the offsets of it, and the model has no word for that.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.crash.disk import Killed
+from tests.crash.history import BrokenPromise, Ending
+from tests.crash.oracle import BATCH_TOPIC, ROOT
+
+from cometmq.store.errors import StoreFilesError
+from cometmq.store.inspection import inspect
+from cometmq.store.rebuilding import Rebuilt, rebuild
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tests.crash.disk import Operation, SimulatedFileSystem
+    from tests.crash.model import Run
+
+INDEX = f"{ROOT}/index"
+
+
+def write_topics(disk: SimulatedFileSystem, topics: Iterable[str]) -> None:
+    """Say which topics there are, and which one has batches, as a broker does: a rebuild asks."""
+    table = {
+        topic: {"attributes": {"queue.type": "BatchCQ"} if topic == BATCH_TOPIC else {}}
+        for topic in topics
+    }
+    folder = f"{ROOT}/config"
+    disk.make_directories(folder)
+    file = disk.open(f"{folder}/topics.json", create=True)
+    file.write(json.dumps({"dataVersion": {}, "topicConfigTable": table}).encode(), 0)
+    file.sync()
+    file.close()
+    for each in (folder, ROOT, "/"):
+        disk.sync_directory(each)
+
+
+def tend(run: Run, ends_at: Callable[[int], Callable[[Operation], None]]) -> None:
+    """Do some of it at random; `ends_at` makes the hook that ends a process at an operation."""
+    rng = run.rng
+    if rng.random() < 0.3:
+        run.config = replace(run.config, index=not run.config.index)
+        run.trace.append(f"the index is {'on' if run.config.index else 'off'}")
+    if rng.random() < 0.2 and run.disk.exists(INDEX):
+        for entry in run.disk.list(INDEX):
+            run.disk.remove(f"{INDEX}/{entry.name}")
+        run.disk.sync_directory(INDEX)  # Half of it come back would be an index with holes.
+        run.disk.remove_directory(INDEX)
+        run.disk.sync_directory(ROOT)
+        run.trace.append("the index is removed")
+    while rng.random() < 0.4 and run.disk.exists(f"{ROOT}/commitlog"):
+        if rng.random() < 0.5:
+            run.disk.hook = ends_at(run.disk.operations + rng.randint(1, 250))
+        _rebuild(run)
+
+
+def _rebuild(run: Run) -> None:
+    kind = run.rng.choice((Ending.CLOSED, Ending.CLOSED, Ending.POWER_CUT))
+    done = Rebuilt()
+    try:
+        for _ in rebuild(inspect(run.disk, ROOT, run.config), done, run.now_ms):
+            pass
+        run.trace.append(f"rebuilt, {done}")
+    except Killed as killed:
+        kind = run.rng.choice((Ending.KILLED, Ending.POWER_CUT))
+        run.trace.append(f"rebuild struck at {killed}")
+    except StoreFilesError as error:
+        raise BrokenPromise(f"it is not rebuilt: {error}") from error
+    run.trace.append(f"rebuild ends by {kind.name}")
+    run.ending = max(run.ending, kind, key=lambda ending: ending.value)
+    run.disk.hook = None
+    if kind is Ending.POWER_CUT:
+        run.disk = run.disk.power_cut(Random(run.rng.random()))
+    elif kind is Ending.KILLED:
+        run.disk = run.disk.kill()
