@@ -20,7 +20,9 @@ from tests.store.test_lost_queues import (
 )
 from tests.store.test_offsets_of_expired import RARE_SYNCS, let_all_expire, tear_number_of_last
 
+from cometmq.store.batch_consume_queue import BATCH_ENTRY, BatchEntry
 from cometmq.store.checkpoint import load_checkpoint
+from cometmq.store.entry_search import BLANK_SIZE
 from cometmq.store.queue_ends import load_queue_ends
 from cometmq.store.turn import Origin
 
@@ -114,3 +116,20 @@ def test_a_queue_that_only_keeps_its_offset_does_so_without_a_list(topic: str) -
         rebuild(held)
     held.opened()
     assert held.put(b"next", topic) == MESSAGES
+
+
+def test_a_queue_that_would_go_on_at_0_is_not_kept() -> None:
+    """Left over from a topic that was deleted, for instance."""
+    held = Held()
+    held.put(b"1", "Other")
+    held.stop(clean=True)
+    folder = f"{ROOT}/batchconsumequeue/{BATCHES}/0"
+    held.disk.make_directories(folder)
+    file = held.disk.open(f"{folder}/{0:020d}", create=True)
+    file.resize(CONFIG.batch_consume_queue_file_size)
+    file.write(BATCH_ENTRY.pack(*BatchEntry(0, BLANK_SIZE, 0, 0, 0, 0)), 0)
+    file.close()
+    rebuild(held)
+    assert not held.disk.exists(folder)
+    assert all(key.topic != BATCHES for key in load_queue_ends(held.disk, ROOT) or {})
+    assert verified(held.disk, ROOT, CONFIG).is_sound

@@ -3,7 +3,8 @@
 The records of a deleted topic stay in the log until they expire, so a start that reads the log back
 would make its queues again, and so would `cometmq store rebuild`. A mark says that the records of a
 topic in front of a physical offset are gone. It is on the disk before the queues are removed, and
-forgotten once the log begins behind it.
+forgotten once the log begins behind it: then a checkpoint was taken since, which made sure of their
+removal. Where the log begins right at it, none may have been, and a power cut bring them back.
 
 The file, see `checked_json`::
 
@@ -74,7 +75,7 @@ class Deletions:
         return {
             topic: min(offset, end_offset)
             for topic, offset in self.offsets.items()
-            if offset > first_offset
+            if offset >= first_offset
         }
 
     def _load(self) -> dict[str, int]:

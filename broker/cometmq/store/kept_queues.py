@@ -43,7 +43,8 @@ def _note_kept(
     """Note where the queues end that were copied, for the list; nothing is left behind it.
 
     One that is damaged, or does not end where it is known to have ended, only goes on there. One
-    that has nothing but entries of records that are left to the next start is left out.
+    that has nothing but entries of records that are left to the next start is left out, and so is
+    one that goes on at 0, as any new one does.
     """
     queues = ConsumeQueues(store.filesystem, beside, store.config, clean=store.is_clean)
     queues.correct_min(store.segments.first_offset)
@@ -64,6 +65,9 @@ def _note_kept(
                 continue
             queue.truncate(limit)
         next_offset = queue.max_offset if known is None else known.next_offset
+        if not next_offset:
+            table.destroy(key.topic, key.queue_id)
+            continue
         if queue.max_offset != next_offset or not is_in_order(queue):
             queue.hold_at(next_offset)
         queue.erase_rest()
