@@ -137,11 +137,7 @@ class Opening:
             recover_from=min(found.start.replay_from, replay_from),
             journal=journal,
             verify_from=min(found.start.scan_from, replay_from),
-            # What the list names was synced, too, and it may be about to name less.
-            synced_offset=min(
-                max(found.start.synced_offset or replay_from, listed_to(found.queues.ends.known)),
-                found.end.offset,
-            ),
+            synced_offset=found.synced_to(replay_from),
             segment_size=found.segments.size,
             ours_from=min(found.start.ours_from, found.end.offset),
             checked_from=min(found.start.checked_from, found.end.offset)
