@@ -25,7 +25,7 @@ from cometmq.store.errors import (
     StoreFormatError,
 )
 from cometmq.store.findings import Kind
-from cometmq.store.queue_ends import load_queue_ends
+from cometmq.store.queue_ends import UNKNOWN, load_queue_ends, save_queue_ends
 from cometmq.store.reading import ReadStatus
 
 if TYPE_CHECKING:
@@ -419,3 +419,31 @@ def test_a_file_that_is_lost_right_behind_expired_ones_does_not_pass_for_one_at_
     rebuild(held)
     held.opened()
     assert held.bodies(topic) == expected(topic)[55:]
+
+
+def test_a_file_that_a_power_cut_brought_back_is_no_damage_where_nobody_noted_the_first() -> None:
+    """In a list of before `kept_from` was noted. The next start removes it."""
+    held = Held()
+    while held.put(b"more") < 3 * ENTRIES_OF_A_FILE:
+        pass
+    gone = held.store.end_offset // CONFIG.segment_size + 1
+    while held.store.end_offset < gone * CONFIG.segment_size:
+        held.put(b"more", "Other")
+    held.put(b"kept")  # The second message of the fourth file.
+    held.stop(clean=True)
+    first, data = next(iter(contents_of(held.disk, SIMPLE_QUEUE).items()))
+    drop_segments(held, gone)
+    held.opened()
+    upkeep(held)
+    held.stop(clean=False)
+    assert len(contents_of(held.disk, SIMPLE_QUEUE)) == 1
+    ends = load_queue_ends(held.disk, ROOT)
+    assert ends is not None
+    unknown = {key: end._replace(kept_from=UNKNOWN) for key, end in ends.items()}
+    save_queue_ends(held.disk, ROOT, unknown)
+    held.disk.open(first, create=True).resize(len(data))
+    overwrite(held.disk, first, 0, data)
+    assert verified(held.disk, ROOT, CONFIG).is_sound
+    held.opened()
+    assert held.bodies() == [b"kept"]
+    assert first not in files_of(held.disk, SIMPLE_QUEUE)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 from struct import Struct
+from typing import TYPE_CHECKING
 
 import pytest
-from tests.crash.disk import KillAt, Killed, Moment, SimulatedFileSystem
+from tests.crash.disk import KillAt, Killed, Moment, Operation, SimulatedFileSystem
 from tests.store.damaged_stores import contents, files_of, flip, overwrite
 from tests.store.records import HOST
 from tests.store.test_damaged_queues import drop_segments, upkeep
@@ -22,6 +23,9 @@ from cometmq.store.errors import CorruptionError
 from cometmq.store.inspection import inspect
 from cometmq.store.log_scan import LogScan
 from cometmq.store.turn import Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 RARE_SYNCS = replace(RARE, flush=Flush.ASYNC)
 QUEUE_OFFSET = Struct(">q")
@@ -155,14 +159,20 @@ def test_nor_for_a_damaged_queue_that_a_rebuild_makes_again(
     assert held.put(b"next", topic) == MESSAGES
 
 
-@pytest.mark.parametrize("topic", ["T", "Batches"])
-def test_a_sound_tail_of_a_queue_that_was_given_up_stays_behind_a_kill(topic: str) -> None:
+def given_up(topic: str) -> Held:
+    """A store whose log begins at 0, and of which a repair gave up all messages of a queue."""
     held = Held()
     held.stop(clean=True)
     records = LogScan(inspect(held.disk, ROOT, CONFIG).segments, 0)
     first = next(each.physical_offset for each in records if each.topic == topic)
     flip(held.disk, f"{ROOT}/commitlog/{0:020d}", first + 3, 0x55)
     repair(held, cut=True)
+    return held
+
+
+@pytest.mark.parametrize("topic", ["T", "Batches"])
+def test_a_sound_tail_of_a_queue_that_was_given_up_stays_behind_a_kill(topic: str) -> None:
+    held = given_up(topic)
     held.opened(RARE_SYNCS)
     assert held.store.max_offset(topic, 0) == MESSAGES
     for number in range(2):
@@ -175,3 +185,34 @@ def test_a_sound_tail_of_a_queue_that_was_given_up_stays_behind_a_kill(topic: st
     held.opened()
     assert held.store.end_offset == end
     assert held.bodies(topic) == [b"unsynced"] * 2
+
+
+def kill_at(held: Held, name: str, moment: Moment, act: Callable[[], object]) -> None:
+    """Have the process end at the renaming of a new file."""
+
+    def kill(operation: Operation) -> None:
+        is_renamed = operation.verb == "rename" and operation.moment is moment
+        if is_renamed and operation.path.endswith(name):
+            raise Killed(operation)
+
+    held.disk.hook = kill
+    with pytest.raises(Killed):
+        act()
+    held.disk.hook = None
+
+
+@pytest.mark.parametrize("topic", ["T", "Batches"])
+def test_two_kills_keep_what_was_synced_of_a_queue_that_was_given_up(topic: str) -> None:
+    """The first one between the list and the checkpoint, the second one behind the shorter list."""
+    held = given_up(topic)
+    held.opened()
+    for number in range(2):
+        assert held.put(b"synced", topic) == MESSAGES + number
+    end = held.store.end_offset
+    kill_at(held, "/checkpoint.new", Moment.BEFORE, lambda: upkeep(held))
+    held.disk = held.disk.power_cut(Random(2))  # It loses the note of how far was synced.
+    kill_at(held, "/queue_ends.json.new", Moment.AFTER, held.opened)
+    held.disk = held.disk.kill()
+    held.opened()
+    assert held.store.end_offset == end
+    assert held.put(b"next", topic) == MESSAGES + 2

@@ -121,9 +121,8 @@ def test_a_queue_that_only_keeps_its_offset_does_so_without_a_list(topic: str) -
 def test_a_queue_that_would_go_on_at_0_is_not_kept() -> None:
     """Left over from a topic that was deleted, for instance."""
     held = Held()
-    held.put(b"1", "Other")
     held.stop(clean=True)
-    folder = f"{ROOT}/batchconsumequeue/{BATCHES}/0"
+    folder = f"{ROOT}/batchconsumequeue/{BATCHES}/1"
     held.disk.make_directories(folder)
     file = held.disk.open(f"{folder}/{0:020d}", create=True)
     file.resize(CONFIG.batch_consume_queue_file_size)
@@ -131,5 +130,5 @@ def test_a_queue_that_would_go_on_at_0_is_not_kept() -> None:
     file.close()
     rebuild(held)
     assert not held.disk.exists(folder)
-    assert all(key.topic != BATCHES for key in load_queue_ends(held.disk, ROOT) or {})
+    assert all(key.queue_id == 0 for key in load_queue_ends(held.disk, ROOT) or {})
     assert verified(held.disk, ROOT, CONFIG).is_sound

@@ -206,8 +206,8 @@ class EntryFiles(ReadableEntries):
             for number in numbers[:leftovers]:
                 self._remove(number)
             numbers = numbers[leftovers:]
-        elif disk.read_only and self._kept_by_list != NO_CUT:
-            numbers = numbers[self._count_leftovers(numbers, NO_CUT) :]
+        elif disk.read_only and not (disk.clean and self._kept_by_list == NO_CUT):
+            numbers = numbers[self._count_leftovers(numbers, NO_CUT if cut is None else cut) :]
         if not numbers:
             return
         per_file = self._shelf.file_entries

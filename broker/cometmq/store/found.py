@@ -6,6 +6,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
 from cometmq.store.errors import MissingEntriesError
+from cometmq.store.queue_ends import listed_to
 
 if TYPE_CHECKING:
     from cometmq.store.checkpoint import Checkpoint, Claims
@@ -57,6 +58,14 @@ class Found(NamedTuple):
         if self.journal is None or claims is None:
             return self.start.replay_from
         return claims.complete_to
+
+    def synced_to(self, replay_from: int) -> int:
+        """Return how far the log is surely synced; to `replay_from` where nobody noted that.
+
+        What the list of the queues' ends names was, too, and it may be about to name less.
+        """
+        noted = self.start.synced_offset or replay_from
+        return min(max(noted, listed_to(self.queues.ends.known)), self.end.offset)
 
 
 def find_journal(

@@ -12,13 +12,7 @@ from cometmq.store.dispatch import RECORDS_WITHOUT_ENTRY, batch_entry
 from cometmq.store.errors import REBUILD, CorruptionError, StoreFormatError
 from cometmq.store.findings import Finding, Kind
 from cometmq.store.folder import queue_folders
-from cometmq.store.queue_ends import (
-    NO_RECORD,
-    QUEUE_ENDS_NAME,
-    UNKNOWN,
-    QueueKey,
-    load_queue_ends,
-)
+from cometmq.store.queue_ends import NO_RECORD, QUEUE_ENDS_NAME, QueueKey, load_queue_ends
 from cometmq.store.queue_files import AboutQueue, QueueFiles
 
 if TYPE_CHECKING:
@@ -116,14 +110,10 @@ def _check_first(
 ) -> None:
     """Report a hole where a queue begins for its readers: they are refused there.
 
-    Of a queue that was not shut down, the next start takes away what is behind its known end, and
-    what is in front of the first file that it is known to keep.
+    Behind what is known of a queue that was not shut down, the next start takes it away.
     """
-    index, known = queue.min_entry, queue.end
-    if not store.is_clean:
-        if end is None or not UNKNOWN < end.kept_from <= index:
-            return
-        known = min(known, end.entries)
+    index = queue.min_entry
+    known = queue.end if store.is_clean else min(queue.end, 0 if end is None else end.entries)
     if index >= known or queue.head(index)[1] > 0:
         return
     about = AboutQueue(key.topic, key.queue_id, files_of(store, key))

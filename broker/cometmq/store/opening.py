@@ -137,7 +137,7 @@ class Opening:
             recover_from=min(found.start.replay_from, replay_from),
             journal=journal,
             verify_from=min(found.start.scan_from, replay_from),
-            synced_offset=min(found.start.synced_offset or replay_from, found.end.offset),
+            synced_offset=found.synced_to(replay_from),
             segment_size=found.segments.size,
             ours_from=min(found.start.ours_from, found.end.offset),
             checked_from=min(found.start.checked_from, found.end.offset)
@@ -146,10 +146,10 @@ class Opening:
             queue_file_size=found.queues.simple.file_size,
             batch_queue_file_size=found.queues.batch.file_size,
         )
+        self._promise(found, claims)
         if found.history is History.BROKEN_OFF:
             # Not of what is read for the index alone: the queues are cut where theirs begins.
             self._forget_cut(found, found.start.replay_from)
-        self._promise(found, claims)
         self._is_accepted = True
         sign_lock(lock)
         found.segments.remove_spare()
