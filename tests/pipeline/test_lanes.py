@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import socket
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from threading import Thread
 
 import pytest
 
-from cometmq.pipeline.errors import BusyError
-from cometmq.pipeline.lanes import SEND_MESSAGE_V2, Lane, Request, Sending
+from cometmq.pipeline.errors import BusyError, SinkError
+from cometmq.pipeline.lanes import (
+    SEND_BATCH_MESSAGE,
+    SEND_MESSAGE_V2,
+    Lane,
+    Request,
+    Sending,
+)
 from cometmq.pipeline.wire import Settings, connect
 from cometmq.proto.command import Command
 from cometmq.proto.connection import Connection
 
 BUSY = 2
+ILLEGAL = 13
 
 
 class Broker:
@@ -112,3 +120,22 @@ def test_a_broker_that_was_busy_for_long_may_be_so_again(
         send(lane, 1)
     assert pauses == [0.2, 0.4, 0.8] * 5
     lane.close()
+
+
+@pytest.mark.parametrize(("count", "is_advised"), [(1, False), (2, True)])
+def test_a_smaller_batch_is_advised_only_where_there_can_be_one(
+    start: Callable[[Callable[[int], int], int], Broker], count: int, is_advised: bool
+) -> None:
+    lane = lane_to(start(lambda _asked: ILLEGAL, 1))
+    properties = [f"UNIQ_KEY\x01{number}\x02".encode() for number in range(count)]
+    body = b"".join(
+        struct.pack(">IQiI", 23 + len(each), 0, 0, 1) + b"x" + struct.pack(">H", len(each)) + each
+        for each in properties
+    )
+    try:
+        lane.submit(Request(SEND_BATCH_MESSAGE, "T", 0, "", 0, body))
+        with pytest.raises(SinkError, match="topic T") as caught:
+            lane.finish()
+    finally:
+        lane.close()
+    assert ("batchBytes" in str(caught.value)) == is_advised

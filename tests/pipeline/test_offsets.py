@@ -92,6 +92,10 @@ def test_positions_that_people_write_are_read(text: str, found: dict[Queue, int]
         ('{"T": {"a": {"x": 1}}}', "'x' is no number of a queue"),
         ('{"T": {"a": {"0": -3}}}', "-3 of queue T/a/0 is no offset"),
         ('{"T": {"a": {"0": true}}}', "is no offset"),
+        ('{"T": {"a": {"0": 3, "0": 9}}}', "'0' is named twice"),
+        ('{"T": {"a": {"0": 3, "00": 9}}}', "queue T/a/0 is named twice"),
+        ('{"T": {"0": 3}, "T": {"1": 9}}', "'T' is named twice"),
+        ("[" * 100_000, "is nested too deep"),
     ],
 )
 def test_positions_that_cannot_be_are_refused_by_name(text: str, said: str) -> None:
@@ -99,3 +103,4 @@ def test_positions_that_cannot_be_are_refused_by_name(text: str, said: str) -> N
         read_given_positions("startingOffsets", text, QUEUES)
     assert str(caught.value).startswith("startingOffsets: ")
     assert said in str(caught.value)
+    assert "twice" not in said or "no JSON" not in str(caught.value)

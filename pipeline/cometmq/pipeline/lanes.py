@@ -145,11 +145,7 @@ class Lane:
             self._send_untold(request)
             return
         if answer.code == _ILLEGAL and request.code in _BATCHES:
-            raise SinkError(
-                f"broker {self._address} refuses a batch of {len(request.body)} bytes:"
-                f" {answer.remark}; where it is too large, say a smaller batchBytes (brokers take"
-                " 4m unless they are told otherwise)"
-            )
+            raise _refused_batch(self._address, request, answer)
         refused = answer.refusal(self._address)
         if not isinstance(refused, BusyError):
             raise refused
@@ -216,6 +212,21 @@ class Lane:
             self._wire = wire.connect(self._address, self._how.settings)
             self._first_since_pause = 0  # Numbers begin anew.
         return self._wire
+
+
+def _refused_batch(address: str, request: Request, answer: Answer) -> SinkError:
+    """Say what can be done about a batch: of one message, none can be smaller."""
+    size = len(request.body)
+    if len(items_by_id(request.body)) == 1:
+        return SinkError(
+            f"broker {address} refuses a message to topic {request.topic}, which takes {size} bytes"
+            f" of a request: {answer.remark}"
+        )
+    return SinkError(
+        f"broker {address} refuses a batch of {size} bytes to topic {request.topic}:"
+        f" {answer.remark}; where it is too large, say a smaller batchBytes (brokers take 4m unless"
+        " they are told otherwise)"
+    )
 
 
 def _frame(peer: Wire, request: Request, number: int) -> bytes:

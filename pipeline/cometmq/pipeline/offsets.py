@@ -141,6 +141,8 @@ def read_given_positions(option: str, text: str, queues: Iterable[Queue]) -> dic
                 queue = Queue(topic, broker, _queue_id(option, queue_id))
                 if queue not in known:
                     raise OptionError(f"{option}: there is no queue {queue}")
+                if queue in found:  # As "0" and as "00".
+                    raise OptionError(f"{option}: queue {queue} is named twice")
                 found[queue] = _offset(option, queue, offset)
     return found
 
@@ -158,12 +160,26 @@ def _brokers(
 
 def _parse(option: str, text: str) -> object:
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=lambda pairs: _members(option, pairs))
+    except OptionError:  # Which is a `ValueError`, too.
+        raise
+    except RecursionError:
+        raise OptionError(f"{option}: {text[:80]!r} is nested too deep") from None
     except ValueError as error:
         raise OptionError(
             f"{option}: {text[:80]!r} is none of earliest, latest and group:NAME, and no JSON"
             f' such as {{"orders": {{"broker-a": {{"0": 5}}}}}}: {error}'
         ) from None
+
+
+def _members(option: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object's members. Of a name that is there twice, Python would take the last."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in members if names.count(name) > 1)
+        raise OptionError(f"{option}: {twice!r} is named twice in one object")
+    return members
 
 
 def _object(option: str, said: object, what: str) -> dict[str, Any]:
