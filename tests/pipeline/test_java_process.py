@@ -14,6 +14,7 @@ from cometmq.pipeline.java_process import Stderr
 
 NOISE = """\
 WARNING: Using incubator modules: jdk.incubator.vector
+WARNING: package sun.security.action not in java.base
 Using Spark's default log4j profile: org/apache/spark/log4j2-defaults.properties
 Setting default log level to "WARN".
 To adjust logging level use sc.setLogLevel(newLevel). For SparkR, use setLogLevel(newLevel).

@@ -14,6 +14,7 @@ from typing import Final
 
 _LINES: Final = re.compile(
     rb"WARNING: Using incubator modules: jdk\.incubator\.vector"
+    rb"|WARNING: package sun\.security\.action not in java\.base"
     rb"|Using Spark's default log4j profile: "
     rb'|Setting default log level to "WARN"'
     rb"|To adjust logging level use sc\.setLogLevel"
@@ -21,7 +22,7 @@ _LINES: Final = re.compile(
     rb"|Warning: Java versions > Java 11 can only operate in restricted mode"
 )
 """What lines begin with that Spark writes as it starts, but for the last, which a function for
-counting says when it is used for the first time."""
+counting says when it is used for the first time. The second one is of Java 25."""
 _HEADER: Final = b"Traceback (most recent call last):"
 _FLUSHING: Final = b"PySpark daemon failed to flush the output to the worker process:"
 """What the daemon puts in front of a traceback, and an empty line behind it."""
