@@ -63,8 +63,9 @@ def _shape_of(file: File, configured: IndexShape, *, clean: bool) -> IndexShape 
     header = IndexHeader.unpack(file.read(HEADER_SIZE, 0))
     if size < HEADER_SIZE + SLOT_SIZE + 2 * ITEM_SIZE or header.next_item <= 1:
         return None
-    is_whole = size == configured.file_size or (size < configured.file_size and not clean)
-    if is_whole and _begins(file, configured, header):
+    if size == configured.file_size and _begins(file, configured, header):
+        return configured
+    if size < configured.file_size and not clean and _fits(file, configured, header):
         return configured
     end = data_end(file, size)
     for items_end in range(end, end + ITEM_SIZE):
@@ -91,7 +92,9 @@ def _fits(file: File, shape: IndexShape, header: IndexHeader) -> bool:
 
 def _is_of(file: File, shape: IndexShape, number: int, physical_offset: int) -> bool:
     data = file.read(ITEM_SIZE, shape.items_at + number * ITEM_SIZE)
-    return len(data) == ITEM_SIZE and bool(ITEM.unpack(data)[1] == physical_offset)
+    # Zeros, of slots for instance, are none of the log's first record.
+    is_item = len(data) == ITEM_SIZE and any(data)
+    return is_item and bool(ITEM.unpack(data)[1] == physical_offset)
 
 
 def data_end(file: File, size: int) -> int:
