@@ -63,9 +63,8 @@ def _shape_of(file: File, configured: IndexShape, *, clean: bool) -> IndexShape 
     header = IndexHeader.unpack(file.read(HEADER_SIZE, 0))
     if size < HEADER_SIZE + SLOT_SIZE + 2 * ITEM_SIZE or header.next_item <= 1:
         return None
-    if size == configured.file_size and _begins(file, configured, header):
-        return configured
-    if size < configured.file_size and not clean and _fits(file, configured, header):
+    is_whole = size == configured.file_size or (size < configured.file_size and not clean)
+    if is_whole and _begins(file, configured, header):
         return configured
     end = data_end(file, size)
     for items_end in range(end, end + ITEM_SIZE):
