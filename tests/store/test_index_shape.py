@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.crash.disk import SimulatedFileSystem
 from tests.store.apache_stores import unpack
 from tests.store.damaged_stores import ROOT, content, contents, flip, overwrite, small_store
+from tests.store.records import HOST
 
 from cometmq.store.config import StoreConfig
 from cometmq.store.filesystem import RealFileSystem
 from cometmq.store.index_shape import data_end, find_shape
+from cometmq.store.message_store import MessageStore
+from cometmq.store.turn import Origin
 
 
 @pytest.mark.parametrize("name", ["clean", "killed", "ext"])
@@ -75,6 +79,21 @@ def test_a_file_that_lost_its_last_items_is_of_the_settings_shape(clean: bool) -
     whole = content(disk, names[0])
     overwrite(disk, names[0], len(whole) - 20, bytes(20))
     assert find_shape(disk, f"{ROOT}/index", settings, clean=clean) == (20, 40)
+
+
+@pytest.mark.parametrize("settings", [(10, 42), (10, 100)], ids=["as long", "longer"])
+def test_slots_without_an_item_are_no_item_of_the_first_record(settings: tuple[int, int]) -> None:
+    """Where less slots are set than the files have, items are looked for among these."""
+    disk = SimulatedFileSystem()
+    config = StoreConfig(segment_size=8192, index_slots=20, index_items=40)
+    store = MessageStore.open(ROOT, config, now_ms=1, filesystem=disk, threads=False)
+    for number in range(12):
+        store.put("T", 0, b"", b"KEYS\x01K\x02", Origin(number, number, HOST))
+    store.commit()
+    assert store.close(100)
+    slots, items = settings
+    asked = StoreConfig(index_slots=slots, index_items=items)
+    assert find_shape(disk, f"{ROOT}/index", asked, clean=False) == (20, 40)
 
 
 def test_holes_of_a_sparse_file_are_not_read(tmp_path: Path) -> None:

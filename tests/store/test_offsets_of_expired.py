@@ -16,7 +16,17 @@ from tests.store.damaged_stores import contents, files_of, flip, overwrite
 from tests.store.records import HOST
 from tests.store.test_damaged_queues import drop_segments, upkeep
 from tests.store.test_lacking_queues import QUEUES, RARE, TAIL, hole, killed
-from tests.store.test_lost_queues import CONFIG, MESSAGES, ROOT, Held, rebuild, remove_all, repair
+from tests.store.test_lost_queues import (
+    BATCH_QUEUE,
+    CONFIG,
+    MESSAGES,
+    ROOT,
+    SIMPLE_QUEUE,
+    Held,
+    rebuild,
+    remove_all,
+    repair,
+)
 
 from cometmq.store.config import Flush
 from cometmq.store.errors import CorruptionError
@@ -216,3 +226,30 @@ def test_two_kills_keep_what_was_synced_of_a_queue_that_was_given_up(topic: str)
     held.opened()
     assert held.store.end_offset == end
     assert held.put(b"next", topic) == MESSAGES + 2
+
+
+@pytest.mark.parametrize("has_apache", [False, True], ids=["no list", "apache"])
+@pytest.mark.parametrize(("topic", "queue"), [("T", SIMPLE_QUEUE), ("Batches", BATCH_QUEUE)])
+def test_an_offset_that_is_all_a_queue_keeps_stays_behind_a_kill_without_a_list(
+    topic: str, queue: str, has_apache: bool
+) -> None:
+    """The list is lost, or says nothing any more because Apache's broker had the store open."""
+    held = Held()
+    let_all_expire(held)
+    remove_all(held.disk, queue)
+    rebuild(held)
+    held.opened()
+    held.put(b"more", "Other")
+    upkeep(held)
+    held.disk = held.disk.kill()
+    if has_apache:
+        flip(held.disk, f"{ROOT}/checkpoint", 7, 1)  # Apache's first number.
+    else:
+        held.disk.remove(f"{ROOT}/queue_ends.json")
+    for _ in range(2):
+        held.opened()
+        assert held.store.max_offset(topic, 0) == MESSAGES
+        upkeep(held)
+        held.disk = held.disk.kill()
+    held.opened()
+    assert held.put(b"next", topic) == MESSAGES

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
+from tests.crash.disk import KillAt, Killed, Moment
 from tests.store.damaged_stores import verified
 from tests.store.records import HOST
 from tests.store.test_damaged_queues import upkeep
@@ -18,13 +20,22 @@ from tests.store.test_lost_queues import (
     rebuild,
     remove_all,
 )
-from tests.store.test_offsets_of_expired import RARE_SYNCS, let_all_expire, tear_number_of_last
+from tests.store.test_offsets_of_expired import (
+    RARE_SYNCS,
+    given_up,
+    kill_at,
+    let_all_expire,
+    tear_number_of_last,
+)
 
 from cometmq.store.batch_consume_queue import BATCH_ENTRY, BatchEntry
 from cometmq.store.checkpoint import load_checkpoint
 from cometmq.store.entry_search import BLANK_SIZE
 from cometmq.store.queue_ends import load_queue_ends
 from cometmq.store.turn import Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def put_unsynced(held: Held, topic: str) -> None:
@@ -132,3 +143,49 @@ def test_a_queue_that_would_go_on_at_0_is_not_kept() -> None:
     assert not held.disk.exists(folder)
     assert all(key.queue_id == 0 for key in load_queue_ends(held.disk, ROOT) or {})
     assert verified(held.disk, ROOT, CONFIG).is_sound
+
+
+def struck_rebuilds(held: Held) -> Iterator[None]:
+    """Have the process end behind each operation of a rebuild that changes what is in place."""
+    disk, number = held.disk, 0
+    while True:
+        held.disk, number = disk.kill(), number + 1
+        held.disk.hook = at = KillAt(held.disk.operations + number, Moment.AFTER)
+        try:
+            rebuild(held)
+        except Killed:
+            held.disk = held.disk.kill()
+            if at.hit is None or "rebuilding/" not in at.hit.path:
+                yield
+        else:
+            return
+
+
+def test_struck_anywhere_it_leaves_queues_their_offsets_that_keep_nothing_else() -> None:
+    """Though entries of batches, of which the first have expired, get other places."""
+    held = Held()
+    let_all_expire(held)
+    remove_all(held.disk, f"{ROOT}/consumequeue/T/0")
+    rebuild(held)
+    held.opened(RARE_SYNCS)
+    held.put(b"more", BATCHES)
+    upkeep(held)
+    held.disk = held.disk.kill()
+    for _ in struck_rebuilds(held):
+        held.opened()
+        assert held.put(b"next", "T") == MESSAGES
+        assert held.put(b"next", BATCHES) == MESSAGES + 1
+
+
+def test_struck_anywhere_it_leaves_what_was_synced_of_a_queue_that_was_given_up() -> None:
+    """The first kill comes between the list and the checkpoint."""
+    held = given_up(BATCHES)
+    held.opened()
+    for number in range(2):
+        assert held.put(b"synced", BATCHES) == MESSAGES + number
+    kill_at(held, "/checkpoint.new", Moment.BEFORE, lambda: upkeep(held))
+    held.disk = held.disk.power_cut(Random(2))  # It loses the note of how far was synced.
+    for _ in struck_rebuilds(held):
+        held.opened()
+        assert held.store.kept is None
+        assert held.put(b"next", BATCHES) == MESSAGES + 2

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.store.entry_search import (
     BLANK_SIZE,
+    GONE_SIZE,
     NO_CUT,
     WINDOW_ENTRIES,
     backed_end,
@@ -247,10 +248,21 @@ class EntryFiles(ReadableEntries):
         disk = self._shelf.disk
         self.end, holds_messages = backed_end(self, disk.backs)
         self._check_known()
-        if self.end and not holds_messages and not disk.ends.vouches(self):
+        is_vouched = holds_messages or disk.ends.vouches(self) or self._is_held()
+        if self.end and not is_vouched:
             self._forget()
         elif not disk.read_only:
             self._erase(numbers)
+
+    def _is_held(self) -> bool:
+        """Whether the last entry was put there to keep the offset, where no list says so.
+
+        In an ordinary queue its size tells, if the log had lost its front. A queue of batches has
+        none but this one without a message.
+        """
+        if self._shelf.disk.ends.is_whole or self.end <= self.start:
+            return False
+        return self.is_batch or self.head(self.end - 1)[1] == GONE_SIZE
 
     def _forget(self) -> None:
         """Take nothing from files without an entry that was synced, not even where they begin.

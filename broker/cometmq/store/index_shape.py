@@ -91,7 +91,9 @@ def _fits(file: File, shape: IndexShape, header: IndexHeader) -> bool:
 
 def _is_of(file: File, shape: IndexShape, number: int, physical_offset: int) -> bool:
     data = file.read(ITEM_SIZE, shape.items_at + number * ITEM_SIZE)
-    return len(data) == ITEM_SIZE and bool(ITEM.unpack(data)[1] == physical_offset)
+    # Zeros, of slots for instance, are none of the log's first record.
+    is_item = len(data) == ITEM_SIZE and any(data)
+    return is_item and bool(ITEM.unpack(data)[1] == physical_offset)
 
 
 def data_end(file: File, size: int) -> int:

@@ -40,7 +40,6 @@ from cometmq.store.names import is_index_file
 from cometmq.store.queue_ends import (
     UNKNOWN,
     listed_to,
-    remove_queue_ends,
     save_queue_ends,
 )
 from cometmq.store.swap import BESIDE, FOLDERS, remove_tree, swap
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cometmq.proto.message import StoredMessage
+    from cometmq.store.checkpoint import Claims
     from cometmq.store.filesystem import FileSystem
     from cometmq.store.inspection import Inspected
 
@@ -119,6 +119,7 @@ def rebuild(
         raise
     work.close()
     yield Progress("swap", 0, 1)
+    work.promise()
     work.correct_ends()
     for folder in FOLDERS:
         if filesystem.exists(f"{beside}/{folder}"):
@@ -167,6 +168,7 @@ class _Work:
         self._complete_to: int | None = None
         self._accepts_restarts = accept_restarts
         self._limit = _promised_to(store)
+        self._claims = store.checkpoint.claims
         self._queues.ends.is_whole = True
         self._queues.correct_min(store.segments.first_offset)
 
@@ -271,40 +273,48 @@ class _Work:
             if error is not None:
                 raise error
 
+    def promise(self) -> None:
+        """Note how far the log is synced: the list may say it alone, and is about to say less."""
+        if self._claims is not None and self._limit < NEVER:
+            self._note(replace(self._claims, synced_offset=self._limit))
+
     def correct_ends(self) -> None:
         """Let the list of where the queues end say nothing that is not true of the new folders.
 
-        It stays until these are in place, so that a start misses a queue by it that is lost now.
-        Without one, a start looks at all queues. New ones begin where the log does, not where the
+        It stays until these are in place, so that a start misses a queue by it that is lost now,
+        and knows which ones only keep an offset. New ones begin where the log does, not where the
         old ones did.
         """
         store = self._store
-        filesystem, root = store.filesystem, store.root
         ends = {key: end._replace(kept_from=UNKNOWN) for key, end in store.ends.items()}
-        beside = replace(store, root=self._beside)
-        if self._accepts_restarts and ends:
+        if self._accepts_restarts:
             first_offset = store.segments.first_offset
-            kept = {key: end for key, end in ends.items() if end.physical_offset < first_offset}
-            save_queue_ends(filesystem, root, kept)
-            return
-        is_true_of_new = all(has_end(beside, key, end) for key, end in ends.items())
-        if not is_true_of_new and all(has_end(store, key, end) for key, end in ends.items()):
+            ends = {key: end for key, end in ends.items() if end.physical_offset < first_offset}
+        else:
             # The place of a batch topic's entry depends on how many have expired.
-            remove_queue_ends(filesystem, root)
-        elif ends != store.ends:
-            save_queue_ends(filesystem, root, ends)
+            beside = replace(store, root=self._beside)
+            ends = {
+                key: end
+                for key, end in ends.items()
+                if has_end(beside, key, end) or not has_end(store, key, end)
+            }
+        if ends != store.ends:
+            save_queue_ends(store.filesystem, store.root, ends)
 
     def note_complete(self) -> None:
         """Let the next start begin to read the log behind what is in the new folders."""
-        store = self._store
-        claims = store.checkpoint.claims
+        store, claims = self._store, self._claims
         if not store.checkpoint.is_of_others:
             self._queues.ends.take().save(store.filesystem, store.root)
         if claims is not None and self._complete_to is not None:
-            claims = replace(claims, recover_from=max(claims.recover_from, self._complete_to))
-            file = CheckpointFile(store.filesystem, f"{store.root}/checkpoint")
-            file.write(store.checkpoint.longs, claims)
-            file.close()
+            recover_from = max(claims.recover_from, self._complete_to)
+            self._note(replace(claims, recover_from=recover_from))
+
+    def _note(self, claims: Claims) -> None:
+        store, self._claims = self._store, claims
+        file = CheckpointFile(store.filesystem, f"{store.root}/checkpoint")
+        file.write(store.checkpoint.longs, claims)
+        file.close()
 
     def close(self) -> None:
         """Close every file."""
