@@ -83,7 +83,7 @@ test: install ## Run the fast tests (TESTS=tests).
 
 .PHONY: test-slow
 test-slow: install ## Run the tests that take longer: wheels per extra, long properties.
-	$(call tests-on-all-cores,-m 'slow and not spark' --durations=10 --ignore=tests/interop)
+	$(call tests-on-all-cores,-m 'slow and not spark' --durations=10 --ignore=tests/interop --ignore=tests/crash/test_model.py)
 
 .PHONY: test-pythons
 test-pythons: install ## Run the fast tests on the other Pythons, 3.11 to 3.13 (PYTHONS=...), that are installed here.
@@ -114,6 +114,7 @@ crash: install ## End the store at random 2,000 times and more, and make mistake
 	$(BIN)/python -m tests.crash.kinds
 	$(BIN)/python -m tests.crash.broker_kills
 	$(BIN)/python -m tests.crash.once_kills --sends 10000
+	$(call tests,-m slow tests/crash/test_model.py)
 
 .PHONY: crash-full
 crash-full: install ## 50 kills of a broker, then many seeds (SEEDS=a..b); says where to go on when stopped.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +11,7 @@ from tests.crash import __main__ as crash
 from tests.crash.model import run_seed
 from tests.crash.mutants import MUTANTS, Mutant
 
+REPOSITORY = Path(__file__).resolve().parents[2]
 SEEDS = 40
 MUTANT_SEEDS = 3_000
 """Most are caught within a hundred. What draws one more random number moves all that follow."""
@@ -48,6 +51,13 @@ def test_a_long_run_that_is_stopped_says_what_it_did_and_where_to_go_on(
     assert crash.main() == 0
     monkeypatch.setattr("sys.argv", ["crash", "--seeds", "6..99", "--images", "20"])
     assert crash.main() == 0
+
+
+def test_make_crash_makes_the_mistakes_too() -> None:
+    said = subprocess.run(
+        ["make", "-n", "crash"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    ).stdout
+    assert "-m slow tests/crash/test_model.py" in said
 
 
 @pytest.mark.slow

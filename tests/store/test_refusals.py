@@ -94,6 +94,14 @@ BAD: dict[str, tuple[Callable[[SimulatedFileSystem], None], str]] = {
         lambda disk: make(disk, f"{ROOT}/delay_levels.json", b'{"version":2,"levels":[]}'),
         "use a newer one",
     ),
+    "delay levels whose version is no number": (
+        lambda disk: make(
+            disk,
+            f"{ROOT}/delay_levels.json",
+            b'{"changes":[{"from":0,"delays":[5]}],"version":"2"}',
+        ),
+        "restore it from a copy",
+    ),
     "damaged delay levels": (
         lambda disk: make(disk, f"{ROOT}/delay_levels.json", b'{"changes":[{"from":0}]}'),
         "restore it from a copy",

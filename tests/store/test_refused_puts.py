@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import pytest
-from tests.crash.disk import Operation
+from tests.crash.disk import Operation, SimulatedFileSystem
 from tests.store.records import HOST, messages_in
 from tests.store.test_lacking_queues import hole
 from tests.store.test_lost_queues import BATCH_QUEUE, BATCHES, CONFIG, SIMPLE_QUEUE, Held
@@ -23,12 +23,11 @@ from cometmq.store.errors import (
     StoreNotWriteableError,
 )
 from cometmq.store.log_scan import LogScan
+from cometmq.store.message_store import MessageStore
 from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from cometmq.store.message_store import MessageStore
 
 QUICK: Final = b"UNIQ_KEY\x010123\x02TAGS\x01TagA\x02"
 WITH_NUL: Final = b"a\x01zero\0\x02"
@@ -231,3 +230,20 @@ def test_a_segment_that_the_disk_has_no_room_for_loses_nothing_in_front_of_it(be
     held.disk = held.disk.power_cut(Random(7))
     held.opened()
     check(held, acknowledged)
+
+
+def test_a_queue_id_that_a_start_would_refuse_is_refused() -> None:
+    disk = SimulatedFileSystem()
+    store = MessageStore.open("/s", CONFIG, now_ms=1, filesystem=disk, threads=False)
+    half = Origin(9000, 9000, HOST, int(SysFlag.TRANSACTION_PREPARED))
+    puts: list[Callable[[], object]] = [
+        lambda: store.put("T", -1, b"x", b"", ORIGIN),
+        lambda: store.put("T", -1, b"x", b"", half),
+        lambda: store.put_batch("T", -1, [(0, b"x", b"")], ORIGIN),
+    ]
+    for put in puts:
+        with pytest.raises(MessageIllegalError, match="T: no queue has the id -1"):
+            put()
+    store.commit()
+    assert store.end_offset == 0
+    assert store.close(9001)

@@ -147,6 +147,8 @@ class Appender(QuickPuts):
     ) -> Appended:
         """Add a message of any kind; the next one like it may be quick."""
         known = self._topics.get(topic) or self._admit(topic)
+        if queue_id < 0:
+            raise _illegal_queue(topic, queue_id)
         if len(body) > self._body_size_max:
             raise self._body_too_long(len(body))
         sys_flag, now_ms = origin.sys_flag, origin.now_ms
@@ -201,6 +203,8 @@ class Appender(QuickPuts):
         `more` is added to the properties of each, and has no key in it. After None, and whatever
         is wrong with the batch, `put_batch` what `split_batch` makes of it.
         """
+        if queue_id < 0:
+            raise _illegal_queue(topic, queue_id)
         known = self._topics.get(topic)
         if (
             known is None
@@ -239,6 +243,8 @@ class Appender(QuickPuts):
         if bodies_size > self._config.message_size_max:
             raise self._body_too_long(bodies_size)
         known = self._topics.get(topic) or self._admit(topic)
+        if queue_id < 0:
+            raise _illegal_queue(topic, queue_id)
         joined = b"\x02".join(properties)
         if known.is_batch or joined.find(_INNER_NUM) >= 0:
             for each in properties:
@@ -373,3 +379,7 @@ class Appender(QuickPuts):
 
     def _body_too_long(self, size: int) -> MessageIllegalError:
         return MessageIllegalError(f"body of {size} bytes, over {self._config.message_size_max}")
+
+
+def _illegal_queue(topic: str, queue_id: int) -> MessageIllegalError:
+    return MessageIllegalError(f"{topic}: no queue has the id {queue_id}")  # A start refuses it.

@@ -112,8 +112,9 @@ def load_delay_levels(
 def _changes(path: str, tree: dict[str, Any]) -> list[Change]:
     """Read the changes; `BodyError` when they are damaged."""
     version = tree.get("version", VERSION)
-    if isinstance(version, int):
-        check_version(path, version, VERSION)
+    if not isinstance(version, int):
+        raise BodyError("damaged (its version is no number)")
+    check_version(path, version, VERSION)
     try:
         found = cast("list[dict[str, Any]]", tree["changes"])
         changes = [
