@@ -1,0 +1,51 @@
+"""What there is to be read, as a cluster that comes up tells it."""
+
+from __future__ import annotations
+
+import pytest
+
+from cometmq.pipeline import bounds
+from cometmq.pipeline.cluster import Cluster, TopicBounds
+from cometmq.pipeline.errors import ConnectionLostError, OptionError
+from cometmq.pipeline.options import ReadOptions, read_options
+from cometmq.pipeline.wire import Settings
+
+
+class Starting(Cluster):
+    """A name server with which a broker that has some topics registers after a few looks."""
+
+    def __init__(self, topics: set[str], looks_before: int) -> None:
+        super().__init__(["127.0.0.1:1"], Settings())
+        self.topics = topics
+        self.looks_before = looks_before
+
+    def brokers(self) -> frozenset[str]:
+        if not self.looks_before:
+            return frozenset({"127.0.0.1:2"})
+        self.looks_before -= 1
+        return frozenset()
+
+    def bounds(self, topic: str) -> TopicBounds | None:
+        return TopicBounds({}, {}) if topic in self.topics and not self.looks_before else None
+
+    def topics_like(self, pattern: str) -> tuple[str, ...]:
+        return tuple(each for each in self.topics if each == pattern and not self.looks_before)
+
+
+def options_of(**more: str) -> ReadOptions:
+    return read_options({"nameserver": "127.0.0.1:1", "fetchOffset.retryIntervalMs": "1", **more})
+
+
+@pytest.mark.parametrize("which", [{"topic": "T"}, {"topicPattern": "T"}])
+def test_a_name_server_without_brokers_is_asked_again(which: dict[str, str]) -> None:
+    options = options_of(**which)
+    assert bounds.survey(Starting({"T"}, 2), options, whole=False).topics == {"T"}
+    with pytest.raises(ConnectionLostError, match=r"no broker has registered with .* yet"):
+        bounds.survey(Starting({"T"}, 100), options, whole=False)
+
+
+def test_a_topic_that_the_brokers_do_not_have_is_not_there() -> None:
+    options = options_of(topic="T")
+    found = bounds.survey(Starting({"U"}, 0), options, whole=True)
+    with pytest.raises(OptionError, match="no such topic"):
+        bounds.require_topics(found, options)
