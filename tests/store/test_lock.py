@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -128,3 +129,20 @@ def test_the_mark_says_whether_the_shutdown_was_clean(disk: SimulatedFileSystem)
     assert not was_shut_down(disk, "/s")
     mark_shut_down(disk, "/s")
     assert was_shut_down(disk.kill(), "/s")
+
+
+def test_this_process_is_kept_out_as_well_and_a_look_does_not_unlock(tmp_path: Path) -> None:
+    files, root = RealFileSystem(), str(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path)
+    lock = acquire_lock(files, root)
+    for path in (root, f"{root}/link"):
+        with pytest.raises(StoreLockedError, match="is open in this process already"):
+            acquire_lock(files, path)
+    assert files.lock_owner(f"{root}/lock") == os.getpid()
+    other = subprocess.run(
+        [sys.executable, "-c", HOLD, root], input="", capture_output=True, text=True, check=False
+    )
+    assert f"another process (pid {os.getpid()})" in other.stderr
+    lock.close()
+    assert files.lock_owner(f"{root}/lock") is None
+    acquire_lock(files, root).close()

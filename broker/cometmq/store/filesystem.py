@@ -23,6 +23,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from cometmq.store.linux_calls import exchange_names, first_byte_locked_by, sync_partition
+from cometmq.store.lock_file import LockFile, is_held
 from cometmq.store.real_files import RealFile
 
 if TYPE_CHECKING:
@@ -253,13 +254,18 @@ class RealFileSystem:
         """Open (and create) a file and lock it for this process; None when another holds it.
 
         The lock is the one that Apache takes (a POSIX record lock on the first byte), so that the
-        two keep out of each other's stores; it goes away with the process, however it ends.
+        two keep out of each other's stores; it goes away with the process, however it ends. The
+        kernel lets the same process take it twice, and gives it up when any descriptor of the file
+        is closed, so one that is held here is not even opened.
         """
+        if is_held(path):
+            return None
         while True:
-            file = self.open(path, create=True)
+            file = LockFile(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
             try:
                 fcntl.lockf(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
                 if _is_named(file.fileno(), path):
+                    file.hold()
                     return file
             except OSError as error:
                 file.close()
@@ -270,7 +276,9 @@ class RealFileSystem:
             file.close()  # Who had it removed it in between.
 
     def lock_owner(self, path: str) -> int | None:
-        """The id of the other process that has a file locked, None when none has."""
+        """The id of the process that has a file locked, None when none has."""
+        if is_held(path):
+            return os.getpid()
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:

@@ -9,6 +9,7 @@ ended without one.
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ def acquire_lock(filesystem: FileSystem, root: str) -> File:
     file = filesystem.lock(f"{root}/lock")
     if file is None:
         raise StoreLockedError(
-            f"{root}: the store is open in another process{_owner(filesystem, root)};"
+            f"{root}: the store is open in {_owner(filesystem, root)};"
             " stop it first, or use another folder"
         )
     return file
@@ -55,8 +56,11 @@ def _owner(filesystem: FileSystem, root: str) -> str:
     process_id = None
     with suppress(OSError):
         process_id = filesystem.lock_owner(f"{root}/lock")
+    if process_id == os.getpid():
+        return "this process already"
     # A process of another container has no id here.
-    return f" (pid {process_id})" if process_id is not None and process_id > 0 else ""
+    known = f" (pid {process_id})" if process_id is not None and process_id > 0 else ""
+    return f"another process{known}"
 
 
 def was_shut_down(filesystem: FileSystem, root: str) -> bool:
