@@ -18,6 +18,7 @@ from cometmq.admin.program import program
 from cometmq.pipeline import command
 from cometmq.pipeline.errors import (
     DamagedFileError,
+    DataLossError,
     JavaError,
     OptionError,
     PipelineError,
@@ -68,6 +69,8 @@ def toy(spark: Any, settings: ToySettings, run: Run) -> Report:
         raise JavaError("there is no Java here")
     if settings.nameserver == "damaged":
         raise DamagedFileError("a is damaged: put it back")
+    if settings.nameserver == "expired":
+        raise DataLossError("what comes next expired")
     if settings.nameserver == "crash":
         raise ZeroDivisionError
     run.tell(step=1)
@@ -163,6 +166,7 @@ def test_what_nobody_thought_of_is_told_with_its_place(runner: CliRunner, tmp_pa
         (TOY, ["-n", "wrong"], "toy: nameserver: is wrong; write another"),
         (TOY, ["-n", "away", "--dry-run"], "toy: it is away"),
         (TOY, ["-n", "damaged"], "toy: a is damaged: put it back"),
+        (TOY, ["-n", "expired"], "toy: what comes next expired"),
     ],
 )
 def test_a_failure_says_what_starting_again_does(

@@ -18,6 +18,7 @@ from cometmq.pipeline.delta import settings_of_delta
 from cometmq.pipeline.doctor import doctor
 from cometmq.pipeline.errors import (
     DamagedFileError,
+    DataLossError,
     JavaError,
     OptionError,
     PipelineError,
@@ -70,7 +71,7 @@ _METAVARS: Final = {
     "trigger": "once|DURATION",
 }
 """What `--help` calls the value of a setting of this name, in whichever job."""
-_AS_BEFORE: Final = (DamagedFileError, JavaError, SparkStartError)
+_AS_BEFORE: Final = (DamagedFileError, DataLossError, JavaError, SparkStartError)
 """What is no other when a job is started again as it was."""
 _TYPES: Final = {"str": str, "int": int, "float": float}
 _SILENT: Final = "fatal"
