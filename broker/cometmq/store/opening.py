@@ -189,8 +189,8 @@ class Opening:
     def _promise_only_log(self, found: Found) -> None:
         """Promise nothing of the queues: the entries of all records are about to be erased."""
         first_offset = found.segments.first_offset
-        self._forget_cut(found, first_offset)
         self._promise(found, replace(self._claims, recover_from=first_offset, journal=None))
+        self._forget_cut(found, first_offset)
 
     def _forget_cut(self, found: Found, recover_from: int) -> None:
         """Take from the list what is about to be cut from the queues, and made again."""
