@@ -155,8 +155,8 @@ class Run:
         self.disk = dead.power_cut(Random(self.rng.random()))
         for _ in range(IMAGES_PER_CUT - 1):
             seed = self.rng.random()
-            other = Run(Random(seed), self.config, dead.power_cut(Random(seed)))
-            other.is_tended = self.is_tended
+            image = dead.power_cut(Random(seed))
+            other = Run(Random(seed), self.config, image, is_tended=self.is_tended)
             other.history, other.ending, other.now_ms = (
                 self.history.copy(),
                 self.ending,

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import traceback
 from dataclasses import MISSING, fields
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from cometmq.client import UsageError
+from cometmq.client.secret_files import read_secret
 from cometmq.pipeline.delta import settings_of_delta
 from cometmq.pipeline.doctor import doctor
 from cometmq.pipeline.errors import (
@@ -262,13 +262,10 @@ def _secret(declared: Field[Any], prefix: str) -> click.Option:
     name, variable = f"{prefix}{declared.name}", _variable(prefix, declared)
 
     def read(_ctx: click.Context, _param: click.Parameter, path: str | None) -> str:
-        if path is None:
-            return os.environ.get(variable, "")
         try:
-            return Path(path).read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "is no text"
-            raise click.BadParameter(f"{path}: {reason}") from None
+            return read_secret(path, variable)
+        except UsageError as error:
+            raise click.BadParameter(str(error)) from None
 
     return click.Option(
         [name, f"--{name.replace('_', '-')}-file"],

@@ -6,14 +6,13 @@ the environment.
 
 from __future__ import annotations
 
-import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from cometmq.client import ClientConfig, UsageError
+from cometmq.client.secret_files import read_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,10 +67,7 @@ def take_config(arguments: dict[str, Any], *, timeout: float) -> ClientConfig:
 
 
 def _read_secret(_ctx: click.Context, _option: click.Parameter, path: str | None) -> str:
-    if path is None:
-        return os.environ.get(_SECRET_VARIABLE, "")
     try:
-        return Path(path).read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is no text"
-        raise click.BadParameter(f"{path}: {reason}") from None
+        return read_secret(path, _SECRET_VARIABLE)
+    except UsageError as error:
+        raise click.BadParameter(str(error)) from None

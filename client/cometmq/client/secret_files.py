@@ -1,0 +1,19 @@
+"""Secrets that command lines do not say: they stand in a file, or in the environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cometmq.client.errors import UsageError
+
+
+def read_secret(path: str | None, variable: str) -> str:
+    """Read the secret of a file; without one that of the environment, which may be empty."""
+    if path is None:
+        return os.environ.get(variable, "")
+    try:
+        return Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is no text"
+        raise UsageError(f"{path}: {reason}") from None
