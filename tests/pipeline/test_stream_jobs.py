@@ -644,6 +644,56 @@ def test_windows_are_files_once_also_when_a_batch_is_repeated(
     assert not (tmp_path / "other").exists()
 
 
+def test_a_backlog_in_several_batches_makes_nothing_late(
+    spark: SparkSession, rocketmq: Cluster, tmp_path: Path
+) -> None:
+    """By backlog a young queue is read ahead, and what the old one has would be late."""
+    tables = Tables(spark, rocketmq)
+    for first in (0, 20, 40):
+        tables.fill("grown", 20, queues=1, first=first)
+        rocketmq.clock.jump(3600)
+    rocketmq.admin.create_topic("grown", queues=2)
+    young = max(rocketmq.client.queues("grown"), key=lambda queue: queue.id)
+    for number in range(60, 80):
+        rocketmq.send("grown", str(number).encode(), queue=young)
+    settings = AggregateSettings(
+        nameserver=rocketmq.nameserver,
+        topic="grown",
+        to_topic="grown-sums",
+        max_rows=20,
+        mode="update",
+        checkpoint=str(tmp_path / "checkpoint"),
+    )
+    report = aggregate(spark, settings)
+    assert (report.rows, report.details["late_rows"], "late" in report.details) == (80, 0, False)
+
+
+def test_what_came_too_late_is_told(tables: Tables, tmp_path: Path) -> None:
+    def send(*minutes: int) -> None:
+        for minute in minutes:
+            body = json.dumps({"at_text": f"2026-11-21T12:{minute}:00Z"})
+            tables.cluster.send("late", body.encode())
+
+    settings = AggregateSettings(
+        nameserver=tables.cluster.nameserver,
+        topic="late",
+        to_topic="late-sums",
+        schema="at_text STRING",
+        time="cast(at_text AS timestamp)",
+        checkpoint=str(tmp_path / "checkpoint"),
+    )
+    send(10, 50)
+    assert "late" not in aggregate(tables.spark, settings).details
+    send(55)  # Late is what is behind the watermark of the batch before the last.
+    aggregate(tables.spark, settings)
+    send(11, 56)
+    told: list[Mapping[str, Any]] = []
+    report = aggregate(tables.spark, settings, Run(progress=told.append))
+    assert report.details["late_rows"] == 1
+    assert report.details["late"].startswith("1 messages or more came later than the watermark")
+    assert [each["late_rows"] for each in told if "batch" in each] == [1]
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

@@ -31,7 +31,7 @@ from cometmq.pipeline.offsets import read_stream_offset
 from cometmq.pipeline.options import read_options
 from cometmq.pipeline.records.rows import Reading
 from cometmq.pipeline.source import CometMQSource, TopicReader
-from cometmq.pipeline.stream_source import TopicStreamReader, limited
+from cometmq.pipeline.stream_source import TopicStreamReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -296,11 +296,33 @@ def test_a_batch_has_no_more_messages_than_the_limit(tables: Tables) -> None:
     assert limit == ReadMaxRows(6)
 
 
-def test_a_limit_is_shared_by_backlog_and_leaves_nobody_out() -> None:
-    small, large = Queue("T", "a", 0), Queue("T", "a", 1)
-    assert limited({small: 0, large: 0}, {small: 2, large: 998}, 100) == {small: 1, large: 99}
-    assert limited({small: 0, large: 0}, {small: 2, large: 998}, 1) == {small: 0, large: 1}
-    assert limited({small: 5, large: 0}, {small: 5, large: 7}, 100) == {small: 5, large: 7}
+def test_a_queue_that_is_read_ahead_makes_no_message_of_others_late(
+    spark: SparkSession, rocketmq: Cluster
+) -> None:
+    """A watermark follows the youngest message of a batch: by backlog a young queue's."""
+    tables = Tables(spark, rocketmq)
+    tables.fill("grown", 20, queues=1)
+    for first in (20, 30):
+        rocketmq.clock.jump(3600)
+        tables.fill("grown", 10, queues=1, first=first)
+    rocketmq.admin.create_topic("grown", queues=2)
+    young = max(rocketmq.client.queues("grown"), key=lambda queue: queue.id)
+    for number in range(40, 60):
+        rocketmq.send("grown", str(number).encode(), queue=young)
+
+    def batches(**options: Any) -> list[list[int]]:
+        stream = reader(tables, "grown", startingOffsets="earliest", **options)
+        start = stream.initialOffset()
+        found: list[list[int]] = []
+        while (end := stream.latestOffset(start, ReadMaxRows(20))) != start:
+            found.append(sorted(map(int, bodies(stream, start, end))))
+            start = end
+        return found
+
+    assert max(batches()[0]) >= 40  # Stored when the last was; most of the others are to come.
+    aligned = batches(alignByTime=True)
+    assert [number for batch in aligned for number in batch] == list(range(60))
+    assert max(map(len, aligned)) <= 20
 
 
 def test_expired_messages_are_data_loss_unless_told_otherwise(tables: Tables) -> None:

@@ -117,6 +117,9 @@ class ReadOptions(_Reaching):
     over."""
     max_offsets_per_trigger: int = 0
     """Of a stream: messages of a batch, at most; 0 is no limit."""
+    align_by_time: bool = False
+    """Whether all queues end at one store time where a batch is limited, so that none is read ahead
+    of the others; else each gets its share of the backlog."""
     min_partitions: int = 0
     """Tasks, at least, when there are so many messages."""
     max_records_per_partition: int = 0

@@ -131,7 +131,7 @@ class TopicReader(DataSourceReader):
     """Reads topics once, from where to where the options say."""
 
     def __init__(self, options: ReadOptions, schema: Any) -> None:
-        for name in ("group", "max_offsets_per_trigger"):
+        for name in ("group", "max_offsets_per_trigger", "align_by_time"):
             if getattr(options, name):
                 raise OptionError(f"{camel(name)}: is for streams, and this is read once")
         self.options = options

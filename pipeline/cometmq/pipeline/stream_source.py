@@ -17,6 +17,7 @@ that stays away keeps its queues where they are, and the others go on.
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -27,7 +28,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from cometmq.pipeline import bounds, first_messages
+from cometmq.pipeline import batch_ends, bounds, first_messages
 from cometmq.pipeline.columns import columns_of
 from cometmq.pipeline.errors import ConnectionLostError, DataLossError, OptionError, RefusedError
 from cometmq.pipeline.filter_check import require_filter
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _COMMITTED_OFTEN: Final = 2
+_CLOCKS_DIFFER_MS: Final = 24 * 3600 * 1000
+"""By how much a broker's clock may be ahead of the driver's, in a search by time."""
 
 
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -109,7 +112,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begins, lost = self._begins(before, found, looked.other)
         ends = self._ends(begins, found)
         if isinstance(limit, ReadMaxRows):
-            ends = limited(begins, ends, limit.max_rows)
+            ends = self._limited(begins, ends, limit.max_rows, found)
         if all(ends[queue] == first for queue, first in begins.items()):
             return start
         carried = {
@@ -243,6 +246,25 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends[queue] = max(end, first)  # A slave may be behind.
         return ends
 
+    def _limited(
+        self, begins: Mapping[Queue, int], ends: Mapping[Queue, int], rows: int, found: Survey
+    ) -> dict[Queue, int]:
+        """Return how far a batch goes that has so many messages at most."""
+        if not self.options.align_by_time:
+            return batch_ends.by_backlog(begins, ends, rows)
+        options = self.options
+        waiting = [queue for queue, first in begins.items() if first < ends[queue]]
+
+        def search() -> dict[Queue, int]:
+            def offsets_at(time_ms: int) -> dict[Queue, int]:
+                return self._cluster.offsets_at(waiting, found.addresses, time_ms)
+
+            stored = self._cluster.stored_first(waiting, found.addresses).values()
+            between = min(stored, default=0), int(time.time() * 1000) + _CLOCKS_DIFFER_MS
+            return batch_ends.by_time(begins, ends, rows, offsets_at, between)
+
+        return retried(search, retries=options.retries, interval_ms=options.retry_interval_ms)
+
     def _tell_group(self, before: StreamOffset, found: Survey) -> None:
         """Tell a consumer group the progress; that it cannot be told harms nobody."""
         group = self.options.group
@@ -267,30 +289,3 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._tell(f"group {group}: ", ())
         except (ConnectionLostError, RefusedError) as error:
             self._tell(f"group {group}: ", [f"progress not told: {error}"])
-
-
-def limited(begins: Mapping[Queue, int], ends: Mapping[Queue, int], rows: int) -> dict[Queue, int]:
-    """Return how far a batch of so many messages goes: each queue gets its share of the backlog.
-
-    And every one at least a message, as far as they suffice, so that a small queue is not left
-    behind a large one.
-    """
-    backlog = {queue: ends[queue] - first for queue, first in begins.items()}
-    total = sum(backlog.values())
-    if total <= rows:
-        return dict(ends)
-    shares = {queue: max(size * rows // total, 1 if size else 0) for queue, size in backlog.items()}
-    over = sum(shares.values()) - rows
-    largest = sorted(shares, key=lambda each: (-backlog[each], each))
-    for queue in largest[: max(-over, 0)]:
-        shares[queue] += 1
-    for queue in largest:
-        if over <= 0:
-            break
-        given_up = min(over, shares[queue] - 1) if shares[queue] else 0
-        shares[queue] -= given_up
-        over -= given_up
-    if over > 0:  # More queues than messages: those with the most behind come first.
-        waiting = sorted((each for each in shares if shares[each]), key=lambda q: (backlog[q], q))
-        shares.update(dict.fromkeys(waiting[:over], 0))
-    return {queue: first + shares[queue] for queue, first in begins.items()}

@@ -15,7 +15,9 @@ that they could add is nulls, and a `count` of messages that say nothing. They a
 
 A window ends when a message comes that is later than its end by the watermark. Until then it is
 kept, and in mode `append` nothing of it is seen: the report counts what was sent or
-written as `windows`, and what is kept as `windows_open`.
+written as `windows`, and what is kept as `windows_open`. What comes behind the watermark is in no
+window. Spark counts it when a task has summed up what it read of a window and key, so each of the
+`late_rows` is one message at least.
 
 What is reckoned is in Spark's checkpoint. Another window, key or aggregation needs another one; the
 job says so before it starts.
@@ -77,6 +79,11 @@ class AggregateSettings(StreamSettings):
     max_rows: int = setting("Messages of a batch, at most.", 500_000)
     checkpoint: str = setting("Where it keeps how far it is, and what it reckoned.", metavar="DIR")
     force: bool = setting("Write to a topic that is read.", False)
+
+    @property
+    def align_by_time(self) -> bool:
+        """A queue that is read ahead of others would make their messages late."""
+        return True
 
     def __post_init__(self) -> None:
         StreamSettings.__post_init__(self)
@@ -146,7 +153,13 @@ def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None 
 
 
 def _tell_windows(settings: AggregateSettings, run: Run, report: Report) -> None:
-    """Tell why no more windows came out than that."""
+    """Tell why no more windows came out than that, and no more messages are in them."""
+    if count := report.details["late_rows"]:
+        report.details["late"] = (
+            f"{count} messages or more came later than the watermark, {settings.watermark}, and are"
+            " in no window; a longer one waits for such, and needs another checkpoint"
+        )
+        run.tell(late_rows=count, late=report.details["late"])
     written, kept = report.details["windows"], report.details.get("windows_open", 0)
     if settings.mode == "append" and settings.trigger == ONCE and kept:
         report.details["waiting"] = (

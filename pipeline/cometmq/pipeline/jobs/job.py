@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
 _LOOK_SECONDS: Final = 0.2
-_SHOWN: Final = ("lost", "windows", "windows_open")
+_SHOWN: Final = ("lost", "late_rows", "windows", "windows_open")
 """What a stream says in its progress besides: how many messages had expired before they were read;
-of one with windows, how many came out, and are kept."""
+of one with windows, what came too late for them, how many came out, and are kept."""
 
 
 class StoppedEarly(BaseException):  # Py4J would take an Exception for its own.

@@ -36,6 +36,7 @@ OPTIONS: Final = {
     "filter": "filter",
     "group": "group",
     "max_rows": "maxOffsetsPerTrigger",
+    "align_by_time": "alignByTime",
     "fail_on_data_loss": "failOnDataLoss",
 }
 """Settings by the option of the source that they become."""
