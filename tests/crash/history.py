@@ -21,6 +21,7 @@ class Sent(NamedTuple):
     body: bytes
     properties: dict[str, str]
     stored_ms: int = 0
+    """0 where the writer did not tell."""
     batch_size: int = 1
     """How many messages its record holds."""
 
@@ -197,6 +198,7 @@ def _same(sent: Sent, record: Record) -> bool:
         sent.queue_offset,
         sent.physical_offset,
         sent.size,
+        sent.stored_ms or record.store_timestamp,
         sent.batch_size,
         sent.body,
     ) == (
@@ -205,6 +207,7 @@ def _same(sent: Sent, record: Record) -> bool:
         record.queue_offset,
         record.physical_offset,
         record.size,
+        record.store_timestamp,
         record.batch_size,
         record.body,
     ) and sent.properties.items() <= record.properties.items()

@@ -116,6 +116,22 @@ def test_a_rebuild_puts_them_in_too() -> None:
     assert verified(disk, config=ON).items == 2 * PUT
 
 
+def test_an_index_made_anew_and_lost_to_a_power_cut_has_no_chains_in_front_of_the_log() -> None:
+    """Its zeros would be items of the first record, which has expired."""
+    disk = SimulatedFileSystem()
+    for session in range(3):
+        lived(disk, OFF, session)
+    oldest = next(files_of(disk, f"{ROOT}/commitlog"))
+    disk.remove(oldest)
+    disk.sync_directory(f"{ROOT}/commitlog")
+    store = opened(disk, ON)
+    assert missing(store, 2) == []  # So that all of them are in files.
+    disk = disk.kill()
+    first = disk.open(next(files_of(disk, f"{ROOT}/index")))
+    first.resize(124)  # Its header says what it had.
+    assert verified(disk, config=ON).findings == []
+
+
 @pytest.mark.parametrize("loses_power", [False, True])
 def test_an_index_that_was_killed_and_then_off_is_mended_when_it_is_on_again(
     loses_power: bool,

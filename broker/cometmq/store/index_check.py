@@ -98,7 +98,7 @@ class IndexCheck:
                 " slots puts them where the file has some",
             )
             return False
-        self._items.skip_expired(self._store.segments.first_offset)
+        self._items.skip_expired(self._store.segments.first_offset, is_closed=self._is_closed)
         return True
 
     def take(self, message: StoredMessage) -> None:

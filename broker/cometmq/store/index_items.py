@@ -152,12 +152,16 @@ class IndexItems:
             self.passed = self._file, self._number
             self._settle()
 
-    def skip_expired(self, first_offset: int) -> None:
-        """Step over items of records in front of the log, which nothing can be said of."""
+    def skip_expired(self, first_offset: int, *, is_closed: bool) -> None:
+        """Step over items of records in front of the log, which nothing can be said of.
+
+        Zeros are none: behind a power cut they stand where items were not written.
+        """
         self._first_offset = first_offset
-        while len(offsets := self.peek(CHUNK_ITEMS).offsets):
-            kept = np.flatnonzero(offsets >= first_offset)
-            self.advance(int(kept[0]) if len(kept) else len(offsets))
+        while len((items := self.peek(CHUNK_ITEMS)).offsets):
+            is_zero = (items.offsets == 0) & (items.hashes == 0)
+            kept = np.flatnonzero((items.offsets >= first_offset) | (is_zero & (not is_closed)))
+            self.advance(int(kept[0]) if len(kept) else len(items.offsets))
             if len(kept):
                 return
 
