@@ -109,11 +109,13 @@ def read(
     ]
 
 
-def test_brokers_are_told_by_their_addresses(cluster: Cluster) -> None:
-    """By them a mirror knows the cluster that it reads."""
+def test_brokers_are_told_by_their_names_and_addresses(cluster: Cluster) -> None:
+    """A mirror knows the cluster that it reads by these, a stream who is away by those."""
     route = cluster.route("TBW102")
     assert route is not None
-    assert cluster.brokers() == set(route.addresses.values())
+    brokers = cluster.brokers()
+    assert brokers.names == set(route.addresses)
+    assert brokers.addresses == set(route.addresses.values())
 
 
 def test_what_is_written_in_batches_is_read(cluster: Cluster) -> None:

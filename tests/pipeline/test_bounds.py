@@ -8,6 +8,7 @@ from cometmq.pipeline import bounds
 from cometmq.pipeline.cluster import Cluster, TopicBounds
 from cometmq.pipeline.errors import ConnectionLostError, OptionError
 from cometmq.pipeline.options import ReadOptions, read_options
+from cometmq.pipeline.routes import Brokers
 from cometmq.pipeline.wire import Settings
 
 
@@ -19,11 +20,11 @@ class Starting(Cluster):
         self.topics = topics
         self.looks_before = looks_before
 
-    def brokers(self) -> frozenset[str]:
+    def brokers(self) -> Brokers:
         if not self.looks_before:
-            return frozenset({"127.0.0.1:2"})
+            return Brokers(frozenset({"broker-a"}), frozenset({"127.0.0.1:2"}))
         self.looks_before -= 1
-        return frozenset()
+        return Brokers(frozenset(), frozenset())
 
     def bounds(self, topic: str) -> TopicBounds | None:
         return TopicBounds({}, {}) if topic in self.topics and not self.looks_before else None

@@ -13,7 +13,6 @@ from cometmq.pipeline.cluster import (
     Bounds,
     Cluster as Asked,
     Queue,
-    read_broker_addresses,
     read_nameservers,
     read_topic_status,
 )
@@ -26,6 +25,7 @@ from cometmq.pipeline.errors import (
 from cometmq.pipeline.fetching import Pulling, chunks
 from cometmq.pipeline.measuring import ROW_SIZE, Piece, measured
 from cometmq.pipeline.planning import Range
+from cometmq.pipeline.routes import Brokers, read_brokers
 from cometmq.pipeline.targets import Targets
 from cometmq.pipeline.wire import Settings
 from cometmq.proto import RequestCode, ResponseCode, StoredMessage
@@ -94,8 +94,10 @@ def test_apaches_answer_to_202_is_no_json_and_is_read(asked: Asked) -> None:
     }
 
 
-def test_brokers_are_told_by_their_addresses(rocketmq_session: Cluster, asked: Asked) -> None:
-    assert asked.brokers() == {rocketmq_session.broker}
+def test_brokers_are_told_by_their_names_and_addresses(
+    rocketmq_session: Cluster, asked: Asked
+) -> None:
+    assert asked.brokers() == Brokers(frozenset({"broker-a"}), frozenset({rocketmq_session.broker}))
 
 
 def test_apaches_answer_to_106_is_no_json_and_is_read() -> None:
@@ -105,8 +107,11 @@ def test_apaches_answer_to_106_is_no_json_and_is_read() -> None:
         b'"brokerAddrs":{0:"[::1]:10911"},"brokerName":"broker-b","cluster":"C"}},'
         b'"clusterAddrTable":{"C":["broker-a","broker-b"]}}'
     )
-    assert read_broker_addresses(body) == {"10.0.0.1:10911", "10.0.0.2:10911", "[::1]:10911"}
-    assert read_broker_addresses(b'{"brokerAddrTable":{},"clusterAddrTable":{}}') == set()
+    assert read_brokers(body) == Brokers(
+        frozenset({"broker-a", "broker-b"}),
+        frozenset({"10.0.0.1:10911", "10.0.0.2:10911", "[::1]:10911"}),
+    )
+    assert read_brokers(b'{"brokerAddrTable":{},"clusterAddrTable":{}}').names == set()
 
 
 def test_a_group_that_is_not_there_is_made_when_it_is_told_its_progress(

@@ -345,6 +345,27 @@ def test_a_topic_that_is_deleted_ends_the_stream_with_its_name(tables: Tables) -
         stream.latestOffset(end, ALL)
 
 
+def test_a_topic_of_a_broker_that_has_not_registered_yet_waits(
+    tables: Tables, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A name server that has just started knows brokers one by one, half a minute long."""
+    tables.fill("half", 2)
+    stream = reader(tables, "half")
+    read = {
+        "queues": {
+            "half": {"broker-a": {"0": 0}, "broker-b": {"0": 7}},
+            "of-b": {"broker-b": {"0": 3}},
+        }
+    }
+    both = replace(stream.options, topic="half,of-b")
+    stream = TopicStreamReader(both, BODY)
+    end = through_json(stream.latestOffset(read, ALL))
+    assert end["queues"]["of-b"] == {"broker-b": {"0": 3}}
+    assert end["queues"]["half"]["broker-b"] == {"0": 7}
+    assert "broker broker-b: has not registered; its queues wait" in caplog.text
+    assert "its broker lets nobody" not in caplog.text
+
+
 def first_at(stream: TopicStreamReader, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what is in front of an offset have expired, of each queue."""
     status = stream._cluster._status  # pyright: ignore[reportPrivateUsage]  # The seam to a broker.

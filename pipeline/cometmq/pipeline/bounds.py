@@ -59,7 +59,7 @@ def _look(cluster: Cluster, options: ReadOptions) -> Survey:
         found.addresses.update(bounds.addresses)
         found.missing.update(bounds.missing)
         found.slaves.update(bounds.slaves)
-    if not found.topics and not cluster.brokers():
+    if not found.topics and not cluster.brokers().names:
         # As a name server that has just started: to take its topics for deleted would be data loss.
         raise ConnectionLostError(f"no broker has registered with {options.nameserver} yet")
     return found

@@ -14,14 +14,16 @@ import json
 import random
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from cometmq.pipeline import wire
 from cometmq.pipeline.errors import ConnectionLostError, OptionError
+from cometmq.pipeline.routes import read_brokers, read_route
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from cometmq.pipeline.routes import Brokers, Route
     from cometmq.pipeline.wire import Answer, Settings, Wire
 
 # Request and response codes, as `cometmq.proto.codes` names them.
@@ -39,16 +41,10 @@ TOPIC_NOT_EXIST: Final = 17
 QUERY_NOT_FOUND: Final = 22
 SUBSCRIPTION_GROUP_NOT_EXIST: Final = 26
 
-_READ: Final = 4
-_WRITE: Final = 2
-_MASTER: Final = "0"
 _ASKED_MAX: Final = 200
 """Requests that are under way over one connection."""
 _STATUS = re.compile(r"(\{[^{}]*\})\s*:\s*(\{[^{}]*\})")
 """An entry of the answer to 202, whose keys are objects: Apache's JSON, and nobody else's."""
-_ADDRESSES = re.compile(r'"brokerAddrs"\s*:\s*\{([^{}]*)\}')
-_ADDRESS = re.compile(r':\s*"([^"]+)"')
-"""Of the answer to 106, whose keys are numbers."""
 
 _OF_GROUPS: Final = "%"
 """What the names of topics for retries and dead letters begin with."""
@@ -83,17 +79,6 @@ class Bounds(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
-    """Where a topic is: its brokers' addresses by name, and how many queues each has."""
-
-    addresses: Mapping[str, str]
-    read_queues: Mapping[str, int] = field(default_factory=dict[str, int])
-    write_queues: Mapping[str, int] = field(default_factory=dict[str, int])
-    slaves: frozenset[str] = frozenset()
-    """Brokers whose address is a slave's, for their master is away."""
-
-
-@dataclass(frozen=True, slots=True)
 class TopicBounds:
     """The queues of a topic, and the brokers that could not say."""
 
@@ -123,16 +108,12 @@ class Cluster:
         if answer.code == TOPIC_NOT_EXIST:
             return None
         answer.expect(self.nameservers[0])
-        return _read_route(json.loads(answer.body))
+        return read_route(json.loads(answer.body))
 
-    def brokers(self) -> frozenset[str]:
-        """Return the addresses of all brokers.
-
-        Two clusters that have one in common are one, however their name servers are written: who
-        reads the one and writes to the other reaches the same server under it.
-        """
+    def brokers(self) -> Brokers:
+        """Return all brokers that have registered."""
         answer = self._ask_nameserver(GET_BROKER_CLUSTER_INFO, {})
-        return read_broker_addresses(answer.expect(self.nameservers[0]).body)
+        return read_brokers(answer.expect(self.nameservers[0]).body)
 
     def topics_like(self, pattern: str) -> tuple[str, ...]:
         """Return the topics whose whole names a regular expression matches, sorted.
@@ -351,32 +332,6 @@ def read_topic_status(broker: str, body: bytes) -> Iterable[tuple[Queue, Bounds]
             Queue(queue["topic"], broker, int(queue["queueId"])),
             Bounds(int(status["minOffset"]), int(status["maxOffset"])),
         )
-
-
-def read_broker_addresses(body: bytes) -> frozenset[str]:
-    """Read the answer to 106."""
-    tables = _ADDRESSES.findall(body.decode())
-    return frozenset(address for each in tables for address in _ADDRESS.findall(each))
-
-
-def _read_route(said: Mapping[str, Any]) -> Route:
-    addresses: dict[str, str] = {}
-    slaves: set[str] = set()
-    for broker in said.get("brokerDatas") or ():
-        of_broker: Mapping[str, str] = broker["brokerAddrs"]
-        # A slave has the same messages; without a master it can still be read.
-        if of_broker:
-            name = _MASTER if _MASTER in of_broker else min(of_broker, key=int)
-            addresses[broker["brokerName"]] = of_broker[name]
-            if name != _MASTER:
-                slaves.add(broker["brokerName"])
-    queues = [q for q in said.get("queueDatas") or () if q["brokerName"] in addresses]
-    return Route(
-        addresses,
-        {q["brokerName"]: q["readQueueNums"] for q in queues if q["perm"] & _READ},
-        {q["brokerName"]: q["writeQueueNums"] for q in queues if q["perm"] & _WRITE},
-        frozenset(slaves),
-    )
 
 
 def by_broker(queues: Iterable[Queue]) -> dict[str, list[Queue]]:

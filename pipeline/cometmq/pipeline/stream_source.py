@@ -190,7 +190,13 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         begins: dict[Queue, int] = {}
         expired = 0
+        away = self._unregistered(before, found)
         gone = {queue.topic for queue in before.queues} - found.topics
+        gone -= {
+            queue.topic
+            for queue in before.queues
+            if queue.broker in away and self.options.reads(queue.topic)
+        }
         lost = [self._gone(topic) for topic in sorted(gone)]
         if found.missing:  # Nobody can say for certain.
             lost.clear()
@@ -222,10 +228,28 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         unread = {
             queue
             for queue in before.queues.keys() - found.queues.keys()
-            if queue.topic in found.topics and queue.broker not in found.missing
+            if queue.topic in found.topics and queue.broker not in {*found.missing, *away}
         }
-        self._tell("not read: ", [f"queue {queue}: its broker lets nobody" for queue in unread])
+        news = [f"queue {queue}: its broker lets nobody" for queue in unread]
+        news += [f"broker {broker}: has not registered; its queues wait" for broker in away]
+        self._tell("not read: ", news)
         return begins, expired
+
+    def _unregistered(self, before: StreamOffset, found: Survey) -> frozenset[str]:
+        """Return brokers that were read, and that no name server knows now: they may come back.
+
+        As when that has just started: it knows brokers one by one.
+        """
+        absent = {queue.broker for queue in before.queues} - found.addresses.keys()
+        if not absent:
+            return frozenset()
+        options = self.options
+        registered = retried(
+            self._cluster.brokers,
+            retries=options.retries,
+            interval_ms=options.retry_interval_ms,
+        )
+        return frozenset(absent) - registered.names
 
     def _gone(self, topic: str) -> str:
         """Say why a topic that was read is not there: nobody asks for it, or it is deleted."""

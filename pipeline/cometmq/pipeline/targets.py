@@ -13,8 +13,9 @@ from cometmq.pipeline.wire import SUCCESS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cometmq.pipeline.cluster import Cluster, Route
+    from cometmq.pipeline.cluster import Cluster
     from cometmq.pipeline.options import WriteOptions
+    from cometmq.pipeline.routes import Route
 
 UPDATE_AND_CREATE_TOPIC: Final = 17
 _TEMPLATE: Final = "TBW102"

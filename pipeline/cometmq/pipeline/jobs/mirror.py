@@ -133,7 +133,7 @@ def _is_read(nameserver: str) -> OptionError:
 
 
 def _brokers(options: ReadOptions | WriteOptions) -> frozenset[str]:
-    return _retried(options, lambda: options.cluster().brokers())
+    return _retried(options, lambda: options.cluster().brokers().addresses)
 
 
 def _retried(options: ReadOptions | WriteOptions, do: Callable[[], R]) -> R:

@@ -1,0 +1,67 @@
+"""What name servers answer: where a topic is, and which brokers there are."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_READ: Final = 4
+_WRITE: Final = 2
+_MASTER: Final = "0"
+_NAME = re.compile(r'"brokerName"\s*:\s*"([^"]+)"')
+_ADDRESSES = re.compile(r'"brokerAddrs"\s*:\s*\{([^{}]*)\}')
+_ADDRESS = re.compile(r':\s*"([^"]+)"')
+"""Of the answer to 106, whose keys are numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where a topic is: its brokers' addresses by name, and how many queues each has."""
+
+    addresses: Mapping[str, str]
+    read_queues: Mapping[str, int] = field(default_factory=dict[str, int])
+    write_queues: Mapping[str, int] = field(default_factory=dict[str, int])
+    slaves: frozenset[str] = frozenset()
+    """Brokers whose address is a slave's, for their master is away."""
+
+
+class Brokers(NamedTuple):
+    """All brokers that have registered."""
+
+    names: frozenset[str]
+    addresses: frozenset[str]
+    """Two clusters that have one in common are one, however their name servers are written: who
+    reads the one and writes to the other reaches the same server under it."""
+
+
+def read_brokers(body: bytes) -> Brokers:
+    """Read the answer to 106."""
+    text = body.decode()
+    tables = _ADDRESSES.findall(text)
+    addresses = frozenset(address for each in tables for address in _ADDRESS.findall(each))
+    return Brokers(frozenset(_NAME.findall(text)), addresses)
+
+
+def read_route(said: Mapping[str, Any]) -> Route:
+    """Read the answer to 105."""
+    addresses: dict[str, str] = {}
+    slaves: set[str] = set()
+    for broker in said.get("brokerDatas") or ():
+        of_broker: Mapping[str, str] = broker["brokerAddrs"]
+        # A slave has the same messages; without a master it can still be read.
+        if of_broker:
+            name = _MASTER if _MASTER in of_broker else min(of_broker, key=int)
+            addresses[broker["brokerName"]] = of_broker[name]
+            if name != _MASTER:
+                slaves.add(broker["brokerName"])
+    queues = [q for q in said.get("queueDatas") or () if q["brokerName"] in addresses]
+    return Route(
+        addresses,
+        {q["brokerName"]: q["readQueueNums"] for q in queues if q["perm"] & _READ},
+        {q["brokerName"]: q["writeQueueNums"] for q in queues if q["perm"] & _WRITE},
+        frozenset(slaves),
+    )
