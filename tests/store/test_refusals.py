@@ -104,7 +104,7 @@ BAD: dict[str, tuple[Callable[[SimulatedFileSystem], None], str]] = {
     ),
     "damaged delay levels": (
         lambda disk: make(disk, f"{ROOT}/delay_levels.json", b'{"changes":[{"from":0}]}'),
-        "restore it from a copy",
+        "may be due at another time",
     ),
     "a damaged record": (lambda disk: flip(disk, FIRST, 31), "cometmq store"),
     "a damaged block": (lambda disk: flip(disk, FIRST, 44), "cometmq store"),

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 DELAY_LEVELS: Final = "delay_levels.json"
 VERSION: Final = 1
+_WITHOUT: Final = (
+    "delayed messages count as put with Apache's levels, and those whose entries are made anew may"
+    " be due at another time"
+)
 CHANGES_MAX: Final = 1_000
 """Changes that are remembered at a time; those of records that have expired are forgotten."""
 
@@ -101,7 +105,7 @@ def load_delay_levels(
 
     A `StoreFormatError` when the file is damaged beyond its backup, or of a newer version.
     """
-    file = TableFile(filesystem, root, DELAY_LEVELS)
+    file = TableFile(filesystem, root, DELAY_LEVELS, without=_WITHOUT)
     tree = file.load(partial(_changes, file.path)).tree
     if not tree:
         held = DELAY_LEVELS_MS if is_ours else delays_ms

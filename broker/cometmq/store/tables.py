@@ -205,8 +205,17 @@ class Loaded(NamedTuple):
 class TableFile:
     """One config file with its backup."""
 
-    def __init__(self, filesystem: FileSystem, folder: str, name: str) -> None:
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        folder: str,
+        name: str,
+        *,
+        without: str = "an empty table begins",
+    ) -> None:
+        """`without` says what removing it means, to whoever must choose what helps."""
         self.path = f"{folder}/{name}"
+        self._without = without
         self._folder = folder
         self._filesystem = filesystem
         self._backup = f"{self.path}.bak"
@@ -237,8 +246,8 @@ class TableFile:
         if problems:
             raise StoreFormatError(
                 f"{'; '.join(problems)}: damaged; restore it from a copy, or put right by hand what"
-                " is wrong there, or remove it, with its .bak where there is one, to begin an empty"
-                " table"
+                " is wrong there, or remove it, with its .bak where there is one: then"
+                f" {self._without}"
             )
         return Loaded({}, from_backup=False)
 
