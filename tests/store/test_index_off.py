@@ -188,6 +188,24 @@ def test_items_that_a_power_cut_tore_are_no_damage_but_those_in_front_of_them_ar
         assert Kind.WRONG_ITEM in verified(disk, config=ON).counts
 
 
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_an_index_of_unknown_shape_is_damage_only_where_the_store_was_shut_down(
+    is_closed: bool,  # A parameter of the test.
+) -> None:
+    disk = SimulatedFileSystem()
+    lived(disk, ON, 0)
+    if not is_closed:
+        opened(disk, ON)
+        disk = disk.kill()
+    for path in files_of(disk, f"{ROOT}/index"):
+        file = disk.open(path)
+        items_at = 40 + ON.index_slots * 4 + 20
+        file.write(bytes(file.size() - items_at), items_at)
+    report = verified(disk, config=StoreConfig())
+    is_noted = any("the index is not checked: " in note for note in report.notes)
+    assert (bool(report.findings), is_noted) == (is_closed, not is_closed)
+
+
 @pytest.mark.parametrize("loses_power", [False, True])
 def test_killed_at_any_moment_the_catching_up_is_done_by_a_later_start(loses_power: bool) -> None:
     def before() -> SimulatedFileSystem:

@@ -90,16 +90,24 @@ class IndexCheck:
             not self._is_closed and any(file.size == shape.file_size for file in self._files)
         )
         if not is_told and any(file.header.next_item > 1 for file in self._files):
-            self._find(
-                Kind.INDEX_HEADER,
-                self._files[-1].path,
-                0,
-                f"the header names {self._files[-1].header.next_item - 1} items, and no number of"
-                " slots puts them where the file has some",
-            )
+            self._tell_unknown_shape(self._files[-1])
             return False
         self._items.skip_expired(self._store.segments.first_offset, is_closed=self._is_closed)
         return True
+
+    def _tell_unknown_shape(self, file: IndexedFile) -> None:
+        """Say that the index cannot be read: behind a power cut that is no damage."""
+        problem = (
+            f"the header names {file.header.next_item - 1} items, and no number of slots puts them"
+            " where the file has some"
+        )
+        if self._is_closed:
+            self._find(Kind.INDEX_HEADER, file.path, 0, problem)
+        else:
+            self._report.notes.append(
+                f"the index is not checked: {file.path}: {problem}, as a power cut may leave it;"
+                " say its shape, with --index-slots and --index-items, to have it checked"
+            )
 
     def take(self, message: StoredMessage) -> None:
         """Take the next record of the log."""
