@@ -14,6 +14,7 @@ import pyarrow as pa
 from tests.interop.apache_broker import ApacheBroker
 from tests.interop.guarded_apache import GUARDED, SECRET, USER
 
+from cometmq.pipeline.batch_ends import by_time
 from cometmq.pipeline.cluster import Bounds, Cluster, TopicBounds
 from cometmq.pipeline.columns import ALL_COLUMNS, PROPERTIES
 from cometmq.pipeline.errors import ConnectionLostError, OptionError
@@ -136,6 +137,25 @@ def test_offsets_and_groups(cluster: Cluster) -> None:
     assert cluster.offsets_at([queue], found.addresses, 0) == {queue: 0}
     cluster.commit("spark-group", {queue: there.end}, found.addresses)
     assert cluster.committed("spark-group", [queue], found.addresses) == {queue: there.end}
+
+
+def test_batches_end_at_one_time_in_all_queues(cluster: Cluster) -> None:
+    """By the offsets of a time that Apache's brokers tell, also in front of and behind all."""
+    for wave in range(1, 5):
+        write(cluster, "spark-aligned", rows(20))
+        found = indexed(cluster, "spark-aligned", wave * 20)
+        time.sleep(0.05)
+    ends = {queue: each.end for queue, each in found.queues.items()}
+    stored = cluster.stored_first(ends, found.addresses)
+    between = min(stored.values()), int(time.time() * 1000) + 1000
+    begins, sizes = dict.fromkeys(ends, 0), list[int]()
+    while begins != ends:
+        upto = by_time(
+            begins, ends, 25, lambda at: cluster.offsets_at(ends, found.addresses, at), between
+        )
+        sizes.append(sum(upto.values()) - sum(begins.values()))
+        begins = upto
+    assert sizes == [20, 20, 20, 20]
 
 
 def test_bytes_are_guessed_where_the_broker_does_not_tell(cluster: Cluster) -> None:
