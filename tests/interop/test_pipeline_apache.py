@@ -143,8 +143,9 @@ def test_batches_end_at_one_time_in_all_queues(cluster: Cluster) -> None:
     """By the offsets of a time that Apache's brokers tell, also in front of and behind all."""
     for wave in range(1, 5):
         write(cluster, "spark-aligned", rows(20))
-        found = indexed(cluster, "spark-aligned", wave * 20)
+        indexed(cluster, "spark-aligned", wave * 20)
         time.sleep(0.05)
+    found = indexed(cluster, "spark-aligned", 80)
     ends = {queue: each.end for queue, each in found.queues.items()}
     stored = cluster.stored_first(ends, found.addresses)
     between = min(stored.values()), int(time.time() * 1000) + 1000
