@@ -139,6 +139,12 @@ class History:
             return sum(1 for sent in self.committed if sent.end <= self.synced_offset)
         return len(self.committed)
 
+    def promised(self, ending: Ending) -> list[Sent]:
+        """Return the messages that must be there, of topics that nobody deletes."""
+        deleting = self.deleting[0] if self.deleting is not None else ""
+        survivors = self.committed[: self.survivors_min(ending)]
+        return [sent for sent in survivors if self.is_alive(sent) and sent.topic != deleting]
+
     def check_log(self, log: Log, ending: Ending, *, is_covered: bool) -> None:
         """Compare what a recovered log holds with what was promised, and go on from it."""
         found = log.records

@@ -224,8 +224,7 @@ class Run:
                 log_of(self.disk), self.ending, is_covered=self.config.record_crc
             )
         except Uncovered:
-            promised = self.history.survivors_min(self.ending)
-            check_promised(subject, self.history.committed[:promised])
+            check_promised(subject, self.history.promised(self.ending))
             raise
         self.ending = Ending.CLOSED
         if self.history.deleting is not None:

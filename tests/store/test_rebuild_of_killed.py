@@ -77,6 +77,29 @@ def test_a_power_cut_behind_it_takes_the_tail_and_no_offset(topic: str) -> None:
     assert held.put(b"next", topic) == following + 1
 
 
+def test_the_end_of_a_file_that_no_sync_came_to_is_not_promised_by_a_second_one() -> None:
+    """The first record that is left stands behind it, at the beginning of the next file."""
+    held, size = Held(), CONFIG.segment_size
+    held.opened(RARE_SYNCS)
+    begun = held.store.end_offset
+    put_unsynced(held, "T")
+    record = held.store.end_offset - begun
+    while size - held.store.end_offset % size >= record + 8:  # Of a blank record.
+        put_unsynced(held, "T")
+    upkeep(held)
+    synced = held.store.end_offset
+    put_unsynced(held, "T")
+    held.disk = held.disk.kill()
+    assert rebuild(held).left_records == rebuild(held).left_records == 1
+    claims = load_checkpoint(held.disk, f"{ROOT}/checkpoint").claims
+    assert claims is not None
+    assert (claims.recover_from, claims.synced_offset) == (synced, synced)
+    disk = held.disk
+    for seed in range(12):
+        held.disk = disk.power_cut(Random(seed))
+        held.opened()
+
+
 @pytest.mark.parametrize("number", [0, 5, MESSAGES + 1, 1 << 40])
 def test_a_torn_number_in_the_tail_is_for_the_next_start_to_judge(number: int) -> None:
     held = Held()

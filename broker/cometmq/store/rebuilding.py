@@ -177,13 +177,11 @@ class _Work:
         store, rebuilt = self._store, self._rebuilt
         log = LogCheck(store)
         first, total = store.segments.first_offset, store.segments.end_offset
-        step = first + STEP_BYTES
+        step, taken_to = first + STEP_BYTES, first
         for message in log:
             if log.damages:
                 break
             if message.physical_offset >= self._limit:
-                if not rebuilt.left_records:
-                    self._complete_to = message.physical_offset
                 rebuilt.left_records += 1
                 continue
             try:
@@ -191,6 +189,7 @@ class _Work:
             except MessageError as error:
                 raise _damaged(store, message.physical_offset, str(error)) from error
             rebuilt.records += 1
+            taken_to = message.physical_offset + message.size
             if message.physical_offset >= step:
                 step = message.physical_offset + STEP_BYTES
                 self._queues.write_behind(message.physical_offset, _FOREVER)
@@ -201,7 +200,10 @@ class _Work:
         if (missing_end := log.missing_end()) is not None:
             problem = f"files are missing, it went up to {missing_end}"
             raise _damaged(store, store.segments.data_limit, problem)
-        if not rebuilt.left_records and (log.torn_problem is None or self._limit < NEVER):
+        if self._limit < NEVER:
+            # Not behind the end of the file that may follow: nobody promised that, either.
+            self._complete_to = taken_to
+        elif log.torn_problem is None:
             self._complete_to = log.end_offset
 
     def _take(self, message: StoredMessage) -> None:
