@@ -644,6 +644,36 @@ def test_windows_are_files_once_also_when_a_batch_is_repeated(
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_checkpoint_that_another_job_began_is_refused(
+    tables: Tables,
+    tmp_path: Path,
+    dry_run: bool,  # A parameter of the test.
+) -> None:
+    """What that has read would count as read, and be missed."""
+    topic = f"claimed-{dry_run}".lower()
+    tables.fill(topic, 3)
+    given: dict[str, Any] = {
+        "nameserver": tables.cluster.nameserver,
+        "topic": topic,
+        "checkpoint": str(tmp_path / "checkpoint"),
+    }
+    copying = MirrorSettings(**given, to_nameserver=tables.cluster.nameserver, prefix="copy-")
+    assert mirror(tables.spark, copying).rows == 3
+    sql = f"SELECT {KEPT}, store_time, body FROM messages"
+    said = "was begun by mirror, and what that has read would count as read by {}"
+    others: tuple[tuple[Any, Any], ...] = (
+        (aggregate, AggregateSettings(**given, to_topic="sums-of-claimed")),
+        (archive, ArchiveSettings(**given, to=str(tmp_path / "archive"))),
+        (transform, TransformSettings(**given, sql=sql, to_topic="others")),
+    )
+    for job, settings in others:
+        with pytest.raises(OptionError, match=said.format(job.__name__)):
+            job(tables.spark, settings, Run(dry_run=dry_run))
+    tables.fill(topic, 2, first=3)
+    assert mirror(tables.spark, copying).rows == 2
+
+
 def test_a_backlog_in_several_batches_makes_nothing_late(
     spark: SparkSession, rocketmq: Cluster, tmp_path: Path
 ) -> None:

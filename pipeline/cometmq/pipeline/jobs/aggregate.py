@@ -38,6 +38,7 @@ from cometmq.pipeline.jobs.spark_errors import told_as
 from cometmq.pipeline.jobs.streams import (
     ONCE,
     StreamSettings,
+    check_checkpoint,
     counted,
     look_for_topics,
     query_id,
@@ -128,8 +129,7 @@ def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None 
         frame = _results(counted(read_stream(spark, settings)), settings)
         into = _Files(spark, settings) if settings.to else _Topic(spark, settings)
         checkpoint = Folder(spark, settings.checkpoint)
-        if not run.dry_run:
-            checkpoint.require_writable()
+        check_checkpoint(checkpoint, run, report)
         _check_plan(checkpoint, settings, dry_run=run.dry_run)
         if run.dry_run:
             report.details["would_read"] = would_read(spark, settings, settings.checkpoint)

@@ -31,6 +31,7 @@ from cometmq.pipeline.jobs.streams import (
     ONCE,
     CopySettings,
     StreamSettings,
+    check_checkpoint,
     look_for_topics,
     read_stream,
     run_batches,
@@ -110,11 +111,12 @@ def archive(spark: SparkSession, settings: ArchiveSettings, run: Run | None = No
     archiving = kind(spark, settings, report, run)
     with timed(report):
         prepared = archiving.prepare()
+        if not run.dry_run:
+            archiving.folder.require_writable()
+        check_checkpoint(archiving.checkpoint, run, report)
         if run.dry_run:
             report.details["would_read"] = would_read(spark, prepared, settings.checkpoint_folder)
             return report
-        for folder in (archiving.folder, archiving.checkpoint):
-            folder.require_writable()
         frame = read_stream(spark, prepared)
         if settings.schema:
             frame = with_value(with_text(frame), settings.schema).drop("text")

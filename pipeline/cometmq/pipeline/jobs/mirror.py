@@ -19,8 +19,10 @@ from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.streams import (
     CopySettings,
     StreamSettings,
+    check_checkpoint,
     counted,
     look_for_topics,
+    note_job,
     read_stream,
     source_options,
     triggered,
@@ -89,15 +91,17 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
         frame = counted(read_stream(spark, settings, _COPIED)).withColumn(
             "to_topic", functions.concat(functions.lit(settings.prefix), "topic")
         )
+        checkpoint = Folder(spark, settings.checkpoint)
+        check_checkpoint(checkpoint, run, report)
         if run.dry_run:
             report.details["would_read"] = would_read(spark, settings, settings.checkpoint)
             return report
-        Folder(spark, settings.checkpoint).require_writable()
         writer = frame.writeStream.format("cometmq").options(
             **settings.written,
             delivery=settings.delivery,
             checkpointLocation=settings.checkpoint,
         )
+        note_job(checkpoint, report)
         query: StreamingQuery = triggered(writer.queryName("mirror"), settings.trigger).start()
         try:
             run.watch(query, report)

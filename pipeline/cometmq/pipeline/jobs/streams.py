@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from cometmq.pipeline.options import ReadOptions
 
 ONCE: Final = "once"
+_BEGUN_BY: Final = "cometmq-job.json"
+"""In a checkpoint: which job began it."""
 _TRIES: Final = 3
 OPTIONS: Final = {
     "topic": "topic",
@@ -161,6 +163,27 @@ def source_options(settings: StreamSettings) -> dict[str, str]:
     return settings.credentials.at(settings.nameserver) | given
 
 
+def check_checkpoint(checkpoint: Folder, run: Run, report: Report) -> None:
+    """Refuse one that another job began: what that has read would count as read by this one."""
+    if not run.dry_run:
+        checkpoint.require_writable()
+    if checkpoint.exists(_BEGUN_BY) and _has_begun(checkpoint.names("offsets")):
+        said = checkpoint.read_json(
+            _BEGUN_BY, if_damaged="remove it, if this job began what is there"
+        )
+        if said.get("job") != report.job:
+            raise OptionError(
+                f"checkpoint: {checkpoint.path} was begun by {said.get('job')}, and what that has"
+                f" read would count as read by {report.job}; choose another folder"
+            )
+
+
+def note_job(checkpoint: Folder, report: Report) -> None:
+    """Note whose checkpoint it is, right before its stream starts."""
+    if not (checkpoint.exists(_BEGUN_BY) and _has_begun(checkpoint.names("offsets"))):
+        checkpoint.write(json.dumps({"job": report.job}) + "\n", _BEGUN_BY)
+
+
 def would_read(spark: SparkSession, settings: StreamSettings, checkpoint: str) -> int:
     """Return how many messages a run would read now, before the filter leaves any out."""
     given = source_options(settings)
@@ -218,6 +241,7 @@ def run_batches(
     if run.is_stopping:  # Spark would plan the first batch before that is refused.
         report.stopped = True
         return
+    note_job(Folder(frame.sparkSession, checkpoint), report)
     writer = frame.writeStream.foreachBatch(unless_stopping).outputMode(mode)
     writer = writer.option("checkpointLocation", checkpoint)
     for left in reversed(range(_TRIES)):

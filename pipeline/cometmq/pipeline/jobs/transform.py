@@ -35,6 +35,7 @@ from cometmq.pipeline.jobs.spark_errors import told_as
 from cometmq.pipeline.jobs.stateless import require_query, require_stateless
 from cometmq.pipeline.jobs.streams import (
     StreamSettings,
+    check_checkpoint,
     counted,
     look_for_topics,
     query_id,
@@ -106,10 +107,10 @@ def transform(spark: SparkSession, settings: TransformSettings, run: Run | None 
         python_functions.register(spark, settings.udf)
         stream = read_stream(spark, settings)
         report.details["columns"] = transforming.check(stream)
+        check_checkpoint(Folder(spark, settings.checkpoint), run, report)
         if run.dry_run:
             report.details["would_read"] = would_read(spark, settings, settings.checkpoint)
             return report
-        Folder(spark, settings.checkpoint).require_writable()
         report.details |= {"written": {}, "dead_letters": 0}
         stream = counted(stream)
         run_batches(stream, transforming.batch, settings.checkpoint, settings, run, report)
