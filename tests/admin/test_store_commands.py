@@ -327,6 +327,20 @@ def test_a_reader_that_has_seen_enough_is_told_nothing(command: str, real: str) 
     assert (ended.returncode, ended.stderr) == (1, b"")
 
 
+@pytest.mark.parametrize("command", [*COMMANDS, ("dump", "--json"), ("stat", "--queues")])
+def test_output_that_cannot_be_written_is_not_the_disk_of_the_store(
+    command: tuple[str, ...], real: str
+) -> None:
+    program = [sys.executable, "-m", "cometmq.admin", "store", *command, real, *SHAPE]
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, check=False)
+    said = (
+        b"Error: what is printed cannot be written: No space left on device; look where it goes, it"
+        b" is not the store\n"
+    )
+    assert (ended.returncode, ended.stderr) == (1, said)
+
+
 class Interrupted(SimulatedFileSystem):
     """A disk at which Ctrl-C is pressed in front of one of the changes."""
 
