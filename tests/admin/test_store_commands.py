@@ -21,6 +21,7 @@ from tests.store.damaged_stores import (
     SMALL,
     contents,
     flip,
+    overwrite,
     small_store,
     write_small_store,
 )
@@ -418,6 +419,29 @@ def test_repair_with_yes_does_it_and_a_start_accepts_the_store(real: str) -> Non
 
 
 # Bad input
+
+
+@pytest.mark.parametrize("is_apache", [True, False])
+def test_repair_does_what_it_said_it_would_do(is_apache: bool, tmp_path: Path) -> None:
+    """To a store that was shut down, which it has locked itself then; nobody knows how far it is.
+
+    Were it taken for one that a process has open, or was killed with, all would be a torn tail.
+    """
+    root = str(tmp_path / "store")
+    if is_apache:
+        root = str(unpack("clean", tmp_path))
+        overwrite(RealFileSystem(), f"{root}/checkpoint", 0, bytes(48))
+    else:
+        write_small_store(RealFileSystem(), root)
+        Path(root, "checkpoint").unlink()
+    third = json.loads(run("dump", "--limit", "3", "--json", root).stdout.splitlines()[-1])
+    flip(RealFileSystem(), f"{root}/commitlog/{0:020d}", third["physical_offset"] + 31)
+    said, done = (
+        json.loads(run("repair", option, "--json", root).stdout)
+        for option in ("--dry-run", "--yes")
+    )
+    assert len(said["stepped_over"]) == 1
+    assert {**done, "done": False, "kept": []} == said
 
 
 @pytest.mark.parametrize("command", COMMANDS)

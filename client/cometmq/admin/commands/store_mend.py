@@ -47,7 +47,11 @@ def _take(filesystem: FileSystem, root: str, config: StoreConfig) -> tuple[Inspe
             finish_swap(filesystem, root)
     _refuse_open(inspect(filesystem, root, config))
     lock = acquire_lock(filesystem, root)
-    return inspect(filesystem, root, config), lock
+    try:
+        return inspect(filesystem, root, config, is_locked=True), lock
+    except BaseException:
+        lock.close()
+        raise
 
 
 def _with_shape(
