@@ -17,7 +17,7 @@ before, and that can be repaired again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.proto.sysflag import TRANSACTION_MASK
@@ -336,9 +336,13 @@ def _mark(store: Inspected, segments: Segments, plan: Plan, process_id: int) -> 
     longs = Longs(
         master_flushed_offset=min(checkpoint.longs.master_flushed_offset, claims.synced_offset)
     )
-    mark_running(filesystem, root, process_id)
     _keep_ends(store, plan)
     file = CheckpointFile(filesystem, f"{root}/checkpoint")
+    if store.is_clean and not store.start.is_noted:
+        # In front of the mark: behind it all from the damage on would pass for a torn tail.
+        reached = max(plan.end_offset, plan.cut_end, plan.missing_to or 0)
+        file.write(longs, replace(claims, synced_offset=reached))
+    mark_running(filesystem, root, process_id)
     file.write(longs, claims)
     file.close()
     folder = f"{root}/{INTEGRITY_FOLDER}"
