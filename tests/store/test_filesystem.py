@@ -398,8 +398,9 @@ def test_who_holds_a_lock_is_told_to_others_and_nothing_is_made(
     assert not disk.exists(path)
     if isinstance(disk, SimulatedFileSystem):
         lock = disk.lock(path)
-        assert (disk.lock_owner(path), disk.other_process().lock_owner(path)) == (None, 1)
+        assert (disk.lock_owner(path), disk.other_process().lock_owner(path)) == (1, 1)
         assert lock is not None
+        assert disk.lock(path) is None
         lock.close()
         assert disk.other_process().lock_owner(path) is None
         return
