@@ -393,6 +393,14 @@ def test_rebuild_makes_a_store_sound_and_says_what_it_did(tmp_path: Path) -> Non
     assert contents(RealFileSystem(), f"{root}/consumequeue") == before
 
 
+def test_a_rebuild_that_is_refused_leaves_no_lock_in_a_copy(real: str) -> None:
+    Path(real, "lock").unlink()
+    flip(RealFileSystem(), f"{real}/commitlog/{0:020d}", 31)
+    before = contents(RealFileSystem(), real)
+    assert "repair" in told(run("rebuild", real), 1)
+    assert contents(RealFileSystem(), real) == before
+
+
 def test_repair_without_yes_says_what_it_would_do_and_does_nothing(real: str) -> None:
     flip(RealFileSystem(), f"{real}/commitlog/00000000000000000000", 8, 255)
     before = fingerprint(real)
