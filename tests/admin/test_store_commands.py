@@ -21,6 +21,7 @@ from tests.store.damaged_stores import (
     SMALL,
     contents,
     flip,
+    overwrite,
     small_store,
     write_small_store,
 )
@@ -327,6 +328,20 @@ def test_a_reader_that_has_seen_enough_is_told_nothing(command: str, real: str) 
     assert (ended.returncode, ended.stderr) == (1, b"")
 
 
+@pytest.mark.parametrize("command", [*COMMANDS, ("dump", "--json"), ("stat", "--queues")])
+def test_output_that_cannot_be_written_is_not_the_disk_of_the_store(
+    command: tuple[str, ...], real: str
+) -> None:
+    program = [sys.executable, "-m", "cometmq.admin", "store", *command, real, *SHAPE]
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, check=False)
+    said = (
+        b"Error: what is printed cannot be written: No space left on device; look where it goes, it"
+        b" is not the store\n"
+    )
+    assert (ended.returncode, ended.stderr) == (1, said)
+
+
 class Interrupted(SimulatedFileSystem):
     """A disk at which Ctrl-C is pressed in front of one of the changes."""
 
@@ -378,6 +393,14 @@ def test_rebuild_makes_a_store_sound_and_says_what_it_did(tmp_path: Path) -> Non
     assert contents(RealFileSystem(), f"{root}/consumequeue") == before
 
 
+def test_a_rebuild_that_is_refused_leaves_no_lock_in_a_copy(real: str) -> None:
+    Path(real, "lock").unlink()
+    flip(RealFileSystem(), f"{real}/commitlog/{0:020d}", 31)
+    before = contents(RealFileSystem(), real)
+    assert "repair" in told(run("rebuild", real), 1)
+    assert contents(RealFileSystem(), real) == before
+
+
 def test_repair_without_yes_says_what_it_would_do_and_does_nothing(real: str) -> None:
     flip(RealFileSystem(), f"{real}/commitlog/00000000000000000000", 8, 255)
     before = fingerprint(real)
@@ -404,6 +427,29 @@ def test_repair_with_yes_does_it_and_a_start_accepts_the_store(real: str) -> Non
 
 
 # Bad input
+
+
+@pytest.mark.parametrize("is_apache", [True, False])
+def test_repair_does_what_it_said_it_would_do(is_apache: bool, tmp_path: Path) -> None:
+    """To a store that was shut down, which it has locked itself then; nobody knows how far it is.
+
+    Were it taken for one that a process has open, or was killed with, all would be a torn tail.
+    """
+    root = str(tmp_path / "store")
+    if is_apache:
+        root = str(unpack("clean", tmp_path))
+        overwrite(RealFileSystem(), f"{root}/checkpoint", 0, bytes(48))
+    else:
+        write_small_store(RealFileSystem(), root)
+        Path(root, "checkpoint").unlink()
+    third = json.loads(run("dump", "--limit", "3", "--json", root).stdout.splitlines()[-1])
+    flip(RealFileSystem(), f"{root}/commitlog/{0:020d}", third["physical_offset"] + 31)
+    said, done = (
+        json.loads(run("repair", option, "--json", root).stdout)
+        for option in ("--dry-run", "--yes")
+    )
+    assert len(said["stepped_over"]) == 1
+    assert {**done, "done": False, "kept": []} == said
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -366,21 +366,19 @@ class SimulatedFileSystem:
         return file.refuse_writes() if read_only else file
 
     def lock(self, path: str) -> SimulatedFile | None:
-        """Open (and create) a file and lock it for this process; None when another holds it."""
+        """Open (and create) a file and lock it; None when a process holds it, if it is this one."""
+        if self.lock_owner(path) is not None:
+            return None
         file = self.open(path, create=True)
         content = self._disk.node(path)
         assert isinstance(content, Content)
-        if content.lock_owner not in (None, self._process):
-            file.close()
-            return None
         content.lock_owner = self._process
         return file
 
     def lock_owner(self, path: str) -> int | None:
-        """The id of the other process that has a file locked; all simulated ones are 1."""
+        """The id of the process that has a file locked; all simulated ones are 1."""
         node = self._disk.names.live.get(path)
-        held = isinstance(node, Content) and node.lock_owner not in (None, self._process)
-        return 1 if held else None
+        return 1 if isinstance(node, Content) and node.lock_owner is not None else None
 
     def list(self, path: str) -> list[Entry]:
         """The names in a folder, sorted; an empty list when there is no such folder."""

@@ -333,6 +333,7 @@ def test_what_an_open_file_refuses_names_the_file(tmp_path: Path) -> None:
         lambda: unwritable.allocate(9),
         lambda: unwritable.resize(9),
         lambda: file.write(b"x", -1),
+        folder.map,
     ):
         with pytest.raises(OSError, match=r"\[Errno \d+\]") as refused:
             verb()
@@ -342,6 +343,27 @@ def test_what_an_open_file_refuses_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="Bad file descriptor") as closed:
         file.sync()
     assert closed.value.filename == str(tmp_path / "f")
+
+
+@pytest.mark.parametrize(
+    ("call", "verb"), [("os.fsync", "sync_directory"), ("fcntl.fcntl", "lock_owner")]
+)
+def test_what_a_folder_or_a_lock_refuses_names_it(
+    call: str, verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Output that cannot be written is told from it by that: it has no name."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    disk, path = RealFileSystem(), str(tmp_path)
+    if verb == "lock_owner":
+        path += "/lock"
+        disk.open(path, create=True).close()
+    monkeypatch.setattr(call, refuse)
+    with pytest.raises(OSError, match="Input/output") as refused:
+        getattr(disk, verb)(path)
+    assert refused.value.filename == path
 
 
 def test_a_partition_is_synced_as_a_whole(disk: FileSystem, root: str) -> None:
@@ -376,8 +398,9 @@ def test_who_holds_a_lock_is_told_to_others_and_nothing_is_made(
     assert not disk.exists(path)
     if isinstance(disk, SimulatedFileSystem):
         lock = disk.lock(path)
-        assert (disk.lock_owner(path), disk.other_process().lock_owner(path)) == (None, 1)
+        assert (disk.lock_owner(path), disk.other_process().lock_owner(path)) == (1, 1)
         assert lock is not None
+        assert disk.lock(path) is None
         lock.close()
         assert disk.other_process().lock_owner(path) is None
         return

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from base64 import b64decode
 from random import Random
 
 import pytest
-from tests.crash.disk import KillAt, Killed, SimulatedFileSystem
+from tests.crash.disk import KillAt, Killed, Operation, SimulatedFileSystem
 from tests.store.damaged_stores import (
     BATCHES,
     ROOT,
@@ -359,3 +360,46 @@ def test_a_repair_notes_the_size_of_the_files_of_the_queues() -> None:
     assert after is not None
     assert after.queue_file_size == before.queue_file_size
     assert after.batch_queue_file_size == before.batch_queue_file_size
+
+
+class FullFrom:
+    """A hook: from one operation on the disk takes nothing more."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __call__(self, operation: Operation) -> None:
+        if operation.number >= self._number and operation.verb in ("write", "sync", "create"):
+            raise OSError(errno.ENOSPC, "No space left on device", operation.path)
+
+
+@pytest.mark.parametrize("hook", [KillAt, FullFrom])
+@pytest.mark.parametrize("cut", [False, True])
+def test_ended_anywhere_no_start_takes_damage_for_a_torn_tail_that_it_did_not_before(
+    cut: bool, hook: type[KillAt | FullFrom]
+) -> None:
+    """In a store that was shut down, and of which nobody noted how far it is synced."""
+    whole = small_store()
+    damage(whole, messages(whole)[5])
+    whole.remove(f"{ROOT}/checkpoint")
+    mended = whole.kill()
+    repaired(mended, cut=cut)
+    end, number, is_done = opened(mended).end_offset, 0, False
+    while not is_done:
+        disk, number = whole.kill(), number + 1
+        disk.hook = hook(disk.operations + number)
+        try:
+            repaired(disk, cut=cut)
+            is_done = True
+        except (Killed, OSError):
+            pass
+        disk.hook = None
+        disk = disk.kill()
+        try:
+            store = opened(disk)
+        except CorruptionError:
+            disk = disk.kill()
+            repaired(disk, cut=cut)
+            store = opened(disk)
+        assert store.end_offset == end, number
+    assert number > 20

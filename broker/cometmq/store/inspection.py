@@ -141,8 +141,13 @@ class Inspected:
         return has_queue_files(self.filesystem, f"{self.root}/{folder}/{topic}")
 
 
-def inspect(filesystem: FileSystem, root: str, config: StoreConfig) -> Inspected:
-    """Look at a store. `StoreFilesError`, which says what to do, when it cannot be made out."""
+def inspect(
+    filesystem: FileSystem, root: str, config: StoreConfig, *, is_locked: bool = False
+) -> Inspected:
+    """Look at a store, which the caller may have locked: then nobody has it open.
+
+    `StoreFilesError`, which says what to do, when it cannot be made out.
+    """
     check_store(filesystem, root)
     for folder in unfinished_swaps(filesystem, root):
         raise StoreFormatError(
@@ -150,7 +155,7 @@ def inspect(filesystem: FileSystem, root: str, config: StoreConfig) -> Inspected
             " by `cometmq store rebuild`, or by starting the broker",
             f"{root}/{folder}",
         )
-    opened_by = filesystem.lock_owner(f"{root}/lock")
+    opened_by = None if is_locked else filesystem.lock_owner(f"{root}/lock")
     is_clean = was_shut_down(filesystem, root) and opened_by is None
     checkpoint = load_checkpoint(filesystem, f"{root}/checkpoint")
     segments = load_segments(filesystem, root, config, checkpoint, read_only=True)

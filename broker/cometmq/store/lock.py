@@ -75,14 +75,18 @@ class RunningMark:
         self._filesystem = filesystem
         self._root = root
         self._before = read_whole(filesystem, f"{root}/abort")
+        self._is_touched = False
 
     def put(self, process_id: int) -> None:
         """Say that a process is writing; returns once that would survive a power cut."""
+        self._is_touched = True
         self._write(str(process_id).encode())
         self._filesystem.sync_directory(self._root)
 
     def take_back(self) -> None:
         """Leave `abort` as it was found, as far as the disk allows it."""
+        if not self._is_touched:
+            return
         with suppress(OSError):
             if self._before is not None:
                 self._write(self._before)

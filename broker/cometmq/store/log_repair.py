@@ -38,7 +38,7 @@ def repair(
         _cut(segments, end)
     if not clean:
         first = start.scan_from if start.synced_offset is None else start.synced_offset
-        _write_again(segments, max(first, segments.first_offset), end.offset)
+        write_again(segments, max(first, segments.first_offset), end.offset)
     if not clean and start.is_noted:
         size = max(turn_size_max, _cut_before(filesystem, root, end.offset))
         _erase_unseen(segments, end.offset, size)
@@ -144,7 +144,8 @@ def _cut(segments: Segments, end: LogEnd) -> None:
         file.sync()
 
 
-def _write_again(segments: Segments, start: int, end: int) -> None:
+def write_again(segments: Segments, start: int, end: int) -> None:
+    """Write a part of the log once more as it is read, and sync that."""
     for segment in segments:
         if segment.start + segments.size <= start or segment.start >= end:
             continue

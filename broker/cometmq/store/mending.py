@@ -17,7 +17,7 @@ before, and that can be repaired again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.proto.sysflag import TRANSACTION_MASK
@@ -32,7 +32,7 @@ from cometmq.store.integrity import Block, Integrity
 from cometmq.store.known_ends import files_of, queue_keys
 from cometmq.store.lock import mark_running
 from cometmq.store.log_check import Damage, LogCheck
-from cometmq.store.log_repair import keep, repair
+from cometmq.store.log_repair import keep, repair, write_again
 from cometmq.store.log_scan import NEVER
 from cometmq.store.lost_messages import (
     Front,
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
     from cometmq.proto.message import StoredMessage
     from cometmq.store.inspection import Inspected
+    from cometmq.store.segments import Segments
 
 STEP_BYTES: Final = 4 << 20
 MESSAGE_SIZE_MIN: Final = 92
@@ -278,7 +279,7 @@ def _mend_log(store: Inspected, plan: Plan, process_id: int) -> list[str]:
     if plan.lost and plan.cut_at is not None:
         kept.append(keep_entries(filesystem, root, plan.cut_at, plan.lost))
     if not plan.is_tail_only:
-        _mark(store, plan, process_id)
+        _mark(store, segments, plan, process_id)
     for _, records in pieces:
         for offset, data in records:
             segment = segments.at(offset)
@@ -297,8 +298,20 @@ def _mend_log(store: Inspected, plan: Plan, process_id: int) -> list[str]:
     return kept
 
 
-def _mark(store: Inspected, plan: Plan, process_id: int) -> None:
+def _synced_to(store: Inspected, plan: Plan) -> int:
+    """Return how far the log is promised then: no further than before, where that was noted.
+
+    What the process wrote last that was killed is for the next start to judge, and to sync.
+    """
+    end = plan.end_offset if plan.cut_at is None else min(plan.cut_at, plan.end_offset)
+    start = store.start
+    return end if start.synced_offset is None else min(start.synced_offset, end)
+
+
+def _mark(store: Inspected, segments: Segments, plan: Plan, process_id: int) -> None:
     """Have the next start read the log back from in front of what is changed."""
+    if not (store.is_clean or store.start.is_noted):
+        write_again(segments, store.start.scan_from, _synced_to(store, plan))
     filesystem, root, checkpoint = store.filesystem, store.root, store.checkpoint
     starts = [step.damage.start for step in plan.steps]
     if plan.cut_at is not None:
@@ -311,7 +324,7 @@ def _mark(store: Inspected, plan: Plan, process_id: int) -> None:
     claims = Claims(
         recover_from=recover_from,
         verify_from=recover_from,
-        synced_offset=plan.end_offset if plan.cut_at is None else min(plan.cut_at, plan.end_offset),
+        synced_offset=_synced_to(store, plan),
         segment_size=store.segments.size,
         ours_from=min(store.start.ours_from, plan.end_offset),
         # What takes the place of damaged bytes has no checksum of its own.
@@ -323,9 +336,13 @@ def _mark(store: Inspected, plan: Plan, process_id: int) -> None:
     longs = Longs(
         master_flushed_offset=min(checkpoint.longs.master_flushed_offset, claims.synced_offset)
     )
-    mark_running(filesystem, root, process_id)
     _keep_ends(store, plan)
     file = CheckpointFile(filesystem, f"{root}/checkpoint")
+    if store.is_clean and not store.start.is_noted:
+        # In front of the mark: behind it all from the damage on would pass for a torn tail.
+        reached = max(plan.end_offset, plan.cut_end, plan.missing_to or 0)
+        file.write(longs, replace(claims, synced_offset=reached))
+    mark_running(filesystem, root, process_id)
     file.write(longs, claims)
     file.close()
     folder = f"{root}/{INTEGRITY_FOLDER}"

@@ -167,7 +167,10 @@ class RealFile:
 
     def map(self) -> RealMapping:
         """Map the whole file for reading."""
-        return RealMapping(self._descriptor, self.size())
+        try:
+            return RealMapping(self._descriptor, self.size())
+        except OSError as error:
+            raise self._named(error) from None
 
     def close(self) -> None:
         """Close it; maps made of it stay."""

@@ -61,6 +61,13 @@ def errors_told() -> Generator[None, None, None]:
     except BrokenPipeError:
         raise  # Whoever reads has seen enough (`| head`): click ends without a word.
     except OSError as error:
+        # Each error of the store has the name of a file; that of what is printed has none.
+        if error.filename is None:
+            problem = error.strerror or error
+            raise click.ClickException(
+                f"what is printed cannot be written: {problem}; look where it goes, it is not the"
+                " store"
+            ) from error
         raise click.ClickException(disk_error_text(error)) from error
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,28 +26,45 @@ from cometmq.admin.render import (
 )
 from cometmq.store.errors import StoreLockedError
 from cometmq.store.inspection import check_store, inspect
-from cometmq.store.lock import acquire_lock
+from cometmq.store.lock import acquire_lock, give_up_lock
 from cometmq.store.mending import Plan, carry_out, make_plan
 from cometmq.store.rebuilding import Rebuilt, check_rebuildable, rebuild as run_rebuild
 from cometmq.store.swap import finish_swap, unfinished_swaps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from cometmq.store.config import StoreConfig
-    from cometmq.store.filesystem import File, FileSystem
+    from cometmq.store.filesystem import FileSystem
     from cometmq.store.inspection import Inspected
 
 
-def _take(filesystem: FileSystem, root: str, config: StoreConfig) -> tuple[Inspected, File]:
+@contextmanager
+def _taken(
+    filesystem: FileSystem, root: str, config: StoreConfig
+) -> Generator[Inspected, None, None]:
     """Look at a store, then lock it and look again; a store that is refused is not touched."""
     check_store(filesystem, root)
     if unfinished_swaps(filesystem, root):
         with closing(acquire_lock(filesystem, root)):
             finish_swap(filesystem, root)
     _refuse_open(inspect(filesystem, root, config))
+    is_made = not filesystem.exists(f"{root}/lock")
     lock = acquire_lock(filesystem, root)
-    return inspect(filesystem, root, config), lock
+    try:
+        yield inspect(filesystem, root, config, is_locked=True)
+    finally:
+        give_up_lock(filesystem, root, lock, is_made=is_made)
+
+
+@contextmanager
+def _seen(
+    filesystem: FileSystem, root: str, config: StoreConfig
+) -> Generator[Inspected, None, None]:
+    """Look at a store, to say what would be done to it."""
+    inspected = inspect(filesystem, root, config)
+    _refuse_open(inspected)
+    yield inspected
 
 
 def _with_shape(
@@ -105,15 +122,12 @@ def rebuild(
     began = time.monotonic()
     filesystem, rebuilt = filesystem_of(context), Rebuilt()
     root = clean_root(root)
-    inspected, lock = _take(filesystem, root, config_of(index_slots, index_items))
-    try:
-        inspected = _with_shape(inspected, index_slots, index_items)
+    with _taken(filesystem, root, config_of(index_slots, index_items)) as taken:
+        inspected = _with_shape(taken, index_slots, index_items)
         check_rebuildable(inspected)
         with progress_bar() as bar:
             now_ms = time.time_ns() // 1_000_000
             bar.follow(run_rebuild(inspected, rebuilt, now_ms, accept_restarts=accept_restarts))
-    finally:
-        lock.close()
     seconds = time.monotonic() - began
     if as_json:
         show_json({"store": root, **asdict(rebuilt), "seconds": round(seconds, 3)})
@@ -188,20 +202,11 @@ def repair(
     filesystem, plan, kept = filesystem_of(context), Plan(accepts_blocks=accept_blocks), list[str]()
     root = clean_root(root)
     config = config_of(index_slots, index_items)
-    lock = None
-    if yes:
-        inspected, lock = _take(filesystem, root, config)
-    else:
-        inspected = inspect(filesystem, root, config)
-        _refuse_open(inspected)
-    try:
+    with (_taken if yes else _seen)(filesystem, root, config) as inspected:
         with progress_bar() as bar:
             bar.follow(make_plan(inspected, plan, cut=cut))
         if yes and not plan.is_empty:
             kept = carry_out(inspected, plan, os.getpid())
-    finally:
-        if lock is not None:
-            lock.close()
     _show_plan(inspected, plan, kept, is_done=yes, as_json=as_json)
     if not (plan.is_empty or yes or dry_run):
         warn("Nothing was changed. To do this, run it again with --yes.")

@@ -1,0 +1,76 @@
+"""A repair of a store that was killed promises nothing that a power cut may still take."""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.store.damaged_stores import flip
+from tests.store.test_lost_queues import BATCHES, CONFIG, MESSAGES, ROOT, Held, repair
+from tests.store.test_offsets_of_expired import RARE_SYNCS, tear_number_of_last
+from tests.store.test_rebuild_of_killed import put_unsynced
+
+from cometmq.store.checkpoint import load_checkpoint
+from cometmq.store.inspection import inspect
+from cometmq.store.log_scan import LogScan
+
+TAIL = 120
+
+
+def damaged_with_a_tail(tail: int = TAIL) -> Held:
+    """A store that was killed with messages that no sync came to, and in which a bit flipped."""
+    held = Held()
+    held.stop(clean=True)
+    records = LogScan(inspect(held.disk, ROOT, CONFIG).segments, 0)
+    victim = next(each for each in records if each.topic == "Other" and each.queue_offset == 40)
+    start = victim.physical_offset // CONFIG.segment_size * CONFIG.segment_size
+    path = f"{ROOT}/commitlog/{start:020d}"
+    held.opened(RARE_SYNCS)
+    for _ in range(tail):
+        put_unsynced(held, "T")
+    flip(held.disk, path, victim.physical_offset - start + 31)
+    held.disk.open(path).sync()
+    return held
+
+
+def test_a_power_cut_behind_it_takes_of_the_tail_what_it_would_have_taken_before() -> None:
+    held = damaged_with_a_tail()
+    held.disk = held.disk.kill()
+    claims = load_checkpoint(held.disk, f"{ROOT}/checkpoint").claims
+    assert claims is not None
+    repair(held, cut=False)
+    after = load_checkpoint(held.disk, f"{ROOT}/checkpoint").claims
+    assert after is not None
+    assert after.synced_offset == claims.synced_offset
+    disk, found = held.disk, set[int]()
+    for seed in range(12):
+        held.disk = disk.power_cut(Random(seed))
+        held.opened()
+        found.add(held.put(b"next") - MESSAGES)
+        assert held.put(b"next", BATCHES) == MESSAGES
+    assert found > {0, TAIL}
+    held.disk = disk.kill()
+    held.opened()
+    held.disk = held.disk.power_cut(Random(0))  # Its start has synced the tail.
+    held.opened()
+    assert held.put(b"next") == MESSAGES + TAIL
+
+
+def test_a_torn_number_in_the_tail_is_for_the_next_start_to_judge() -> None:
+    held = damaged_with_a_tail(0)
+    tear_number_of_last(held, "T", 1 << 40)
+    repair(held, cut=False)
+    held.opened()
+    assert held.store.kept is not None
+    assert held.put(b"next") == MESSAGES
+
+
+def test_where_nobody_knows_how_far_the_log_was_synced_all_of_it_is_written_once_more() -> None:
+    held = damaged_with_a_tail()
+    held.disk = held.disk.kill()
+    flip(held.disk, f"{ROOT}/checkpoint", 7)  # Apache's first number: its broker wrote since.
+    repair(held, cut=False)
+    disk = held.disk
+    for seed in range(6):
+        held.disk = disk.power_cut(Random(seed))
+        held.opened()
+        assert held.put(b"next") == MESSAGES + TAIL
