@@ -166,8 +166,8 @@ def test_names_are_listed_sorted_with_their_kind_and_size(disk: FileSystem, root
     file.close()
     disk.sync_directory(root)
     assert disk.list(root) == [
-        ("a", False, 7),
-        ("b", True, disk.list(root)[1].size),
+        ("a", False, 7, False),
+        ("b", True, disk.list(root)[1].size, False),
     ]
     assert disk.list(f"{root}/missing") == []
     disk.rename(f"{root}/a", f"{root}/z")

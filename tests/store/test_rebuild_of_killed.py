@@ -80,6 +80,7 @@ def test_a_power_cut_behind_it_takes_the_tail_and_no_offset(topic: str) -> None:
 def test_the_end_of_a_file_that_no_sync_came_to_is_not_promised_by_a_second_one() -> None:
     """The first record that is left stands behind it, at the beginning of the next file."""
     held, size = Held(), CONFIG.segment_size
+    held.stop(clean=True)
     held.opened(RARE_SYNCS)
     begun = held.store.end_offset
     put_unsynced(held, "T")

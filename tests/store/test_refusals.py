@@ -29,6 +29,7 @@ from cometmq.proto.checksum import crc32
 from cometmq.store import checkpoint
 from cometmq.store.errors import StoreError, disk_error_text
 from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.inspection import inspect
 from cometmq.store.message_store import MessageStore
 from cometmq.store.turn import Origin
 
@@ -229,21 +230,38 @@ def test_a_file_in_the_place_of_the_folder_is_refused() -> None:
     assert disk.open(ROOT, read_only=True).read(9, 0) == b"text"
 
 
-@pytest.mark.parametrize("name", ["commitlog", "config"])
+@pytest.mark.parametrize("name", ["commitlog", "config", "entryjournal", "index", "cut"])
 def test_a_file_where_a_folder_has_to_be_is_named(name: str, tmp_path: Path) -> None:
     root = real_copy(tmp_path)
     shutil.rmtree(root / name, ignore_errors=True)
     (root / name).write_text("text")
-    assert f"{name}: Not a directory; a file is where" in refused_by_up(root).replace(
-        "config/topics.json", "config"
-    )
+    assert f"{name}: a file is where a folder has to be: move it" in refused_by_up(root)
 
 
-def test_a_folder_where_a_file_has_to_be_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["folder", "pipe or device"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("checkpoint", "checkpoint.new", "commitlog.new", "abort", "lock", "index_off"),
+        *("queue_ends.json", "queue_ends.json.new", "deleted_topics.json", "delay_levels.json.tmp"),
+    ],
+)
+def test_what_is_no_file_where_one_has_to_be_is_named_and_nothing_is_changed(
+    name: str, kind: str, tmp_path: Path
+) -> None:
     root = real_copy(tmp_path)
-    (root / "checkpoint").unlink()
-    (root / "checkpoint").mkdir()
-    assert "/checkpoint: Is a directory; a folder is where" in refused_by_up(root)
+    (root / name).unlink(missing_ok=True)
+    if kind == "folder":
+        (root / name).mkdir()
+    else:
+        os.mkfifo(root / name)
+    before = [(each, each.lstat()) for each in sorted(root.rglob("*"))]
+    said = f"{name}: a {kind} is where a file has to be: move it elsewhere"
+    with pytest.raises(StoreError, match=said):
+        MessageStore.open(str(root), SMALL, now_ms=1, threads=False)
+    with pytest.raises(StoreError, match=said):
+        inspect(RealFileSystem(), str(root), SMALL)
+    assert [(each, each.lstat()) for each in sorted(root.rglob("*"))] == before
 
 
 def test_a_read_only_disk_is_refused_with_what_to_do() -> None:

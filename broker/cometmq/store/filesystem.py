@@ -38,6 +38,8 @@ class Entry(NamedTuple):
     name: str
     is_directory: bool
     size: int
+    is_special: bool = False
+    """Neither file nor folder: a pipe, a socket or a device."""
 
 
 class Space(NamedTuple):
@@ -369,7 +371,9 @@ class RealFileSystem:
 def _entry(found: os.DirEntry[str]) -> Entry | None:
     """Return what a listing says of a name; None when it vanished meanwhile."""
     try:
-        return Entry(found.name, found.is_dir(), found.stat().st_size)
+        is_folder = found.is_dir()
+        is_special = not (is_folder or found.is_file())
+        return Entry(found.name, is_folder, found.stat().st_size, is_special)
     except FileNotFoundError:
         with suppress(FileNotFoundError):  # A link that leads nowhere is a file of its own.
             return Entry(found.name, False, found.stat(follow_symlinks=False).st_size)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.delay_levels import DELAY_LEVELS
 from cometmq.store.deletions import DELETIONS_NAME
-from cometmq.store.errors import NotAStoreError
+from cometmq.store.errors import NotAStoreError, StoreFormatError
 from cometmq.store.names import is_queue_folder, is_topic_folder
 from cometmq.store.segments import Segments
 from cometmq.store.tables import TABLES
@@ -24,11 +24,16 @@ LOG_FOLDER: Final = "commitlog"
 _OF_A_STORE: Final = frozenset({LOG_FOLDER, "consumequeue", "batchconsumequeue"})
 """Folders that nothing else has: what stands beside them does not matter."""
 
+_FOLDERS: Final = _OF_A_STORE | {
+    *("consumequeue_ext", "index", "config", "integrity", "cut", "entryjournal", "rebuilding")
+}
+_FILES: Final = frozenset({"checkpoint", "checkpoint.new", "commitlog.new", "abort", "lock"})
+
 _KNOWN_NAMES: Final = frozenset(
     {
-        *("consumequeue_ext", "index", "config", "integrity", "cut", "entryjournal"),
-        *("checkpoint", "checkpoint.new", "commitlog.new", "abort", "abort.bak", "lock"),
-        *("rebuilding", "timerwheel", "timerlog", "compaction", "kvStore", "rocksdbstore"),
+        *_FOLDERS,
+        *_FILES,
+        *("abort.bak", "timerwheel", "timerlog", "compaction", "kvStore", "rocksdbstore"),
     }
 )
 """What may stand alone, in a store that was just begun, or that lost its log."""
@@ -48,8 +53,13 @@ def check_root(filesystem: FileSystem, root: str) -> None:
         raise NotAStoreError(
             f"{root}: a file; name the folder of a store, which has {LOG_FOLDER}/ in it"
         ) from None
-    if names & _OF_A_STORE:
-        return
+    if not names & _OF_A_STORE:
+        _check_names(filesystem, root, names)
+    require_files(filesystem, root)
+    _require_folders(filesystem, root)
+
+
+def _check_names(filesystem: FileSystem, root: str, names: set[str]) -> None:
     foreign = {name for name in names - _KNOWN_NAMES if not name.startswith(_TABLES)}
     if not foreign and "config" in names and not _has_tables(filesystem, f"{root}/config"):
         foreign = names
@@ -58,6 +68,28 @@ def check_root(filesystem: FileSystem, root: str) -> None:
         raise NotAStoreError(
             f"{root}: holds {some}, but nothing of a store; name an empty folder for a new store"
         )
+
+
+def require_files(filesystem: FileSystem, root: str) -> None:
+    """Refuse anything else where a store has a file, before it is opened.
+
+    A pipe would wait for ever, and a folder be found half way.
+    """
+    for entry in filesystem.list(root):
+        is_file = not (entry.is_directory or entry.is_special)
+        if not is_file and (entry.name in _FILES or entry.name.startswith(_TABLES)):
+            found = "folder" if entry.is_directory else "pipe or device"
+            raise StoreFormatError(
+                f"a {found} is where a file has to be: move it elsewhere", f"{root}/{entry.name}"
+            )
+
+
+def _require_folders(filesystem: FileSystem, root: str) -> None:
+    for entry in filesystem.list(root):
+        if entry.name in _FOLDERS and not entry.is_directory:
+            raise StoreFormatError(
+                "a file is where a folder has to be: move it elsewhere", f"{root}/{entry.name}"
+            )
 
 
 def _has_tables(filesystem: FileSystem, folder: str) -> bool:

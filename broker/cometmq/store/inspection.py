@@ -27,6 +27,7 @@ from cometmq.store.folder import (
     load_segments,
     queue_file_sizes,
     queue_folders,
+    require_files,
 )
 from cometmq.store.index import INDEX_FOLDER
 from cometmq.store.index_shape import find_shape
@@ -214,6 +215,7 @@ def check_store(filesystem: FileSystem, root: str) -> None:
     if not filesystem.exists(root):
         raise NotAStoreError(f"{root}: no such folder; name the folder of a store")
     if filesystem.exists(f"{root}/{LOG_FOLDER}"):
+        require_files(filesystem, root)
         return
     near = _stores_above(filesystem, root)
     try:

@@ -81,7 +81,7 @@ def _note_kept(
 def _copy_tree(filesystem: FileSystem, source: str, target: str) -> None:
     """Copy the files of a folder, sparse as they are, and sync them."""
     filesystem.make_directories(target)
-    for name, is_directory, size in filesystem.list(source):
+    for name, is_directory, size, _ in filesystem.list(source):
         if is_directory:
             continue
         old = filesystem.open(f"{source}/{name}", read_only=True)

@@ -35,7 +35,7 @@ class QueueFiles:
         self._numbers: dict[int, None] = {}  # In order.
         self._open: tuple[int, File] | None = None
         for entry in self._entries_of(folder):
-            name, _, size = entry
+            name, size = entry.name, entry.size
             path = f"{folder}/{name}"
             if has_place_of(entry, is_offset_file):
                 self._note(Kind.MISPLACED, path, IN_PLACE_OF_FILE)

@@ -100,7 +100,7 @@ class Segments:
 
     def _checked_row(self, entries: list[Entry], *, is_size_known: bool) -> dict[int, Segment]:
         row: dict[int, Segment] = {}
-        for number, (name, _, length) in enumerate(entries, 1):
+        for number, (name, _, length, _) in enumerate(entries, 1):
             path = f"{self.directory}/{name}"
             segment = Segment(self._filesystem, path, length, read_only=self._read_only)
             cut_short = is_size_known and number == len(entries) and length < self.size
