@@ -150,11 +150,13 @@ def _within(option: str, queue: Queue, wanted: int, bounds: Bounds, options: Rea
         return bounds.end
     if bounds.first <= wanted <= bounds.end:
         return wanted
+    nearest = min(max(wanted, bounds.first), bounds.end)
+    does = "begins" if option == "startingOffsets" else "ends"
     text = (
         f"{option}: offset {wanted} of queue {queue} is not there:"
         f" it has those from {bounds.first} to {bounds.end}"
     )
     if options.fail_on_data_loss:
-        raise DataLossError(f"{text}. With failOnDataLoss=false it begins with what there is")
-    log.warning("%s; reading what there is", text)
-    return min(max(wanted, bounds.first), bounds.end)
+        raise DataLossError(f"{text}. With failOnDataLoss=false reading {does} at {nearest}")
+    log.warning("%s; reading %s at %d", text, does, nearest)
+    return nearest
