@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cometmq.pipeline import bounds
-from cometmq.pipeline.cluster import Cluster, TopicBounds
-from cometmq.pipeline.errors import ConnectionLostError, OptionError
+from cometmq.pipeline.cluster import Bounds, Cluster, Queue, TopicBounds
+from cometmq.pipeline.errors import ConnectionLostError, DataLossError, OptionError
 from cometmq.pipeline.options import ReadOptions, read_options
 from cometmq.pipeline.routes import Brokers
 from cometmq.pipeline.wire import Settings
@@ -50,3 +50,37 @@ def test_a_topic_that_the_brokers_do_not_have_is_not_there() -> None:
     found = bounds.survey(Starting({"U"}, 0), options, whole=True)
     with pytest.raises(OptionError, match="no such topic"):
         bounds.require_topics(found, options)
+
+
+class Filled(Cluster):
+    """A cluster with one queue, which begins at 5 and ends at 9."""
+
+    def __init__(self) -> None:
+        super().__init__(["127.0.0.1:1"], Settings())
+
+    def bounds(self, topic: str) -> TopicBounds:
+        return TopicBounds({Queue(topic, "a", 0): Bounds(5, 9)}, {"a": "127.0.0.1:2"})
+
+
+@pytest.mark.parametrize(
+    ("option", "offset", "does", "nearest"),
+    [
+        ("startingOffsets", 4, "begins", 5),
+        ("startingOffsets", 10, "begins", 9),
+        ("endingOffsets", 10, "ends", 9),
+    ],
+)
+def test_an_offset_that_is_not_there_is_told_with_the_one_that_would_be_taken(
+    option: str, offset: int, does: str, nearest: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    def reached(**more: str) -> Bounds:
+        options = options_of(topic="T", **{option: f'{{"T": {{"0": {offset}}}}}'}, **more)
+        found = bounds.survey(Filled(), options, whole=True)
+        return bounds.wanted(Filled(), options, found)[Queue("T", "a", 0)]
+
+    said = f"reading {does} at {nearest}"
+    with pytest.raises(DataLossError, match=rf"from 5 to 9\. With failOnDataLoss=false {said}$"):
+        reached()
+    read = reached(failOnDataLoss="false")
+    assert (read.first if does == "begins" else read.end) == nearest
+    assert caplog.messages[-1].endswith(f"; {said}")

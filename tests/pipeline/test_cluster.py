@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
-from typing import TYPE_CHECKING
+from itertools import count as counting
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -333,6 +334,33 @@ def test_a_busy_broker_is_asked_again(
     busy = answers_changed(monkeypatch, lambda answer: answer._replace(code=2, body=b""))
     assert [m.body for m in pulled(asked, f"busy-{is_bulk}", 0, 70)] == sent
     assert busy
+
+
+@pytest.mark.parametrize("is_bulk", [True, False])
+@pytest.mark.parametrize("breaks_at", [1, 2, 5])
+def test_nothing_is_passed_over_where_a_connection_breaks_at_a_request(
+    rocketmq_session: Cluster,
+    asked: Asked,
+    monkeypatch: pytest.MonkeyPatch,
+    is_bulk: bool,
+    breaks_at: int,
+) -> None:
+    """It is found broken by sending when the broker was killed with requests unread."""
+    if not is_bulk:
+        monkeypatch.setattr("cometmq.pipeline.fetching.without_bulk", {rocketmq_session.broker})
+    topic = f"breaking-{is_bulk}-{breaks_at}"
+    sent = fill(rocketmq_session, topic, 500)
+    numbers, send = counting(1), wire.Wire.send
+    codes = (fetching.PULL_MESSAGE, fetching.BULK_PULL_MESSAGE)
+
+    def sending(peer: wire.Wire, code: int, *given: Any) -> int:
+        if code in codes and next(numbers) == breaks_at:
+            raise ConnectionLostError("broken pipe")
+        return send(peer, code, *given)
+
+    monkeypatch.setattr(wire.Wire, "send", sending)
+    assert [m.body for m in pulled(asked, topic, 0, 500, pull_bytes=20_000)] == sent
+    assert next(numbers) > breaks_at + 1
 
 
 def test_a_filter_that_cannot_be_read_is_refused(rocketmq_session: Cluster, asked: Asked) -> None:

@@ -25,6 +25,7 @@ from cometmq.pipeline.lanes import SEND_MESSAGE_V2
 from cometmq.pipeline.wire import Settings, connect
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -159,8 +160,13 @@ def test_what_a_command_redrove_the_job_does_not_send_again(
         assert mq.admin.dead_letters.redrive(group, wanted, to=to).sent == 1
     until_indexed(tables, group, 1)
     receipts = tmp_path / "receipts.jsonl"
-    report = looked(tables, group, redrive="true", receipts=str(receipts))
+    news: list[Mapping[str, Any]] = []
+    run = Run(progress=news.append)
+    report = looked(tables, group, run, redrive="true", receipts=str(receipts))
     assert (report.details["redriven"], report.details["earlier"]) == (3, 1)
+    told = [each for each in news if "redriven" in each]
+    assert told[-1] == {"redriven": 3, "earlier": 1, "of": 4}
+    assert len(told) < 4  # A line a second, and the last one: not one a message.
     assert len(receipts.read_text().splitlines()) == 3
     bodies = [each.body for each in tables.cluster.sent(topic, count=7)]
     assert bodies.count(BODIES[2]) == (1 if to == "group" else 2)

@@ -18,8 +18,11 @@ from tests.pipeline.tables import Tables, numbers
 from cometmq.pipeline.cluster import Cluster as Asked
 from cometmq.pipeline.errors import ConnectionLostError
 from cometmq.pipeline.options import write_options
+from cometmq.pipeline.routes import Brokers
 from cometmq.pipeline.rows import KEPT_RESERVED, RESERVED
 from cometmq.pipeline.sink import BatchWriter
+from cometmq.pipeline.targets import Targets
+from cometmq.pipeline.wire import Settings
 from cometmq.proto import property_names
 
 if TYPE_CHECKING:
@@ -208,6 +211,31 @@ def test_a_name_server_that_is_away_for_a_moment_is_waited_for(
             BatchWriter(options, schema)
         return
     assert len(BatchWriter(options, schema).targets().of("waited-for")) == 1
+
+
+@pytest.mark.parametrize("topic", ["there-behind-a-start", "made-behind-a-start"])
+def test_a_name_server_that_knows_no_broker_yet_is_asked_again(
+    rocketmq_session: Cluster, monkeypatch: pytest.MonkeyPatch, topic: str
+) -> None:
+    """As one that was started again: the topic may be there."""
+    rocketmq_session.admin.create_topic("there-behind-a-start", queues=1)
+    route, brokers, looks = Asked.route, Asked.brokers, count(1)
+    until = {"looks": 2}
+
+    def unknown(asked: Asked, topic: str) -> Route | None:
+        return None if next(looks) <= until["looks"] else route(asked, topic)
+
+    def nobody(asked: Asked) -> Brokers:
+        is_there = next(looks) > until["looks"]
+        return brokers(asked) if is_there else Brokers(frozenset(), frozenset())
+
+    monkeypatch.setattr(Asked, "route", unknown)
+    monkeypatch.setattr(Asked, "brokers", nobody)
+    targets = Targets(Asked([rocketmq_session.nameserver], Settings()), 3, 1)
+    assert targets.of(topic)
+    until["looks"] = 1 << 30
+    with pytest.raises(ConnectionLostError, match=r"no broker has registered with .* yet"):
+        targets.of("never-there")
 
 
 def test_batches_that_are_larger_than_the_broker_takes_are_refused_before_a_row_is_sent(

@@ -236,6 +236,19 @@ def test_the_start_of_spark_is_told_and_how_long_it_took(monkeypatch: pytest.Mon
     assert re.search(r"^seconds: 0.0\nstart_seconds: [0-9.]+$", done.stdout, re.MULTILINE)
 
 
+def test_spark_is_started_so_that_no_file_here_hides_a_module_of_pythons(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[str | None] = []
+
+    def opened() -> Session:
+        seen.append(os.environ.get("PYTHONSAFEPATH"))
+        return Session()
+
+    toy_in(opened, monkeypatch, Job("toy", Settings, toy, "A toy."))
+    assert seen == ["1"]
+
+
 def test_no_stream_is_started_of_a_job_that_shall_end() -> None:
     run = Run()
     run.stop()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cometmq.pipeline.cluster import Bounds, Cluster, Queue
-from cometmq.pipeline.errors import ConnectionLostError, DataLossError, OptionError
+from cometmq.pipeline.errors import ConnectionLostError, DataLossError, OptionError, no_broker_yet
 from cometmq.pipeline.offsets import EARLIEST_OFFSET, LATEST_OFFSET, read_given_positions
 from cometmq.pipeline.options import EARLIEST, GROUP_PREFIX, LATEST, ReadOptions, read_time_ms
 from cometmq.pipeline.retrying import retried
@@ -60,8 +60,7 @@ def _look(cluster: Cluster, options: ReadOptions) -> Survey:
         found.missing.update(bounds.missing)
         found.slaves.update(bounds.slaves)
     if not found.topics and not cluster.brokers().names:
-        # As a name server that has just started: to take its topics for deleted would be data loss.
-        raise ConnectionLostError(f"no broker has registered with {options.nameserver} yet")
+        raise no_broker_yet(options.nameserver)  # To take topics for deleted would be data loss.
     return found
 
 
@@ -151,11 +150,13 @@ def _within(option: str, queue: Queue, wanted: int, bounds: Bounds, options: Rea
         return bounds.end
     if bounds.first <= wanted <= bounds.end:
         return wanted
+    nearest = min(max(wanted, bounds.first), bounds.end)
+    does = "begins" if option == "startingOffsets" else "ends"
     text = (
         f"{option}: offset {wanted} of queue {queue} is not there:"
         f" it has those from {bounds.first} to {bounds.end}"
     )
     if options.fail_on_data_loss:
-        raise DataLossError(f"{text}. With failOnDataLoss=false it begins with what there is")
-    log.warning("%s; reading what there is", text)
-    return min(max(wanted, bounds.first), bounds.end)
+        raise DataLossError(f"{text}. With failOnDataLoss=false reading {does} at {nearest}")
+    log.warning("%s; reading %s at %d", text, does, nearest)
+    return nearest

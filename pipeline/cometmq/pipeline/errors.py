@@ -94,3 +94,8 @@ class SparkStartError(PipelineError):
 
 class JavaError(PipelineError):
     """There is no Java for Spark, or one that it cannot use; it says what to do."""
+
+
+def no_broker_yet(nameserver: str) -> ConnectionLostError:
+    """Tell of a name server that has just started: what it does not know may be there."""
+    return ConnectionLostError(f"no broker has registered with {nameserver} yet")

@@ -219,15 +219,19 @@ class _Puller:
         return self.range.address not in without_bulk
 
     def _ask(self, peer: Wire) -> None:
-        first, end = self._left.popleft()
-        if self._is_bulk:
-            self._asked[peer.send(BULK_PULL_MESSAGE, self._bulk_fields(first, end))] = (first, end)
-            return
+        first, end = self._left[0]
         until = end
-        if not self.how.is_filtered and end - first > self._stretch:
-            until = first + self._stretch
+        if self._is_bulk:
+            number = peer.send(BULK_PULL_MESSAGE, self._bulk_fields(first, end))
+        else:
+            if not self.how.is_filtered:
+                until = min(end, first + self._stretch)
+            number = peer.send(PULL_MESSAGE, self._fields(first, until))
+        # Not before: where the connection is found broken by sending, it is left.
+        self._left.popleft()
+        if until < end:
             self._left.appendleft((until, end))
-        self._asked[peer.send(PULL_MESSAGE, self._fields(first, until))] = (first, until)
+        self._asked[number] = (first, until)
 
     def _bulk_fields(self, first: int, end: int) -> dict[str, str]:
         return {

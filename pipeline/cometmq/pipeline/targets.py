@@ -6,7 +6,7 @@ import re
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cometmq.pipeline.errors import ConnectionLostError, OptionError
+from cometmq.pipeline.errors import ConnectionLostError, OptionError, no_broker_yet
 from cometmq.pipeline.retrying import retried
 from cometmq.pipeline.wire import SUCCESS
 
@@ -69,7 +69,11 @@ class Targets:
         """Return the targets of a topic, which is made if brokers do that by themselves."""
         found = self._known.get(topic)
         if found is None:
-            route = self._route(topic) or self._made(topic)
+            route = retried(
+                lambda: self._route(topic) or self._made(topic),
+                retries=self._retries,
+                interval_ms=self._retry_interval_ms,
+            )
             found = tuple(
                 Target(broker, route.addresses[broker], queue_id)
                 for broker, count in sorted(route.write_queues.items())
@@ -81,11 +85,11 @@ class Targets:
         return found
 
     def _route(self, topic: str) -> Route | None:
-        return retried(
-            lambda: self._cluster.route(topic),
-            retries=self._retries,
-            interval_ms=self._retry_interval_ms,
-        )
+        """Return where a topic is; `None` where there are brokers that do not have it."""
+        route = self._cluster.route(topic)
+        if route is None and not self._cluster.brokers().names:
+            raise no_broker_yet(";".join(self._cluster.nameservers))
+        return route
 
     def _made(self, topic: str) -> Route:
         template = self._cluster.route(_TEMPLATE)

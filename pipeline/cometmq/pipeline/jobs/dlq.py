@@ -12,6 +12,7 @@ Apache's at least once). What is there already is counted as `earlier`.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -80,6 +81,8 @@ _BY: Final = {
 _SQL_STATES: Final = ("22", "P0001")
 """What the states of errors begin with that are about data: of division by 0, of `raise_error`."""
 _GROUPS_MAX: Final = 100
+_TELL_SECONDS: Final = 1.0
+"""How often it says how far it is, where messages go one by one."""
 _RATE_WITHOUT: Final = 100_000
 """Messages of a write, where no rate is asked for."""
 
@@ -175,16 +178,19 @@ def _redrive(chosen: list[dict[str, Any]], settings: DlqSettings, run: Run, repo
         for each in chosen
     }
     redriven = Redriven()
-    noted = 0
+    noted, told = 0, -_TELL_SECONDS
 
     receipts = Receipts(settings.receipts)
 
     def watch(now: Redriven) -> None:
-        nonlocal redriven, noted
+        nonlocal redriven, noted, told
         redriven = now
         receipts.write(places[each] for each in now.sent_places[noted:])
         noted = len(now.sent_places)
-        run.tell(redriven=now.sent, earlier=now.earlier, of=len(chosen))
+        is_last = run.is_stopping or now.count == len(chosen)
+        if is_last or time.monotonic() - told >= _TELL_SECONDS:
+            told = time.monotonic()
+            run.tell(redriven=now.sent, earlier=now.earlier, of=len(chosen))
         if run.is_stopping:
             raise _StoppedError
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.doctor import INSTALL
 from cometmq.pipeline.errors import OptionError, PipelineError, SparkStartError
+from cometmq.pipeline.jobs.hidden_modules import processes_for
 from cometmq.pipeline.jobs.spark_errors import first_line, ours
 from cometmq.pipeline.jobs.stopping import heeded, interrupts_kept
 
@@ -41,7 +42,7 @@ def run_in_session(
             PySparkLogger.getLogger(name).disabled = True
         given = {"master": master, "app_name": f"cometmq {job.name}", **conf}
         try:
-            with interrupts_kept():
+            with interrupts_kept(), processes_for(settings):
                 spark = open_session(given, apart=True)
         except (PySparkException, Py4JError) as error:
             raise SparkStartError(f"Spark cannot be started: {_of_start(error)}") from error

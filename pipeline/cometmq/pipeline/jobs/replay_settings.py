@@ -12,8 +12,8 @@ from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.job import setting
 from cometmq.pipeline.jobs.marks import read_mark
 from cometmq.pipeline.jobs.places import ARCHIVE, STORE, Place, read_place
+from cometmq.pipeline.jobs.tables import stored_between
 from cometmq.pipeline.jobs.topic_names import check_read, check_written
-from cometmq.pipeline.options import read_time_ms
 
 _KIND: Final = re.compile(r"[a-z]+:(?!//)", re.IGNORECASE)
 """What no path begins with."""
@@ -116,7 +116,6 @@ def condition(settings: ReplaySettings) -> str:
     parts = [f"({settings.where})"] if settings.where else []
     if settings.place.kind == ARCHIVE and settings.chosen_topic:
         parts.append(f"topic = '{settings.chosen_topic}'")
-    for name, sign in (("since", ">="), ("until", "<")):
-        if text := getattr(settings, name):
-            parts.append(f"store_time {sign} timestamp_millis({read_time_ms(name, text)})")
+    if settings.since or settings.until:
+        parts.append(stored_between(settings))
     return " AND ".join(parts)

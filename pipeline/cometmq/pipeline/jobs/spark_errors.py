@@ -14,6 +14,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.errors import OptionError, PipelineError, WorkerLateError
+from cometmq.pipeline.jobs.hidden_modules import about_hidden
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -57,6 +58,8 @@ def ours(error: Exception) -> PipelineError:
         )
     if of_user := _of_user(text):
         return PipelineError(of_user)
+    if hidden := about_hidden(text):
+        return PipelineError(hidden)
     said = takewhile(lambda line: not line.startswith(_WHERE), text.splitlines())
     return PipelineError(_without_state("\n".join(said).strip()) or "Spark failed")
 

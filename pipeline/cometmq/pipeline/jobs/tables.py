@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline import bounds
+from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.report import Span
 from cometmq.pipeline.options import read_options, read_time_ms
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_SIGNS: Final = (("since", ">="), ("until", "<"))
+_SIGNS: Final = {"since": ">=", "until": "<"}
 
 
 def topic_table(
@@ -50,11 +51,15 @@ def store_table(
 
 
 def stored_between(settings: Any) -> str:
-    """Return the condition on `store_time` that `since` and `until` of the settings make."""
+    """Return the condition on `store_time` that `since` and `until` of the settings make.
+
+    That none can meet is refused: `reconcile` would say of it that both sides hold the same.
+    """
+    times = {name: read_time_ms(name, text) for name in _SIGNS if (text := getattr(settings, name))}
+    if len(times) > 1 and times["since"] >= times["until"]:
+        raise OptionError(f"until: {settings.until!r} is not behind since, {settings.since!r}")
     parts = [
-        f"store_time {sign} timestamp_millis({read_time_ms(name, text)})"
-        for name, sign in _SIGNS
-        if (text := getattr(settings, name))
+        f"store_time {_SIGNS[name]} timestamp_millis({time_ms})" for name, time_ms in times.items()
     ]
     return " AND ".join(parts) or "true"
 

@@ -1,0 +1,48 @@
+"""Files of the working directory that hide modules of Python's own library from Spark.
+
+Spark starts its Python processes as `python -m`, which looks for modules in the working directory
+first: a `copy.py` there is taken for Python's, and they end. A job has no need of what is there,
+so its processes do not look; only those of a job with functions of the user's do, for what these
+import may be there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+_SAFE_PATH: Final = "PYTHONSAFEPATH"
+
+
+@contextmanager
+def processes_for(settings: Any) -> Generator[None]:
+    """Keep the working directory out of the Python processes of the Java that is started now."""
+    before = os.environ.get(_SAFE_PATH)
+    if not getattr(settings, "udf", ()):
+        os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(_SAFE_PATH, None)
+        if before is not None:
+            os.environ[_SAFE_PATH] = before
+
+
+def about_hidden(text: str) -> str:
+    """Return what to do about an error that speaks of a hidden module; else nothing."""
+    here = Path.cwd()
+    for path in (*here.glob("*.py"), *here.glob("*/__init__.py")):
+        name = path.relative_to(here).parts[0].removesuffix(".py")
+        spoken_of = (str(path), f"module '{name}'", f"from '{name}'")
+        if name in sys.stdlib_module_names and any(each in text for each in spoken_of):
+            return (
+                f"{path} hides Python's own module {name} from Spark's Python processes: rename it,"
+                " or start this in another folder"
+            )
+    return ""
