@@ -7,6 +7,7 @@ from hypothesis import given, strategies as st
 from tests.crash.disk import SimulatedFileSystem
 from tests.store.queue_model import EVERYTHING, files_below, open_queues, small_config
 
+from cometmq.store import consume_queues
 from cometmq.store.batch_consume_queue import (
     BATCH_ENTRY_SIZE,
     BatchConsumeQueue,
@@ -15,6 +16,9 @@ from cometmq.store.batch_consume_queue import (
 from cometmq.store.consume_queue import Boundary
 from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.errors import MissingEntriesError
+from cometmq.store.segments import Segments
+
+FOLDER = "/store/batchconsumequeue"
 
 sizes = st.lists(st.integers(1, 9), max_size=40)
 
@@ -149,3 +153,20 @@ def test_a_loaded_queue_goes_on_where_it_ended() -> None:
 def test_an_entry_that_cannot_be_read_is_empty() -> None:
     _, _, queue = filled([3])
     assert queue.entry(5) == BatchEntry(0, 0, 0, 0, 0, 0)
+
+
+def test_where_all_of_the_last_file_is_torn_the_one_before_is_cut_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A torn entry may lie below the cut; what stands in front of it need not have been synced."""
+    disk, *_ = filled([1] * 17, written=True)
+    first, _, last = (disk.open(path) for path in sorted(files_below(disk, FOLDER)))
+    first.write(bytes(4 * BATCH_ENTRY_SIZE), 3 * BATCH_ENTRY_SIZE)
+    last.write((50).to_bytes(8, "big"), 0)
+    queues = queues_on(disk, clean=False)
+    monkeypatch.setattr(consume_queues, "RecordCheck", lambda _: lambda *entry: entry[2] % 100 == 0)
+    queues.expect_records(Segments(disk, "/store/commitlog", 4096))
+    queues.truncate(300)
+    queue = queues.batch.get("t", 0)
+    assert (queue.start, queue.end, queue.max_offset) == (0, 3, 3)
+    assert len(files_below(disk, FOLDER)) == 1

@@ -211,16 +211,18 @@ class EntryFiles(ReadableEntries):
             numbers = numbers[self._count_leftovers(numbers, NO_CUT if cut is None else cut) :]
         if not numbers:
             return
-        per_file = self._shelf.file_entries
+        per_file, holds_messages = self._shelf.file_entries, False
         self._first = self._min = self._first_of(numbers)
         for number in reversed(numbers):
             count = sound_entries(self._file(number), self._shelf, NO_CUT if cut is None else cut)
             self.end = number * per_file + count
-            if count:
-                break
+            if count and cut is not None:
+                self.end, holds_messages = backed_end(self, disk.backs)
+            if self.end > number * per_file:
+                break  # Else all of this file was torn: the cut is for the one before, too.
             disk.open_files.close(self, number)  # Opened to be written, it is grown.
         if cut is not None:
-            self._cut_unsure(numbers)
+            self._cut_unsure(numbers, holds_messages=holds_messages)
             return
         self._check_known()
         if disk.is_whole:
@@ -243,10 +245,9 @@ class EntryFiles(ReadableEntries):
             self._first = self._min = numbers[0] * self._shelf.file_entries
             self._min_physical_offset = -1
 
-    def _cut_unsure(self, numbers: list[int]) -> None:
+    def _cut_unsure(self, numbers: list[int], *, holds_messages: bool) -> None:
         """Erase what a power cut may have left of entries that were not synced."""
         disk = self._shelf.disk
-        self.end, holds_messages = backed_end(self, disk.backs)
         self._check_known()
         is_vouched = holds_messages or disk.ends.vouches(self) or self._is_held()
         if self.end and not is_vouched:
