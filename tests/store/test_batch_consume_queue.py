@@ -155,6 +155,16 @@ def test_an_entry_that_cannot_be_read_is_empty() -> None:
     assert queue.entry(5) == BatchEntry(0, 0, 0, 0, 0, 0)
 
 
+class EveryHundredth:
+    """A log with a record at each hundredth place."""
+
+    def __init__(self, segments: Segments) -> None:
+        assert not segments
+
+    def __call__(self, *entry: int) -> bool:
+        return entry[2] % 100 == 0
+
+
 def test_where_all_of_the_last_file_is_torn_the_one_before_is_cut_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -164,7 +174,7 @@ def test_where_all_of_the_last_file_is_torn_the_one_before_is_cut_too(
     first.write(bytes(4 * BATCH_ENTRY_SIZE), 3 * BATCH_ENTRY_SIZE)
     last.write((50).to_bytes(8, "big"), 0)
     queues = queues_on(disk, clean=False)
-    monkeypatch.setattr(consume_queues, "RecordCheck", lambda _: lambda *entry: entry[2] % 100 == 0)
+    monkeypatch.setattr(consume_queues, "RecordCheck", EveryHundredth)
     queues.expect_records(Segments(disk, "/store/commitlog", 4096))
     queues.truncate(300)
     queue = queues.batch.get("t", 0)
