@@ -213,7 +213,7 @@ def repair(
         raise click.exceptions.Exit(1)
     if plan.blocks and not accept_blocks:
         warn("Sealed blocks are not what was sealed: restore them from a copy, or take them as")
-        warn("they are with --accept-blocks. Until then a start refuses the store.")
+        warn("they are with --accept-blocks. Until then a start that reads them refuses the store.")
         raise click.exceptions.Exit(1)
 
 
