@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from cometmq.store.checkpoint import Checkpoint
     from cometmq.store.config import StoreConfig
-    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.filesystem import Entry, FileSystem
 
 LOG_FOLDER: Final = "commitlog"
 
@@ -48,15 +48,20 @@ _OF_THE_FILE_SYSTEM: Final = frozenset({"lost+found"})
 def check_root(filesystem: FileSystem, root: str) -> None:
     """Refuse a folder that holds something, but nothing of a store."""
     try:
-        names = {entry.name for entry in filesystem.list(root)} - _OF_THE_FILE_SYSTEM
+        entries = filesystem.list(root)
     except NotADirectoryError:
         raise NotAStoreError(
             f"{root}: a file; name the folder of a store, which has {LOG_FOLDER}/ in it"
         ) from None
+    names = {entry.name for entry in entries} - _OF_THE_FILE_SYSTEM
     if not names & _OF_A_STORE:
         _check_names(filesystem, root, names)
-    require_files(filesystem, root)
-    _require_folders(filesystem, root)
+    require_files(root, entries)
+    for entry in entries:
+        if entry.name in _FOLDERS and not entry.is_directory:
+            raise StoreFormatError(
+                "a file is where a folder has to be: move it elsewhere", f"{root}/{entry.name}"
+            )
 
 
 def _check_names(filesystem: FileSystem, root: str, names: set[str]) -> None:
@@ -70,25 +75,17 @@ def _check_names(filesystem: FileSystem, root: str, names: set[str]) -> None:
         )
 
 
-def require_files(filesystem: FileSystem, root: str) -> None:
+def require_files(root: str, entries: list[Entry]) -> None:
     """Refuse anything else where a store has a file, before it is opened.
 
     A pipe would wait for ever, and a folder be found half way.
     """
-    for entry in filesystem.list(root):
+    for entry in entries:
         is_file = not (entry.is_directory or entry.is_special)
         if not is_file and (entry.name in _FILES or entry.name.startswith(_TABLES)):
             found = "folder" if entry.is_directory else "pipe or device"
             raise StoreFormatError(
                 f"a {found} is where a file has to be: move it elsewhere", f"{root}/{entry.name}"
-            )
-
-
-def _require_folders(filesystem: FileSystem, root: str) -> None:
-    for entry in filesystem.list(root):
-        if entry.name in _FOLDERS and not entry.is_directory:
-            raise StoreFormatError(
-                "a file is where a folder has to be: move it elsewhere", f"{root}/{entry.name}"
             )
 
 

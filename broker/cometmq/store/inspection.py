@@ -215,7 +215,7 @@ def check_store(filesystem: FileSystem, root: str) -> None:
     if not filesystem.exists(root):
         raise NotAStoreError(f"{root}: no such folder; name the folder of a store")
     if filesystem.exists(f"{root}/{LOG_FOLDER}"):
-        require_files(filesystem, root)
+        require_files(root, filesystem.list(root))
         return
     near = _stores_above(filesystem, root)
     try:
