@@ -152,7 +152,11 @@ def test_batches_end_at_one_time_in_all_queues(cluster: Cluster) -> None:
     begins, sizes = dict.fromkeys(ends, 0), list[int]()
     while begins != ends:
         upto = by_time(
-            begins, ends, 25, lambda at: cluster.offsets_at(ends, found.addresses, at), between
+            begins,
+            ends,
+            25,
+            lambda at: cluster.offsets_at(ends, found.addresses, at),
+            lambda: between,
         )
         sizes.append(sum(upto.values()) - sum(begins.values()))
         begins = upto

@@ -34,7 +34,7 @@ class Stored:
         begins = dict.fromkeys(self.times, 0)
         found: list[dict[Queue, int]] = []
         while begins != self.ends:
-            begins = by_time(begins, self.ends, rows, self.offsets_at, (0, 10**9))
+            begins = by_time(begins, self.ends, rows, self.offsets_at, lambda: (0, 10**9))
             found.append(begins)
             assert len(found) <= 1000, "a batch brought nothing"
         return found

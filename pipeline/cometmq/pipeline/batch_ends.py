@@ -53,20 +53,19 @@ def by_time(
     ends: Offsets,
     rows: int,
     offsets_at: Callable[[int], Offsets],
-    between: tuple[int, int],
+    between: Callable[[], tuple[int, int]],
 ) -> dict[Queue, int]:
     """Return how far a batch of so many messages goes, if all queues end at one store time.
 
     `offsets_at` gives the first offset of each queue that was stored at a time, in ms, or later;
-    `between` are times in front of the first message and behind the last. Of messages that were all
-    stored in one millisecond, and are more, each queue gets its share.
+    `between` gives times in front of the first message and behind the last. Of messages that were
+    all stored in one millisecond, and are more, each queue gets its share.
     """
-    early, late = between
     upto, beyond = dict(begins), dict(ends)
     count, count_beyond = 0, _count(begins, ends)
     if count_beyond <= rows:
         return beyond
-    halve = False
+    halve, (early, late) = False, between()
     while late - early > 1 and count < rows * _FULL_ENOUGH:
         part = 0.5 if halve else (rows - count) / (count_beyond - count)
         guess = early + min(max(int((late - early) * part), 1), late - early - 1)

@@ -283,8 +283,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             def offsets_at(time_ms: int) -> dict[Queue, int]:
                 return self._cluster.offsets_at(waiting, found.addresses, time_ms)
 
-            stored = self._cluster.stored_first(waiting, found.addresses).values()
-            between = min(stored, default=0), int(time.time() * 1000) + _CLOCKS_DIFFER_MS
+            def between() -> tuple[int, int]:
+                stored = self._cluster.stored_first(waiting, found.addresses).values()
+                return min(stored, default=0), int(time.time() * 1000) + _CLOCKS_DIFFER_MS
+
             return batch_ends.by_time(begins, ends, rows, offsets_at, between)
 
         return retried(search, retries=options.retries, interval_ms=options.retry_interval_ms)
