@@ -10,7 +10,6 @@ from cometmq.pipeline.cluster import Bounds, Cluster, Queue
 from cometmq.pipeline.errors import ConnectionLostError, DataLossError, OptionError, no_broker_yet
 from cometmq.pipeline.offsets import EARLIEST_OFFSET, LATEST_OFFSET, read_given_positions
 from cometmq.pipeline.options import EARLIEST, GROUP_PREFIX, LATEST, ReadOptions, read_time_ms
-from cometmq.pipeline.retrying import retried
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,7 +44,7 @@ def survey(cluster: Cluster, options: ReadOptions, *, whole: bool) -> Survey:
             raise next(iter(found.missing.values()))
         return found
 
-    return retried(look, retries=options.retries, interval_ms=options.retry_interval_ms)
+    return options.retried(look)
 
 
 def _look(cluster: Cluster, options: ReadOptions) -> Survey:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from cometmq.pipeline.cluster import Cluster, read_nameservers
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.option_reading import camel, parse_options
+from cometmq.pipeline.retrying import retried
 from cometmq.pipeline.wire import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -52,6 +53,7 @@ _GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,120}", re.ASCII)
 _SQL_SIGNS = re.compile(r"[=<>()']")
 
 Options = TypeVar("Options", "ReadOptions", "WriteOptions")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +82,10 @@ class _Reaching:
     def cluster(self) -> Cluster:
         """Return the cluster that they name."""
         return Cluster(read_nameservers(self.nameserver), self.settings())
+
+    def retried(self, do: Callable[[], R]) -> R:
+        """Do it, and again when a server is away or busy."""
+        return retried(do, retries=self.retries, interval_ms=self.retry_interval_ms)
 
     def __repr__(self) -> str:
         shown = {each.name: getattr(self, each.name) for each in fields(self)}

@@ -243,13 +243,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         absent = {queue.broker for queue in before.queues} - found.addresses.keys()
         if not absent:
             return frozenset()
-        options = self.options
-        registered = retried(
-            self._cluster.brokers,
-            retries=options.retries,
-            interval_ms=options.retry_interval_ms,
-        )
-        return frozenset(absent) - registered.names
+        return frozenset(absent) - self.options.retried(self._cluster.brokers).names
 
     def _gone(self, topic: str) -> str:
         """Say why a topic that was read is not there: nobody asks for it, or it is deleted."""
@@ -276,7 +270,6 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return how far a batch goes that has so many messages at most."""
         if not self.options.align_by_time:
             return batch_ends.by_backlog(begins, ends, rows)
-        options = self.options
         waiting = [queue for queue, first in begins.items() if first < ends[queue]]
 
         def search() -> dict[Queue, int]:
@@ -289,7 +282,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
             return batch_ends.by_time(begins, ends, rows, offsets_at, between)
 
-        return retried(search, retries=options.retries, interval_ms=options.retry_interval_ms)
+        return self.options.retried(search)
 
     def _tell_group(self, before: StreamOffset, found: Survey) -> None:
         """Tell a consumer group the progress; that it cannot be told harms nobody."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.errors import OptionError
@@ -30,10 +30,9 @@ from cometmq.pipeline.jobs.streams import (
 )
 from cometmq.pipeline.jobs.topic_names import check_written
 from cometmq.pipeline.options import read_options, write_options
-from cometmq.pipeline.retrying import retried
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from cometmq.pipeline.jobs.report import Report
     from cometmq.pipeline.options import ReadOptions, WriteOptions
 
-R = TypeVar("R")
 
 _COPIED: Final = (
     "topic, broker, queue_id, queue_offset, store_time, key, tag, flag, properties, body"
@@ -116,7 +114,7 @@ def _refuse_copies(settings: MirrorSettings) -> None:
     if prefix and not pattern:
         return
     read, written = read_options(source_options(settings)), write_options(settings.written)
-    names = _retried(read, lambda: read.cluster().topics_like(pattern)) if pattern else ()
+    names = read.retried(lambda: read.cluster().topics_like(pattern)) if pattern else ()
     settings.check_copies(names)
     if not _brokers(read) & _brokers(written):
         return
@@ -137,11 +135,7 @@ def _is_read(nameserver: str) -> OptionError:
 
 
 def _brokers(options: ReadOptions | WriteOptions) -> frozenset[str]:
-    return _retried(options, lambda: options.cluster().brokers().addresses)
-
-
-def _retried(options: ReadOptions | WriteOptions, do: Callable[[], R]) -> R:
-    return retried(do, retries=options.retries, interval_ms=options.retry_interval_ms)
+    return options.retried(lambda: options.cluster().brokers().addresses)
 
 
 def _look(settings: MirrorSettings) -> None:
