@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tests.crash.model import Run
 
 INDEX = f"{ROOT}/index"
+CHECKPOINT = f"{ROOT}/checkpoint"
 
 
 def write_topics(disk: SimulatedFileSystem, topics: Iterable[str]) -> None:
@@ -58,6 +59,10 @@ def tend(run: Run, ends_at: Callable[[int], Callable[[Operation], None]]) -> Non
         run.disk.remove_directory(INDEX)
         run.disk.sync_directory(ROOT)
         run.trace.append("the index is removed")
+    if rng.random() < 0.15 and run.disk.exists(CHECKPOINT):
+        run.disk.remove(CHECKPOINT)
+        run.disk.sync_directory(ROOT)
+        run.trace.append("the checkpoint is lost")
     while rng.random() < 0.4 and run.disk.exists(f"{ROOT}/commitlog"):
         if rng.random() < 0.5:
             run.disk.hook = ends_at(run.disk.operations + rng.randint(1, 250))

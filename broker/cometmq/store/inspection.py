@@ -34,7 +34,7 @@ from cometmq.store.index_shape import find_shape
 from cometmq.store.integrity import Integrity
 from cometmq.store.lock import was_shut_down
 from cometmq.store.names import is_offset_file
-from cometmq.store.queue_ends import load_queue_ends, without_deleted
+from cometmq.store.queue_ends import listed_to, load_queue_ends, without_deleted
 from cometmq.store.recovery import Start, choose_start
 from cometmq.store.sealing import INTEGRITY_FOLDER, SealedTail
 from cometmq.store.swap import unfinished_swaps
@@ -186,6 +186,7 @@ def inspect(
     ends = None if checkpoint.is_of_others else load_queue_ends(filesystem, root)
     known = {topic: topic in batch_topics for topic in topics or ()}
     ends = {} if ends is None else without_deleted(ends, deletions, known.get)
+    start = choose_start(segments, checkpoint)
     integrity = Integrity(filesystem, f"{root}/{INTEGRITY_FOLDER}", segments.size)
     sealed = SealedTail(integrity, segments, is_ours=checkpoint.claims is not None)
     return Inspected(
@@ -196,7 +197,7 @@ def inspect(
         segments=segments,
         is_clean=is_clean,
         opened_by=opened_by,
-        start=sealed.promised(choose_start(segments, checkpoint)),
+        start=sealed.promised(start.with_list(listed_to(ends), clean=is_clean)),
         topics=topics,
         damaged_tables=damaged_tables,
         deletions=deletions,

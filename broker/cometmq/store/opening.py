@@ -231,6 +231,7 @@ class Opening:
         self._is_batch_topic = queues.kinds(self._says_batch, deletions.offsets)
         self._levels = load_delay_levels(filesystem, root, delays, is_ours=is_ours)
         start = choose_start(segments, checkpoint)
+        start = start.with_list(listed_to(queues.ends.known), clean=clean)
         start = start.with_witnesses(queues, segments, clean=clean)
         integrity = Integrity(filesystem, f"{root}/{INTEGRITY_FOLDER}", segments.size)
         sealed = SealedTail(integrity, segments, is_ours=is_ours)

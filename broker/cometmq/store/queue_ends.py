@@ -4,10 +4,11 @@ A start reads only the end of the log, and a queue is loaded when it is first to
 files were lost would go unnoticed, and give its offsets out again. So each whole checkpoint lists
 where every queue ends: how many entries it has, to which record the last one leads, which offset is
 next, and from where on its files are kept. Each entry that is named was synced before the list was
-written, and the list before the checkpoint; so it is true with the checkpoint before, too. With the
-checkpoint that follows it, no queue has an entry of a record in front of *recover from* that the
-list leaves out. A file that has expired is removed when the list says so, not before. A store that
-has none, or a damaged one, is walked once, and gets one when all its queues are known.
+written, and the list before the checkpoint; so it is true with the checkpoint before, too, and
+without one it still says how far the log was on the disk. With the checkpoint that follows it, no
+queue has an entry of a record in front of *recover from* that the list leaves out. A file that has
+expired is removed when the list says so, not before. A store that has none, or a damaged one, is
+walked once, and gets one when all its queues are known.
 
 The file, see `checked_json`::
 

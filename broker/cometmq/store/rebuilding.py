@@ -306,7 +306,9 @@ class _Work:
     def note_complete(self) -> None:
         """Let the next start begin to read the log behind what is in the new folders."""
         store, claims = self._store, self._claims
-        if not store.checkpoint.is_of_others:
+        # The list vouches for the log, too: not for one of which nobody knows what is synced.
+        is_safe = store.is_clean or self._limit < NEVER
+        if is_safe and not store.checkpoint.is_of_others:
             self._queues.ends.take().save(store.filesystem, store.root)
         if claims is not None and self._complete_to is not None:
             recover_from = max(claims.recover_from, self._complete_to)

@@ -119,6 +119,17 @@ class Start(NamedTuple):
         behind = queues_behind(queues, segments.data_limit) or 0
         return self._replace(least_end=max(self.least_end, behind))
 
+    def with_list(self, listed_to: int, *, clean: bool) -> Start:
+        """Let the list of where the queues ended say it, where nobody noted it.
+
+        What stands behind that is a torn tail at most where no shutdown was clean.
+        """
+        if self.is_noted or not listed_to:
+            return self
+        if clean:
+            return self._replace(least_end=max(self.least_end, listed_to))
+        return self._replace(synced_offset=listed_to, is_noted=True)
+
     def missing_end(self, segments: Segments) -> int | None:
         """Return how far the log went, if it did not end where its files do."""
         noted = (self.synced_offset or 0) if self.is_noted else 0

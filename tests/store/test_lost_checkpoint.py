@@ -1,0 +1,150 @@
+"""A store that was killed and lost its checkpoint: the list of the queues' ends knows what is safe.
+
+A damaged log would pass for a torn tail otherwise, and what was synced behind the damage be cut.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.crash.disk import SimulatedFileSystem
+from tests.store.damaged_stores import (
+    ROOT,
+    SMALL,
+    contents,
+    damage,
+    overwrite,
+    verified,
+    write_small_store,
+)
+from tests.store.records import HOST
+from tests.store.test_mending import messages, opened, planned, repaired
+
+from cometmq.store.errors import CorruptionError
+from cometmq.store.findings import Kind
+from cometmq.store.inspection import inspect
+from cometmq.store.queue_ends import QUEUE_ENDS_NAME, listed_to, load_queue_ends
+from cometmq.store.rebuilding import Rebuilt, rebuild
+from cometmq.store.turn import Origin
+
+if TYPE_CHECKING:
+    from cometmq.proto.message import StoredMessage
+
+CHECKPOINT = f"{ROOT}/checkpoint"
+LATER = 7
+"""Messages behind the last checkpoint, which no list names."""
+
+
+def killed_store(*, is_synced: bool = True) -> SimulatedFileSystem:
+    """The small store, opened again and killed with some messages behind the list."""
+    disk = SimulatedFileSystem()
+    write_small_store(disk, ROOT)
+    store = opened(disk)
+    for number in range(LATER):
+        store.put("T", 0, b"later %d" % number, b"", Origin(2000, 2000, HOST))
+        store.commit()
+        if is_synced:
+            store.run_jobs()
+            store.advance()
+    return disk
+
+
+def without_checkpoint(disk: SimulatedFileSystem) -> SimulatedFileSystem:
+    disk = disk.kill()
+    disk.remove(CHECKPOINT)
+    disk.sync_directory(ROOT)
+    return disk
+
+
+def listed(disk: SimulatedFileSystem) -> int:
+    ends = load_queue_ends(disk, ROOT)
+    assert ends is not None
+    return listed_to(ends)
+
+
+def split(disk: SimulatedFileSystem) -> tuple[list[StoredMessage], list[StoredMessage]]:
+    """The messages that the list vouches for, and those behind."""
+    log, end = messages(disk), listed(disk)
+    return [m for m in log if m.physical_offset < end], [m for m in log if m.physical_offset >= end]
+
+
+def test_damage_in_front_of_what_the_list_names_is_refused_and_can_be_stepped_over() -> None:
+    safe, behind = split(killed_store())
+    assert len(behind) == LATER
+    for victim in safe[::5]:
+        disk = killed_store()
+        damage(disk, victim)
+        disk = without_checkpoint(disk)
+        before = contents(disk)
+        with pytest.raises(CorruptionError, match=f"safe on the disk up to offset {listed(disk)}"):
+            opened(disk)
+        disk = disk.kill()
+        assert contents(disk) == before
+        assert verified(disk).counts[Kind.RECORD] == 1
+        (step,) = planned(disk).steps
+        assert step.damage.start == victim.physical_offset
+        repaired(disk)
+        store = opened(disk.power_cut(Random(1)))  # What the list does not name is on the disk.
+        assert store.max_offset("T", 0) == 20 + LATER
+        assert store.close(1)
+
+
+def test_a_log_that_is_zeros_in_front_of_that_is_refused() -> None:
+    """The end of what is written is behind the bad place nowhere: it looks like the log's end."""
+    disk = killed_store()
+    safe, _ = split(disk)
+    disk = without_checkpoint(disk)
+    last = safe[-1]
+    start = last.physical_offset // SMALL.segment_size * SMALL.segment_size
+    position = last.physical_offset - start
+    overwrite(
+        disk, f"{ROOT}/commitlog/{start:020d}", position, bytes(SMALL.segment_size - position)
+    )
+    with pytest.raises(CorruptionError, match=f"at byte {position}"):
+        opened(disk)
+
+
+def test_a_lost_file_of_the_log_is_missed() -> None:
+    disk = without_checkpoint(killed_store())
+    while len(names := sorted(contents(disk, f"{ROOT}/commitlog"))) > 1:
+        disk.remove(names[-1])
+    with pytest.raises(CorruptionError, match=f"it was on the disk up to {listed(disk)}"):
+        opened(disk)
+
+
+def test_what_the_list_does_not_name_is_cut_as_a_torn_tail() -> None:
+    disk = killed_store()
+    _, behind = split(disk)
+    damage(disk, behind[1])
+    store = opened(without_checkpoint(disk))
+    assert store.end_offset == behind[1].physical_offset
+    assert store.max_offset("T", 0) == 20 + 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_rebuild_lists_nothing_that_a_power_cut_may_take(seed: int) -> None:
+    disk = without_checkpoint(killed_store(is_synced=False))
+    done = Rebuilt()
+    for _ in rebuild(inspect(disk, ROOT, SMALL, is_locked=True), done, 1):
+        pass
+    assert done.left_records == LATER
+    store = opened(disk.power_cut(Random(seed)))
+    assert 20 <= store.max_offset("T", 0) <= 20 + LATER
+    assert store.close(1)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_rebuild_without_a_list_makes_none_of_what_nobody_knows_to_be_synced(seed: int) -> None:
+    disk = without_checkpoint(killed_store(is_synced=False))
+    disk.remove(f"{ROOT}/{QUEUE_ENDS_NAME}")
+    disk.sync_directory(ROOT)
+    for _ in rebuild(inspect(disk, ROOT, SMALL, is_locked=True), Rebuilt(), 1):
+        pass
+    assert load_queue_ends(disk, ROOT) is None
+    disk = disk.kill()
+    store = opened(disk)
+    end = store.end_offset
+    assert store.close(1)
+    assert opened(disk.power_cut(Random(seed))).end_offset == end
