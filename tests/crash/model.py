@@ -114,6 +114,8 @@ class Run:
     length: int = 1
     """How many times as long as usual its lives may be."""
     is_tended: bool = False
+    knows_checked: bool = True
+    """Whether the checkpoint is there, which says where records with a checksum begin."""
     subject: Subject | None = None
     chaos: Chaos | None = None
 
@@ -162,6 +164,7 @@ class Run:
                 self.ending,
                 self.now_ms,
             )
+            other.knows_checked = self.knows_checked
             other.trace = [*self.trace, "a sister image"]
             try:
                 other.tend()
@@ -220,13 +223,12 @@ class Run:
         self.subject = subject
         self.ticked_ms = 0
         try:
-            self.history.check_log(
-                log_of(self.disk), self.ending, is_covered=self.config.record_crc
-            )
+            is_covered = self.config.record_crc and self.knows_checked
+            self.history.check_log(log_of(self.disk), self.ending, is_covered=is_covered)
         except Uncovered:
             check_promised(subject, self.history.promised(self.ending))
             raise
-        self.ending = Ending.CLOSED
+        self.ending, self.knows_checked = Ending.CLOSED, True
         if self.history.deleting is not None:
             topic, _ = self.history.deleting
             is_done = all(subject.range_of(topic, number) == (0, 0) for number in QUEUES)

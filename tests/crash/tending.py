@@ -63,6 +63,7 @@ def tend(run: Run, ends_at: Callable[[int], Callable[[Operation], None]]) -> Non
     if rng.random() < 0.15 and run.disk.exists(CHECKPOINT) and _names_records(run.disk):
         run.disk.remove(CHECKPOINT)
         run.disk.sync_directory(ROOT)
+        run.knows_checked = False
         run.trace.append("the checkpoint is lost")
     while rng.random() < 0.4 and run.disk.exists(f"{ROOT}/commitlog"):
         if rng.random() < 0.5:

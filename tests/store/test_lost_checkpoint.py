@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.crash.disk import SimulatedFileSystem
 from tests.store.damaged_stores import (
+    BATCHES,
     ROOT,
     SMALL,
     contents,
@@ -148,3 +149,26 @@ def test_a_rebuild_without_a_list_makes_none_of_what_nobody_knows_to_be_synced(s
     end = store.end_offset
     assert store.close(1)
     assert opened(disk.power_cut(Random(seed))).end_offset == end
+
+
+@pytest.mark.parametrize(
+    ("sizes", "is_noted", "expected"),
+    [
+        ([138], False, SMALL.batch_consume_queue_file_size),  # One torn file proves nothing.
+        ([138, 138], False, 138),
+        ([138, SMALL.batch_consume_queue_file_size], False, SMALL.batch_consume_queue_file_size),
+        ([138], True, SMALL.batch_consume_queue_file_size),
+    ],
+)
+def test_the_size_of_queue_files_is_not_taken_from_a_torn_one(
+    sizes: list[int], is_noted: bool, expected: int
+) -> None:
+    disk = killed_store().kill() if is_noted else without_checkpoint(killed_store())
+    for number, size in enumerate(sizes):
+        folder = f"{ROOT}/batchconsumequeue/{BATCHES}/{number}"
+        disk.make_directories(folder)
+        file = disk.open(f"{folder}/{0:020d}", create=True)
+        file.resize(size)
+        file.close()
+    found = inspect(disk, ROOT, SMALL).config.batch_consume_queue_file_size
+    assert found == expected

@@ -164,22 +164,8 @@ def inspect(
     shape = find_shape(filesystem, f"{root}/{INDEX_FOLDER}", config, clean=is_clean)
     if shape is not None:
         config = replace(config, index_slots=shape.slots, index_items=shape.items)
-    simple_size, batch_size = queue_file_sizes(checkpoint)
-    config = replace(
-        config,
-        segment_size=segments.size,
-        consume_queue_file_size=simple_size
-        or _file_size(
-            filesystem, f"{root}/{SIMPLE_FOLDER}", ENTRY_SIZE, config.consume_queue_file_size
-        ),
-        batch_consume_queue_file_size=batch_size
-        or _file_size(
-            filesystem,
-            f"{root}/{BATCH_FOLDER}",
-            BATCH_ENTRY_SIZE,
-            config.batch_consume_queue_file_size,
-        ),
-    )
+    config = replace(config, segment_size=segments.size)
+    config = _with_queue_file_sizes(filesystem, root, config, checkpoint, clean=is_clean)
     damaged_tables = _damaged_tables(filesystem, root)
     topics, batch_topics = _load_topics(filesystem, root)
     deletions = Deletions(filesystem, root)
@@ -284,10 +270,36 @@ def _is_batch(topic: Any) -> bool:
     return cast("dict[str, Any]", attributes).get(name) == value
 
 
-def _file_size(filesystem: FileSystem, folder: str, entry_size: int, size: int) -> int:
-    """Return the size that most queue files have."""
+def _with_queue_file_sizes(
+    filesystem: FileSystem, root: str, config: StoreConfig, checkpoint: Checkpoint, *, clean: bool
+) -> StoreConfig:
+    """Return the settings with the sizes that queue files have: as noted, or as most are."""
+    simple, batch = queue_file_sizes(checkpoint)
+    may_be_torn = not (clean or checkpoint.is_of_others)
+    if simple is None:
+        folder, simple = f"{root}/{SIMPLE_FOLDER}", config.consume_queue_file_size
+        simple = _file_size(filesystem, folder, ENTRY_SIZE, simple, may_be_torn=may_be_torn)
+    if batch is None:
+        folder, batch = f"{root}/{BATCH_FOLDER}", config.batch_consume_queue_file_size
+        batch = _file_size(filesystem, folder, BATCH_ENTRY_SIZE, batch, may_be_torn=may_be_torn)
+    return replace(config, consume_queue_file_size=simple, batch_consume_queue_file_size=batch)
+
+
+def _file_size(
+    filesystem: FileSystem, folder: str, entry_size: int, size: int, *, may_be_torn: bool
+) -> int:
+    """Return the size that most queue files have.
+
+    Behind a power cut the last file of a queue may be shorter, and few of them prove nothing: then
+    it is the size that is set, unless two have another one, or one that another file follows.
+    """
     sizes: Counter[int] = Counter()
     for _, _, queue in islice(queue_folders(filesystem, folder), QUEUES_PROBED_MAX):
-        sizes.update(e.size for e in filesystem.list(queue) if e.size and is_offset_file(e))
+        files = [each for each in filesystem.list(queue) if each.size and is_offset_file(each)]
+        last = max((each.name for each in files), default="")
+        for each in files:
+            sizes[each.size] += 2 if each.name < last else 1
+    if may_be_torn and (size in sizes or max(sizes.values(), default=0) == 1):
+        return size
     found = [each for each, _ in sizes.most_common() if each % entry_size == 0]
     return found[0] if found else size
