@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.crash.disk import KillAt, Killed, Moment
-from tests.store.damaged_stores import verified
+from tests.store.damaged_stores import files_of, verified
 from tests.store.records import HOST
 from tests.store.test_damaged_queues import upkeep
 from tests.store.test_lost_queues import (
+    BATCH_QUEUE,
     BATCHES,
     CONFIG,
+    ENTRIES_OF_A_FILE,
     MESSAGES,
     ROOT,
     SIMPLE_QUEUE,
@@ -30,6 +32,7 @@ from tests.store.test_offsets_of_expired import (
 
 from cometmq.store.batch_consume_queue import BATCH_ENTRY, BatchEntry
 from cometmq.store.checkpoint import load_checkpoint
+from cometmq.store.consume_queue import ENTRY
 from cometmq.store.entry_search import BLANK_SIZE
 from cometmq.store.queue_ends import load_queue_ends
 from cometmq.store.turn import Origin
@@ -134,6 +137,51 @@ def test_a_queue_that_has_nothing_but_the_tail_is_left_to_the_next_start(topic: 
         held.opened()
         count = len(held.bodies(topic))
         assert held.put(b"next", topic) == count, seed
+
+
+@pytest.mark.parametrize("topic", ["T", BATCHES])
+def test_a_torn_entry_behind_a_hole_does_not_move_the_offset_of_an_expired_queue(
+    topic: str,
+) -> None:
+    held = Held()
+    let_all_expire(held)
+    held.opened(RARE_SYNCS)
+    upkeep(held)
+    behind = held.store.end_offset + 1000
+    put_unsynced(held, "Other")
+    held.disk = held.disk.kill()
+    held.disk.remove(f"{ROOT}/queue_ends.json")
+    folder, torn = SIMPLE_QUEUE, ENTRY.pack(behind, 100, 0)
+    if topic == BATCHES:
+        folder, torn = BATCH_QUEUE, BATCH_ENTRY.pack(*BatchEntry(behind, 100, 0, 0, 999, 1))
+    size = ENTRIES_OF_A_FILE * len(torn)
+    last = int(max(files_of(held.disk, folder))[-20:])
+    file = held.disk.open(f"{folder}/{last + size:020d}", create=True)
+    file.resize(size)  # What is in front of it, in the last one, are zeros.
+    file.write(torn, 0)
+    file.close()
+    rebuild(held)
+    held.opened()
+    assert held.put(b"next", topic) == MESSAGES
+
+
+def test_a_torn_entry_that_leads_into_the_log_is_of_no_expired_message() -> None:
+    """The log has no record of that queue there."""
+    held = Held()
+    held.stop(clean=True)
+    held.opened(RARE_SYNCS)
+    put_unsynced(held, "Other")
+    held.disk = held.disk.kill()
+    held.disk.remove(f"{ROOT}/queue_ends.json")
+    folder = f"{ROOT}/batchconsumequeue/{BATCHES}/1"
+    held.disk.make_directories(folder)
+    file = held.disk.open(f"{folder}/{0:020d}", create=True)
+    file.resize(CONFIG.batch_consume_queue_file_size)
+    file.write(BATCH_ENTRY.pack(*BatchEntry(0, 100, 0, 0, 0, 3)), 0)
+    file.close()
+    rebuild(held)
+    assert not held.disk.exists(folder)
+    assert held.opened().max_offset(BATCHES, 1) == 0
 
 
 @pytest.mark.parametrize("topic", ["T", BATCHES])

@@ -176,15 +176,18 @@ def _is_entry(physical_offset: int, size: int, limit: int) -> bool:
     return size > 0 and 0 <= physical_offset <= limit
 
 
-def has_entry_below(queue: ReadableEntries, offset: int) -> bool:
-    """Whether an entry of a queue leads in front of an offset in the log; blank ones do."""
-    index = queue.start
+def expired_end(queue: ReadableEntries, offset: int) -> int:
+    """Return the place behind the last entry that leads in front of an offset in the log.
+
+    What keeps an offset without a record does, too.
+    """
+    index = end = queue.start
     while index < queue.end:
         for physical_offset, size in queue.heads(index, _HEADS):
-            if size > 0 and 0 <= physical_offset < offset:
-                return True
             index += 1
-    return False
+            if size in KEEPS_OFFSET or (size > 0 and 0 <= physical_offset < offset):
+                end = index
+    return end
 
 
 def is_in_order(queue: ReadableEntries) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER, ConsumeQueues
-from cometmq.store.entry_search import has_entry_below, is_in_order
+from cometmq.store.entry_search import expired_end, is_in_order
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.folder import queue_folders
 from cometmq.store.log_scan import NEVER
@@ -59,10 +59,13 @@ def _note_kept(
                 raise StoreFormatError(error.problem, path) from error
             table.discard(key.topic, key.queue_id)
             queue = table.get(key.topic, key.queue_id)
-        if limit < NEVER:
-            if known is None and not has_entry_below(queue, limit):
+        if limit < NEVER and known is None:
+            # The log has no record of it up to there: what leads into it is torn.
+            queue.cut_to(expired_end(queue, store.segments.first_offset))
+            if queue.end == queue.start:
                 table.destroy(key.topic, key.queue_id)
                 continue
+        elif limit < NEVER:
             queue.truncate(limit)
         next_offset = queue.max_offset if known is None else known.next_offset
         if not next_offset:
