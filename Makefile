@@ -123,7 +123,7 @@ crash-full: install ## 50 kills of a broker, then many seeds (SEEDS=a..b); says 
 
 .PHONY: interop
 interop: install ## The official Java and Go clients and mqadmin, and a store passed to a live Apache RocketMQ and back; needs Java 17, Maven and Go.
-	$(call tests,--durations=10 tests/interop $(INTEROP_LONG:%=--ignore=%))
+	$(call tests-on-all-cores,--durations=10 tests/interop $(INTEROP_LONG:%=--ignore=%))
 
 .PHONY: interop-clients
 interop-clients: install ## Of these, only the official clients and mqadmin, against ours.
@@ -145,7 +145,7 @@ interop-full: install ## All that is tested against Apache's own programs and cl
 
 .PHONY: spark
 spark: install-spark ## Test the Spark pipeline.
-	$(call tests,-m 'spark and not slow' --durations=5)
+	$(call tests-on-all-cores,-m 'spark and not slow' --durations=5)
 
 .PHONY: spark-full
 spark-full: install-spark ## The same, and streams whose driver, workers and broker are killed (ROUNDS=30).

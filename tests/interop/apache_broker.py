@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import anyio.lowlevel
-from tests.interop.apache_java import required
+from tests.interop.apache_java import one_at_a_time, required
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,7 +73,8 @@ class ApacheBroker:
     """One broker on `folder`/store, with a name server of its own; leaves no process behind."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str], release: str = "5.5.0") -> None:
-        self.port, self.name_server_port = free_ports()
+        self.port = self.name_server_port = 0
+        """Chosen when it starts."""
         self._folder = folder
         self._settings = settings
         self._release = release
@@ -88,6 +89,12 @@ class ApacheBroker:
         """Start it and wait until it serves."""
         required("java")
         required("mvn")
+        with one_at_a_time():
+            self.port, self.name_server_port = free_ports()
+            self._start()
+        return self
+
+    def _start(self) -> None:
         command = ["bash", str(START), str(self._folder), str(self.port)]
         command += [str(self.name_server_port), "ASYNC_FLUSH", HEAP]
         settings = "\n".join(f"{name}={value}" for name, value in self._settings.items())
@@ -111,7 +118,6 @@ class ApacheBroker:
                 os.killpg(starter.pid, signal.SIGKILL)
             starter.wait()
             raise
-        return self
 
     def __exit__(self, *_: object) -> None:
         """End what still runs, the hard way."""

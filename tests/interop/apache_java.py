@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
+import tempfile
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 POM = Path(__file__).parent / "java-json" / "pom.xml"
 
@@ -21,21 +28,28 @@ def required(program: str) -> str:
     return found
 
 
+@contextmanager
+def one_at_a_time() -> Generator[None]:
+    """Let no other process of the tests fetch the same files, or choose the same ports."""
+    path = Path(tempfile.gettempdir(), f"cometmq-interop-{os.getuid()}.lock")
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def class_path(release: str, folder: Path, pom: Path = POM) -> str:
     output = folder / "class-path"
-    subprocess.run(
-        [
-            required("mvn"),
-            "--batch-mode",
-            "--quiet",
-            f"--file={pom}",
-            f"-Drocketmq.version={release}",
-            f"-Dmdep.outputFile={output}",
-            "dependency:build-classpath",
-        ],
-        check=True,
-        timeout=600,
-    )
+    command = [
+        required("mvn"),
+        "--batch-mode",
+        "--quiet",
+        f"--file={pom}",
+        f"-Drocketmq.version={release}",
+        f"-Dmdep.outputFile={output}",
+        "dependency:build-classpath",
+    ]
+    with one_at_a_time():
+        subprocess.run(command, check=True, timeout=600)
     return output.read_text()
 
 
