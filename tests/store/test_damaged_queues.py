@@ -440,7 +440,7 @@ def test_a_file_that_a_power_cut_brought_back_is_no_damage_where_nobody_noted_th
     ends = load_queue_ends(held.disk, ROOT)
     assert ends is not None
     unknown = {key: end._replace(kept_from=UNKNOWN) for key, end in ends.items()}
-    save_queue_ends(held.disk, ROOT, unknown)
+    save_queue_ends(held.disk, ROOT, unknown, (800, 1840))
     held.disk.open(first, create=True).resize(len(data))
     overwrite(held.disk, first, 0, data)
     assert verified(held.disk, ROOT, CONFIG).is_sound

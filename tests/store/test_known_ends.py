@@ -320,7 +320,7 @@ def test_a_rebuild_leaves_queues_out_of_the_list_that_are_gone() -> None:
     ends = load_queue_ends(disk, ROOT)
     assert ends is not None
     gone = QueueKey(is_batch=True, topic="T", queue_id=0)
-    save_queue_ends(disk, ROOT, {**ends, gone: QueueEnd(20, NO_RECORD, 20)})
+    save_queue_ends(disk, ROOT, {**ends, gone: QueueEnd(20, NO_RECORD, 20)}, (400, 460))
     rebuilt(disk)
     assert load_queue_ends(disk, ROOT) == ends
 

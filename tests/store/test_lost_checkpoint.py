@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage
 
 CHECKPOINT = f"{ROOT}/checkpoint"
+LIST = f"{ROOT}/{QUEUE_ENDS_NAME}"
 LATER = 7
 """Messages behind the last checkpoint, which no list names."""
 
@@ -139,7 +140,7 @@ def test_a_rebuild_lists_nothing_that_a_power_cut_may_take(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_a_rebuild_without_a_list_makes_none_of_what_nobody_knows_to_be_synced(seed: int) -> None:
     disk = without_checkpoint(killed_store(is_synced=False))
-    disk.remove(f"{ROOT}/{QUEUE_ENDS_NAME}")
+    disk.remove(LIST)
     disk.sync_directory(ROOT)
     for _ in rebuild(inspect(disk, ROOT, SMALL, is_locked=True), Rebuilt(), 1):
         pass
@@ -151,24 +152,19 @@ def test_a_rebuild_without_a_list_makes_none_of_what_nobody_knows_to_be_synced(s
     assert opened(disk.power_cut(Random(seed))).end_offset == end
 
 
-@pytest.mark.parametrize(
-    ("sizes", "is_noted", "expected"),
-    [
-        ([138], False, SMALL.batch_consume_queue_file_size),  # One torn file proves nothing.
-        ([138, 138], False, 138),
-        ([138, SMALL.batch_consume_queue_file_size], False, SMALL.batch_consume_queue_file_size),
-        ([138], True, SMALL.batch_consume_queue_file_size),
-    ],
-)
-def test_the_size_of_queue_files_is_not_taken_from_a_torn_one(
-    sizes: list[int], is_noted: bool, expected: int
-) -> None:
-    disk = killed_store().kill() if is_noted else without_checkpoint(killed_store())
+@pytest.mark.parametrize("lost", ["checkpoint", "list", "both"])
+@pytest.mark.parametrize("sizes", [[138], [138, 138], [138, SMALL.batch_consume_queue_file_size]])
+def test_the_size_of_queue_files_is_not_taken_from_torn_ones(sizes: list[int], lost: str) -> None:
+    disk = killed_store().kill()
+    for path in [CHECKPOINT] * (lost != "list") + [LIST] * (lost != "checkpoint"):
+        disk.remove(path)
     for number, size in enumerate(sizes):
         folder = f"{ROOT}/batchconsumequeue/{BATCHES}/{number}"
         disk.make_directories(folder)
         file = disk.open(f"{folder}/{0:020d}", create=True)
         file.resize(size)
         file.close()
-    found = inspect(disk, ROOT, SMALL).config.batch_consume_queue_file_size
-    assert found == expected
+    is_told = sizes != [138, 138] or lost != "both"  # Of two that agree nobody would think so.
+    expected = SMALL.batch_consume_queue_file_size if is_told else 138
+    assert inspect(disk, ROOT, SMALL).config.batch_consume_queue_file_size == expected
+    assert opened(disk).queues.batch.file_size == expected

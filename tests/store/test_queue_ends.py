@@ -16,6 +16,7 @@ from cometmq.store.queue_ends import (
     UNKNOWN,
     QueueEnd,
     QueueKey,
+    listed_file_sizes,
     load_queue_ends,
     save_queue_ends,
 )
@@ -30,29 +31,33 @@ ENDS = {T0: QueueEnd(2, 116, 2, 0), B1: QueueEnd(7, 900, 21, 5)}
 def disk_with(ends: dict[QueueKey, QueueEnd]) -> SimulatedFileSystem:
     disk = SimulatedFileSystem()
     disk.make_directories(ROOT)
-    save_queue_ends(disk, ROOT, ends)
+    save_queue_ends(disk, ROOT, ends, (800, 1840))
     return disk
 
 
 def test_the_list_is_json_on_one_line_and_is_read_as_it_was_written() -> None:
     disk = disk_with(ENDS)
     text = (
-        b'"queues":{"simple":{"T":{"0":[2,116,2,0]}},"batch":{"B":{"1":[7,900,21,5]}}},"version":1}'
+        b'"queues":{"simple":{"T":{"0":[2,116,2,0]}},"batch":{"B":{"1":[7,900,21,5]}},'
+        b'"file_sizes":[800,1840]},"version":1}'
     )
     assert content(disk, PATH).endswith(text)
     assert load_queue_ends(disk, ROOT) == ENDS
+    assert listed_file_sizes(disk, ROOT) == (800, 1840)
 
 
-def test_a_list_that_does_not_say_where_queues_begin_is_read() -> None:
+def test_a_list_of_an_earlier_version_is_read() -> None:
     disk = SimulatedFileSystem()
     disk.make_directories(ROOT)
     queues = b'{"simple":{"T":{"0":[2,116,2]}},"batch":{}}'
     disk.open(PATH, create=True).write(b'{"crc32":2871852009,"queues":%s,"version":1}' % queues, 0)
     assert load_queue_ends(disk, ROOT) == {T0: QueueEnd(2, 116, 2, UNKNOWN)}
+    assert listed_file_sizes(disk, ROOT) is None
 
 
 def test_without_a_file_nobody_knows() -> None:
     assert load_queue_ends(SimulatedFileSystem(), ROOT) is None
+    assert listed_file_sizes(SimulatedFileSystem(), ROOT) is None
 
 
 def test_a_flipped_bit_anywhere_is_noticed() -> None:

@@ -64,12 +64,15 @@ class ConsumeQueues:
         clean: bool,
         read_only: bool = False,
         file_sizes: tuple[int | None, int | None] = (None, None),
+        is_of_others: bool = False,
     ) -> None:
         """After a `clean` stop, files of odd sizes are foreign, not half made.
 
         `file_sizes` are those of both kinds as the store noted them down: files that a power cut
-        left with an equal wrong length say nothing then.
+        left with an equal wrong length say nothing then. Those of Apache, whose broker wrote last
+        if it `is_of_others`, have theirs from the beginning.
         """
+        are_whole = clean or is_of_others
         self._filesystem, self._root = filesystem, root
         self._open_files = OpenFiles(config.consume_queue_files_max)
         self._disk = EntryDisk(filesystem, self._open_files, clean=clean, read_only=read_only)
@@ -77,16 +80,17 @@ class ConsumeQueues:
             ConsumeQueue,
             self._disk,
             f"{root}/{SIMPLE_FOLDER}",
-            Shape(ENTRY_SIZE, config.consume_queue_file_size, file_sizes[0]),
+            Shape(ENTRY_SIZE, config.consume_queue_file_size, file_sizes[0], are_whole),
         )
         """The queues of ordinary topics."""
         self.batch = QueueTable(
             BatchConsumeQueue,
             self._disk,
             f"{root}/{BATCH_FOLDER}",
-            Shape(BATCH_ENTRY_SIZE, config.batch_consume_queue_file_size, file_sizes[1]),
+            Shape(BATCH_ENTRY_SIZE, config.batch_consume_queue_file_size, file_sizes[1], are_whole),
         )
         """The queues of topics with `queue.type=BatchCQ`."""
+        self.ends.file_sizes = self.simple.file_size, self.batch.file_size
         self._lacking_from: int | None = None
         self._leftovers: list[tuple[QueueTable[Any], str]] = []
         """Topics that were made again as ones of the other kind, with the queues of before."""

@@ -9,6 +9,7 @@ from cometmq.store.delay_levels import DELAY_LEVELS
 from cometmq.store.deletions import DELETIONS_NAME
 from cometmq.store.errors import NotAStoreError, StoreFormatError
 from cometmq.store.names import is_queue_folder, is_topic_folder
+from cometmq.store.queue_ends import listed_file_sizes
 from cometmq.store.segments import Segments
 from cometmq.store.tables import TABLES
 
@@ -128,16 +129,21 @@ def load_queues(
     read_only: bool = False,
 ) -> ConsumeQueues:
     """Take the files of the ConsumeQueues as they are."""
-    sizes = queue_file_sizes(checkpoint)
-    return ConsumeQueues(
-        filesystem, root, config, clean=clean, read_only=read_only, file_sizes=sizes
-    )
-
-
-def queue_file_sizes(checkpoint: Checkpoint) -> tuple[int | None, int | None]:
-    """Return the sizes of the files of ordinary and of batch queues that the store noted down."""
     known = checkpoint.last_claims
-    return (None, None) if known is None else (known.queue_file_size, known.batch_queue_file_size)
+    sizes: tuple[int | None, int | None] = (None, None)
+    if known is not None:
+        sizes = known.queue_file_size, known.batch_queue_file_size
+    elif not checkpoint.is_of_others:
+        sizes = listed_file_sizes(filesystem, root) or sizes
+    return ConsumeQueues(
+        filesystem,
+        root,
+        config,
+        clean=clean,
+        read_only=read_only,
+        file_sizes=sizes,
+        is_of_others=checkpoint.is_of_others,
+    )
 
 
 def queue_folders(

@@ -9,9 +9,7 @@ them, the shape of index files from where the items of one end (see `index_shape
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from cometmq.proto.errors import BodyError
@@ -24,16 +22,14 @@ from cometmq.store.deletions import Deletions
 from cometmq.store.errors import NotAStoreError, StoreFormatError
 from cometmq.store.folder import (
     LOG_FOLDER,
+    load_queues,
     load_segments,
-    queue_file_sizes,
-    queue_folders,
     require_files,
 )
 from cometmq.store.index import INDEX_FOLDER
 from cometmq.store.index_shape import find_shape
 from cometmq.store.integrity import Integrity
 from cometmq.store.lock import was_shut_down
-from cometmq.store.names import is_offset_file
 from cometmq.store.queue_ends import listed_to, load_queue_ends, without_deleted
 from cometmq.store.recovery import Start, choose_start
 from cometmq.store.sealing import INTEGRITY_FOLDER, SealedTail
@@ -51,11 +47,8 @@ if TYPE_CHECKING:
     from cometmq.store.checkpoint import Checkpoint
     from cometmq.store.config import StoreConfig
     from cometmq.store.filesystem import FileSystem
-    from cometmq.store.queue_ends import Ends
+    from cometmq.store.queue_ends import Ends, FileSizes
     from cometmq.store.segments import Segments
-
-QUEUES_PROBED_MAX: Final = 64
-"""Queues whose files tell what size queue files have."""
 
 NEAR_MAX: Final = 3
 """Stores that are named to who named another folder."""
@@ -95,6 +88,11 @@ class Inspected:
     """The topics of these queues, and whether they are batch queues."""
     is_index_shape_known: bool
     """Whether the files of the index tell their shape, or are as the settings say."""
+
+    @property
+    def queue_file_sizes(self) -> FileSizes:
+        """How long the files of queues are, of both kinds."""
+        return self.config.consume_queue_file_size, self.config.batch_consume_queue_file_size
 
     @property
     def settled_offset(self) -> int | None:
@@ -164,8 +162,15 @@ def inspect(
     shape = find_shape(filesystem, f"{root}/{INDEX_FOLDER}", config, clean=is_clean)
     if shape is not None:
         config = replace(config, index_slots=shape.slots, index_items=shape.items)
-    config = replace(config, segment_size=segments.size)
-    config = _with_queue_file_sizes(filesystem, root, config, checkpoint, clean=is_clean)
+    queues = load_queues(filesystem, root, config, checkpoint, clean=is_clean, read_only=True)
+    simple_size, batch_size = queues.ends.file_sizes
+    queues.close()
+    config = replace(
+        config,
+        segment_size=segments.size,
+        consume_queue_file_size=simple_size,
+        batch_consume_queue_file_size=batch_size,
+    )
     damaged_tables = _damaged_tables(filesystem, root)
     topics, batch_topics = _load_topics(filesystem, root)
     deletions = Deletions(filesystem, root)
@@ -268,38 +273,3 @@ def _is_batch(topic: Any) -> bool:
         return False
     name, value = _BATCH_ATTRIBUTE
     return cast("dict[str, Any]", attributes).get(name) == value
-
-
-def _with_queue_file_sizes(
-    filesystem: FileSystem, root: str, config: StoreConfig, checkpoint: Checkpoint, *, clean: bool
-) -> StoreConfig:
-    """Return the settings with the sizes that queue files have: as noted, or as most are."""
-    simple, batch = queue_file_sizes(checkpoint)
-    may_be_torn = not (clean or checkpoint.is_of_others)
-    if simple is None:
-        folder, simple = f"{root}/{SIMPLE_FOLDER}", config.consume_queue_file_size
-        simple = _file_size(filesystem, folder, ENTRY_SIZE, simple, may_be_torn=may_be_torn)
-    if batch is None:
-        folder, batch = f"{root}/{BATCH_FOLDER}", config.batch_consume_queue_file_size
-        batch = _file_size(filesystem, folder, BATCH_ENTRY_SIZE, batch, may_be_torn=may_be_torn)
-    return replace(config, consume_queue_file_size=simple, batch_consume_queue_file_size=batch)
-
-
-def _file_size(
-    filesystem: FileSystem, folder: str, entry_size: int, size: int, *, may_be_torn: bool
-) -> int:
-    """Return the size that most queue files have.
-
-    Behind a power cut the last file of a queue may be shorter, and few of them prove nothing: then
-    it is the size that is set, unless two have another one, or one that another file follows.
-    """
-    sizes: Counter[int] = Counter()
-    for _, _, queue in islice(queue_folders(filesystem, folder), QUEUES_PROBED_MAX):
-        files = [each for each in filesystem.list(queue) if each.size and is_offset_file(each)]
-        last = max((each.name for each in files), default="")
-        for each in files:
-            sizes[each.size] += 2 if each.name < last else 1
-    if may_be_torn and (size in sizes or max(sizes.values(), default=0) == 1):
-        return size
-    found = [each for each, _ in sizes.most_common() if each % entry_size == 0]
-    return found[0] if found else size

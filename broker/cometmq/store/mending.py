@@ -362,7 +362,7 @@ def _keep_ends(store: Inspected, plan: Plan) -> None:
         if cut_at is None or end.physical_offset < cut_at
     } | ends_to_keep(plan.lost)
     if kept != store.ends:
-        save_queue_ends(filesystem, root, kept)
+        save_queue_ends(filesystem, root, kept, store.queue_file_sizes)
     elif store.checkpoint.is_of_others:
         # Of before another program wrote: with the new checkpoint it would be believed again.
         remove_queue_ends(filesystem, root)

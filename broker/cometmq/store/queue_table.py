@@ -31,6 +31,8 @@ class Shape(NamedTuple):
     """For a store that has no such files yet."""
     known_file_size: int | None = None
     """As the store noted it down."""
+    are_whole: bool = True
+    """Whether no file is shorter: behind a power cut one of ours may be."""
 
 
 class QueueTable(Generic[Queue]):
@@ -253,7 +255,7 @@ class QueueTable(Generic[Queue]):
     def _file_size(self, shape: Shape) -> int:
         """Return the size of the files that are there.
 
-        After an unclean stop one file alone proves nothing: its making may have been interrupted.
+        Where they may be shorter one file alone proves nothing: its making was interrupted.
         """
         if self._on_disk and shape.known_file_size is not None:
             return shape.known_file_size
@@ -269,7 +271,7 @@ class QueueTable(Generic[Queue]):
         for size, count in sizes.most_common(1):
             # A file that is being cut or made may have any length below its own.
             if size % shape.entry_size == 0 and (
-                self._disk.clean or (count > 1 and size == max(sizes))
+                shape.are_whole or (count > 1 and size == max(sizes))
             ):
                 return size
         return shape.file_size

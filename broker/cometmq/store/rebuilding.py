@@ -301,7 +301,7 @@ class _Work:
                 if has_end(beside, key, end) or not has_end(store, key, end)
             }
         if ends != store.ends:
-            save_queue_ends(store.filesystem, store.root, ends)
+            save_queue_ends(store.filesystem, store.root, ends, store.queue_file_sizes)
 
     def note_complete(self) -> None:
         """Let the next start begin to read the log behind what is in the new folders."""
