@@ -53,6 +53,7 @@ JAVA_SCENARIOS = (
     "consume_from_a_point_in_time",
     "lite_pull_subscribed",
     "lite_pull_assigned_and_sought",
+    "consume_batches_that_stay_one_record",
     "find_by_offset_id",
     "find_by_unique_id",
     "find_by_key",

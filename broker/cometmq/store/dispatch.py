@@ -137,6 +137,12 @@ def batch_entry(message: StoredMessage, levels: DelayLevels) -> BatchEntry | Non
     )
 
 
+def message_count(message: StoredMessage) -> int:
+    """Return how many messages a record holds, of queue offsets from its own on."""
+    is_batch = message.sys_flag & SysFlag.INNER_BATCH
+    return max(1, _number(message, "INNER_NUM", 1)) if is_batch else 1
+
+
 def _number(message: StoredMessage, name: str, default: int) -> int:
     try:
         return int(message.find(name) or default)

@@ -25,7 +25,7 @@ from cometmq.store.batch_consume_queue import BATCH_ENTRY
 from cometmq.store.block_check import BLOCKS_A_STEP, accept_blocks, sealed_blocks
 from cometmq.store.checkpoint import CheckpointFile, Claims, Longs
 from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE
-from cometmq.store.dispatch import RECORDS_WITHOUT_ENTRY
+from cometmq.store.dispatch import RECORDS_WITHOUT_ENTRY, message_count
 from cometmq.store.findings import Progress
 from cometmq.store.folder import load_segments
 from cometmq.store.integrity import Block, Integrity
@@ -135,7 +135,7 @@ def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
                 records = 1 if is_batch else message.queue_offset - expected
                 gap = Lost(*key, expected, message.queue_offset - expected)
                 _note_gap(gap, records, last, damages, lost)
-            following = message.queue_offset + _count_of(message)
+            following = message.queue_offset + message_count(message)
             tracks[key] = Front(following, message.physical_offset)
         if message.physical_offset >= step:
             step = message.physical_offset + STEP_BYTES
@@ -170,12 +170,6 @@ def _note_missing(store: Inspected, plan: Plan, log: LogCheck, fronts: Fronts) -
     plan.is_tail_only = plan.is_tail_only and plan.missing_to is None
     if plan.cut_at is not None and not plan.is_tail_only:
         plan.lost = list(lost_messages(store, plan.cut_at, fronts))
-
-
-def _count_of(message: StoredMessage) -> int:
-    """Return how many messages a record holds."""
-    number = message.find("INNER_NUM") if message.is_inner_batch else None
-    return int(number) if number is not None and number.isdecimal() else 1
 
 
 def _note_gap(

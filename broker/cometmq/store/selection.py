@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE
 from cometmq.store.consume_queues import SIMPLE_FOLDER
+from cometmq.store.dispatch import message_count
 from cometmq.store.log_check import LogCheck
 from cometmq.store.log_scan import LogScan
 from cometmq.store.queue_files import QueueFiles
@@ -48,7 +49,7 @@ class Wanted:
         offset, time = message.queue_offset, message.store_timestamp
         return (
             (self.queue_id is None or message.queue_id == self.queue_id)
-            and (self.from_offset is None or offset + _count_of(message) > self.from_offset)
+            and (self.from_offset is None or offset + message_count(message) > self.from_offset)
             and (self.to_offset is None or offset < self.to_offset)
             and (self.since_ms is None or time >= self.since_ms)
             and (self.until_ms is None or time < self.until_ms)
@@ -63,12 +64,6 @@ class Wanted:
         if self.physical_end is None:
             return start == self.physical_offset
         return start < self.physical_end and start + message.size > self.physical_offset
-
-
-def _count_of(message: StoredMessage) -> int:
-    """Return how many messages a record holds, of queue offsets from its own on."""
-    number = message.find("INNER_NUM") if message.is_inner_batch else None
-    return int(number) if number is not None and number.isdecimal() else 1
 
 
 class Selection:

@@ -50,9 +50,14 @@ final class Administration {
     }
 
     static void createTopic(String topic, int queues) throws Exception {
+        createTopic(topic, queues, Map.of());
+    }
+
+    static void createTopic(String topic, int queues, Map<String, String> attributes) throws Exception {
         admin(
                 admin -> {
                     TopicConfig config = new TopicConfig(topic, queues, queues);
+                    config.getAttributes().putAll(attributes);
                     admin.createAndUpdateTopicConfig(master(admin), config);
                     Interop.until("a route of " + topic, () -> hasRoute(admin, topic));
                 });

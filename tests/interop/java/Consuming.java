@@ -41,6 +41,7 @@ final class Consuming {
         scenarios.put("consume_from_a_point_in_time", Consuming::fromTime);
         scenarios.put("lite_pull_subscribed", Consuming::liteSubscribed);
         scenarios.put("lite_pull_assigned_and_sought", Consuming::liteAssigned);
+        scenarios.put("consume_batches_that_stay_one_record", Consuming::innerBatches);
     }
 
     static DefaultMQPushConsumer pushConsumer(String group, String member) throws MQClientException {
@@ -84,6 +85,40 @@ final class Consuming {
         consumer.subscribe(topic, "*");
         consumer.start();
         untilAll(received, 100);
+        consumer.shutdown();
+    }
+
+    /** A consumer gets their messages one by one, whatever the broker keeps them as. */
+    private static void innerBatches() throws Exception {
+        String topic = Interop.fresh("innerBatches");
+        Administration.createTopic(topic, 1, Map.of("+queue.type", "BatchCQ"));
+        DefaultMQProducer producer = Sending.producer("innerBatches");
+        for (int batch = 0; batch < 3; batch++) {
+            List<Message> messages = new ArrayList<>();
+            for (int index = 0; index < 5; index++) {
+                messages.add(new Message(topic, "B", "key" + batch, Sending.bytes(batch + "." + index)));
+            }
+            Interop.equal("offset", 6L * batch, producer.send(messages).getQueueOffset());
+            producer.send(new Message(topic, "B", "alone", Sending.bytes("alone" + batch)));
+        }
+        producer.shutdown();
+        List<String> received = list();
+        Set<Long> offsets = ConcurrentHashMap.newKeySet();
+        DefaultMQPushConsumer consumer = pushConsumer("innerBatches", "");
+        consumer.registerMessageListener(
+                (MessageListenerConcurrently)
+                        (messages, context) -> {
+                            for (MessageExt message : messages) {
+                                received.add(new String(message.getBody(), UTF_8));
+                                offsets.add(message.getQueueOffset());
+                            }
+                            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+                        });
+        consumer.subscribe(topic, "*"); // A batch has no tag of its own.
+        consumer.start();
+        untilAll(received, 18);
+        Interop.holds("bodies: " + received, received.containsAll(List.of("0.0", "2.4", "alone1")));
+        Interop.equal("offsets", 18, offsets.size());
         consumer.shutdown();
     }
 

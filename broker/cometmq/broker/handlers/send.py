@@ -55,7 +55,8 @@ _PLAIN_FLAGS: Final = ~int(TRANSACTION_MASK)
 """A message is of a transaction by its property, whatever else it says."""
 _UNIQUE_ID_SIZE: Final = len("UNIQ_KEY") + 2 + 56
 """What the property takes that a message without one gets, at most."""
-_INNER_BATCH: Final = int(SysFlag.INNER_BATCH)
+_INNER_BATCH: Final = int(SysFlag.INNER_BATCH | SysFlag.NEEDS_UNWRAP)
+"""Of a batch that stays one record: without both of them consumers get it as one message."""
 
 _find_times = [
     property_finder(name) for name in (b"TIMER_DELAY_MS", b"TIMER_DELAY_SEC", b"TIMER_DELIVER_MS")
