@@ -67,7 +67,7 @@ def check_queues(
     for record in log.records:
         # Behind the end stands what the disk refused to erase of a turn that it refused.
         is_in_log = subject.first_offset <= record.physical_offset < subject.end_offset
-        if is_in_log and history.is_alive(record):
+        if is_in_log and record.batch_size and history.is_alive(record):
             by_queue[record.topic, record.queue_id].append(record)
     for (topic, queue_id), records in by_queue.items():
         synced = subject.synced_offset if only_synced else log.end
@@ -167,7 +167,7 @@ def check_tools(disk: FileSystem, history: History, config: StoreConfig, root: s
         raise BrokenPromise(f"verify: {'; '.join(map(str, report.findings))}")
     reader = StoreReader(root, config, filesystem=disk)
     for sent in history.committed if config.index else ():
-        if sent.physical_offset >= history.first_offset:
+        if sent.physical_offset >= history.first_offset and "UNIQ_KEY" in sent.properties:
             found = reader.query(sent.topic, sent.properties["UNIQ_KEY"], 9)
             if found != [sent.physical_offset]:
                 raise BrokenPromise(f"{sent.topic}: found by its key at {found}, not where it is")

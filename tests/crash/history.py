@@ -143,7 +143,11 @@ class History:
         """Return the messages that must be there, of topics that nobody deletes."""
         deleting = self.deleting[0] if self.deleting is not None else ""
         survivors = self.committed[: self.survivors_min(ending)]
-        return [sent for sent in survivors if self.is_alive(sent) and sent.topic != deleting]
+        return [
+            sent
+            for sent in survivors
+            if sent.batch_size and self.is_alive(sent) and sent.topic != deleting
+        ]
 
     def check_log(self, log: Log, ending: Ending, *, is_covered: bool) -> None:
         """Compare what a recovered log holds with what was promised, and go on from it."""

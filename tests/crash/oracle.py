@@ -35,7 +35,9 @@ class Record(NamedTuple):
 
     @property
     def batch_size(self) -> int:
-        """How many messages it holds."""
+        """How many messages it holds that consumers see."""
+        if self.sys_flag & 0xC in (4, 0xC):
+            return 0
         return int(self.properties.get("INNER_NUM", 1)) if self.sys_flag & INNER_BATCH else 1
 
 

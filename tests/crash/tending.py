@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tests.crash.disk import Killed
 from tests.crash.history import BrokenPromise, Ending
 from tests.crash.oracle import BATCH_TOPIC, ROOT
+from tests.crash.repairs import damage_and_repair
 
 from cometmq.store.errors import StoreFilesError
 from cometmq.store.inspection import inspect
@@ -69,6 +70,8 @@ def tend(run: Run, ends_at: Callable[[int], Callable[[Operation], None]]) -> Non
         if rng.random() < 0.5:
             run.disk.hook = ends_at(run.disk.operations + rng.randint(1, 250))
         _rebuild(run)
+    if rng.random() < 0.3 and run.disk.exists(f"{ROOT}/commitlog"):
+        damage_and_repair(run, ends_at)
 
 
 def _names_records(disk: SimulatedFileSystem) -> bool:

@@ -403,3 +403,21 @@ def test_ended_anywhere_no_start_takes_damage_for_a_torn_tail_that_it_did_not_be
             store = opened(disk)
         assert store.end_offset == end, number
     assert number > 20
+
+
+def test_a_full_disk_leaves_no_half_of_the_entries_that_a_cut_keeps() -> None:
+    disk = small_store()
+    damage(disk, messages(disk)[5])
+    disk = disk.kill()
+
+    def full(operation: Operation) -> None:
+        if operation.verb == "write" and "-queues-" in operation.path:
+            raise OSError(errno.ENOSPC, "No space left on device", operation.path)
+
+    disk.hook = full
+    with pytest.raises(OSError, match="No space left"):
+        repaired(disk, cut=True)
+    disk.hook = None
+    assert not [path for path in contents(disk, f"{ROOT}/cut") if "-queues-" in path]
+    kept = repaired(disk, cut=True)
+    assert any("-queues-" in path for path in kept)

@@ -38,6 +38,7 @@ def repair(
         _cut(segments, end)
     if not clean:
         first = start.scan_from if start.synced_offset is None else start.synced_offset
+        sync_again(segments, start.scan_from, first)
         write_again(segments, max(first, segments.first_offset), end.offset)
     if not clean and start.is_noted:
         size = max(turn_size_max, _cut_before(filesystem, root, end.offset))
@@ -89,7 +90,7 @@ def keep(filesystem: FileSystem, root: str, segments: Segments, end: LogEnd) -> 
             file.write(_read(segments, position, size), position - end.offset)
         file.sync()
     except OSError:
-        _give_up(filesystem, path)
+        give_up_copy(filesystem, path)
         raise
     finally:
         file.close()
@@ -98,7 +99,7 @@ def keep(filesystem: FileSystem, root: str, segments: Segments, end: LogEnd) -> 
     return path
 
 
-def _give_up(filesystem: FileSystem, path: str) -> None:
+def give_up_copy(filesystem: FileSystem, path: str) -> None:
     """Remove a copy that the disk did not take, and its folder if nothing else is in it."""
     with suppress(OSError):
         filesystem.remove(path)
@@ -142,6 +143,16 @@ def _cut(segments: Segments, end: LogEnd) -> None:
         file = segments.file(segment)
         erase(file, end.offset - segment.start, min(end.data_end, segment_end) - end.offset)
         file.sync()
+
+
+def sync_again(segments: Segments, start: int, end: int) -> None:
+    """Sync the files of a part of the log that was on the disk.
+
+    A repair that was killed may have mended it in memory alone.
+    """
+    for segment in segments:
+        if start < segment.start + segments.size and segment.start < end:
+            segments.file(segment).sync()
 
 
 def write_again(segments: Segments, start: int, end: int) -> None:

@@ -12,7 +12,7 @@ from cometmq.store.batch_consume_queue import BATCH_ENTRY, BATCH_ENTRY_SIZE, Bat
 from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE
 from cometmq.store.entry_search import BLANK_SIZE
 from cometmq.store.known_ends import files_of, queue_keys
-from cometmq.store.log_repair import CUT_FOLDER
+from cometmq.store.log_repair import CUT_FOLDER, give_up_copy
 from cometmq.store.queue_ends import NO_RECORD, QueueEnd, QueueKey
 
 if TYPE_CHECKING:
@@ -164,6 +164,9 @@ def keep_entries(filesystem: FileSystem, root: str, cut_at: int, lost: list[Lost
             file.write(data, position)
             position += len(data)
         file.sync()
+    except OSError:
+        give_up_copy(filesystem, path)
+        raise
     finally:
         file.close()
     filesystem.sync_directory(folder)

@@ -21,19 +21,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.proto.sysflag import TRANSACTION_MASK
-from cometmq.store.batch_consume_queue import BATCH_ENTRY
 from cometmq.store.block_check import BLOCKS_A_STEP, accept_blocks, sealed_blocks
 from cometmq.store.checkpoint import CheckpointFile, Claims, Longs
-from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE
 from cometmq.store.dispatch import RECORDS_WITHOUT_ENTRY, message_count
 from cometmq.store.findings import Progress
 from cometmq.store.folder import load_segments
 from cometmq.store.integrity import Block, Integrity
-from cometmq.store.known_ends import files_of, queue_keys
 from cometmq.store.lock import mark_running
 from cometmq.store.log_check import Damage, LogCheck
-from cometmq.store.log_repair import keep, repair, write_again
+from cometmq.store.log_repair import keep, repair, sync_again, write_again
 from cometmq.store.log_scan import NEVER
+from cometmq.store.lost_in_damage import Gap, Gaps, LostInDamage
 from cometmq.store.lost_messages import (
     Front,
     Fronts,
@@ -42,7 +40,7 @@ from cometmq.store.lost_messages import (
     keep_entries,
     lost_messages,
 )
-from cometmq.store.placeholders import BATCH_SIZE_MAX, Lost, fill
+from cometmq.store.placeholders import Lost, fill
 from cometmq.store.queue_ends import remove_queue_ends, save_queue_ends
 from cometmq.store.recovery import LogEnd
 from cometmq.store.sealing import INTEGRITY_FOLDER
@@ -55,8 +53,6 @@ if TYPE_CHECKING:
     from cometmq.store.segments import Segments
 
 STEP_BYTES: Final = 4 << 20
-MESSAGE_SIZE_MIN: Final = 92
-"""Of a record without a body, with a topic of one letter."""
 
 
 class StepOver(NamedTuple):
@@ -115,7 +111,7 @@ def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
     first, total = store.segments.first_offset, store.segments.end_offset
     tracks: Fronts = {}
     fronts: Fronts | None = None
-    lost: dict[int, list[Lost]] = {}
+    gaps: Gaps = {}
     times: dict[int, int] = {}
     step = first + STEP_BYTES
     damages = log.damages
@@ -127,20 +123,19 @@ def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
                 fronts = tracks.copy()
         if _has_entry(store, message):
             key = (message.topic_raw.decode("utf-8", "replace"), message.queue_id)
-            deleted = store.deletions.offsets.get(message.topic_raw, -1)
-            unknown = message.queue_offset if first else 0, deleted
-            expected, last = tracks.get(key, unknown)
+            before = tracks.get(key)
+            expected, last = before or (0, store.deletions.offsets.get(message.topic_raw, -1))
             if damages and message.queue_offset > expected:
-                is_batch = store.is_batch_topic(key[0])
-                records = 1 if is_batch else message.queue_offset - expected
-                gap = Lost(*key, expected, message.queue_offset - expected)
-                _note_gap(gap, records, last, damages, lost)
+                # In front of the first one of a log that has lost its front, some have expired.
+                has_begun = before is not None or not first
+                gap = expected, message.queue_offset, last, message.physical_offset, has_begun
+                gaps.setdefault(key, []).append(Gap(*gap))
             following = message.queue_offset + message_count(message)
             tracks[key] = Front(following, message.physical_offset)
         if message.physical_offset >= step:
             step = message.physical_offset + STEP_BYTES
             yield Progress("log", message.physical_offset - first, total - first)
-    _note_ends(store, tracks, damages, lost)
+    lost = LostInDamage(store, damages, gaps, tracks).lost
     plan.end_offset = log.end_offset
     _decide(plan, log, lost, times, cut=cut)
     _note_missing(store, plan, log, tracks if fronts is None else fronts)
@@ -170,55 +165,6 @@ def _note_missing(store: Inspected, plan: Plan, log: LogCheck, fronts: Fronts) -
     plan.is_tail_only = plan.is_tail_only and plan.missing_to is None
     if plan.cut_at is not None and not plan.is_tail_only:
         plan.lost = list(lost_messages(store, plan.cut_at, fronts))
-
-
-def _note_gap(
-    gap: Lost, records: int, last: int, damages: list[Damage], lost: dict[int, list[Lost]]
-) -> None:
-    """Note messages that are missing between two sound ones: they were in the damage between."""
-    for number, damage in enumerate(damages):
-        # More than would fit are missing for another reason: a topic that was made anew.
-        if damage.start > last and records * MESSAGE_SIZE_MIN <= damage.end - damage.start:
-            lost.setdefault(number, []).append(gap)
-            return
-
-
-def _note_ends(
-    store: Inspected, tracks: Fronts, damages: list[Damage], lost: dict[int, list[Lost]]
-) -> None:
-    """Note messages behind the last sound one of their queue, which only the queue knows of.
-
-    By its files, or, where these are lost, by the list of where the queues ended.
-    """
-    for key in queue_keys(store) if damages else ():
-        known = store.ends.get(key)
-        deleted = store.deletions.offsets.get(key.topic.encode(), -1)
-        end, last = tracks.get((key.topic, key.queue_id), (0, deleted))
-        seen = [(0, end)] if not key.is_batch else []
-        files = files_of(store, key)
-        for index, entry in files.entries_outside(seen):
-            offset, base, count = _messages(entry, index)
-            for number, damage in enumerate(damages):
-                if damage.start <= offset < damage.end and base >= end:
-                    lost.setdefault(number, []).append(Lost(key.topic, key.queue_id, base, count))
-                    end, last = base + count, offset
-        files.close()
-        if known is not None and known.next_offset > end:
-            if last == deleted and store.segments.first_offset:
-                end = known.next_offset - 1  # How many of them have expired, nobody knows.
-            gap = Lost(key.topic, key.queue_id, end, known.next_offset - end)
-            # Of a queue that lacks entries, the last record stands somewhere behind the first one.
-            at, behind = known.reaches, NEVER if known.lacks_from is not None else known.reaches + 1
-            if any(at < damage.end and damage.start < behind for damage in damages):
-                _note_gap(gap, 1 if key.is_batch else gap.count, last, damages, lost)
-
-
-def _messages(entry: bytes, index: int) -> tuple[int, int, int]:
-    """Return the physical offset, first queue offset and number of messages of an entry."""
-    if len(entry) == ENTRY_SIZE:
-        return ENTRY.unpack(entry)[0], index, 1
-    offset, _, _, _, base, count, *_ = BATCH_ENTRY.unpack(entry)
-    return offset, base, max(1, min(count, BATCH_SIZE_MAX))
 
 
 def _decide(
@@ -252,12 +198,18 @@ def carry_out(store: Inspected, plan: Plan, process_id: int) -> list[str]:
     """Do what was planned; the caller holds the store's lock. Returns where bytes were kept."""
     if plan.blocks and plan.accepts_blocks:
         accept_blocks(store, plan.blocks)
-    return [] if plan.is_log_kept else _mend_log(store, plan, process_id)
+    segments = load_segments(store.filesystem, store.root, store.config, store.checkpoint)
+    try:
+        kept = [] if plan.is_log_kept else _mend_log(store, segments, plan, process_id)
+        if not store.is_clean:  # What is sound now may be what an earlier repair did not sync.
+            sync_again(segments, store.start.scan_from, segments.end_offset)
+    finally:
+        segments.close()
+    return kept
 
 
-def _mend_log(store: Inspected, plan: Plan, process_id: int) -> list[str]:
+def _mend_log(store: Inspected, segments: Segments, plan: Plan, process_id: int) -> list[str]:
     filesystem, root = store.filesystem, store.root
-    segments = load_segments(filesystem, root, store.config, store.checkpoint)
     cut = None
     if plan.cut_at is not None:
         cut = LogEnd(plan.cut_at, plan.cut_end)
@@ -288,7 +240,6 @@ def _mend_log(store: Inspected, plan: Plan, process_id: int) -> list[str]:
             segments.file(segment).sync()
     if cut is not None:
         repair(filesystem, root, segments, store.start, cut, clean=True, turn_size_max=0)
-    segments.close()
     return kept
 
 

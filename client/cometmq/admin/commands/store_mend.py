@@ -205,7 +205,7 @@ def repair(
     with (_taken if yes else _seen)(filesystem, root, config) as inspected:
         with progress_bar() as bar:
             bar.follow(make_plan(inspected, plan, cut=cut))
-        if yes and not plan.is_empty:
+        if yes:
             kept = carry_out(inspected, plan, os.getpid())
     _show_plan(inspected, plan, kept, is_done=yes, as_json=as_json)
     if not (plan.is_empty or yes or dry_run):

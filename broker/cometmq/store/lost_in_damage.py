@@ -1,0 +1,191 @@
+"""Which messages were in damaged ranges of a log, for a repair that steps over them.
+
+Three things tell of a message that has no sound record. An entry of its queue leads into a range:
+then it was there. The numbers of its queue have a gap between two records that are sound: then it
+was in a range between these. The list of where queues ended names it. The first is looked at first,
+because several ranges may lie in a gap, and each holds only so much: what has numbers in front of a
+message was in front of it in the log as well.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+from cometmq.proto.record import record_size
+from cometmq.store.batch_consume_queue import BATCH_ENTRY
+from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE
+from cometmq.store.known_ends import files_of, queue_keys
+from cometmq.store.log_scan import NEVER
+from cometmq.store.lost_messages import Front
+from cometmq.store.placeholders import BATCH_SIZE_MAX, Lost
+from cometmq.store.queue_ends import QueueKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cometmq.store.inspection import Inspected
+    from cometmq.store.log_check import Damage
+    from cometmq.store.lost_messages import Fronts
+
+
+class Gap(NamedTuple):
+    """Numbers of a queue that no sound record has."""
+
+    first: int
+    end: int
+    low: int
+    """Behind where the last record in front of it begins."""
+    high: int
+    """In front of where the first one behind it does."""
+    has_begun: bool = True
+    """Whether the queue had the first of them; else those in front may have expired."""
+
+
+Gaps = dict[tuple[str, int], list[Gap]]
+"""By topic and queue id, those between records that are sound, in order."""
+
+
+class _Seen(NamedTuple):
+    """Messages of which it is known in which range they were."""
+
+    first: int
+    end: int
+    damage: int
+
+
+class LostInDamage:
+    """Finds them; `lost` has them by the number of the range."""
+
+    def __init__(self, store: Inspected, damages: list[Damage], gaps: Gaps, fronts: Fronts) -> None:
+        """`fronts` say how far the sound records of each queue go."""
+        self.lost: dict[int, list[Lost]] = {}
+        self._store = store
+        self._damages = damages
+        self._starts = [damage.start for damage in damages]
+        self._rooms = [damage.end - damage.start for damage in damages]
+        found: list[tuple[QueueKey, Gap, list[_Seen]]] = []
+        for key in self._keys(gaps) if damages else ():
+            for gap, seen in self._gaps_of(key, gaps, fronts):
+                found.append((key, gap, seen))
+                for each in seen:
+                    self._add(key, each)
+        for key, gap, seen in sorted(found, key=lambda each: each[1].high):
+            self._place_rest(key, gap, seen)  # Those with the least choice first.
+        for lost in self.lost.values():
+            lost.sort(key=lambda each: (each.topic, each.queue_id, each.queue_offset))
+
+    def _keys(self, gaps: Gaps) -> dict[QueueKey, None]:
+        """Return the queues that have files, that are listed, or that the log alone tells of."""
+        store = self._store
+        keys = dict.fromkeys(queue_keys(store))
+        named = {(key.topic, key.queue_id) for key in keys}
+        for topic, queue_id in sorted(gaps.keys() - named):
+            keys[QueueKey(store.is_batch_topic(topic), topic, queue_id)] = None
+        return keys
+
+    def _gaps_of(
+        self, key: QueueKey, gaps: Gaps, fronts: Fronts
+    ) -> Iterator[tuple[Gap, list[_Seen]]]:
+        """Yield each gap of a queue with what is seen in it; the last one ends the queue."""
+        name = key.topic, key.queue_id
+        deleted = self._store.deletions.offsets.get(key.topic.encode(), -1)
+        front = fronts.get(name, Front(0, deleted))
+        may_have_expired = front.physical_offset == deleted and self._store.segments.first_offset
+        begins = not may_have_expired
+        all_gaps = [
+            *gaps.get(name, ()),
+            Gap(front.next_offset, NEVER, front.physical_offset, NEVER, begins),
+        ]
+        seen = self._seen(key, all_gaps)
+        for gap, found in zip(all_gaps, seen, strict=True):
+            if gap.end < NEVER:
+                yield gap, found
+        yield self._at_end(key, all_gaps[-1], seen[-1])
+
+    def _seen(self, key: QueueKey, gaps: list[Gap]) -> list[list[_Seen]]:
+        """Return, by gap, the messages whose entries lead into a range."""
+        seen: list[list[_Seen]] = [[] for _ in gaps]
+        # The place of an entry in a batch queue is no number.
+        sound = [] if key.is_batch else _between(gaps)
+        files = files_of(self._store, key)
+        for index, entry in files.entries_outside(sound):
+            offset, base, count = _messages(entry, index)
+            damage = bisect_right(self._starts, offset) - 1
+            at = bisect_right(gaps, base, key=lambda gap: gap.first) - 1
+            if damage < 0 or at < 0 or offset >= self._damages[damage].end:
+                continue
+            gap, before = gaps[at], seen[at][-1].end if seen[at] else 0
+            is_there = gap.low < offset < gap.high and base + count <= gap.end
+            if is_there and base >= before and (not seen[at] or damage >= seen[at][-1].damage):
+                seen[at].append(_Seen(base, base + count, damage))
+        files.close()
+        return seen
+
+    def _at_end(self, key: QueueKey, gap: Gap, seen: list[_Seen]) -> tuple[Gap, list[_Seen]]:
+        """Return the gap behind the last sound record, which ends with what is known of it."""
+        end = seen[-1].end if seen else gap.first
+        known = self._store.ends.get(key)
+        if known is None or known.next_offset <= end:
+            return gap._replace(end=end), seen
+        # Of a queue that lacks entries, the last record stands somewhere behind the first one.
+        behind = NEVER if known.lacks_from is not None else known.reaches + 1
+        first = bisect_right([damage.end for damage in self._damages], known.reaches)
+        last = bisect_left(self._starts, behind) - 1
+        if first > last:
+            return gap._replace(end=end), seen
+        if not (gap.has_begun or seen):
+            end = known.next_offset - 1  # How many of them have expired, nobody knows.
+            gap = gap._replace(first=end, has_begun=True)
+        high = min(behind, self._damages[last].end)
+        return gap._replace(end=known.next_offset, high=high), seen
+
+    def _place_rest(self, key: QueueKey, gap: Gap, seen: list[_Seen]) -> None:
+        """Put what no entry tells of into the ranges between what is seen."""
+        low = bisect_right(self._starts, gap.low)
+        high = bisect_left(self._starts, gap.high) - 1
+        first, has_begun = gap.first, gap.has_begun
+        for each in [*seen, _Seen(gap.end, gap.end, high)]:
+            if has_begun and first < each.first:
+                self._place(key, first, each.first, low, each.damage)
+            first, low, has_begun = each.end, max(low, each.damage), True
+
+    def _place(self, key: QueueKey, first: int, end: int, low: int, high: int) -> None:
+        """Put some messages into the first ranges that have the room.
+
+        More than would fit are missing for another reason: a topic that was made anew.
+        """
+        size = record_size(len(key.topic.encode()), 0, 0)
+        rooms = self._rooms[low : high + 1]
+        count = 1 if key.is_batch else end - first
+        if count > sum(room // size for room in rooms):
+            return
+        for damage, room in enumerate(rooms, low):
+            here = min(room // size, count)
+            if here:
+                until = end if key.is_batch else first + here
+                self._add(key, _Seen(first, until, damage))
+                first, count = until, count - here
+            if not count:
+                return
+
+    def _add(self, key: QueueKey, seen: _Seen) -> None:
+        count = seen.end - seen.first
+        lost = Lost(key.topic, key.queue_id, seen.first, count)
+        self.lost.setdefault(seen.damage, []).append(lost)
+        records = 1 if key.is_batch else count
+        self._rooms[seen.damage] -= records * record_size(len(key.topic.encode()), 0, 0)
+
+
+def _between(gaps: list[Gap]) -> list[tuple[int, int]]:
+    """Return the numbers that are in none of the gaps, which are in order."""
+    ends = [0, *(gap.end for gap in gaps[:-1])]
+    return [(end, gap.first) for end, gap in zip(ends, gaps, strict=True) if end < gap.first]
+
+
+def _messages(entry: bytes, index: int) -> tuple[int, int, int]:
+    """Return the physical offset, first queue offset and number of messages of an entry."""
+    if len(entry) == ENTRY_SIZE:
+        return ENTRY.unpack(entry)[0], index, 1
+    offset, _, _, _, base, count, *_ = BATCH_ENTRY.unpack(entry)
+    return offset, base, max(1, min(count, BATCH_SIZE_MAX))

@@ -1,0 +1,176 @@
+"""Damage to messages that were safe, and an operator who has `cometmq store repair` step over it.
+
+Damaged are bodies of messages that the store knows to be on the disk, with others like that behind
+them: so nobody may take it for a torn tail. What the model knows from then on has the records that
+the repair put in their place; all else must be where it was.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.crash.checks import log_of
+from tests.crash.disk import Killed
+from tests.crash.history import BrokenPromise, Ending, Sent, Uncovered
+from tests.crash.oracle import ROOT
+
+from cometmq.store.errors import StoreFilesError
+from cometmq.store.findings import Kind, Report
+from cometmq.store.inspection import inspect
+from cometmq.store.mending import Plan, carry_out, make_plan
+from cometmq.store.swap import finish_swap
+from cometmq.store.verify import verify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.crash.disk import Operation, SimulatedFileSystem
+    from tests.crash.model import Run
+    from tests.crash.oracle import Log, Record
+
+    from cometmq.store.inspection import Inspected
+
+BODY_SIZE_MIN = 10
+"""Of a message that is damaged: a flipped byte of its body never goes unnoticed."""
+TRIES_MAX = 4
+
+
+def damage_and_repair(run: Run, ends_at: Callable[[int], Callable[[Operation], None]]) -> None:
+    """Do it once; `ends_at` makes the hook that ends a process at an operation."""
+    finish_swap(run.disk, ROOT)
+    victims = _victims(run)
+    if not victims:
+        return
+    for victim in victims:
+        _flip(run, victim)
+        run.trace.append(f"damaged: {victim.topic}/{victim.queue_id}/{victim.queue_offset}")
+    _check_found(run, victims)
+    for tries in range(TRIES_MAX):
+        if _safe_offset(inspect(run.disk, ROOT, run.config), run) < victims[-1].end:
+            # A power cut took the note of how far was synced: now it may be a torn tail.
+            raise Uncovered("nobody knows any more that it was safe")
+        if tries + 1 < TRIES_MAX and run.rng.random() < 0.5:
+            run.disk.hook = ends_at(run.disk.operations + run.rng.randint(1, 30))
+        if _repair(run):
+            break
+    _go_on_with(run, victims)
+    run.knows_checked = False  # What takes the place of damage has no checksum of its own.
+    _end(run, run.rng.choice((Ending.CLOSED, Ending.CLOSED, Ending.POWER_CUT)))
+
+
+def _victims(run: Run) -> list[Sent]:
+    """Choose one message or two that the store knows to be safe, and not to be the last."""
+    safe = _safe_offset(inspect(run.disk, ROOT, run.config), run)
+    here = {record.physical_offset for record in log_of(run.disk).records}
+    known = [
+        sent
+        for sent in run.history.promised(run.ending)
+        if sent.end <= safe and sent.physical_offset in here
+    ]
+    choice = [sent for sent in known[:-1] if len(sent.body) >= BODY_SIZE_MIN]
+    victims = run.rng.sample(choice, min(len(choice), run.rng.choice((1, 1, 2))))
+    return sorted(victims, key=lambda sent: sent.physical_offset)
+
+
+def _safe_offset(store: Inspected, run: Run) -> int:
+    """Return how far the store knows the log to be on the disk."""
+    if store.is_clean:
+        return run.history.synced_offset
+    return (store.start.synced_offset or 0) if store.start.is_noted else 0
+
+
+def _flip(run: Run, victim: Sent) -> None:
+    segment = victim.physical_offset - victim.physical_offset % run.config.segment_size
+    file = run.disk.open(f"{ROOT}/commitlog/{segment:020d}")
+    position = victim.physical_offset - segment
+    at = position + file.read(victim.size, position).index(victim.body)
+    at += run.rng.randrange(len(victim.body))
+    file.write(bytes((file.read(1, at)[0] ^ 1 << run.rng.randrange(8),)), at)
+    file.sync()
+    file.close()
+
+
+def _check_found(run: Run, victims: list[Sent]) -> None:
+    """See that `verify` names the places."""
+    report = Report(findings_max=1000)
+    for _ in verify(inspect(run.disk, ROOT, run.config), report):
+        pass
+    found = {each.physical_offset for each in report.findings if each.kind is Kind.RECORD}
+    # Of two neighbours the first one is named.
+    if victims[0].physical_offset not in found:
+        raise BrokenPromise(f"verify does not find {victims[0]}, but {report.findings}")
+
+
+def _repair(run: Run) -> bool:
+    """Have damage stepped over; False if the process was ended before that was done."""
+    try:
+        store, plan = inspect(run.disk, ROOT, run.config), Plan()
+        for _ in make_plan(store, plan, cut=False):
+            pass
+        carry_out(store, plan, 1)
+        run.trace.append(f"repaired, {len(plan.steps)} steps, cut at {plan.cut_at}")
+    except Killed as killed:
+        run.trace.append(f"repair struck at {killed}")
+        _end(run, run.rng.choice((Ending.KILLED, Ending.POWER_CUT)))
+        return False
+    except StoreFilesError as error:
+        raise BrokenPromise(f"it is not repaired: {error}") from error
+    run.disk.hook = None
+    return True
+
+
+def _go_on_with(run: Run, victims: list[Sent]) -> None:
+    """Know what stands now where the damaged messages did."""
+    history, log = run.history, log_of(run.disk)
+    first = {victim.physical_offset for victim in victims}
+    instead = [
+        _sent(record)
+        for record in log.records
+        if any(sent.physical_offset <= record.physical_offset < sent.end for sent in victims)
+    ]
+    kept = [sent for sent in history.committed if sent.physical_offset not in first]
+    expired = [
+        victim._replace(physical_offset=0, size=0)
+        for victim in victims
+        if log.start and _is_first(log, victim) and not _has_queue_of(instead, victim)
+    ]
+    history.committed = sorted([*expired, *kept, *instead], key=lambda sent: sent.physical_offset)
+
+
+def _is_first(log: Log, victim: Sent) -> bool:
+    """Whether the log has no earlier message of its queue: then it passes for expired."""
+    return not any(
+        (record.topic, record.queue_id) == (victim.topic, victim.queue_id)
+        and record.physical_offset < victim.physical_offset
+        for record in log.records
+    )
+
+
+def _has_queue_of(instead: list[Sent], victim: Sent) -> bool:
+    return any((sent.topic, sent.queue_id) == (victim.topic, victim.queue_id) for sent in instead)
+
+
+def _sent(record: Record) -> Sent:
+    return Sent(
+        record.topic,
+        record.queue_id,
+        record.queue_offset,
+        record.physical_offset,
+        record.size,
+        record.body,
+        record.properties,
+        record.store_timestamp,
+        record.batch_size,
+    )
+
+
+def _end(run: Run, kind: Ending) -> None:
+    run.trace.append(f"repair ends by {kind.name}")
+    run.ending = max(run.ending, kind, key=lambda ending: ending.value)
+    run.disk.hook = None
+    disk: SimulatedFileSystem = run.disk
+    if kind is Ending.POWER_CUT:
+        run.disk = disk.power_cut(Random(run.rng.random()))
+    elif kind is Ending.KILLED:
+        run.disk = disk.kill()

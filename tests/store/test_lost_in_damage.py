@@ -1,0 +1,128 @@
+"""What a repair says was in damaged ranges, if there are several; and what it wrote stays."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from tests.crash.disk import Killed, Moment, Operation
+from tests.store.damaged_stores import (
+    BATCHES,
+    ROOT,
+    contents,
+    damage,
+    small_store,
+    verified,
+)
+from tests.store.records import HOST
+from tests.store.test_mending import messages, opened, planned, repaired
+
+from cometmq.proto.message import StoredMessage
+from cometmq.proto.sysflag import SysFlag
+from cometmq.store.placeholders import Lost
+from cometmq.store.queue_ends import QUEUE_ENDS_NAME
+from cometmq.store.turn import Origin
+
+
+def of_queue(log: list[StoredMessage], queue_id: int) -> list[StoredMessage]:
+    return [m for m in log if m.topic == "T" and m.queue_id == queue_id and not m.sys_flag]
+
+
+def test_a_message_was_in_the_range_that_its_entry_leads_to() -> None:
+    """The gap in the numbers of the second one is around both ranges."""
+    disk = small_store()
+    log = messages(disk)
+    first, second = of_queue(log, 0)[4], of_queue(log, 1)[4]
+    assert of_queue(log, 1)[3].physical_offset < first.physical_offset < second.physical_offset
+    damage(disk, first)
+    damage(disk, second)
+    lost = [
+        [Lost("T", 0, first.queue_offset, 1)],
+        [Lost("T", 1, second.queue_offset, 1)],
+    ]
+    assert [step.lost for step in planned(disk).steps] == lost
+
+
+@pytest.mark.parametrize("has_list", [True, False])
+def test_without_entries_the_gaps_tell(has_list: bool) -> None:
+    disk = small_store()
+    log = messages(disk)
+    victims = [of_queue(log, queue_id)[4] for queue_id in (0, 1)]
+    for victim in victims:
+        damage(disk, victim)
+    for folder in ("consumequeue", "batchconsumequeue"):
+        for path in list(contents(disk, f"{ROOT}/{folder}")):
+            disk.remove(path)
+    if not has_list:
+        disk.remove(f"{ROOT}/{QUEUE_ENDS_NAME}")
+    lost = {each for step in planned(disk).steps for each in step.lost}
+    assert lost == {Lost("T", each.queue_id, each.queue_offset, 1) for each in victims}
+    repaired(disk)
+    assert {m.queue_offset for m in messages(disk) if m.topic == "T" and m.queue_id == 1} == {
+        *range(20)
+    }
+
+
+def test_the_first_message_of_a_queue_whose_others_in_front_have_expired() -> None:
+    disk = small_store()
+    disk.remove(f"{ROOT}/commitlog/{0:020d}")
+    victim = next(m for m in messages(disk) if m.topic == "T" and m.queue_id == 0)
+    damage(disk, victim)
+    (step,) = planned(disk).steps
+    assert step.lost == [Lost("T", 0, victim.queue_offset, 1)]
+
+
+def test_a_batch_counts_by_the_flag_that_says_it_is_one() -> None:
+    """Records of other programs may lack the flag that says that it has to be unwrapped."""
+    disk = small_store(close=False).kill()
+    store = opened(disk)
+    flags = int(SysFlag.INNER_BATCH)
+    for _ in range(3):
+        store.put(BATCHES, 1, b"abc", b"INNER_NUM\x013\x02", Origin(9000, 9000, HOST, flags))
+        store.put("T", 0, b"long enough for a message in it" * 4, b"", Origin(9000, 9000, HOST))
+        store.commit()
+    assert store.close(9000)
+    victim = [m for m in messages(disk) if m.topic == "T"][-2]
+    damage(disk, victim)
+    (step,) = planned(disk).steps
+    assert step.lost == [Lost("T", 0, victim.queue_offset, 1)]
+
+
+class KillBeforeSync:
+    """Ends the process before it syncs a file of the log."""
+
+    def __call__(self, operation: Operation) -> None:
+        is_log = "/commitlog/" in operation.path and operation.verb == "sync"
+        if is_log and operation.moment is Moment.BEFORE:
+            raise Killed(operation)
+
+
+@pytest.mark.parametrize("by", ["a repair", "a start"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_what_a_killed_repair_did_not_sync_is_synced_by_who_finds_it_sound(
+    clean: bool, by: str
+) -> None:
+    disk = small_store()
+    if not clean:
+        assert opened(disk).end_offset  # And then killed.
+    victim = messages(disk.kill())[5]
+    disk = small_store()
+    if not clean:
+        opened(disk)
+    damage(disk, victim)
+    disk.open(f"{ROOT}/commitlog/{0:020d}").sync()
+    disk = disk.kill()
+    disk.hook = KillBeforeSync()
+    with pytest.raises(Killed):
+        repaired(disk)
+    disk = disk.kill()
+    assert planned(disk).is_empty
+    if by == "a repair":
+        repaired(disk)
+    else:
+        opened(disk)
+    for seed in range(10):
+        image = disk.power_cut(Random(seed))
+        assert planned(image).is_empty, seed
+        assert opened(image).close(1)
+        assert verified(image).findings == []
