@@ -46,15 +46,17 @@ def damage_and_repair(run: Run, ends_at: Callable[[int], Callable[[Operation], N
         _flip(run, victim)
         run.trace.append(f"damaged: {victim.topic}/{victim.queue_id}/{victim.queue_offset}")
     _check_found(run, victims)
+    safe = 0
     for tries in range(TRIES_MAX):
-        if _safe_offset(inspect(run.disk, ROOT, run.config), run) < victims[-1].end:
+        safe = _safe_offset(inspect(run.disk, ROOT, run.config), run)
+        if safe < victims[-1].end:
             # A power cut took the note of how far was synced: now it may be a torn tail.
             raise Uncovered("nobody knows any more that it was safe")
         if tries + 1 < TRIES_MAX and run.rng.random() < 0.5:
             run.disk.hook = ends_at(run.disk.operations + run.rng.randint(1, 30))
         if _repair(run):
             break
-    _go_on_with(run, victims)
+    _go_on_with(run, victims, safe)
     run.knows_checked = False  # What takes the place of damage has no checksum of its own.
     _end(run, run.rng.choice((Ending.CLOSED, Ending.CLOSED, Ending.POWER_CUT)))
 
@@ -120,8 +122,8 @@ def _repair(run: Run) -> bool:
     return True
 
 
-def _go_on_with(run: Run, victims: list[Sent]) -> None:
-    """Know what stands now where the damaged messages did."""
+def _go_on_with(run: Run, victims: list[Sent], safe: int) -> None:
+    """Know what stands now where the damaged messages did; in front of `safe` nothing is lost."""
     history, log = run.history, log_of(run.disk)
     first = {victim.physical_offset for victim in victims}
     instead = [
@@ -133,18 +135,23 @@ def _go_on_with(run: Run, victims: list[Sent]) -> None:
     expired = [
         victim._replace(physical_offset=0, size=0)
         for victim in victims
-        if log.start and _is_first(log, victim) and not _has_queue_of(instead, victim)
+        if log.start
+        and _begins_behind(victim, log, kept, safe)
+        and not _has_queue_of(instead, victim)
     ]
     history.committed = sorted([*expired, *kept, *instead], key=lambda sent: sent.physical_offset)
 
 
-def _is_first(log: Log, victim: Sent) -> bool:
-    """Whether the log has no earlier message of its queue: then it passes for expired."""
-    return not any(
-        (record.topic, record.queue_id) == (victim.topic, victim.queue_id)
-        and record.physical_offset < victim.physical_offset
-        for record in log.records
-    )
+def _begins_behind(victim: Sent, log: Log, kept: list[Sent], safe: int) -> bool:
+    """Whether its queue begins behind it then: it passes for expired, like those in front."""
+    places = [
+        sent.physical_offset
+        for sent in kept
+        if (sent.topic, sent.queue_id) == (victim.topic, victim.queue_id)
+        and log.start <= sent.physical_offset
+        and sent.end <= safe
+    ]
+    return bool(places) and min(places) > victim.physical_offset
 
 
 def _has_queue_of(instead: list[Sent], victim: Sent) -> bool:

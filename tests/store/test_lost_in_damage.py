@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 
 import pytest
-from tests.crash.disk import Killed, Moment, Operation
+from tests.crash.disk import KillAt, Killed, Moment, Operation, Partial
 from tests.store.damaged_stores import (
     BATCHES,
     ROOT,
@@ -88,12 +89,16 @@ def test_a_batch_counts_by_the_flag_that_says_it_is_one() -> None:
     assert step.lost == [Lost("T", 0, victim.queue_offset, 1)]
 
 
-class KillBeforeSync:
-    """Ends the process before it syncs a file of the log."""
+class KillBeforeLastSync:
+    """Ends the process before it syncs the records that it has put in place."""
+
+    def __init__(self) -> None:
+        self.syncs = 0
 
     def __call__(self, operation: Operation) -> None:
         is_log = "/commitlog/" in operation.path and operation.verb == "sync"
-        if is_log and operation.moment is Moment.BEFORE:
+        self.syncs += is_log and operation.moment is Moment.BEFORE
+        if self.syncs == 2:
             raise Killed(operation)
 
 
@@ -112,7 +117,7 @@ def test_what_a_killed_repair_did_not_sync_is_synced_by_who_finds_it_sound(
     damage(disk, victim)
     disk.open(f"{ROOT}/commitlog/{0:020d}").sync()
     disk = disk.kill()
-    disk.hook = KillBeforeSync()
+    disk.hook = KillBeforeLastSync()
     with pytest.raises(Killed):
         repaired(disk)
     disk = disk.kill()
@@ -126,3 +131,67 @@ def test_what_a_killed_repair_did_not_sync_is_synced_by_who_finds_it_sound(
         assert planned(image).is_empty, seed
         assert opened(image).close(1)
         assert verified(image).findings == []
+
+
+@pytest.mark.parametrize("topic", ["T", BATCHES])
+def test_a_record_that_it_had_half_put_in_place_is_none(topic: str) -> None:
+    """Of a record without a body nothing tells whether its properties are whole."""
+    whole = small_store()
+    victim = [m for m in messages(whole) if m.topic == topic and m.body][3]
+    damage(whole, victim)
+    whole = whole.kill()
+    mended = whole.kill()
+    (step,) = planned(mended).steps
+    repaired(mended)
+    expected = [(m.physical_offset, m.raw) for m in messages(mended)]
+    size = next(m.size for m in messages(mended) if m.physical_offset == victim.physical_offset)
+    for written in range(0, size + 1, 3):
+        for which in (1, 2, 3, 4):
+            disk = whole.kill()
+            disk.hook = TornWrite(which, written)
+            with suppress(Killed):
+                repaired(disk)
+            disk = disk.kill()
+            for again in planned(disk).steps:
+                assert again.lost == step.lost, (written, which)
+            repaired(disk)
+            assert [(m.physical_offset, m.raw) for m in messages(disk)] == expected
+            assert opened(disk).close(1)
+
+
+class TornWrite:
+    """Ends the process in the middle of one of its writes to the log."""
+
+    def __init__(self, which: int, size: int) -> None:
+        self.which, self.size = which, size
+
+    def __call__(self, operation: Operation) -> None:
+        is_log = "/commitlog/" in operation.path and operation.verb == "write"
+        self.which -= is_log and operation.moment is Moment.BEFORE
+        if self.which == 0:
+            self.which = -1
+            raise Partial(self.size, Killed(operation))
+
+
+@pytest.mark.parametrize("close", [True, False])
+def test_ended_anywhere_and_repaired_again_it_stays_so_behind_a_power_cut(close: bool) -> None:
+    whole = small_store(close=close).kill()
+    for victim in messages(whole)[5:20:7]:
+        damage(whole, victim)
+    for path in contents(whole, f"{ROOT}/commitlog"):
+        whole.open(path).sync()
+    number, is_done = 0, False
+    while not is_done:
+        disk, number = whole.kill(), number + 1
+        disk.hook = KillAt(disk.operations + number)
+        try:
+            repaired(disk)
+            is_done = True
+        except Killed:
+            disk = disk.kill()
+            disk.hook = None
+            repaired(disk)
+        image = disk.power_cut(Random(number))
+        assert verified(image).findings == [], number
+        assert opened(image).close(1), number
+    assert number > 20

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from random import Random
+from typing import TYPE_CHECKING
 
-from tests.store.damaged_stores import flip
+from tests.store.damaged_stores import flip, overwrite
 from tests.store.test_lost_queues import BATCHES, CONFIG, MESSAGES, ROOT, Held, repair
-from tests.store.test_offsets_of_expired import RARE_SYNCS, tear_number_of_last
+from tests.store.test_offsets_of_expired import RARE_SYNCS, let_all_expire, tear_number_of_last
 from tests.store.test_rebuild_of_killed import put_unsynced
 
 from cometmq.store.checkpoint import load_checkpoint
 from cometmq.store.inspection import inspect
+from cometmq.store.log_check import LogCheck
 from cometmq.store.log_scan import LogScan
+from cometmq.store.placeholders import Lost
+
+if TYPE_CHECKING:
+    from cometmq.proto.message import StoredMessage
 
 TAIL = 120
 
@@ -73,3 +79,38 @@ def test_where_nobody_knows_how_far_the_log_was_synced_all_of_it_is_written_once
         held.disk = disk.power_cut(Random(seed))
         held.opened()
         assert held.put(b"next") == MESSAGES + TAIL
+
+
+def test_of_a_torn_tail_behind_damage_no_offset_is_kept() -> None:
+    """The entries that lead there were promised to nobody, and may be torn as well."""
+    held = damaged_with_a_tail()
+    held.store.queues.write_behind(1 << 60, 1 << 20)
+    held.disk = held.disk.kill()
+    first = next(m.physical_offset for m in messages_of(held) if m.body == b"unsynced")
+    start = first // CONFIG.segment_size * CONFIG.segment_size
+    overwrite(held.disk, f"{ROOT}/commitlog/{start:020d}", first - start + 4, bytes(4))
+    plan = repair(held, cut=False)
+    assert (len(plan.steps), plan.lost) == (1, [])
+    held.opened()
+    assert held.put(b"next") == MESSAGES
+
+
+def test_the_files_of_a_queue_tell_where_its_first_message_in_the_log_was() -> None:
+    held = Held()
+    let_all_expire(held)
+    held.opened()
+    for number in range(3):
+        held.put(b"body %d" % number)  # Synced in the log; the entries are in memory alone.
+    held.disk = held.disk.kill()
+    held.disk.remove(f"{ROOT}/queue_ends.json")
+    victim = next(m for m in messages_of(held) if m.body == b"body 0")
+    start = victim.physical_offset // CONFIG.segment_size * CONFIG.segment_size
+    flip(held.disk, f"{ROOT}/commitlog/{start:020d}", victim.physical_offset - start + 91)
+    (step,) = repair(held, cut=False).steps
+    assert step.lost == [Lost("T", 0, MESSAGES, 1)]
+    held.opened()
+    assert held.put(b"next") == MESSAGES + 3
+
+
+def messages_of(held: Held) -> list[StoredMessage]:
+    return list(LogCheck(inspect(held.disk, ROOT, CONFIG)))

@@ -265,7 +265,7 @@ class Integrity:
                 length = _position(position // BLOCK_SIZE)
                 if file.size() > length:
                     file.resize(length)
-                    file.sync()
+                file.sync()  # Who did it before may not have come to that.
                 file.close()
         if self._filesystem.exists(self._folder):
             self._filesystem.sync_directory(self._folder)

@@ -98,13 +98,14 @@ class LostInDamage:
             Gap(front.next_offset, NEVER, front.physical_offset, NEVER, begins),
         ]
         seen = self._seen(key, all_gaps)
-        for gap, found in zip(all_gaps, seen, strict=True):
-            if gap.end < NEVER:
-                yield gap, found
+        yield from zip(all_gaps[:-1], seen, strict=False)
         yield self._at_end(key, all_gaps[-1], seen[-1])
 
     def _seen(self, key: QueueKey, gaps: list[Gap]) -> list[list[_Seen]]:
-        """Return, by gap, the messages whose entries lead into a range."""
+        """Return, by gap, the messages whose entries lead into a range.
+
+        A gap that may begin with what has expired begins behind the last entry that says so.
+        """
         seen: list[list[_Seen]] = [[] for _ in gaps]
         # The place of an entry in a batch queue is no number.
         sound = [] if key.is_batch else _between(gaps)
@@ -113,12 +114,17 @@ class LostInDamage:
             offset, base, count = _messages(entry, index)
             damage = bisect_right(self._starts, offset) - 1
             at = bisect_right(gaps, base, key=lambda gap: gap.first) - 1
-            if damage < 0 or at < 0 or offset >= self._damages[damage].end:
+            if at < 0:
                 continue
             gap, before = gaps[at], seen[at][-1].end if seen[at] else 0
-            is_there = gap.low < offset < gap.high and base + count <= gap.end
+            first_offset, end = self._store.segments.first_offset, base + count
+            if gap.low < first_offset > offset >= 0 and end <= gap.end:
+                gaps[at] = gap._replace(first=end, has_begun=True)
+            if damage < 0 or offset >= self._damages[damage].end:
+                continue
+            is_there = gap.low < offset < gap.high and end <= gap.end
             if is_there and base >= before and (not seen[at] or damage >= seen[at][-1].damage):
-                seen[at].append(_Seen(base, base + count, damage))
+                seen[at].append(_Seen(base, end, damage))
         files.close()
         return seen
 

@@ -49,10 +49,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cometmq.proto.message import StoredMessage
+    from cometmq.store.filesystem import File
     from cometmq.store.inspection import Inspected
     from cometmq.store.segments import Segments
 
 STEP_BYTES: Final = 4 << 20
+_HEAD_SIZE: Final = 8
+"""Of the size and the magic of a record."""
 
 
 class StepOver(NamedTuple):
@@ -74,7 +77,7 @@ class Plan:
     """Where the log will end, if anything is cut off."""
     cut_end: int = 0
     cut_problem: str = ""
-    is_tail_only: bool = False
+    is_cut_torn: bool = False
     """Whether the cut is of a torn tail, which the next start would cut as well."""
     records_cut: int = 0
     """Sound records behind the cut."""
@@ -98,6 +101,11 @@ class Plan:
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
         return self.is_log_kept and not (self.blocks and self.accepts_blocks)
+
+    @property
+    def is_tail_only(self) -> bool:
+        """Whether nothing else is done to the log than the next start would do."""
+        return self.is_cut_torn and not self.steps
 
     @property
     def is_log_kept(self) -> bool:
@@ -162,8 +170,8 @@ def _note_missing(store: Inspected, plan: Plan, log: LogCheck, fronts: Fronts) -
         plan.cut_at, plan.cut_end = log.end_offset, max(log.data_end, log.end_offset)
     if plan.missing_to is not None and plan.cut_end == plan.cut_at:
         plan.cut_problem = "the files behind it are missing"
-    plan.is_tail_only = plan.is_tail_only and plan.missing_to is None
-    if plan.cut_at is not None and not plan.is_tail_only:
+    plan.is_cut_torn = plan.is_cut_torn and plan.missing_to is None
+    if plan.cut_at is not None and not plan.is_cut_torn:
         plan.lost = list(lost_messages(store, plan.cut_at, fronts))
 
 
@@ -191,7 +199,7 @@ def _decide(
     if log.torn_problem is not None:
         plan.cut_at, plan.cut_end = log.end_offset, log.data_end
         plan.cut_problem = log.torn_problem
-        plan.is_tail_only = not plan.steps
+        plan.is_cut_torn = True
 
 
 def carry_out(store: Inspected, plan: Plan, process_id: int) -> list[str]:
@@ -213,8 +221,10 @@ def _mend_log(store: Inspected, segments: Segments, plan: Plan, process_id: int)
     cut = None
     if plan.cut_at is not None:
         cut = LogEnd(plan.cut_at, plan.cut_end)
-    pieces = [
-        (step, fill(store, step.damage, step.lost, step.store_timestamp)) for step in plan.steps
+    records = [
+        record
+        for step in plan.steps
+        for record in fill(store, step.damage, step.lost, step.store_timestamp)
     ]
     kept = [
         keep(filesystem, root, segments, LogEnd(step.damage.start, step.damage.end))
@@ -226,21 +236,24 @@ def _mend_log(store: Inspected, segments: Segments, plan: Plan, process_id: int)
         kept.append(keep_entries(filesystem, root, plan.cut_at, plan.lost))
     if not plan.is_tail_only:
         _mark(store, segments, plan, process_id)
-    for _, records in pieces:
-        for offset, data in records:
-            segment = segments.at(offset)
-            assert segment is not None, offset
-            segments.file(segment).write(data, offset - segment.start)
-    for segment in segments:
-        if any(
-            offset - offset % segments.size == segment.start
-            for _, records in pieces
-            for offset, _ in records
-        ):
-            segments.file(segment).sync()
+    # A record without a body looks sound, whatever of it is there: what makes it one comes last.
+    _write(segments, [(at, bytes(_HEAD_SIZE) + data[_HEAD_SIZE:]) for at, data in records])
+    _write(segments, [(at, data[:_HEAD_SIZE]) for at, data in records])
     if cut is not None:
         repair(filesystem, root, segments, store.start, cut, clean=True, turn_size_max=0)
     return kept
+
+
+def _write(segments: Segments, pieces: list[tuple[int, bytes]]) -> None:
+    """Write some bytes to their places in the log, and sync that."""
+    files: dict[int, File] = {}
+    for offset, data in pieces:
+        segment = segments.at(offset)
+        assert segment is not None, offset
+        files[segment.start] = file = segments.file(segment)
+        file.write(data, offset - segment.start)
+    for file in files.values():
+        file.sync()
 
 
 def _synced_to(store: Inspected, plan: Plan) -> int:

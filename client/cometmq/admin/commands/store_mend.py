@@ -244,7 +244,7 @@ def _show_plan(
             span = f"{lost.queue_offset}" if lost.count == 1 else f"{lost.queue_offset} to {last}"
             click.echo(f"  lost: {lost.topic} queue {lost.queue_id} offset {span}")
     if plan.cut_at is not None and plan.cut_end > plan.cut_at:
-        what = "torn tail" if plan.is_tail_only else "end of the log"
+        what = "torn tail" if plan.is_cut_torn else "end of the log"
         click.echo(
             f"{will}cut off: {size_text(plan.cut_end - plan.cut_at)}, the {what} from physical"
             f" offset {plan.cut_at} ({plan.cut_problem}), with {plan.records_cut} sound records"
