@@ -12,13 +12,12 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
-from cometmq.proto.record import record_size
 from cometmq.store.batch_consume_queue import BATCH_ENTRY
 from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE
 from cometmq.store.known_ends import files_of, queue_keys
 from cometmq.store.log_scan import NEVER
 from cometmq.store.lost_messages import Front
-from cometmq.store.placeholders import BATCH_SIZE_MAX, Lost
+from cometmq.store.placeholders import BATCH_SIZE_MAX, Lost, least_size
 from cometmq.store.queue_ends import QueueKey
 
 if TYPE_CHECKING:
@@ -52,6 +51,9 @@ class _Seen(NamedTuple):
     first: int
     end: int
     damage: int
+
+
+_NONE = _Seen(0, 0, 0)
 
 
 class LostInDamage:
@@ -109,21 +111,21 @@ class LostInDamage:
         seen: list[list[_Seen]] = [[] for _ in gaps]
         # The place of an entry in a batch queue is no number.
         sound = [] if key.is_batch else _between(gaps)
-        files = files_of(self._store, key)
+        files, first_offset = files_of(self._store, key), self._store.segments.first_offset
         for index, entry in files.entries_outside(sound):
             offset, base, count = _messages(entry, index)
+            end, at = base + count, bisect_right(gaps, base, key=lambda gap: gap.first) - 1
+            if at < 0 or end > gaps[at].end:
+                continue
+            gap, before = gaps[at], seen[at][-1] if seen[at] else _NONE
+            if offset < first_offset:
+                if gap.low < first_offset and offset >= 0:
+                    gaps[at] = gap._replace(first=end, has_begun=True)
+                continue
             damage = bisect_right(self._starts, offset) - 1
-            at = bisect_right(gaps, base, key=lambda gap: gap.first) - 1
-            if at < 0:
-                continue
-            gap, before = gaps[at], seen[at][-1].end if seen[at] else 0
-            first_offset, end = self._store.segments.first_offset, base + count
-            if gap.low < first_offset > offset >= 0 and end <= gap.end:
-                gaps[at] = gap._replace(first=end, has_begun=True)
-            if damage < 0 or offset >= self._damages[damage].end:
-                continue
-            is_there = gap.low < offset < gap.high and end <= gap.end
-            if is_there and base >= before and (not seen[at] or damage >= seen[at][-1].damage):
+            is_there = damage >= 0 and offset < self._damages[damage].end
+            follows = base >= before.end and damage >= before.damage
+            if is_there and follows and gap.low < offset < gap.high:
                 seen[at].append(_Seen(base, end, damage))
         files.close()
         return seen
@@ -161,9 +163,9 @@ class LostInDamage:
 
         More than would fit are missing for another reason: a topic that was made anew.
         """
-        size = record_size(len(key.topic.encode()), 0, 0)
-        rooms = self._rooms[low : high + 1]
         count = 1 if key.is_batch else end - first
+        size = _size(key, first, end)
+        rooms = self._rooms[low : high + 1]
         if count > sum(room // size for room in rooms):
             return
         for damage, room in enumerate(rooms, low):
@@ -180,7 +182,12 @@ class LostInDamage:
         lost = Lost(key.topic, key.queue_id, seen.first, count)
         self.lost.setdefault(seen.damage, []).append(lost)
         records = 1 if key.is_batch else count
-        self._rooms[seen.damage] -= records * record_size(len(key.topic.encode()), 0, 0)
+        self._rooms[seen.damage] -= records * _size(key, seen.first, seen.end)
+
+
+def _size(key: QueueKey, first: int, end: int) -> int:
+    """Return what the record of a message takes at least, or that of a batch."""
+    return least_size(Lost(key.topic, key.queue_id, first, end - first if key.is_batch else 1))
 
 
 def _between(gaps: list[Gap]) -> list[tuple[int, int]]:

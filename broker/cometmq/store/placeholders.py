@@ -93,6 +93,11 @@ def _properties(one: Lost, mark: bytes) -> bytes:
     return mark
 
 
+def least_size(one: Lost) -> int:
+    """Return the bytes of the record that stands for a message, or a batch, without a mark."""
+    return _size(one, b"")
+
+
 def _size(one: Lost, mark: bytes) -> int:
     return record_size(len(one.topic.encode()), 0, len(_properties(one, mark)))
 
