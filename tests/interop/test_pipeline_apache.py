@@ -19,6 +19,8 @@ from cometmq.pipeline.cluster import Bounds, Cluster, TopicBounds
 from cometmq.pipeline.columns import ALL_COLUMNS, PROPERTIES
 from cometmq.pipeline.errors import ConnectionLostError, OptionError
 from cometmq.pipeline.fetching import Pulling, chunks
+from cometmq.pipeline.jobs.credentials import Credentials
+from cometmq.pipeline.jobs.mirror import JOB as MIRROR, MirrorSettings
 from cometmq.pipeline.lanes import Sending
 from cometmq.pipeline.measuring import guessed, measured
 from cometmq.pipeline.messages import Forming
@@ -31,6 +33,7 @@ from cometmq.pipeline.wire import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 
@@ -175,6 +178,30 @@ def test_nothing_is_promised_that_apache_cannot_keep(cluster: Cluster) -> None:
     write(cluster, "spark-once", rows(1))
     write(cluster, "spark-once", rows(1))
     assert len(read(cluster, "spark-once", 2)) == 2
+
+
+def test_a_mirror_that_would_promise_it_is_refused_before_spark_starts(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    (nameserver,) = cluster.nameservers
+    write(cluster, "spark-once", rows(1))
+    keys = Credentials(
+        access_key=cluster.settings.access_key, secret_key=cluster.settings.secret_key
+    )
+    settings = MirrorSettings(
+        credentials=keys,
+        to_credentials=keys,
+        nameserver=nameserver,
+        topic="spark-once",
+        to_nameserver=nameserver,
+        prefix="copy-of-",
+        delivery="idempotent",
+        checkpoint=str(tmp_path / "checkpoint"),
+    )
+    assert MIRROR.look is not None
+    with pytest.raises(OptionError, match="is not CometMQ's"):
+        MIRROR.look(settings)
+    assert not (tmp_path / "checkpoint").exists()
 
 
 def test_a_topic_that_is_not_there_has_no_route(cluster: Cluster) -> None:

@@ -17,6 +17,7 @@ from cometmq.pipeline.lanes import (
     Lane,
     Request,
     Sending,
+    require_cometmq,
 )
 from cometmq.pipeline.wire import Settings, connect
 from cometmq.proto.command import Command
@@ -139,3 +140,12 @@ def test_a_smaller_batch_is_advised_only_where_there_can_be_one(
     finally:
         lane.close()
     assert ("batchBytes" in str(caught.value)) == is_advised
+
+
+def test_a_broker_of_ours_can_store_once_and_one_that_is_away_has_its_say_later(
+    start: Callable[[Callable[[int], int], int], Broker],
+) -> None:
+    """One of Apache's is refused, see the tests with a live one."""
+    broker = start(lambda _: 0, 1)
+    require_cometmq(["127.0.0.1:1", broker.address], Settings())
+    assert broker.asked == 1

@@ -805,6 +805,7 @@ def test_a_mirror_keeps_all_of_a_message_and_copies_it_once(tables: Tables, tmp_
     for path in (tmp_path / "commits").iterdir():
         path.unlink()
     mirror(tables.spark, settings)
+    assert mirror(tables.spark, settings).document()["bytes"] == 0  # It has no batch.
     (copy,) = tables.cluster.sent("copy-of-mirrored", count=1)
     assert (copy.body, copy.keys, copy.tag, copy.user_properties) == (b"0", ["k"], "t", {"a": "b"})
 

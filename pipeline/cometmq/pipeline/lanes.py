@@ -8,17 +8,18 @@ Spark tries it again, or the whole query is started again later.
 from __future__ import annotations
 
 import time
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.pipeline import wire
-from cometmq.pipeline.errors import BusyError, ConnectionLostError, SinkError
+from cometmq.pipeline.errors import BusyError, ConnectionLostError, OptionError, SinkError
 from cometmq.pipeline.messages import items_by_id
 from cometmq.pipeline.retrying import Pauses
 from cometmq.pipeline.stored import Stored
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from cometmq.pipeline.wire import Answer, Settings, Wire
 
@@ -83,10 +84,7 @@ class Lane:
     @property
     def speaks_cometmq(self) -> bool:
         """Whether the broker has CometMQ's extensions; it is asked something, to see."""
-        peer = self._connected()
-        if not peer.is_known:
-            peer.ask(GET_MAX_OFFSET, {"topic": "TBW102", "queueId": "0"})
-        return peer.speaks_cometmq
+        return _speaks_cometmq(self._connected())
 
     def submit(self, request: Request) -> None:
         """Send a request, once there is room for it."""
@@ -212,6 +210,28 @@ class Lane:
             self._wire = wire.connect(self._address, self._how.settings)
             self._first_since_pause = 0  # Numbers begin anew.
         return self._wire
+
+
+def _speaks_cometmq(peer: Wire) -> bool:
+    if not peer.is_known:
+        peer.ask(GET_MAX_OFFSET, {"topic": "TBW102", "queueId": "0"})
+    return peer.speaks_cometmq
+
+
+def require_cometmq(addresses: Iterable[str], settings: Settings) -> None:
+    """Refuse brokers that cannot store a message once; one that is away has its say later."""
+    for address in sorted(addresses):
+        with suppress(ConnectionLostError), closing(wire.connect(address, settings)) as peer:
+            if not _speaks_cometmq(peer):
+                raise no_cometmq(address)
+
+
+def no_cometmq(broker: str) -> OptionError:
+    """Return what to say of a broker that cannot store a message once."""
+    return OptionError(
+        f"delivery: broker {broker} is not CometMQ's, and cannot know a message that is sent again;"
+        " write delivery=at-least-once"
+    )
 
 
 def _refused_batch(address: str, request: Request, answer: Answer) -> SinkError:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.identities import FreshIds
 from cometmq.pipeline.lanes import (
     SEND_BATCH_MESSAGE,
@@ -21,6 +20,7 @@ from cometmq.pipeline.lanes import (
     Lane,
     Request,
     Sending,
+    no_cometmq,
 )
 from cometmq.pipeline.messages import PROPERTIES_SIZE_MAX, too_many_properties
 from cometmq.pipeline.records.slices import parts_of
@@ -147,10 +147,7 @@ class Sender:
         if lane.speaks_cometmq:
             return True
         if self.how.delivery == "idempotent":
-            raise OptionError(
-                f"delivery: broker {target.broker} is not CometMQ's, and cannot know a message that"
-                " is sent again; write delivery=at-least-once"
-            )
+            raise no_cometmq(target.broker)
         return False
 
     def _add(self, lot: _Lot, items: pa.Array) -> None:

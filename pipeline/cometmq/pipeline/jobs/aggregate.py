@@ -124,7 +124,7 @@ class AggregateSettings(StreamSettings):
 def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None = None) -> Report:
     """Reckon over what there is, or on and on, as `trigger` says."""
     run = run or Run()
-    report = run.report_of("aggregate")
+    report = run.report_of("aggregate", counts_bytes=True)
     with timed(report):
         frame = _results(counted(read_stream(spark, settings)), settings)
         into = _Files(spark, settings) if settings.to else _Topic(spark, settings)

@@ -106,7 +106,7 @@ class ArchiveSettings(CopySettings):
 def archive(spark: SparkSession, settings: ArchiveSettings, run: Run | None = None) -> Report:
     """Archive topics: what there is, or on and on, as `trigger` says."""
     run = run or Run()
-    report = run.report_of("archive")
+    report = run.report_of("archive", counts_bytes=True)
     kind = ToDelta if settings.format == DELTA else _ToParquet
     archiving = kind(spark, settings, report, run)
     with timed(report):

@@ -59,9 +59,11 @@ class Run:
         self._stop = threading.Event()
         self._has_refused = False
 
-    def report_of(self, job: str) -> Report:
+    def report_of(self, job: str, *, counts_bytes: bool = False) -> Report:
         """Begin the report of a job; who runs it has it also when the job fails."""
         self.report = Report(job, dry_run=self.dry_run, start_seconds=self.start_seconds)
+        if counts_bytes:
+            self.report.count_bytes(0)
         return self.report
 
     def report_so_far(self, job: str) -> Report:

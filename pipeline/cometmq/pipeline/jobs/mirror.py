@@ -29,6 +29,7 @@ from cometmq.pipeline.jobs.streams import (
     would_read,
 )
 from cometmq.pipeline.jobs.topic_names import check_written
+from cometmq.pipeline.lanes import require_cometmq
 from cometmq.pipeline.options import read_options, write_options
 
 if TYPE_CHECKING:
@@ -83,8 +84,9 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
     from pyspark.sql import functions
 
     run = run or Run()
-    report = run.report_of("mirror")
+    report = run.report_of("mirror", counts_bytes=True)
     with timed(report):
+        _refuse_promise(settings)
         _refuse_copies(settings)
         frame = counted(read_stream(spark, settings, _COPIED)).withColumn(
             "to_topic", functions.concat(functions.lit(settings.prefix), "topic")
@@ -106,6 +108,13 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
         finally:
             query.stop()
     return report
+
+
+def _refuse_promise(settings: MirrorSettings) -> None:
+    """Refuse to promise what the brokers there cannot keep."""
+    if settings.delivery == "idempotent":
+        written = write_options(settings.written)
+        require_cometmq(_brokers(written), written.settings())
 
 
 def _refuse_copies(settings: MirrorSettings) -> None:
@@ -139,6 +148,7 @@ def _brokers(options: ReadOptions | WriteOptions) -> frozenset[str]:
 
 
 def _look(settings: MirrorSettings) -> None:
+    _refuse_promise(settings)
     _refuse_copies(settings)
     look_for_topics(settings)
 

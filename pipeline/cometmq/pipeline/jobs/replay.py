@@ -66,7 +66,7 @@ _AT: Final = (
 def replay(spark: SparkSession, settings: ReplaySettings, run: Run | None = None) -> Report:
     """Write what an archive holds to a topic, but what an earlier run of this name wrote."""
     run = run or Run()
-    report = run.report_of("replay")
+    report = run.report_of("replay", counts_bytes=True)
     replaying = _Replaying(spark, settings)
     with timed(report):
         replaying.replay(run, report)

@@ -101,7 +101,7 @@ class TransformSettings(StreamSettings):
 def transform(spark: SparkSession, settings: TransformSettings, run: Run | None = None) -> Report:
     """Transform what there is, or on and on, as `trigger` says."""
     run = run or Run()
-    report = run.report_of("transform")
+    report = run.report_of("transform", counts_bytes=True)
     transforming = _Transforming(spark, settings, report)
     with timed(report):
         python_functions.register(spark, settings.udf)
