@@ -112,6 +112,7 @@ class LostInDamage:
         # The place of an entry in a batch queue is no number.
         sound = [] if key.is_batch else _between(gaps)
         files, first_offset = files_of(self._store, key), self._store.segments.first_offset
+        row_start = files.row_start()  # A power cut may bring back files that expired before.
         for index, entry in files.entries_outside(sound):
             offset, base, count = _messages(entry, index)
             end, at = base + count, bisect_right(gaps, base, key=lambda gap: gap.first) - 1
@@ -119,7 +120,7 @@ class LostInDamage:
                 continue
             gap, before = gaps[at], seen[at][-1] if seen[at] else _NONE
             if offset < first_offset:
-                if gap.low < first_offset and offset >= 0:
+                if gap.low < first_offset and offset >= 0 and index >= row_start:
                     gaps[at] = gap._replace(first=end, has_begun=True)
                 continue
             damage = bisect_right(self._starts, offset) - 1

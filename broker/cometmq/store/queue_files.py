@@ -70,6 +70,13 @@ class QueueFiles:
         name = f"{number * self._file_entries * self._entry_size:020d}"
         return f"{self.folder}/{name}", place * self._entry_size
 
+    def row_start(self) -> int:
+        """Return the place from which on no file is missing in front of the last one."""
+        first = max(self._numbers, default=0)
+        while first - 1 in self._numbers:
+            first -= 1
+        return first * self._file_entries
+
     def read(self, index: int, count: int) -> bytes:
         """Return entries, over the ends of files; zeros where there is no file."""
         parts: list[bytes] = []
