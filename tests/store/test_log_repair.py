@@ -6,7 +6,7 @@ import errno
 from random import Random
 
 import pytest
-from tests.crash.disk import Moment, Operation, Partial, SimulatedFileSystem
+from tests.crash.disk import Killed, Moment, Operation, Partial, SimulatedFileSystem
 from tests.store.records import record, refuse
 
 from cometmq.store.config import StoreConfig
@@ -154,3 +154,36 @@ def test_a_copy_is_on_the_disk_and_never_written_over_another() -> None:
         after = disk.power_cut(Random(seed))
         for path, text in ((first, b"torn"), (second, b"else")):
             assert after.open(path, read_only=True).read(9, 0) == text
+
+
+@pytest.mark.parametrize("synced", ["/s/cut/", "/s/cut", "/s"])
+def test_a_copy_that_a_killed_start_did_not_sync_is_synced_before_the_log_is_erased(
+    synced: str,
+) -> None:
+    disk, store = with_one_message()
+    end, path = store.end_offset, f"{LOG}/{0:020d}"
+    torn = bytearray(record(end, b"torn" * 1000, queue_offset=1))
+    torn[100] ^= 1
+    disk = disk.kill()
+    disk.open(path).write(torn, end)
+    disk.open(path).sync()
+    cut = f"/s/cut/{end:020d}-0"
+    place = f"{synced}{end:020d}-0" if synced.endswith("/") else synced
+    copied = disk
+
+    def strike(operation: Operation) -> None:
+        is_sync = operation.verb.startswith("sync") and operation.moment is Moment.BEFORE
+        if is_sync and operation.path == place and copied.exists(cut):
+            raise Killed(operation)
+
+    disk.hook = strike
+    with pytest.raises(Killed):
+        opened(disk)
+    disk = disk.kill()
+    disk.hook = None
+    assert opened(disk).end_offset == end
+    for seed in range(20):
+        image = disk.power_cut(Random(seed))
+        in_log = image.open(path).read(len(torn), end) == bytes(torn)
+        kept = image.exists(cut) and image.open(cut).read(len(torn), 0)
+        assert in_log or kept == bytes(torn).rstrip(b"\0"), seed

@@ -81,7 +81,7 @@ def keep(filesystem: FileSystem, root: str, segments: Segments, end: LogEnd) -> 
     filesystem.make_directories(folder)
     while filesystem.exists(path := f"{folder}/{end.offset:020d}-{number}"):
         if _is_copy(filesystem, path, segments, end):
-            return path
+            break  # Written once more: who made it may have been killed in front of its sync.
         number += 1
     file = filesystem.open(path, create=True)
     try:
