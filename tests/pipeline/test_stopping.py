@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -255,3 +257,30 @@ def test_no_stream_is_started_of_a_job_that_shall_end() -> None:
     report = run.report_of("toy")
     run_batches(None, pytest.fail, "", None, run, report)  # type: ignore[arg-type]  # Unused.
     assert report.stopped
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_nobody_answers_ends_a_job_with_a_report(
+    tmp_path: Path, number: int
+) -> None:
+    report = tmp_path / "report.json"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        nameserver = f"127.0.0.1:{silent.getsockname()[1]}"
+        arguments = ["-n", nameserver, "--topic", "orders", "--to", str(tmp_path / "archive")]
+        program = [sys.executable, "-m", "cometmq.admin", "pipeline", "archive", *arguments]
+        job = subprocess.Popen(
+            [*program, "--report", str(report)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        peer, _ = silent.accept()  # It asks, and waits.
+        with peer:
+            assert peer.recv(1)
+            job.send_signal(number)
+            said, _ = job.communicate(timeout=30)
+    assert job.returncode == 0, said
+    assert "Traceback" not in said
+    assert json.loads(report.read_text())["stopped"] is True
+    assert not (tmp_path / "archive").exists()

@@ -165,12 +165,14 @@ def run_job(
         pairs = read_settings(master, (*conf, *jars))
         if find_spec("pyspark") is not None:
             settings_of_delta(pairs)  # Before minutes go by for JARs that do not fit.
-        if job.look is not None:
-            job.look(settings)
-        with stopped_by_signals(run), served(run, metrics_port) as port:
-            if port is not None:
-                tell({"metrics": f"http://127.0.0.1:{port}/metrics"})
-            done = run_in_session(job, settings, run, master, pairs, spark_log)
+        with stopped_by_signals(run):
+            if job.look is not None:
+                with run.early():  # A server that does not answer may take a while.
+                    job.look(settings)
+            with served(run, metrics_port) as port:
+                if port is not None:
+                    tell({"metrics": f"http://127.0.0.1:{port}/metrics"})
+                done = run_in_session(job, settings, run, master, pairs, spark_log)
     except StoppedEarly:
         done = _stopped_early(job, run)
     except Exception as error:

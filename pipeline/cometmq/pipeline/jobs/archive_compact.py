@@ -92,7 +92,7 @@ def archive_compact(
 ) -> Report:
     """Merge batches of small files, until few are left."""
     run = run or Run()
-    report = run.report_of("archive-compact")
+    report = run.report_of("archive-compact", counts_bytes=True)
     compacting = _Compacting(spark, settings)
     report.details.update(batches_merged=0, files_before=0, files_after=0)
     with timed(report):

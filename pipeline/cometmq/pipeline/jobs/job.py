@@ -47,7 +47,7 @@ class Run:
     ) -> None:
         self.dry_run = dry_run
         """Whether to say what would be done, and to change nothing."""
-        self.is_starting = False
+        self.is_early = False
         """Whether Spark is being started for it: there is nothing yet that must be whole."""
         self.start_seconds: float | None = None
         """How long that took."""
@@ -76,17 +76,25 @@ class Run:
         return self._stop.is_set()
 
     @contextmanager
+    def early(self) -> Generator[None]:
+        """Let the wish to stop end the job at once: there is nothing yet that it has to finish."""
+        self.is_early = True
+        try:
+            yield
+        except KeyboardInterrupt:  # Of the handler that Spark sets when it starts.
+            raise StoppedEarly from None
+        finally:
+            self.is_early = False
+
+    @contextmanager
     def starting(self) -> Generator[None]:
         """Tell that Spark is being started, which takes a while, and how long it took."""
         began = time.monotonic()
         self.tell(starting="Spark")
-        self.is_starting = True
         try:
-            yield
-        except KeyboardInterrupt:  # Of the handler that Spark sets meanwhile.
-            raise StoppedEarly from None
+            with self.early():
+                yield
         finally:
-            self.is_starting = False
             self.start_seconds = time.monotonic() - began
         self.tell(started="Spark", seconds=round(self.start_seconds, 1))
 

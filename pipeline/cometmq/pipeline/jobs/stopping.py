@@ -29,14 +29,14 @@ _LOOK_SECONDS: Final = 0.2
 def stopped_by_signals(run: Run) -> Generator[None]:
     """Ask the job to stop when a SIGTERM or SIGINT comes; the second one ends it at once.
 
-    While `run.is_starting` the first one raises `StoppedEarly`.
+    While `run.is_early` the first one raises `StoppedEarly`.
     """
     before = [signal.getsignal(number) for number in _SIGNALS]
 
     def stop(number: int, _frame: object) -> None:
         run.stop()
         signal.signal(number, signal.SIG_DFL)
-        if run.is_starting:
+        if run.is_early:
             raise StoppedEarly
 
     for number in _SIGNALS:
