@@ -16,6 +16,6 @@ POM: Final = HERE.parent / "tests" / "interop" / "java" / "pom.xml"
 def java_command(folder: Path, program: str = "JavaClient") -> list[str]:
     """Compile a program, and return how it is started: so its start costs no compiling."""
     source = HERE / f"{program}.java"
-    path = class_path(RELEASE, folder, POM)
+    path = class_path(RELEASE, POM)
     subprocess.run([required("javac"), "-cp", path, "-d", str(folder), str(source)], check=True)
     return [required("java"), "-cp", f"{folder}:{path}", program]

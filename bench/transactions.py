@@ -164,7 +164,7 @@ def measure(server: Server, options: argparse.Namespace, generator: Generator) -
 def run_program(options: argparse.Namespace, folder: Path) -> None:
     """Load both in turn with Apache's own program."""
     folder.mkdir()
-    classes = class_path(RELEASE, folder, Path(__file__).with_name("apache_program.xml"))
+    classes = class_path(RELEASE, Path(__file__).with_name("apache_program.xml"))
     for number in range(options.pairs):
         for start in (start_cometmq, start_apache)[: 1 if options.alone else 2]:
             home = folder / f"{start.__name__}{number}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
@@ -37,8 +38,13 @@ def one_at_a_time() -> Generator[None]:
         yield
 
 
-def class_path(release: str, folder: Path, pom: Path = POM) -> str:
-    output = folder / "class-path"
+def class_path(release: str, pom: Path = POM) -> str:
+    """Return where Java finds a release's classes, as Maven says, or said on this machine before.
+
+    Maven takes ten seconds for that, and many modules ask.
+    """
+    asked = hashlib.sha256(f"{release} {pom.read_text()}".encode()).hexdigest()
+    output = Path(tempfile.gettempdir(), f"cometmq-class-path-{os.getuid()}-{asked[:16]}")
     command = [
         required("mvn"),
         "--batch-mode",
@@ -49,8 +55,10 @@ def class_path(release: str, folder: Path, pom: Path = POM) -> str:
         "dependency:build-classpath",
     ]
     with one_at_a_time():
-        subprocess.run(command, check=True, timeout=600)
-    return output.read_text()
+        known = output.read_text().split(os.pathsep) if output.exists() else []
+        if not (known and all(Path(each).exists() for each in known)):
+            subprocess.run(command, check=True, timeout=600)
+        return output.read_text()
 
 
 def ask(class_path: str, source: Path, lines: list[str]) -> list[str]:

@@ -40,7 +40,7 @@ def consumed(mq: SyncClient, count: int) -> list[str]:
 
 
 def test_java_and_python_broadcasts_go_on_where_the_other_was(tmp_path: Path) -> None:
-    path = class_path(RELEASE, tmp_path, JAVA / "pom.xml")
+    path = class_path(RELEASE, JAVA / "pom.xml")
     folder = tmp_path / "offsets"
     config = ClientConfig(timeout=15, broadcast_folder=str(folder))
     with (

@@ -106,7 +106,7 @@ GO_SCENARIOS = (
 def java(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The command that runs the Java program, compiled."""
     folder = tmp_path_factory.mktemp("java")
-    path = class_path(RELEASE, folder, JAVA / "pom.xml")
+    path = class_path(RELEASE, JAVA / "pom.xml")
     sources = [str(source) for source in JAVA.glob("*.java")]
     compiler = [required("javac"), "-nowarn", "-d", str(folder), "-cp", path, *sources]
     subprocess.run(compiler, check=True, capture_output=True, timeout=300)

@@ -13,8 +13,6 @@ from cometmq.client._core.queues import Queue
 from cometmq.client._core.rebalance import ByConfig, ByMachineRoom, ByNearbyRoom, share
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from cometmq.client._core.rebalance import RuleName, Strategy
 
 pytestmark = pytest.mark.slow
@@ -77,9 +75,9 @@ def case(chance: random.Random) -> Case:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_apache_gives_every_member_what_we_give_it(release: str, tmp_path: Path) -> None:
+def test_apache_gives_every_member_what_we_give_it(release: str) -> None:
     asked = cases()
-    path = class_path(release, tmp_path, JAVA / "pom.xml")
+    path = class_path(release, JAVA / "pom.xml")
     answers = ask(path, SOURCE, [each.line() for each in asked])
     differ = [
         (each, answer, ours)

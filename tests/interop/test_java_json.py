@@ -105,12 +105,10 @@ Run: TypeAlias = "Callable[[Sequence[tuple[type[Body] | str, bytes]]], list[byte
 
 
 @pytest.fixture(scope="module", params=RELEASES)
-def java(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, Run]:
+def java(request: pytest.FixtureRequest) -> tuple[str, Run]:
     """A release, and what reads and writes bodies with its classes."""
     release: str = request.param
-    classes = class_path(release, tmp_path_factory.mktemp("java"))
+    classes = class_path(release)
 
     def run(texts: Sequence[tuple[type[Body] | str, bytes]]) -> list[bytes]:
         names = [c if isinstance(c, str) else PROTOCOL + CLASSES[c] for c, _ in texts]

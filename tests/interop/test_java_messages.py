@@ -35,8 +35,8 @@ Java: TypeAlias = "Callable[[str, list[bytes]], list[str]]"
 
 
 @pytest.fixture(scope="module", params=RELEASES)
-def java(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Java:
-    classes = class_path(request.param, tmp_path_factory.mktemp("java"))
+def java(request: pytest.FixtureRequest) -> Java:
+    classes = class_path(request.param)
 
     def run(question: str, values: list[bytes]) -> list[str]:
         lines = [f"{question} {base64.b64encode(value).decode()}" for value in values]

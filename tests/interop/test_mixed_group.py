@@ -115,10 +115,8 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         yield running
 
 
-def test_java_and_python_members_share_the_queues(
-    tmp_path_factory: pytest.TempPathFactory, target: Target
-) -> None:
-    path = class_path(RELEASE, tmp_path_factory.mktemp("java"), JAVA / "pom.xml")
+def test_java_and_python_members_share_the_queues(target: Target) -> None:
+    path = class_path(RELEASE, JAVA / "pom.xml")
     seen = Seen()
 
     with (

@@ -94,10 +94,9 @@ CASES = (
 
 
 @pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory, target: Target) -> list[str]:
+def printed(target: Target) -> list[str]:
     """What each of the commands printed, in their order."""
-    folder = tmp_path_factory.mktemp("java")
-    path = class_path(RELEASE, folder, JAVA / "pom.xml")
+    path = class_path(RELEASE, JAVA / "pom.xml")
     return asked(path, target, *(case.command for case in CASES))
 
 
@@ -105,10 +104,8 @@ def placed(text: str, target: Target) -> str:
     return text.replace("NS", target.nameserver).replace("BROKER", target.broker)
 
 
-def test_mqadmin_sees_a_python_consumer_and_has_it_consume(
-    tmp_path_factory: pytest.TempPathFactory, target: Target
-) -> None:
-    path = class_path(RELEASE, tmp_path_factory.mktemp("java"), JAVA / "pom.xml")
+def test_mqadmin_sees_a_python_consumer_and_has_it_consume(target: Target) -> None:
+    path = class_path(RELEASE, JAVA / "pom.xml")
     config = ClientConfig(instance="python-1", timeout=15)
     with SyncClient(target.nameserver, config) as mq:
         mq.admin.create_topic("SeenByMqadmin", queues=2)
@@ -132,10 +129,8 @@ def test_mqadmin_sees_a_python_consumer_and_has_it_consume(
             assert "CR_SUCCESS" in again
 
 
-def test_mqadmin_reads_the_traces_of_a_python_client(
-    tmp_path_factory: pytest.TempPathFactory, target: Target
-) -> None:
-    path = class_path(RELEASE, tmp_path_factory.mktemp("java"), JAVA / "pom.xml")
+def test_mqadmin_reads_the_traces_of_a_python_client(target: Target) -> None:
+    path = class_path(RELEASE, JAVA / "pom.xml")
     config = ClientConfig(timeout=15, trace=True, producer_group="shop")
     with SyncClient(target.nameserver, config) as mq:
         mq.admin.create_topic("Traced", queues=1)

@@ -28,7 +28,7 @@ def shown(folder: Path, target: Target) -> dict[str, str]:
     with SyncClient(target.nameserver, ClientConfig(timeout=15)) as mq:
         mq.admin.create_topic(TOPIC, queues=1)
         mq.send(TOPIC, b"hello", tag="red", properties={"colour": "blue"})
-    path = class_path(RELEASE, folder, JAVA / "pom.xml")
+    path = class_path(RELEASE, JAVA / "pom.xml")
     (text,) = asked(path, target, SHOWN)
     found = re.search(r"Properties: +\{(.*)\}", text)
     assert found is not None, text

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.interop.apache_broker import free_ports
-from tests.interop.apache_java import class_path, required
+from tests.interop.apache_java import class_path, one_at_a_time, required
 from tests.interop.target import running_up
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ LISTENING = "0A"
 @pytest.fixture(scope="module")
 def java(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("java")
-    path = class_path("5.5.0", folder, JAVA / "pom.xml")
+    path = class_path("5.5.0", JAVA / "pom.xml")
     sources = [str(source) for source in JAVA.glob("*.java")]
     compiler = [required("javac"), "-nowarn", "-d", str(folder), "-cp", path, *sources]
     subprocess.run(compiler, check=True, capture_output=True, timeout=300)
@@ -46,8 +47,10 @@ def connections_to(port: int) -> int:
 def test_a_java_program_with_its_vip_channel_on_does_its_work(
     java: Sequence[str], tmp_path: Path
 ) -> None:
-    port, _ = free_ports()
-    with running_up(tmp_path, broker_port=port) as target:
+    with ExitStack() as stack:
+        with one_at_a_time():
+            port, _ = free_ports()
+            target = stack.enter_context(running_up(tmp_path, broker_port=port))
         assert target.broker == f"127.0.0.1:{port}"
         before = connections_to(port - 2)
         for scenario in SCENARIOS:
