@@ -176,6 +176,16 @@ class Run:
                 if other.images == 0 or other.subject is not None:
                     self.trace = other.trace
 
+    def end_tool(self, name: str, kind: Ending) -> None:
+        """End a process that had the store without serving it."""
+        self.trace.append(f"{name} ends by {kind.name}")
+        self.ending = max(self.ending, kind, key=lambda ending: ending.value)
+        self.disk.hook = None
+        if kind is Ending.POWER_CUT:
+            self.disk = self.disk.power_cut(Random(self.rng.random()))
+        elif kind is Ending.KILLED:
+            self.disk = self.disk.kill()
+
     def tend(self) -> None:
         """Do what an operator may do while the store stands still."""
         if self.is_tended:

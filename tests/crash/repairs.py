@@ -7,7 +7,6 @@ the repair put in their place; all else must be where it was.
 
 from __future__ import annotations
 
-from random import Random
 from typing import TYPE_CHECKING
 
 from tests.crash.checks import log_of
@@ -25,7 +24,7 @@ from cometmq.store.verify import verify
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.crash.disk import Operation, SimulatedFileSystem
+    from tests.crash.disk import Operation
     from tests.crash.model import Run
     from tests.crash.oracle import Log, Record
 
@@ -58,7 +57,7 @@ def damage_and_repair(run: Run, ends_at: Callable[[int], Callable[[Operation], N
             break
     _go_on_with(run, victims, safe)
     run.knows_checked = False  # What takes the place of damage has no checksum of its own.
-    _end(run, run.rng.choice((Ending.CLOSED, Ending.CLOSED, Ending.POWER_CUT)))
+    run.end_tool("repair", run.rng.choice((Ending.CLOSED, Ending.CLOSED, Ending.POWER_CUT)))
 
 
 def _victims(run: Run) -> list[Sent]:
@@ -117,7 +116,7 @@ def _repair(run: Run) -> bool:
         run.trace.append(f"repaired, {len(plan.steps)} steps, cut at {plan.cut_at}")
     except Killed as killed:
         run.trace.append(f"repair struck at {killed}")
-        _end(run, run.rng.choice((Ending.KILLED, Ending.POWER_CUT)))
+        run.end_tool("repair", run.rng.choice((Ending.KILLED, Ending.POWER_CUT)))
         return False
     except StoreFilesError as error:
         raise BrokenPromise(f"it is not repaired: {error}") from error
@@ -128,13 +127,12 @@ def _repair(run: Run) -> bool:
 def _go_on_with(run: Run, victims: list[Sent], safe: int) -> None:
     """Know what stands now where the damaged messages did; in front of `safe` nothing is lost."""
     history, log = run.history, log_of(run.disk)
-    first = {victim.physical_offset for victim in victims}
     instead = [
         _sent(record)
         for record in log.records
         if any(sent.physical_offset <= record.physical_offset < sent.end for sent in victims)
     ]
-    kept = [sent for sent in history.committed if sent.physical_offset not in first]
+    kept = [sent for sent in history.committed if sent not in victims]
     expired = [
         victim._replace(physical_offset=0, size=0)
         for victim in victims
@@ -173,14 +171,3 @@ def _sent(record: Record) -> Sent:
         record.store_timestamp,
         record.batch_size,
     )
-
-
-def _end(run: Run, kind: Ending) -> None:
-    run.trace.append(f"repair ends by {kind.name}")
-    run.ending = max(run.ending, kind, key=lambda ending: ending.value)
-    run.disk.hook = None
-    disk: SimulatedFileSystem = run.disk
-    if kind is Ending.POWER_CUT:
-        run.disk = disk.power_cut(Random(run.rng.random()))
-    elif kind is Ending.KILLED:
-        run.disk = disk.kill()

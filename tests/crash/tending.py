@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from random import Random
 from typing import TYPE_CHECKING
 
 from tests.crash.disk import Killed
@@ -96,10 +95,4 @@ def _rebuild(run: Run) -> None:
         run.trace.append(f"rebuild struck at {killed}")
     except StoreFilesError as error:
         raise BrokenPromise(f"it is not rebuilt: {error}") from error
-    run.trace.append(f"rebuild ends by {kind.name}")
-    run.ending = max(run.ending, kind, key=lambda ending: ending.value)
-    run.disk.hook = None
-    if kind is Ending.POWER_CUT:
-        run.disk = run.disk.power_cut(Random(run.rng.random()))
-    elif kind is Ending.KILLED:
-        run.disk = run.disk.kill()
+    run.end_tool("rebuild", kind)

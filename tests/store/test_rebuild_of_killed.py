@@ -47,6 +47,15 @@ def put_unsynced(held: Held, topic: str) -> None:
     held.store.commit()
 
 
+def add_file(held: Held, folder: str, entry: bytes, start: int = 0) -> None:
+    """Give a queue a file that begins with an entry."""
+    held.disk.make_directories(folder)
+    file = held.disk.open(f"{folder}/{start:020d}", create=True)
+    file.resize(ENTRIES_OF_A_FILE * len(entry))
+    file.write(entry, 0)
+    file.close()
+
+
 @pytest.mark.parametrize("topic", ["T", BATCHES, "New"])
 def test_a_power_cut_behind_it_takes_the_tail_and_no_offset(topic: str) -> None:
     held = Held()
@@ -154,12 +163,8 @@ def test_a_torn_entry_behind_a_hole_does_not_move_the_offset_of_an_expired_queue
     folder, torn = SIMPLE_QUEUE, ENTRY.pack(behind, 100, 0)
     if topic == BATCHES:
         folder, torn = BATCH_QUEUE, BATCH_ENTRY.pack(*BatchEntry(behind, 100, 0, 0, 999, 1))
-    size = ENTRIES_OF_A_FILE * len(torn)
-    last = int(max(files_of(held.disk, folder))[-20:])
-    file = held.disk.open(f"{folder}/{last + size:020d}", create=True)
-    file.resize(size)  # What is in front of it, in the last one, are zeros.
-    file.write(torn, 0)
-    file.close()
+    last = int(max(files_of(held.disk, folder))[-20:])  # It ends with zeros.
+    add_file(held, folder, torn, last + ENTRIES_OF_A_FILE * len(torn))
     rebuild(held)
     held.opened()
     assert held.put(b"next", topic) == MESSAGES
@@ -174,11 +179,7 @@ def test_a_torn_entry_that_leads_into_the_log_is_of_no_expired_message() -> None
     held.disk = held.disk.kill()
     held.disk.remove(f"{ROOT}/queue_ends.json")
     folder = f"{ROOT}/batchconsumequeue/{BATCHES}/1"
-    held.disk.make_directories(folder)
-    file = held.disk.open(f"{folder}/{0:020d}", create=True)
-    file.resize(CONFIG.batch_consume_queue_file_size)
-    file.write(BATCH_ENTRY.pack(*BatchEntry(0, 100, 0, 0, 0, 3)), 0)
-    file.close()
+    add_file(held, folder, BATCH_ENTRY.pack(*BatchEntry(0, 100, 0, 0, 0, 3)))
     rebuild(held)
     assert not held.disk.exists(folder)
     assert held.opened().max_offset(BATCHES, 1) == 0
@@ -206,11 +207,7 @@ def test_a_queue_that_would_go_on_at_0_is_not_kept() -> None:
     held = Held()
     held.stop(clean=True)
     folder = f"{ROOT}/batchconsumequeue/{BATCHES}/1"
-    held.disk.make_directories(folder)
-    file = held.disk.open(f"{folder}/{0:020d}", create=True)
-    file.resize(CONFIG.batch_consume_queue_file_size)
-    file.write(BATCH_ENTRY.pack(*BatchEntry(0, BLANK_SIZE, 0, 0, 0, 0)), 0)
-    file.close()
+    add_file(held, folder, BATCH_ENTRY.pack(*BatchEntry(0, BLANK_SIZE, 0, 0, 0, 0)))
     rebuild(held)
     assert not held.disk.exists(folder)
     assert all(key.queue_id == 0 for key in load_queue_ends(held.disk, ROOT) or {})

@@ -93,12 +93,9 @@ class LostInDamage:
         name = key.topic, key.queue_id
         deleted = self._store.deletions.offsets.get(key.topic.encode(), -1)
         front = fronts.get(name, Front(0, deleted))
-        may_have_expired = front.physical_offset == deleted and self._store.segments.first_offset
-        begins = not may_have_expired
-        all_gaps = [
-            *gaps.get(name, ()),
-            Gap(front.next_offset, NEVER, front.physical_offset, NEVER, begins),
-        ]
+        has_begun = front.physical_offset != deleted or not self._store.segments.first_offset
+        last = Gap(front.next_offset, NEVER, front.physical_offset, NEVER, has_begun)
+        all_gaps = [*gaps.get(name, ()), last]
         seen = self._seen(key, all_gaps)
         yield from zip(all_gaps[:-1], seen, strict=False)
         yield self._at_end(key, all_gaps[-1], seen[-1])

@@ -48,7 +48,7 @@ class Run:
         self.dry_run = dry_run
         """Whether to say what would be done, and to change nothing."""
         self.is_early = False
-        """Whether Spark is being started for it: there is nothing yet that must be whole."""
+        """Whether there is nothing yet that must be whole: servers are asked, Spark is started."""
         self.start_seconds: float | None = None
         """How long that took."""
         self.report: Report | None = None
