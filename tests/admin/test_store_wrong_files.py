@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from tests.admin.test_store_commands import COMMANDS, SHAPE, run, told
 from tests.crash.disk import KillAt, Killed, SimulatedFileSystem
@@ -11,6 +13,7 @@ from tests.store.damaged_stores import (
     SMALL,
     content,
     contents,
+    forget_shape,
     small_store,
     verified,
 )
@@ -91,6 +94,7 @@ def test_a_rebuild_that_replaces_one_is_killed_at_any_moment_and_can_be_run_agai
 
 def test_where_no_file_tells_the_shape_it_is_asked_for() -> None:
     disk = with_odd_index(100, others=False)
+    forget_shape(disk)
     before = contents(disk)
     asked = told(run("rebuild", ROOT, disk=disk), 1)
     assert "its 100 bytes do not tell the shape of the index; say what the broker is" in asked
@@ -101,12 +105,26 @@ def test_where_no_file_tells_the_shape_it_is_asked_for() -> None:
     assert start(disk).close(NOW_MS)
 
 
-def test_a_shape_that_is_said_counts_whatever_the_files_say() -> None:
-    disk = small_store()
+def test_where_no_file_tells_the_shape_the_list_of_where_queues_end_does() -> None:
+    disk = with_odd_index(100, others=False)
+    assert run("rebuild", ROOT, disk=disk).exit_code == 0
+    assert [len(data) for data in contents(disk, f"{ROOT}/index").values()] == [920] * 5
+    assert start(disk).close(NOW_MS)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_shape_that_is_said_counts_whatever_the_files_say(
+    is_killed: bool,  # A parameter of the test.
+) -> None:
+    disk = small_store(close=not is_killed)
+    if is_killed:
+        disk = disk.kill()
     options = ("--index-slots", "30", "--index-items", "50")
     assert run("rebuild", *options, ROOT, disk=disk).exit_code == 0
     assert {len(data) for data in contents(disk, f"{ROOT}/index").values()} == {40 + 120 + 1000}
     assert run("verify", ROOT, disk=disk).exit_code == 0
+    shape = json.loads(run("stat", "--json", ROOT, disk=disk).stdout)
+    assert (shape["index_slots"], shape["index_items"]) == (30, 50)
 
 
 def test_a_file_of_another_name_among_those_of_the_index_is_left_where_it_is() -> None:

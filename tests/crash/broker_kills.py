@@ -106,8 +106,8 @@ class Life:
             for queue_id in range(QUEUES):
                 tasks.create_task(self._consume(address, queue_id))
             await self._has_enough.wait()
-            # Nobody tells of a save; without one, short lives would show nothing of a group.
-            while self._number == 0 and len(saved_offsets(self._folder)) < QUEUES:  # noqa: ASYNC110
+            # Without a save short lives would show nothing of a group.
+            while self._number == 0 and len(saved_offsets(self._folder)) < QUEUES:  # noqa: ASYNC110  # Untold.
                 await asyncio.sleep(0.01)
             kill.send_signal(signal.SIGKILL)
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.crash.disk import SimulatedFileSystem
 from tests.store.records import HOST
 
+from cometmq.store.checkpoint import CheckpointFile, load_checkpoint
 from cometmq.store.config import StoreConfig
 from cometmq.store.findings import Report
 from cometmq.store.inspection import inspect
 from cometmq.store.message_store import MessageStore
+from cometmq.store.queue_ends import QUEUE_ENDS_NAME
 from cometmq.store.turn import Origin
 from cometmq.store.verify import verify
 
@@ -130,3 +133,14 @@ def damage(disk: FileSystem, message: StoredMessage) -> None:
     """Damage a record of the small store."""
     start = message.physical_offset // SMALL.segment_size * SMALL.segment_size
     flip(disk, f"{ROOT}/commitlog/{start:020d}", message.physical_offset - start + 31)
+
+
+def forget_shape(disk: SimulatedFileSystem) -> None:
+    """Have a store say nothing of what its index files have room for, as one of before."""
+    disk.remove(f"{ROOT}/{QUEUE_ENDS_NAME}")
+    path = f"{ROOT}/checkpoint"
+    checkpoint = load_checkpoint(disk, path)
+    assert checkpoint.claims is not None
+    file = CheckpointFile(disk, path)
+    file.write(checkpoint.longs, replace(checkpoint.claims, index_shape=None))
+    file.close()

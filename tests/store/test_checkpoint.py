@@ -20,6 +20,7 @@ from cometmq.store.checkpoint import (
     load_checkpoint,
 )
 from cometmq.store.errors import StoreFormatError
+from cometmq.store.index_format import IndexShape
 
 PATH = "/s/checkpoint"
 LONGS = Longs(
@@ -37,6 +38,7 @@ CLAIMS = Claims(
     segment_size=65536,
     queue_file_size=6_000_000,
     batch_queue_file_size=13_800_000,
+    index_shape=IndexShape(5_000_000, 20_000_000),
 )
 
 

@@ -25,7 +25,7 @@ from cometmq.store.errors import (
     StoreFormatError,
 )
 from cometmq.store.findings import Kind
-from cometmq.store.queue_ends import UNKNOWN, load_queue_ends, save_queue_ends
+from cometmq.store.queue_ends import UNKNOWN, Sizes, load_queue_ends, save_queue_ends
 from cometmq.store.reading import ReadStatus
 
 if TYPE_CHECKING:
@@ -440,7 +440,7 @@ def test_a_file_that_a_power_cut_brought_back_is_no_damage_where_nobody_noted_th
     ends = load_queue_ends(held.disk, ROOT)
     assert ends is not None
     unknown = {key: end._replace(kept_from=UNKNOWN) for key, end in ends.items()}
-    save_queue_ends(held.disk, ROOT, unknown, (800, 1840))
+    save_queue_ends(held.disk, ROOT, unknown, Sizes(800, 1840, CONFIG.index_shape))
     held.disk.open(first, create=True).resize(len(data))
     overwrite(held.disk, first, 0, data)
     assert verified(held.disk, ROOT, CONFIG).is_sound

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 from tests.crash.disk import KillAt, Killed, SimulatedFileSystem
-from tests.store.damaged_stores import ROOT, files_of, flip, verified
+from tests.store.damaged_stores import ROOT, files_of, flip, forget_shape, verified
 from tests.store.records import HOST
 
 from cometmq.store.config import StoreConfig
@@ -188,10 +188,7 @@ def test_items_that_a_power_cut_tore_are_no_damage_but_those_in_front_of_them_ar
         assert Kind.WRONG_ITEM in verified(disk, config=ON).counts
 
 
-@pytest.mark.parametrize("is_closed", [False, True])
-def test_an_index_of_unknown_shape_is_damage_only_where_the_store_was_shut_down(
-    is_closed: bool,  # A parameter of the test.
-) -> None:
+def without_items(*, is_closed: bool) -> SimulatedFileSystem:
     disk = SimulatedFileSystem()
     lived(disk, ON, 0)
     if not is_closed:
@@ -201,6 +198,24 @@ def test_an_index_of_unknown_shape_is_damage_only_where_the_store_was_shut_down(
         file = disk.open(path)
         items_at = 40 + ON.index_slots * 4 + 20
         file.write(bytes(file.size() - items_at), items_at)
+    return disk
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_an_index_whose_shape_is_listed_is_checked_though_its_items_are_gone(
+    is_closed: bool,  # A parameter of the test.
+) -> None:
+    report = verified(without_items(is_closed=is_closed), config=StoreConfig())
+    assert Kind.WRONG_ITEM in report.counts
+    assert not any("the index is not checked: " in note for note in report.notes)
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_an_index_of_unknown_shape_is_damage_only_where_the_store_was_shut_down(
+    is_closed: bool,  # A parameter of the test.
+) -> None:
+    disk = without_items(is_closed=is_closed)
+    forget_shape(disk)
     report = verified(disk, config=StoreConfig())
     is_noted = any("the index is not checked: " in note for note in report.notes)
     assert (bool(report.findings), is_noted) == (is_closed, not is_closed)

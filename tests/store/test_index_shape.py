@@ -12,8 +12,11 @@ from tests.store.records import HOST
 
 from cometmq.store.config import StoreConfig
 from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.index_format import IndexShape
 from cometmq.store.index_shape import data_end, find_shape
+from cometmq.store.inspection import inspect
 from cometmq.store.message_store import MessageStore
+from cometmq.store.queue_ends import QUEUE_ENDS_NAME
 from cometmq.store.turn import Origin
 
 
@@ -94,6 +97,34 @@ def test_slots_without_an_item_are_no_item_of_the_first_record(settings: tuple[i
     slots, items = settings
     asked = StoreConfig(index_slots=slots, index_items=items)
     assert find_shape(disk, f"{ROOT}/index", asked, clean=False) == (20, 40)
+
+
+def test_what_is_noted_counts_as_one_of_the_files() -> None:
+    disk = small_store()
+    names = list(contents(disk, f"{ROOT}/index"))
+    noted = IndexShape(20, 100)
+
+    def found(*, clean: bool = True) -> IndexShape | None:
+        return find_shape(disk, f"{ROOT}/index", StoreConfig(), clean=clean, noted=noted)
+
+    for path in names[:-2]:
+        disk.remove(path)
+    assert found() == (20, 40)  # Two whole files know better.
+    assert found(clean=False) == noted  # They may be torn.
+    disk.remove(names[-2])
+    assert found() == noted
+    overwrite(disk, names[-1], 0, bytes(len(content(disk, names[-1]))))
+    assert found() == noted
+    disk.remove(names[-1])
+    assert found() == noted
+
+
+def test_a_young_store_that_was_killed_knows_the_shape_by_its_first_checkpoint() -> None:
+    disk = small_store(close=False).kill()
+    assert not disk.exists(f"{ROOT}/{QUEUE_ENDS_NAME}")
+    for path, data in contents(disk, f"{ROOT}/index").items():
+        overwrite(disk, path, 40, bytes(len(data) - 40))
+    assert inspect(disk, ROOT, StoreConfig()).config.index_shape == (20, 40)
 
 
 def test_holes_of_a_sparse_file_are_not_read(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from cometmq.store.queue_ends import (
     QUEUE_ENDS_NAME,
     QueueEnd,
     QueueKey,
+    Sizes,
     load_queue_ends,
     save_queue_ends,
 )
@@ -320,7 +321,9 @@ def test_a_rebuild_leaves_queues_out_of_the_list_that_are_gone() -> None:
     ends = load_queue_ends(disk, ROOT)
     assert ends is not None
     gone = QueueKey(is_batch=True, topic="T", queue_id=0)
-    save_queue_ends(disk, ROOT, {**ends, gone: QueueEnd(20, NO_RECORD, 20)}, (400, 460))
+    save_queue_ends(
+        disk, ROOT, {**ends, gone: QueueEnd(20, NO_RECORD, 20)}, Sizes(400, 460, SMALL.index_shape)
+    )
     rebuilt(disk)
     assert load_queue_ends(disk, ROOT) == ends
 

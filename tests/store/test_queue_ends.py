@@ -11,12 +11,14 @@ from tests.store.damaged_stores import content, flip, overwrite
 from cometmq.store.config import StoreConfig
 from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.errors import StoreFormatError
+from cometmq.store.index_format import IndexShape
 from cometmq.store.queue_ends import (
     QUEUE_ENDS_NAME,
     UNKNOWN,
     QueueEnd,
     QueueKey,
-    listed_file_sizes,
+    Sizes,
+    listed_sizes,
     load_queue_ends,
     save_queue_ends,
 )
@@ -25,13 +27,14 @@ ROOT = "/s"
 PATH = f"{ROOT}/{QUEUE_ENDS_NAME}"
 T0 = QueueKey(is_batch=False, topic="T", queue_id=0)
 B1 = QueueKey(is_batch=True, topic="B", queue_id=1)
+SIZES = Sizes(800, 1840, IndexShape(20, 40))
 ENDS = {T0: QueueEnd(2, 116, 2, 0), B1: QueueEnd(7, 900, 21, 5)}
 
 
 def disk_with(ends: dict[QueueKey, QueueEnd]) -> SimulatedFileSystem:
     disk = SimulatedFileSystem()
     disk.make_directories(ROOT)
-    save_queue_ends(disk, ROOT, ends, (800, 1840))
+    save_queue_ends(disk, ROOT, ends, SIZES)
     return disk
 
 
@@ -39,11 +42,11 @@ def test_the_list_is_json_on_one_line_and_is_read_as_it_was_written() -> None:
     disk = disk_with(ENDS)
     text = (
         b'"queues":{"simple":{"T":{"0":[2,116,2,0]}},"batch":{"B":{"1":[7,900,21,5]}},'
-        b'"file_sizes":[800,1840]},"version":1}'
+        b'"file_sizes":[800,1840],"index_shape":[20,40]},"version":1}'
     )
     assert content(disk, PATH).endswith(text)
     assert load_queue_ends(disk, ROOT) == ENDS
-    assert listed_file_sizes(disk, ROOT) == (800, 1840)
+    assert listed_sizes(disk, ROOT) == SIZES
 
 
 def test_a_list_of_an_earlier_version_is_read() -> None:
@@ -52,12 +55,12 @@ def test_a_list_of_an_earlier_version_is_read() -> None:
     queues = b'{"simple":{"T":{"0":[2,116,2]}},"batch":{}}'
     disk.open(PATH, create=True).write(b'{"crc32":2871852009,"queues":%s,"version":1}' % queues, 0)
     assert load_queue_ends(disk, ROOT) == {T0: QueueEnd(2, 116, 2, UNKNOWN)}
-    assert listed_file_sizes(disk, ROOT) is None
+    assert listed_sizes(disk, ROOT) is None
 
 
 def test_without_a_file_nobody_knows() -> None:
     assert load_queue_ends(SimulatedFileSystem(), ROOT) is None
-    assert listed_file_sizes(SimulatedFileSystem(), ROOT) is None
+    assert listed_sizes(SimulatedFileSystem(), ROOT) is None
 
 
 def test_a_flipped_bit_anywhere_is_noticed() -> None:

@@ -18,6 +18,7 @@ from tests.store.damaged_stores import (
     contents,
     files_of,
     flip,
+    forget_shape,
     overwrite,
     small_store,
     verified,
@@ -186,6 +187,8 @@ def test_an_index_of_a_shape_that_nobody_knows_is_refused() -> None:
     for path, data in contents(disk, f"{ROOT}/index").items():
         overwrite(disk, path, 0, bytes(len(data)))
     config = StoreConfig()
+    check_rebuildable(inspect(disk, ROOT, config))  # It is noted.
+    forget_shape(disk)
     with pytest.raises(StoreFormatError, match="--index-slots"):
         check_rebuildable(inspect(disk, ROOT, config))
     check_rebuildable(inspect(disk, ROOT, SMALL))

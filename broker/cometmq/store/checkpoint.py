@@ -28,6 +28,9 @@ at    size  field
 256   4     `CMEJ`: an entry journal has the entries of records that the queues may lack
 260   24    its start, its end (both offsets in the log), and bytes of the file: 8, 8, 8
 284   4     CRC-32 of bytes 256 to 284 and of bytes 168 to 172
+384   4     `CMIS`, the shape of the index files; missing, nobody noted it
+388   16    slots and items of each: 8, 8
+404   4     CRC-32 of bytes 384 to 404 and of bytes 168 to 172
 512   4     `CMSO`, the synced note: kept up to date between checkpoints
 516   8     synced offset
 524   4     CRC-32 of bytes 512 to 524 and of bytes 168 to 172
@@ -52,28 +55,57 @@ from zlib import crc32
 
 from cometmq.store.entry_journal import JournalClaim
 from cometmq.store.errors import check_version
+from cometmq.store.index_format import IndexShape
 from cometmq.store.log_scan import NEVER
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from cometmq.store.filesystem import File, FileSystem
 
 FILE_SIZE: Final = 4096
 VERSION: Final = 1
 _MAGIC: Final = b"CMCP"
-_NOTE_MAGIC: Final = b"CMSO"
 
 _LONGS = struct.Struct(">6q")
 _OURS = struct.Struct(">4si8q48s")
 _CRC = struct.Struct(">I")
-_NOTE = struct.Struct(">4sq")
 _OURS_AT: Final = 48
 _CRC_AT: Final = 168
-_JOURNAL_MAGIC: Final = b"CMEJ"
-_JOURNAL = struct.Struct(">4s3q")
-_JOURNAL_AT: Final = 256
-_NOTE_AT: Final = 512
 assert _LONGS.size == _OURS_AT
 assert _OURS_AT + _OURS.size == _CRC_AT
+
+
+class _Part:
+    """Numbers that belong to the claims, and have a checksum of their own, bound to theirs."""
+
+    def __init__(self, position: int, magic: bytes, count: int) -> None:
+        self.position = position
+        self._magic = magic
+        self._layout = struct.Struct(f">4s{count}q")
+
+    def read(self, data: bytes, claims_crc: int) -> tuple[int, ...] | None:
+        """Return the numbers; None when there are none, or they are of other claims."""
+        packed = data[self.position : self.position + self._layout.size]
+        (crc,) = _CRC.unpack_from(data, self.position + self._layout.size)
+        magic, *numbers = self._layout.unpack(packed)
+        if magic != self._magic or crc != _bound(packed, claims_crc):
+            return None
+        return tuple(numbers)
+
+    def pack(self, numbers: Iterable[int], claims_crc: int) -> bytes:
+        """Return the bytes for its place."""
+        packed = self._layout.pack(self._magic, *numbers)
+        return packed + _CRC.pack(_bound(packed, claims_crc))
+
+
+def _bound(data: bytes, claims_crc: int) -> int:
+    return crc32(_CRC.pack(claims_crc), crc32(data))
+
+
+_JOURNAL: Final = _Part(256, b"CMEJ", 3)
+_INDEX_SHAPE: Final = _Part(384, b"CMIS", 2)
+_NOTE: Final = _Part(512, b"CMSO", 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +132,7 @@ class Claims:
     checked_from: int = NEVER
     queue_file_size: int | None = None
     batch_queue_file_size: int | None = None
+    index_shape: IndexShape | None = None
     journal: JournalClaim | None = None
     """Where entries are that the queues may lack, in front of its end."""
 
@@ -149,6 +182,7 @@ def load_checkpoint(filesystem: FileSystem, path: str) -> Checkpoint:
         # A damaged file proves nothing, Apache's part included.
         return Checkpoint(Longs(), is_damaged=True)
     check_version(path, version, VERSION)
+    shape, journal = _INDEX_SHAPE.read(data, crc), _JOURNAL.read(data, crc)
     claims = Claims(
         recover_from=offsets[0],
         verify_from=offsets[1],
@@ -158,7 +192,8 @@ def load_checkpoint(filesystem: FileSystem, path: str) -> Checkpoint:
         checked_from=offsets[5],
         queue_file_size=offsets[6] or None,
         batch_queue_file_size=offsets[7] or None,
-        journal=_journal(data, crc),
+        index_shape=None if shape is None else IndexShape(*shape),
+        journal=None if journal is None else JournalClaim(*journal),
     )
     if copy != data[:_OURS_AT]:
         return Checkpoint(longs, None, claims)
@@ -182,26 +217,8 @@ def _is_whole(data: bytes) -> bool:
     return not any(data[_OURS_AT:])
 
 
-def _journal(data: bytes, crc: int) -> JournalClaim | None:
-    magic, start, end, size = _JOURNAL.unpack_from(data, _JOURNAL_AT)
-    (journal_crc,) = _CRC.unpack_from(data, _JOURNAL_AT + _JOURNAL.size)
-    packed = data[_JOURNAL_AT : _JOURNAL_AT + _JOURNAL.size]
-    if magic != _JOURNAL_MAGIC or journal_crc != _bound(packed, crc):
-        return None
-    return JournalClaim(start, end, size)
-
-
-def _bound(data: bytes, crc: int) -> int:
-    """Return the checksum of what belongs to the claims that have another one."""
-    return crc32(_CRC.pack(crc), crc32(data))
-
-
 def _with_note(claims: Claims, data: bytes, crc: int) -> Claims:
-    magic, synced = _NOTE.unpack_from(data, _NOTE_AT)
-    end = _NOTE_AT + _NOTE.size
-    (note_crc,) = _CRC.unpack_from(data, end)
-    if magic != _NOTE_MAGIC or note_crc != _bound(data[_NOTE_AT:end], crc):
-        return claims
+    (synced,) = _NOTE.read(data, crc) or (0,)
     return replace(claims, synced_offset=max(claims.synced_offset, synced))
 
 
@@ -240,10 +257,10 @@ class CheckpointFile:
         )
         crc = crc32(data[_OURS_AT:_CRC_AT])
         _CRC.pack_into(data, _CRC_AT, crc)
-        if claims.journal is not None:
-            journal = _JOURNAL.pack(_JOURNAL_MAGIC, *claims.journal)
-            journal += _CRC.pack(_bound(journal, crc))
-            data[_JOURNAL_AT : _JOURNAL_AT + len(journal)] = journal
+        for part, numbers in ((_JOURNAL, claims.journal), (_INDEX_SHAPE, claims.index_shape)):
+            if numbers is not None:
+                packed = part.pack(numbers, crc)
+                data[part.position : part.position + len(packed)] = packed
         beside = f"{self._path}.new"
         file = self._filesystem.open(beside, create=True)
         try:
@@ -264,11 +281,9 @@ class CheckpointFile:
 
     def note_synced(self, synced_offset: int) -> None:
         """Note how far the log is synced; nothing waits for the note itself to be."""
-        note = _NOTE.pack(_NOTE_MAGIC, synced_offset)
         with self._lock:
             if self._file is not None:
-                crc = _CRC.pack(_bound(note, self._crc))
-                self._file.write(note + crc, _NOTE_AT)
+                self._file.write(_NOTE.pack((synced_offset,), self._crc), _NOTE.position)
 
     def close(self) -> None:
         """Close the file."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from enum import Enum
 
 from cometmq.store.errors import StoreFormatError
+from cometmq.store.index_format import IndexShape
 
 CONSUME_QUEUE_ENTRY_SIZE = 20
 BATCH_CONSUME_QUEUE_ENTRY_SIZE = 46
@@ -155,6 +156,11 @@ class StoreConfig:
     delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS
     """The delay of each level; at run time, too: what waits already keeps its due time, which is in
     its ConsumeQueue entry."""
+
+    @property
+    def index_shape(self) -> IndexShape:
+        """What an index file has room for."""
+        return IndexShape(self.index_slots, self.index_items)
 
     def __post_init__(self) -> None:
         """Refuse settings that no store could work with."""

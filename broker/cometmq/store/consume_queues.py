@@ -25,7 +25,7 @@ from cometmq.store.entry_files import EntryFiles
 from cometmq.store.entry_search import KEEPS_OFFSET
 from cometmq.store.errors import CorruptionError, StoreFilesError, StoreFormatError
 from cometmq.store.open_files import OpenFiles
-from cometmq.store.queue_ends import QueueKey
+from cometmq.store.queue_ends import QueueKey, Sizes
 from cometmq.store.queue_table import QueueTable, Shape
 from cometmq.store.record_check import RecordCheck
 from cometmq.store.unsynced import Unsynced
@@ -90,7 +90,8 @@ class ConsumeQueues:
             Shape(BATCH_ENTRY_SIZE, config.batch_consume_queue_file_size, file_sizes[1], are_whole),
         )
         """The queues of topics with `queue.type=BatchCQ`."""
-        self.ends.file_sizes = self.simple.file_size, self.batch.file_size
+        sizes = Sizes(self.simple.file_size, self.batch.file_size, config.index_shape)
+        self.ends.sizes = sizes
         self._lacking_from: int | None = None
         self._leftovers: list[tuple[QueueTable[Any], str]] = []
         """Topics that were made again as ones of the other kind, with the queues of before."""

@@ -9,7 +9,7 @@ from cometmq.store.delay_levels import DELAY_LEVELS
 from cometmq.store.deletions import DELETIONS_NAME
 from cometmq.store.errors import NotAStoreError, StoreFormatError
 from cometmq.store.names import is_queue_folder, is_topic_folder
-from cometmq.store.queue_ends import listed_file_sizes
+from cometmq.store.queue_ends import listed_sizes
 from cometmq.store.segments import Segments
 from cometmq.store.tables import TABLES
 
@@ -134,7 +134,8 @@ def load_queues(
     if known is not None:
         sizes = known.queue_file_size, known.batch_queue_file_size
     elif not checkpoint.is_of_others:
-        sizes = listed_file_sizes(filesystem, root) or sizes
+        listed = listed_sizes(filesystem, root)
+        sizes = sizes if listed is None else listed[:2]
     return ConsumeQueues(
         filesystem,
         root,

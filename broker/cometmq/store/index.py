@@ -24,7 +24,6 @@ from cometmq.store.index_format import (
     HEADER_SIZE,
     SLOT_SIZE,
     IndexHeader,
-    IndexShape,
     index_name,
     last_before,
     positive_hash,
@@ -68,7 +67,7 @@ class Index:
     ) -> None:
         self._filesystem = filesystem
         self._root = f"{root}/{INDEX_FOLDER}"
-        self._shape = IndexShape(config.index_slots, config.index_items)
+        self._shape = config.index_shape
         self._count_sound: CountSound = all_sound
         self._searched_files = 2 if read_only and not clean else 0  # See `index_search`.
         self._open_files = OpenFiles(OPEN_FILES_MAX)

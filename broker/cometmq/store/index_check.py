@@ -47,7 +47,7 @@ class IndexCheck:
         self._store = store
         self._report = report
         self._noted: list[Noted] = []
-        shape = IndexShape(store.config.index_slots, store.config.index_items)
+        shape = store.config.index_shape
         folder = f"{store.root}/{INDEX_FOLDER}"
         self._files = list(read_headers(store.filesystem, folder, shape))
         self._items = IndexItems(store.filesystem, self._files, shape)

@@ -1,14 +1,14 @@
 """How many slots and items the index files of a store have, worked out from one of them.
 
-Nothing notes these two numbers down, and the length of a file is one equation for two unknowns:
-40 + 4 * slots + 20 * items. The second is where the items end: the header says how many there are,
-and behind the last one everything is zero. So the items begin at one of the 20 places that the end
-of the data leaves, of which exactly one fits the length. The first and the last item then have to
-be where the header says.
+Apache's store notes these two numbers nowhere (ours does, in the list of where queues end), and the
+length of a file is one equation for two unknowns: 40 + 4 * slots + 20 * items. The second is where
+the items end: the header says how many there are, and behind the last one everything is zero. So
+the items begin at one of the 20 places that the end of the data leaves, of which exactly one fits
+the length. The first and the last item then have to be where the header says.
 
 Where a crash took the last items, that leads to a shape of five slots less, or ten: the keys of
-one record have items of one offset. So a file that is as long as those that a broker is set to, and
-begins as one of them would, is taken for one.
+one record have items of one offset. So a file that is as long as those that are noted, or that a
+broker is set to, and begins as one of them would, is taken for one.
 """
 
 from __future__ import annotations
@@ -34,38 +34,46 @@ _CHUNK_SIZE: Final = 4 << 20
 
 
 def find_shape(
-    filesystem: FileSystem, folder: str, config: StoreConfig, *, clean: bool
+    filesystem: FileSystem,
+    folder: str,
+    config: StoreConfig,
+    *,
+    clean: bool,
+    noted: IndexShape | None = None,
 ) -> IndexShape | None:
     """Return the shape of the files in a folder, by most of them; None when they do not tell.
 
-    Where the last process did not stop `clean`, a short file may be one that it had half made.
+    What was `noted` counts as one of them, and where the last process did not stop `clean`, it is
+    believed: a short file may be one that was half made, and a power cut tears others alike.
     """
-    configured = IndexShape(config.index_slots, config.index_items)
-    votes: Counter[IndexShape] = Counter()
+    if noted is not None and not clean:
+        return noted
+    expected = noted or config.index_shape
+    votes: Counter[IndexShape] = Counter(() if noted is None else (noted,))
     for entry in reversed(filesystem.list(folder)):
         if not is_index_file(entry):
             continue
         file = filesystem.open(f"{folder}/{entry.name}", read_only=True)
         try:
-            shape = _shape_of(file, configured, clean=clean)
+            shape = _shape_of(file, expected, clean=clean)
         finally:
             file.close()
         if shape is not None:
             votes[shape] += 1
-            if votes.total() >= 3:
+            if votes[shape] >= 3:
                 break
     # Of as many votes the longest counts: a file that was cut short may fit a shape of less items.
     return max(votes, key=lambda shape: (votes[shape], shape.file_size), default=None)
 
 
-def _shape_of(file: File, configured: IndexShape, *, clean: bool) -> IndexShape | None:
+def _shape_of(file: File, expected: IndexShape, *, clean: bool) -> IndexShape | None:
     size = file.size()
     header = IndexHeader.unpack(file.read(HEADER_SIZE, 0))
     if size < HEADER_SIZE + SLOT_SIZE + 2 * ITEM_SIZE or header.next_item <= 1:
         return None
-    is_whole = size == configured.file_size or (size < configured.file_size and not clean)
-    if is_whole and _begins(file, configured, header):
-        return configured
+    is_whole = size == expected.file_size or (size < expected.file_size and not clean)
+    if is_whole and _begins(file, expected, header):
+        return expected
     end = data_end(file, size)
     for items_end in range(end, end + ITEM_SIZE):
         items_at = items_end - header.next_item * ITEM_SIZE

@@ -3,8 +3,9 @@
 Works on a store that a broker has open, too: `opened_by` then says whose it is, and it is read as
 one that was not shut down, which it is not yet.
 
-What a store does not note down is worked out from its files: the size of queue files from most of
-them, the shape of index files from where the items of one end (see `index_shape`).
+What a store does not note down, as Apache's does not, is worked out from its files: the size of
+queue files from most of them, the shape of index files from where the items of one end (see
+`index_shape`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,13 @@ from cometmq.store.index import INDEX_FOLDER
 from cometmq.store.index_shape import find_shape
 from cometmq.store.integrity import Integrity
 from cometmq.store.lock import was_shut_down
-from cometmq.store.queue_ends import listed_to, load_queue_ends, without_deleted
+from cometmq.store.queue_ends import (
+    Sizes,
+    listed_sizes,
+    listed_to,
+    load_queue_ends,
+    without_deleted,
+)
 from cometmq.store.recovery import Start, choose_start
 from cometmq.store.sealing import INTEGRITY_FOLDER, SealedTail
 from cometmq.store.swap import unfinished_swaps
@@ -47,7 +54,7 @@ if TYPE_CHECKING:
     from cometmq.store.checkpoint import Checkpoint
     from cometmq.store.config import StoreConfig
     from cometmq.store.filesystem import FileSystem
-    from cometmq.store.queue_ends import Ends, FileSizes
+    from cometmq.store.queue_ends import Ends
     from cometmq.store.segments import Segments
 
 NEAR_MAX: Final = 3
@@ -84,15 +91,22 @@ class Inspected:
     """Those whose attributes ask for batch queues."""
     ends: Ends
     """Where the queues are known to have ended; nothing if another program wrote since."""
+    listed_sizes: Sizes | None
+    """How long files are by the list of where queues end."""
     ended_topics: dict[str, bool]
     """The topics of these queues, and whether they are batch queues."""
     is_index_shape_known: bool
     """Whether the files of the index tell their shape, or are as the settings say."""
 
     @property
-    def queue_file_sizes(self) -> FileSizes:
-        """How long the files of queues are, of both kinds."""
-        return self.config.consume_queue_file_size, self.config.batch_consume_queue_file_size
+    def sizes(self) -> Sizes:
+        """How long the files are, for the list of where queues end."""
+        config = self.config
+        return Sizes(
+            config.consume_queue_file_size,
+            config.batch_consume_queue_file_size,
+            config.index_shape,
+        )
 
     @property
     def settled_offset(self) -> int | None:
@@ -159,17 +173,22 @@ def inspect(
     checkpoint = load_checkpoint(filesystem, f"{root}/checkpoint")
     segments = load_segments(filesystem, root, config, checkpoint, read_only=True)
     segments.synced_offset = segments.end_offset  # Whatever is open may be closed.
-    shape = find_shape(filesystem, f"{root}/{INDEX_FOLDER}", config, clean=is_clean)
+    listed = None if checkpoint.is_of_others else listed_sizes(filesystem, root)
+    noted = None if listed is None else listed.index_shape
+    if checkpoint.claims is not None and checkpoint.claims.index_shape is not None:
+        noted = checkpoint.claims.index_shape
+    folder = f"{root}/{INDEX_FOLDER}"
+    shape = find_shape(filesystem, folder, config, clean=is_clean, noted=noted)
     if shape is not None:
         config = replace(config, index_slots=shape.slots, index_items=shape.items)
     queues = load_queues(filesystem, root, config, checkpoint, clean=is_clean, read_only=True)
-    simple_size, batch_size = queues.ends.file_sizes
+    sizes = queues.ends.sizes
     queues.close()
     config = replace(
         config,
         segment_size=segments.size,
-        consume_queue_file_size=simple_size,
-        batch_consume_queue_file_size=batch_size,
+        consume_queue_file_size=sizes.queue_file,
+        batch_consume_queue_file_size=sizes.batch_queue_file,
     )
     damaged_tables = _damaged_tables(filesystem, root)
     topics, batch_topics = _load_topics(filesystem, root)
@@ -197,6 +216,7 @@ def inspect(
         ),
         batch_topics=batch_topics,
         ends=ends,
+        listed_sizes=listed,
         ended_topics={key.topic: key.is_batch for key in ends},
         is_index_shape_known=shape is not None,
     )

@@ -289,6 +289,7 @@ def _mark(store: Inspected, segments: Segments, plan: Plan, process_id: int) -> 
         checked_from=NEVER if store.start.checked_from == NEVER else plan.end_offset,
         queue_file_size=None if noted is None else noted.queue_file_size,
         batch_queue_file_size=None if noted is None else noted.batch_queue_file_size,
+        index_shape=None if noted is None else noted.index_shape,
     )
     # Without timestamps Apache makes the index, and with it the queues, anew from the beginning.
     longs = Longs(
@@ -320,7 +321,7 @@ def _keep_ends(store: Inspected, plan: Plan) -> None:
         if cut_at is None or end.physical_offset < cut_at
     } | ends_to_keep(plan.lost)
     if kept != store.ends:
-        save_queue_ends(filesystem, root, kept, store.queue_file_sizes)
+        save_queue_ends(filesystem, root, kept, store.sizes)
     elif store.checkpoint.is_of_others:
         # Of before another program wrote: with the new checkpoint it would be believed again.
         remove_queue_ends(filesystem, root)

@@ -145,6 +145,7 @@ class Opening:
             else NEVER,
             queue_file_size=found.queues.simple.file_size,
             batch_queue_file_size=found.queues.batch.file_size,
+            index_shape=self._config.index_shape,
         )
         self._promise(found, claims)
         if found.history is History.BROKEN_OFF:

@@ -5,15 +5,16 @@ files were lost would go unnoticed, and give its offsets out again. So each whol
 where every queue ends: how many entries it has, to which record the last one leads, which offset is
 next, and from where on its files are kept. Each entry that is named was synced before the list was
 written, and the list before the checkpoint; so it is true with the checkpoint before, too, and
-without one it still says how far the log was on the disk, and how long the queues' files are. With
-the checkpoint that follows it, no queue has an entry of a record in front of *recover from* that
-the list leaves out. A file that has expired is removed when the list says so, not before. A store
-that has none, or a damaged one, is walked once, and gets one when all its queues are known.
+without one it still says how far the log was on the disk, and how long the queues' files are. What
+index files have room for stands nowhere else, see `index_shape`. With the checkpoint that follows
+it, no queue has an entry of a record in front of *recover from* that the list leaves out. A file
+that has expired is removed when the list says so, not before. A store that has none, or a damaged
+one, is walked once, and gets one when all its queues are known.
 
 The file, see `checked_json`::
 
     {"crc32":2294315408,"queues":{"simple":{"T":{"0":[2,116,2,0]}},"batch":{},
-    "file_sizes":[6000000,13800000]},"version":1}
+    "file_sizes":[6000000,13800000],"index_shape":[5000000,20000000]},"version":1}
 
 Apache's brokers do not know it: once one has written to the checkpoint, it says nothing any more.
 """
@@ -29,6 +30,7 @@ import msgspec
 from cometmq.proto.errors import BodyError
 from cometmq.store.checked_json import CheckedJson
 from cometmq.store.entry_search import KEEPS_OFFSET
+from cometmq.store.index_format import IndexShape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,15 +122,22 @@ class QueueEnd(NamedTuple):
 
 
 Ends = dict[QueueKey, QueueEnd]
-FileSizes = tuple[int, int]
-"""Of the files of ordinary queues, and of those of batch topics."""
+
+
+class Sizes(NamedTuple):
+    """How long the files of queues are, and what those of the index have room for."""
+
+    queue_file: int
+    batch_queue_file: int
+    index_shape: IndexShape
 
 
 class _Kinds(msgspec.Struct):
     simple: dict[str, dict[int, QueueEnd]]
     batch: dict[str, dict[int, QueueEnd]]
-    file_sizes: FileSizes | None = None
-    """A list of an earlier version does not say it."""
+    file_sizes: tuple[int, int] | None = None
+    """A list of an earlier version does not say it, nor the other one."""
+    index_shape: IndexShape | None = None
 
 
 def load_queue_ends(filesystem: FileSystem, root: str) -> Ends | None:
@@ -150,18 +159,20 @@ def load_queue_ends(filesystem: FileSystem, root: str) -> Ends | None:
     }
 
 
-def listed_file_sizes(filesystem: FileSystem, root: str) -> FileSizes | None:
-    """Return how long the queues' files are by the list, for when the checkpoint is lost."""
+def listed_sizes(filesystem: FileSystem, root: str) -> Sizes | None:
+    """Return how long files are by the list, for when they were torn, or the checkpoint is lost."""
     try:
         kinds = _FILE.load(filesystem, root, _Kinds)
     except BodyError:
         return None
-    return None if kinds is None else kinds.file_sizes
+    if kinds is None or kinds.file_sizes is None or kinds.index_shape is None:
+        return None
+    return Sizes(*kinds.file_sizes, kinds.index_shape)
 
 
-def save_queue_ends(filesystem: FileSystem, root: str, ends: Ends, sizes: FileSizes) -> None:
+def save_queue_ends(filesystem: FileSystem, root: str, ends: Ends, sizes: Sizes) -> None:
     """Replace the list; when this returns, it would survive a power cut."""
-    kinds = _Kinds({}, {}, sizes)
+    kinds = _Kinds({}, {}, sizes[:2], sizes.index_shape)
     for (is_batch, topic, queue_id), end in ends.items():
         topics = kinds.batch if is_batch else kinds.simple
         topics.setdefault(topic, {})[queue_id] = end
@@ -206,8 +217,7 @@ class QueueEnds:
     """
 
     def __init__(self) -> None:
-        self.file_sizes: FileSizes = (0, 0)
-        """How long the files of the queues are."""
+        self.sizes = Sizes(0, 0, IndexShape(0, 0))
         self.known: Ends = {}
         """As they are on the disk: what is changed since waits for the next checkpoint."""
         self._listed: Ends = {}
@@ -231,7 +241,7 @@ class QueueEnds:
 
     def save(self, known: Ends, filesystem: FileSystem, root: str) -> None:
         """Have the file say what is known from now on."""
-        save_queue_ends(filesystem, root, known, self.file_sizes)
+        save_queue_ends(filesystem, root, known, self.sizes)
         self.known = self._listed = known
         self.is_saved = True
 

@@ -30,7 +30,6 @@ from cometmq.store.findings import Progress
 from cometmq.store.folder import queue_folders
 from cometmq.store.foreign_files import check_folders, check_misplaced, move_foreign
 from cometmq.store.index import INDEX_FOLDER, Index
-from cometmq.store.index_format import IndexShape
 from cometmq.store.index_off import forget_off
 from cometmq.store.kept_queues import keep_expired
 from cometmq.store.known_ends import check_not_given_twice, has_end, keep_offsets
@@ -85,7 +84,7 @@ def check_rebuildable(store: Inspected) -> None:
     for segment in store.segments:
         store.filesystem.open(segment.path, read_only=True).close()
     files = store.filesystem.list(f"{store.root}/{INDEX_FOLDER}")
-    shape = IndexShape(store.config.index_slots, store.config.index_items)
+    shape = store.config.index_shape
     for entry in () if store.is_index_shape_known else files:
         if is_index_file(entry) and entry.size not in (0, shape.file_size):
             raise StoreFormatError(
@@ -276,16 +275,25 @@ class _Work:
                 raise error
 
     def promise(self) -> None:
-        """Note how far the log is synced: the list may say it alone, and is about to say less."""
-        if self._claims is not None and self._limit < NEVER:
-            self._note(replace(self._claims, synced_offset=self._limit))
+        """Note how far the log is synced: the list may say it alone, and is about to say less.
+
+        And what the new index files have room for, should it be another shape.
+        """
+        before = self._claims
+        if before is None:
+            return
+        claims = replace(before, index_shape=self._store.config.index_shape)
+        if self._limit < NEVER:
+            claims = replace(claims, synced_offset=self._limit)
+        if claims != before:
+            self._note(claims)
 
     def correct_ends(self) -> None:
         """Let the list of where the queues end say nothing that is not true of the new folders.
 
         It stays until these are in place, so that a start misses a queue by it that is lost now,
-        and knows which ones only keep an offset. New ones begin where the log does, not where the
-        old ones did.
+        and knows which ones only keep an offset. The index may get another shape. New queues begin
+        where the log does, not where the old ones did.
         """
         store = self._store
         ends = {key: end._replace(kept_from=UNKNOWN) for key, end in store.ends.items()}
@@ -300,8 +308,8 @@ class _Work:
                 for key, end in ends.items()
                 if has_end(beside, key, end) or not has_end(store, key, end)
             }
-        if ends != store.ends:
-            save_queue_ends(store.filesystem, store.root, ends, store.queue_file_sizes)
+        if ends != store.ends or store.listed_sizes not in (None, store.sizes):
+            save_queue_ends(store.filesystem, store.root, ends, store.sizes)
 
     def note_complete(self) -> None:
         """Let the next start begin to read the log behind what is in the new folders."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.index import INDEX_FOLDER
-from cometmq.store.index_format import IndexShape
 from cometmq.store.index_items import read_headers
 from cometmq.store.log_check import LogCheck
 from cometmq.store.log_scan import LogScan
@@ -94,7 +93,7 @@ def summarize(store: Inspected) -> Summary:
     """Sum up a store; may read what a start would have to read, some seconds at most."""
     queues, last = _queues(store)
     end, last_time = _end(store, last)
-    shape = IndexShape(store.config.index_slots, store.config.index_items)
+    shape = store.config.index_shape
     files = read_headers(store.filesystem, f"{store.root}/{INDEX_FOLDER}", shape)
     segments = store.segments
     opening = next(iter(LogScan(segments, segments.first_offset)), None)

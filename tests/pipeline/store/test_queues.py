@@ -12,7 +12,7 @@ from cometmq.pipeline.columns import schema_of
 from cometmq.pipeline.store import index, queues
 from cometmq.pipeline.store.index import IndexPart, index_batches
 from cometmq.pipeline.store.queues import QueuePart, queue_batches, queue_parts
-from cometmq.store.index_format import ITEM, IndexHeader, IndexShape
+from cometmq.store.index_format import ITEM, IndexHeader
 from cometmq.store.store_reader import StoreReader
 
 
@@ -65,7 +65,7 @@ def test_some_columns_come_in_their_order(tmp_path: Path) -> None:
 def test_each_item_of_the_index_is_a_row(tmp_path: Path) -> None:
     root = unpack("clean", tmp_path)
     settings = config("clean")
-    shape = IndexShape(settings.index_slots, settings.index_items)
+    shape = settings.index_shape
     for path in sorted((root / "index").iterdir()):
         data = path.read_bytes()
         header = IndexHeader.unpack(data)
