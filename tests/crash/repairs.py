@@ -1,8 +1,9 @@
-"""Damage to messages that were safe, and an operator who has `cometmq store repair` step over it.
+"""Damage to messages that were safe, and an operator who has `cometmq store repair` mend it.
 
-Damaged are bodies of messages that the store knows to be on the disk, with others like that behind
-them: so nobody may take it for a torn tail. What the model knows from then on has the records that
-the repair put in their place; all else must be where it was.
+Damaged are messages that the store knows to be on the disk, with others like that behind them: so
+nobody may take it for a torn tail. Where the repair steps over them, what the model knows from then
+on has the records that it put in their place; all else must be where it was. Where it cuts, all in
+front must be where it was, and what stood behind, damage included, in `cut/`.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from tests.crash.model import Run
     from tests.crash.oracle import Log, Record
 
+    from cometmq.store.filesystem import File
     from cometmq.store.inspection import Inspected
 
 BODY_SIZE_MIN = 10
@@ -41,10 +43,15 @@ def damage_and_repair(run: Run, ends_at: Callable[[int], Callable[[Operation], N
     victims = _victims(run)
     if not victims:
         return
+    damage = run.rng.choice((_flip_body, _flip_body, _flip_head))
     for victim in victims:
-        _flip(run, victim)
+        damage(run, victim)
         run.trace.append(f"damaged: {victim.topic}/{victim.queue_id}/{victim.queue_offset}")
     _check_found(run, victims)
+    behind = [sent for sent in run.history.committed if sent.end > victims[0].physical_offset]
+    cut = run.rng.random() < 0.3 and _keeps_offsets(run, behind)
+    kept = run.history.promised(run.ending) if cut else []
+    bytes_behind = [(sent, _bytes_of(run, sent)) for sent in kept if sent in behind]
     safe = 0
     for tries in range(TRIES_MAX):
         safe = _safe_offset(inspect(run.disk, ROOT, run.config), run)
@@ -53,11 +60,15 @@ def damage_and_repair(run: Run, ends_at: Callable[[int], Callable[[Operation], N
             raise Uncovered("nobody knows any more that it was safe")
         if tries + 1 < TRIES_MAX and run.rng.random() < 0.5:
             run.disk.hook = ends_at(run.disk.operations + run.rng.randint(1, 30))
-        if _repair(run):
+        if _repair(run, cut=cut):
             break
-    _go_on_with(run, victims, safe)
+    if cut:
+        _go_on_in_front_of(run, victims[0].physical_offset)
+    else:
+        _go_on_with(run, victims, safe)
     run.knows_checked = False  # What takes the place of damage has no checksum of its own.
     run.end_tool("repair", run.rng.choice((Ending.CLOSED, Ending.CLOSED, Ending.POWER_CUT)))
+    _check_kept(run, bytes_behind)
 
 
 def _victims(run: Run) -> list[Sent]:
@@ -84,15 +95,56 @@ def _safe_offset(store: Inspected, run: Run) -> int:
     return (store.start.synced_offset or 0) if store.start.is_noted else 0
 
 
-def _flip(run: Run, victim: Sent) -> None:
-    segment = victim.physical_offset - victim.physical_offset % run.config.segment_size
-    file = run.disk.open(f"{ROOT}/commitlog/{segment:020d}")
-    position = victim.physical_offset - segment
-    at = position + file.read(victim.size, position).index(victim.body)
-    at += run.rng.randrange(len(victim.body))
+def _flip_body(run: Run, victim: Sent) -> None:
+    at = _bytes_of(run, victim).index(victim.body) + run.rng.randrange(len(victim.body))
+    _flip(run, victim, at)
+
+
+def _flip_head(run: Run, victim: Sent) -> None:
+    """Flip a bit of the size or of the magic."""
+    _flip(run, victim, run.rng.randrange(8))
+
+
+def _flip(run: Run, victim: Sent, at: int) -> None:
+    file, position = _file_of(run, victim)
+    at += position
     file.write(bytes((file.read(1, at)[0] ^ 1 << run.rng.randrange(8),)), at)
     file.sync()
     file.close()
+
+
+def _bytes_of(run: Run, sent: Sent) -> bytes:
+    file, position = _file_of(run, sent)
+    data = file.read(sent.size, position)
+    file.close()
+    return data
+
+
+def _file_of(run: Run, sent: Sent) -> tuple[File, int]:
+    segment = sent.physical_offset - sent.physical_offset % run.config.segment_size
+    return run.disk.open(f"{ROOT}/commitlog/{segment:020d}"), sent.physical_offset - segment
+
+
+def _keeps_offsets(run: Run, behind: list[Sent]) -> bool:
+    """Whether the model has a word for each queue's next number, were these cut off.
+
+    One of which nothing is left goes on where it would have, as if all of it had expired; or not,
+    if nobody promised that it came to the disk.
+    """
+    first_offset = log_of(run.disk).start
+    left = _queues_in(run, first_offset, behind[0].physical_offset)
+    given_up = [sent for sent in behind if (sent.topic, sent.queue_id) not in left]
+    promised = run.history.promised(run.ending)
+    return not given_up or (first_offset > 0 and all(sent in promised for sent in given_up))
+
+
+def _queues_in(run: Run, start: int, end: int) -> set[tuple[str, int]]:
+    """Return the queues that have messages in a part of the log."""
+    return {
+        (sent.topic, sent.queue_id)
+        for sent in run.history.committed
+        if start <= sent.physical_offset < end
+    }
 
 
 def _check_found(run: Run, victims: list[Sent]) -> None:
@@ -106,11 +158,11 @@ def _check_found(run: Run, victims: list[Sent]) -> None:
         raise BrokenPromise(f"verify does not find {victims[0]}, but {report.findings}")
 
 
-def _repair(run: Run) -> bool:
-    """Have damage stepped over; False if the process was ended before that was done."""
+def _repair(run: Run, *, cut: bool) -> bool:
+    """Have damage stepped over, or cut off; False if the process was ended before it was done."""
     try:
         store, plan = inspect(run.disk, ROOT, run.config), Plan()
-        for _ in make_plan(store, plan, cut=False):
+        for _ in make_plan(store, plan, cut=cut):
             pass
         carry_out(store, plan, 1)
         run.trace.append(f"repaired, {len(plan.steps)} steps, cut at {plan.cut_at}")
@@ -141,6 +193,34 @@ def _go_on_with(run: Run, victims: list[Sent], safe: int) -> None:
         and not _has_queue_of(instead, victim)
     ]
     history.committed = sorted([*expired, *kept, *instead], key=lambda sent: sent.physical_offset)
+
+
+def _go_on_in_front_of(run: Run, cut_at: int) -> None:
+    """Know nothing any more of what stood behind, but for the numbers that were given out."""
+    history = run.history
+    kept = [sent for sent in history.committed if sent.physical_offset < cut_at]
+    left = _queues_in(run, log_of(run.disk).start, cut_at)
+    given_up = [
+        sent._replace(physical_offset=0, size=0)
+        for sent in history.committed
+        if sent.physical_offset >= cut_at and (sent.topic, sent.queue_id) not in left
+    ]
+    history.committed = [*given_up, *kept]
+    history.in_flight, history.doubtful = [], []
+    history.synced_offset = min(history.synced_offset, cut_at)
+
+
+def _check_kept(run: Run, bytes_behind: list[tuple[Sent, bytes]]) -> None:
+    """See that what was cut off is in `cut/`, whatever ended the process."""
+    folder = f"{ROOT}/cut"
+    copies: list[bytes] = []
+    for entry in run.disk.list(folder) if bytes_behind else ():
+        file = run.disk.open(f"{folder}/{entry.name}", read_only=True)
+        copies.append(file.read(entry.size, 0))
+        file.close()
+    for sent, data in bytes_behind:
+        if not any(data in copy for copy in copies):
+            raise BrokenPromise(f"{sent} was cut off, and is not in {folder}/")
 
 
 def _begins_behind(victim: Sent, log: Log, kept: list[Sent], safe: int) -> bool:
