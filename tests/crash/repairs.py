@@ -129,13 +129,13 @@ def _keeps_offsets(run: Run, behind: list[Sent]) -> bool:
     """Whether the model has a word for each queue's next number, were these cut off.
 
     One of which nothing is left goes on where it would have, as if all of it had expired; or not,
-    if nobody promised that it came to the disk.
+    if nobody noted that it came to the disk.
     """
     first_offset = log_of(run.disk).start
     left = _queues_in(run, first_offset, behind[0].physical_offset)
     given_up = [sent for sent in behind if (sent.topic, sent.queue_id) not in left]
-    promised = run.history.promised(run.ending)
-    return not given_up or (first_offset > 0 and all(sent in promised for sent in given_up))
+    safe = _safe_offset(inspect(run.disk, ROOT, run.config), run)
+    return not given_up or (first_offset > 0 and all(sent.end <= safe for sent in given_up))
 
 
 def _queues_in(run: Run, start: int, end: int) -> set[tuple[str, int]]:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from tests.store.damaged_stores import flip, overwrite
-from tests.store.test_lost_queues import BATCHES, CONFIG, MESSAGES, ROOT, Held, repair
+from tests.store.damaged_stores import files_of, flip, overwrite, verified
+from tests.store.test_lost_queues import BATCHES, CONFIG, MESSAGES, ROOT, SIMPLE_QUEUE, Held, repair
 from tests.store.test_offsets_of_expired import RARE_SYNCS, let_all_expire, tear_number_of_last
 from tests.store.test_rebuild_of_killed import put_unsynced
 
-from cometmq.store.checkpoint import load_checkpoint
+from cometmq.store.checkpoint import CheckpointFile, load_checkpoint
 from cometmq.store.inspection import inspect
 from cometmq.store.log_check import LogCheck
 from cometmq.store.log_scan import LogScan
 from cometmq.store.placeholders import Lost
+from cometmq.store.queue_ends import QUEUE_ENDS_NAME
 
 if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage
@@ -114,3 +116,49 @@ def test_the_files_of_a_queue_tell_where_its_first_message_in_the_log_was() -> N
 
 def messages_of(held: Held) -> list[StoredMessage]:
     return list(LogCheck(inspect(held.disk, ROOT, CONFIG)))
+
+
+def test_what_the_log_keeps_of_a_queue_whose_files_are_torn_counts_behind_a_cut() -> None:
+    """Behind a lost checkpoint nobody knows which topics were deleted: here the numbers go on."""
+    held = Held()
+    held.stop(clean=False)
+    victim = next(m for m in messages_of(held) if m.body == b"T80")
+    held.disk.remove(f"{ROOT}/{QUEUE_ENDS_NAME}")
+    noted = load_checkpoint(held.disk, f"{ROOT}/checkpoint")
+    assert noted.claims is not None
+    file = CheckpointFile(held.disk, f"{ROOT}/checkpoint")
+    end = noted.claims.synced_offset
+    file.write(noted.longs, replace(noted.claims, recover_from=0, verify_from=0, ours_from=end))
+    file.close()
+    for path in list(files_of(held.disk, SIMPLE_QUEUE))[:-1]:
+        overwrite(held.disk, path, 0, bytes(CONFIG.consume_queue_file_size))
+    start = victim.physical_offset // CONFIG.segment_size * CONFIG.segment_size
+    flip(held.disk, f"{ROOT}/commitlog/{start:020d}", victim.physical_offset - start + 4)
+    lost = {each.topic: each for each in repair(held, cut=True).lost}
+    assert (lost["T"].has_others, lost["T"].first_offset, lost["T"].next_offset) == (True, 80, 110)
+    assert verified(held.disk, ROOT, CONFIG).is_sound
+    held.opened()
+    assert held.bodies() == [b"T%d" % number for number in range(80)]
+    assert held.put(b"next") == 80
+
+
+def test_numbers_that_only_the_log_tells_behind_a_cut_are_not_given_out_again() -> None:
+    """The process was killed before it came to write the entries."""
+    held = Held()
+    held.stop(clean=True)
+    held.opened()
+    for topic in ("Fresh", BATCHES):
+        for _ in range(3):
+            held.put(b"body", topic)
+    held.disk = held.disk.kill()
+    victim = next(m for m in messages_of(held) if m.body == b"body")
+    start = victim.physical_offset // CONFIG.segment_size * CONFIG.segment_size
+    flip(held.disk, f"{ROOT}/commitlog/{start:020d}", victim.physical_offset - start + 4)
+    lost = {each.topic: each for each in repair(held, cut=True).lost}
+    assert (lost["Fresh"].has_others, lost["Fresh"].next_offset) == (False, 3)
+    assert (lost[BATCHES].has_others, lost[BATCHES].first_offset) == (True, MESSAGES)
+    assert lost[BATCHES].next_offset == MESSAGES + 3
+    assert verified(held.disk, ROOT, CONFIG).is_sound
+    held.opened()
+    assert held.put(b"next", "Fresh") == 3
+    assert held.put(b"next", BATCHES) == MESSAGES

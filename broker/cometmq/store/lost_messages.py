@@ -55,13 +55,21 @@ class LostMessages:
     """Where the queue ends then, as far as the list has to say it."""
 
 
-def lost_messages(store: Inspected, cut_at: int, fronts: Fronts) -> Iterator[LostMessages]:
+def lost_messages(
+    store: Inspected, cut_at: int, fronts: Fronts, cut: Fronts
+) -> Iterator[LostMessages]:
     """Return what the queues have of records at or behind an offset.
 
-    By their files, and by the list of where they ended: files may be lost. `fronts` are of what the
-    log keeps.
+    By their files, by the list of where they ended, for files may be lost, and by what is `cut` of
+    the log, for a killed process may not have come to write entries. `fronts` are of what the log
+    keeps.
     """
-    for key in queue_keys(store):
+    cut_keys = {
+        QueueKey(store.is_batch_topic(topic), topic, queue_id)
+        for topic, queue_id in cut
+        if not store.is_deleted_topic(topic)
+    }
+    for key in sorted(cut_keys.union(queue_keys(store))):
         behind: list[tuple[int, bytes]] = []
         kept = 0
         files = files_of(store, key)
@@ -75,11 +83,14 @@ def lost_messages(store: Inspected, cut_at: int, fronts: Fronts) -> Iterator[Los
         end, front = store.ends.get(key), fronts.get((key.topic, key.queue_id))
         if end is not None and not _is_cut(end, front, cut_at):
             end = None
-        if behind or end is not None:
-            # Apache does not note which topics it deleted: such a record may be of one.
+        reached = cut.get((key.topic, key.queue_id))
+        if behind or end is not None or reached is not None:
+            # Apache does not note which topics it deleted: such a record may be of one, whose
+            # numbers begin at 0 again.
             if behind and front is not None and front.physical_offset < store.start.ours_from:
-                front = front if kept else None
-            yield _lost(key, behind, kept, end, front)
+                goes_on = _span(*behind[0])[0] >= front.next_offset
+                front = front if kept or goes_on else None
+            yield _lost(key, behind, kept, end, front, reached)
 
 
 def _is_cut(end: QueueEnd, front: Front | None, cut_at: int) -> bool:
@@ -97,10 +108,15 @@ def _lost(
     kept: int,
     end: QueueEnd | None,
     front: Front | None,
+    reached: Front | None,
 ) -> LostMessages:
     """Return what a queue loses that has entries `behind` the cut, and `kept` in front of it."""
     firsts = [_span(*behind[0])[0]] if behind else []
-    next_offset = max(_span(*behind[-1])[1] if behind else 0, end.next_offset if end else 0)
+    next_offset = max(
+        _span(*behind[-1])[1] if behind else 0,
+        end.next_offset if end else 0,
+        reached.next_offset if reached else 0,
+    )
     has_others = bool(kept) or front is not None
     if front is not None:
         firsts.append(front.next_offset)

@@ -117,36 +117,21 @@ def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
     """Read all of the log and plan what to do; with `cut` end the log in front of damage."""
     log = LogCheck(store)
     first, total = store.segments.first_offset, store.segments.end_offset
-    tracks: Fronts = {}
-    fronts: Fronts | None = None
-    gaps: Gaps = {}
+    fronts = _FrontsOfLog(store)
     times: dict[int, int] = {}
     step = first + STEP_BYTES
-    damages = log.damages
     for message in log:
-        if damages:
+        if log.damages:
             plan.records_cut += 1
-            times.setdefault(len(damages) - 1, message.store_timestamp)
-            if fronts is None and cut:
-                fronts = tracks.copy()
-        if _has_entry(store, message):
-            key = (message.topic_raw.decode("utf-8", "replace"), message.queue_id)
-            before = tracks.get(key)
-            expected, last = before or (0, store.deletions.offsets.get(message.topic_raw, -1))
-            if damages and message.queue_offset > expected:
-                # In front of the first one of a log that has lost its front, some have expired.
-                has_begun = before is not None or not first
-                gap = expected, message.queue_offset, last, message.physical_offset, has_begun
-                gaps.setdefault(key, []).append(Gap(*gap))
-            following = message.queue_offset + message_count(message)
-            tracks[key] = Front(following, message.physical_offset)
+            times.setdefault(len(log.damages) - 1, message.store_timestamp)
+        fronts.note(message, is_behind=bool(log.damages))
         if message.physical_offset >= step:
             step = message.physical_offset + STEP_BYTES
             yield Progress("log", message.physical_offset - first, total - first)
-    lost = LostInDamage(store, damages, gaps, tracks).lost
+    lost = LostInDamage(store, log.damages, fronts.gaps, fronts.all).lost
     plan.end_offset = log.end_offset
     _decide(plan, log, lost, times, cut=cut)
-    _note_missing(store, plan, log, tracks if fronts is None else fronts)
+    _note_missing(store, plan, log, fronts, cut=cut)
     changed_from = min([step.damage.start for step in plan.steps], default=plan.cut_at)
     for number, block in enumerate(sealed_blocks(store, plan.end_offset)):
         # Behind the first damage that is mended no checksum stays.
@@ -157,13 +142,53 @@ def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
             yield Progress("blocks", block.physical_offset - first, total - first)
 
 
-def _has_entry(store: Inspected, message: StoredMessage) -> bool:
-    """Whether a queue has an entry for a record."""
-    is_seen = message.sys_flag & TRANSACTION_MASK not in RECORDS_WITHOUT_ENTRY
-    return is_seen and not store.deletions.covers(message)
+class _FrontsOfLog:
+    """How far the log has each queue: all of it, and what is in front of the first damage."""
+
+    def __init__(self, store: Inspected) -> None:
+        self._store = store
+        self._promised_to = NEVER if store.is_clean else store.start.unpromised_from
+        self.all: Fronts = {}
+        self.gaps: Gaps = {}
+        """Where numbers are missing, behind the first damage."""
+        self.behind: Fronts = {}
+        """Of what stands behind the first damage, as far as it was promised."""
+        self._in_front: Fronts | None = None
+
+    @property
+    def in_front(self) -> Fronts:
+        """Of what stands in front of the first damage."""
+        return self.all if self._in_front is None else self._in_front
+
+    def note(self, message: StoredMessage, *, is_behind: bool) -> None:
+        """Take the next sound record; whether it `is_behind` the first damage."""
+        if is_behind and self._in_front is None:
+            self._in_front = self.all.copy()
+        if not self._has_entry(message):
+            return
+        store = self._store
+        key = (message.topic_raw.decode("utf-8", "replace"), message.queue_id)
+        before = self.all.get(key)
+        expected, last = before or (0, store.deletions.offsets.get(message.topic_raw, -1))
+        if is_behind and message.queue_offset > expected:
+            # In front of the first one of a log that has lost its front, some have expired.
+            has_begun = before is not None or not store.segments.first_offset
+            gap = expected, message.queue_offset, last, message.physical_offset, has_begun
+            self.gaps.setdefault(key, []).append(Gap(*gap))
+        following = message.queue_offset + message_count(message)
+        self.all[key] = Front(following, message.physical_offset)
+        if is_behind and message.physical_offset < self._promised_to:
+            self.behind[key] = self.all[key]
+
+    def _has_entry(self, message: StoredMessage) -> bool:
+        """Whether a queue has an entry for a record."""
+        is_seen = message.sys_flag & TRANSACTION_MASK not in RECORDS_WITHOUT_ENTRY
+        return is_seen and not self._store.deletions.covers(message)
 
 
-def _note_missing(store: Inspected, plan: Plan, log: LogCheck, fronts: Fronts) -> None:
+def _note_missing(
+    store: Inspected, plan: Plan, log: LogCheck, fronts: _FrontsOfLog, *, cut: bool
+) -> None:
     """Note what is lost behind the end, with files that are missing or with what is cut off."""
     plan.missing_to = log.missing_end()
     if plan.missing_to is not None and plan.cut_at is None:
@@ -172,7 +197,8 @@ def _note_missing(store: Inspected, plan: Plan, log: LogCheck, fronts: Fronts) -
         plan.cut_problem = "the files behind it are missing"
     plan.is_cut_torn = plan.is_cut_torn and plan.missing_to is None
     if plan.cut_at is not None and not plan.is_cut_torn:
-        plan.lost = list(lost_messages(store, plan.cut_at, fronts))
+        kept, cut_off = (fronts.in_front, fronts.behind) if cut else (fronts.all, {})
+        plan.lost = list(lost_messages(store, plan.cut_at, kept, cut_off))
 
 
 def _decide(

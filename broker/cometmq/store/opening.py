@@ -245,8 +245,7 @@ class Opening:
             history = History.FOREIGN
             start = start._replace(synced_offset=dispatched or None, replay_from=dispatched)
         # None of what was promised may be cut any more.
-        unpromised = max(start.unpromised_from, listed_to(queues.ends.known))
-        succession = Succession(unpromised, deletions, self._is_batch_topic)
+        succession = Succession(start.unpromised_from, deletions, self._is_batch_topic)
         end = find_end(
             segments,
             start,

@@ -38,7 +38,6 @@ from cometmq.store.log_scan import NEVER
 from cometmq.store.names import is_index_file
 from cometmq.store.queue_ends import (
     UNKNOWN,
-    listed_to,
     save_queue_ends,
 )
 from cometmq.store.swap import BESIDE, FOLDERS, remove_tree, swap
@@ -132,9 +131,7 @@ def rebuild(
 
 def _promised_to(store: Inspected) -> int:
     """Return where records begin that may not be on the disk; `NEVER` where all of them count."""
-    if store.is_clean or (promised := store.start.unpromised_from) == NEVER:
-        return NEVER
-    return max(promised, listed_to(store.ends))
+    return NEVER if store.is_clean else store.start.unpromised_from
 
 
 def _clear(filesystem: FileSystem, root: str) -> None:

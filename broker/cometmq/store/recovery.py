@@ -120,15 +120,17 @@ class Start(NamedTuple):
         return self._replace(least_end=max(self.least_end, behind))
 
     def with_list(self, listed_to: int, *, clean: bool) -> Start:
-        """Let the list of where the queues ended say it, where nobody noted it.
+        """Let the list of where the queues ended say it, too: a power cut takes later notes first.
 
-        What stands behind that is a torn tail at most where no shutdown was clean.
+        Where nobody noted anything, it tells where a torn tail may begin, or, behind a clean
+        shutdown, where the log does not end yet.
         """
-        if self.is_noted or not listed_to:
+        if not listed_to:
             return self
-        if clean:
+        if clean and not self.is_noted:
             return self._replace(least_end=max(self.least_end, listed_to))
-        return self._replace(synced_offset=listed_to, is_noted=True)
+        noted = max(self.synced_offset or 0, listed_to) if self.is_noted else listed_to
+        return self._replace(synced_offset=noted, is_noted=True)
 
     def missing_end(self, segments: Segments) -> int | None:
         """Return how far the log went, if it did not end where its files do."""
