@@ -16,6 +16,7 @@ from tests.store.damaged_stores import (
     SMALL,
     contents,
     damage,
+    files_of,
     overwrite,
     verified,
     write_small_store,
@@ -26,8 +27,10 @@ from tests.store.test_mending import messages, opened, planned, repaired
 from cometmq.store.errors import CorruptionError
 from cometmq.store.findings import Kind
 from cometmq.store.inspection import inspect
+from cometmq.store.integrity import Integrity
 from cometmq.store.queue_ends import QUEUE_ENDS_NAME, listed_to, load_queue_ends
 from cometmq.store.rebuilding import Rebuilt, rebuild
+from cometmq.store.sealing import INTEGRITY_FOLDER
 from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
@@ -137,19 +140,45 @@ def test_a_rebuild_lists_nothing_that_a_power_cut_may_take(seed: int) -> None:
     assert store.close(1)
 
 
+@pytest.mark.parametrize("is_sealed", [True, False])
 @pytest.mark.parametrize("seed", range(20))
-def test_a_rebuild_without_a_list_makes_none_of_what_nobody_knows_to_be_synced(seed: int) -> None:
+def test_a_rebuild_without_a_list_makes_none_of_what_nobody_knows_to_be_synced(
+    seed: int,
+    is_sealed: bool,  # A parameter of the test.
+) -> None:
     disk = without_checkpoint(killed_store(is_synced=False))
     disk.remove(LIST)
     disk.sync_directory(ROOT)
-    for _ in rebuild(inspect(disk, ROOT, SMALL, is_locked=True), Rebuilt(), 1):
+    if not is_sealed:
+        for path in list(files_of(disk, f"{ROOT}/{INTEGRITY_FOLDER}")):
+            disk.remove(path)
+    inspected = inspect(disk, ROOT, SMALL, is_locked=True)
+    sealed_end = inspected.start.synced_offset or 0
+    assert (sealed_end > 0) is is_sealed
+    for _ in rebuild(inspected, Rebuilt(), 1):
         pass
-    assert load_queue_ends(disk, ROOT) is None
+    assert listed_to(load_queue_ends(disk, ROOT) or {}) <= sealed_end
     disk = disk.kill()
     store = opened(disk)
     end = store.end_offset
     assert store.close(1)
     assert opened(disk.power_cut(Random(seed))).end_offset == end
+
+
+@pytest.mark.parametrize("lost", [(), (LIST,)])
+def test_what_is_sealed_was_synced_though_the_checkpoint_is_lost(lost: tuple[str, ...]) -> None:
+    disk = killed_store().kill()
+    sealed_end = Integrity(disk, f"{ROOT}/{INTEGRITY_FOLDER}", SMALL.segment_size).sealed_end()
+    victim = messages(disk)[9]
+    assert victim.physical_offset + victim.size < sealed_end
+    for path in (CHECKPOINT, *lost):
+        disk.remove(path)
+    damage(disk, victim)
+    before = contents(disk)
+    with pytest.raises(CorruptionError, match="the log was safe on the disk up to"):
+        opened(disk)
+    assert contents(disk) == before
+    assert Kind.RECORD in verified(disk).counts
 
 
 @pytest.mark.parametrize("lost", ["checkpoint", "list", "both"])

@@ -32,6 +32,7 @@ from cometmq.store.mending import Plan, carry_out, make_plan
 from cometmq.store.message_store import MessageStore
 from cometmq.store.placeholders import Lost
 from cometmq.store.queue_ends import QUEUE_ENDS_NAME, load_queue_ends
+from cometmq.store.rebuilding import Rebuilt, rebuild
 from cometmq.store.turn import Origin
 
 
@@ -284,6 +285,45 @@ def test_the_queues_of_a_log_that_is_gone_go_on_behind_what_was_given_out() -> N
     assert verified(disk).is_sound
 
 
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "killed"])
+def test_a_file_that_was_made_ahead_is_no_log_of_which_all_has_expired(is_clean: bool) -> None:
+    disk = small_store()
+    store = opened(disk)
+    ends = {topic: store.max_offset(topic, 0) for topic in ("T", BATCHES)}
+    log_end = store.end_offset
+    if is_clean:
+        assert store.close(1)
+    else:
+        disk = disk.kill()
+    names = [entry.name for entry in disk.list(f"{ROOT}/commitlog")]
+    ahead = int(names[-1]) + SMALL.segment_size
+    disk.open(f"{ROOT}/commitlog/{ahead:020d}", create=True).resize(SMALL.segment_size)
+    assert verified(disk).is_sound
+    for name in names:
+        disk.remove(f"{ROOT}/commitlog/{name}")
+    before = contents(disk)
+    with pytest.raises(
+        CorruptionError, match=f"begins here, but it was on the disk up to {log_end}"
+    ):
+        opened(disk)
+    (finding,) = (each for each in verified(disk).findings if "files are missing" in each.problem)
+    assert finding.physical_offset == ahead
+    with pytest.raises(CorruptionError, match="files are missing"):
+        list(rebuild(inspect(disk, ROOT, SMALL), Rebuilt(), 1))
+    plan = planned(disk)
+    assert contents(disk) == before
+    assert (plan.missing_to, plan.cut_at) == (log_end, ahead)
+    repaired(disk)
+    store = opened(disk)
+    assert store.first_offset == ahead
+    for topic, end in ends.items():
+        assert (store.min_offset(topic, 0), store.max_offset(topic, 0)) == (end, end)
+        assert store.put(topic, 0, b"next", b"", Origin(1, 1, HOST)).queue_offset == end
+    store.commit()
+    assert store.close(1)
+    assert verified(disk).is_sound
+
+
 @pytest.mark.parametrize("cut", [True, False])
 def test_what_a_repair_leaves_is_sound_for_verify_before_any_start(cut: bool) -> None:
     found = messages(small_store())
@@ -349,17 +389,40 @@ def test_a_list_of_before_another_program_wrote_does_not_come_back(cut: bool) ->
     assert store.close(2)
 
 
-def test_a_repair_notes_the_size_of_the_files_of_the_queues() -> None:
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_repair_notes_the_sizes_of_files(is_lost: bool) -> None:
     disk = small_store()
     before = load_checkpoint(disk, f"{ROOT}/checkpoint").claims
     assert before is not None
     assert before.queue_file_size == 400
+    if is_lost:
+        disk.remove(f"{ROOT}/checkpoint")
     damage(disk, messages(disk)[20])
     repaired(disk)
     after = load_checkpoint(disk, f"{ROOT}/checkpoint").claims
     assert after is not None
     assert after.queue_file_size == before.queue_file_size
     assert after.batch_queue_file_size == before.batch_queue_file_size
+    assert after.index_shape == before.index_shape
+
+
+@pytest.mark.parametrize("topic", ["T", BATCHES])
+def test_a_lost_message_that_is_stepped_over_counts_where_the_end_is_cut(topic: str) -> None:
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    for number in range(9):
+        origin = Origin(1000, 1000, HOST)
+        store.put(topic if number in (0, 3, 8) else "Other", 0, b"body %d" % number, b"", origin)
+        store.commit()
+    assert store.close(2000)
+    found = messages(disk)
+    for number in (3, 8):
+        damage(disk, found[number])
+    (lost,) = planned(disk).lost
+    assert (lost.topic, lost.first_offset, lost.next_offset) == (topic, 2, 3)
+    repaired(disk)
+    assert verified(disk).is_sound
+    assert opened(disk).put(topic, 0, b"", b"", Origin(3000, 3000, HOST)).queue_offset == 2
 
 
 class FullFrom:

@@ -36,7 +36,7 @@ from cometmq.store.log_check import LogCheck
 from cometmq.store.message_store import MessageStore
 from cometmq.store.queue_ends import QUEUE_ENDS_NAME
 from cometmq.store.rebuilding import Rebuilt, check_rebuildable, rebuild
-from cometmq.store.swap import BESIDE, finish_swap, unfinished_swaps
+from cometmq.store.swap import BESIDE, finish_swap, remove_tree, unfinished_swaps
 from cometmq.store.turn import Origin
 
 NOW_MS = 1_795_256_000_000
@@ -171,6 +171,18 @@ def test_offsets_that_were_given_out_twice_are_found_and_not_made_final(batch: b
     store = opened_again(disk)
     assert store.max_offset(BATCHES if batch else "T", 0) == 3
     assert store.close(3)
+
+
+def test_removed_queues_get_files_as_long_as_they_had() -> None:
+    disk = small_store()
+    before = contents(disk)
+    for folder in ("consumequeue", "batchconsumequeue"):
+        remove_tree(disk, f"{ROOT}/{folder}")
+    rebuilt(disk, config=StoreConfig())
+    assert {path for path in contents(disk) if "consumequeue" in path} == {
+        path for path in before if "consumequeue" in path
+    }
+    assert verified(disk).is_sound
 
 
 def test_a_damaged_log_is_refused_and_nothing_is_changed() -> None:

@@ -54,7 +54,7 @@ def test_files_that_the_end_of_the_log_lacks_are_missed(kept: int, clean: bool) 
     end = inspect(disk, ROOT, SMALL).start.synced_offset
     for path in sorted(contents(disk, f"{ROOT}/commitlog"))[kept:]:
         disk.remove(path)
-    text = f"the log ends at {kept * 4096}, and it went up to {end}: files of it are missing"
+    text = f"from 0 to {kept * 4096} and was on the disk up to {end}, files are missing"
     assert text in stat(disk)
     assert summary_of(disk).missing_end == end
 

@@ -198,7 +198,9 @@ def inspect(
     ends = {} if ends is None else without_deleted(ends, deletions, known.get)
     start = choose_start(segments, checkpoint)
     integrity = Integrity(filesystem, f"{root}/{INTEGRITY_FOLDER}", segments.size)
-    sealed = SealedTail(integrity, segments, is_ours=checkpoint.claims is not None)
+    sealed = SealedTail(integrity, segments, is_ours=not checkpoint.is_of_others)
+    start = start.with_promise(listed_to(ends), clean=is_clean)
+    start = start.with_promise(sealed.promised_to, clean=is_clean)
     return Inspected(
         filesystem=filesystem,
         root=root,
@@ -207,7 +209,7 @@ def inspect(
         segments=segments,
         is_clean=is_clean,
         opened_by=opened_by,
-        start=sealed.promised(start.with_list(listed_to(ends), clean=is_clean)),
+        start=start,
         topics=topics,
         damaged_tables=damaged_tables,
         deletions=deletions,

@@ -131,6 +131,7 @@ def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
     lost = LostInDamage(store, log.damages, fronts.gaps, fronts.all).lost
     plan.end_offset = log.end_offset
     _decide(plan, log, lost, times, cut=cut)
+    fronts.add_placeholders(plan.steps)
     _note_missing(store, plan, log, fronts, cut=cut)
     changed_from = min([step.damage.start for step in plan.steps], default=plan.cut_at)
     for number, block in enumerate(sealed_blocks(store, plan.end_offset)):
@@ -179,6 +180,14 @@ class _FrontsOfLog:
         self.all[key] = Front(following, message.physical_offset)
         if is_behind and message.physical_offset < self._promised_to:
             self.behind[key] = self.all[key]
+
+    def add_placeholders(self, steps: list[StepOver]) -> None:
+        """Count what takes the place of lost messages: the log has them, then."""
+        for step in steps:
+            for each in step.lost:
+                key = (each.topic, each.queue_id)
+                front = Front(each.queue_offset + each.count, step.damage.start)
+                self.all[key] = max(front, self.all.get(key, front))
 
     def _has_entry(self, message: StoredMessage) -> bool:
         """Whether a queue has an entry for a record."""
@@ -285,11 +294,14 @@ def _write(segments: Segments, pieces: list[tuple[int, bytes]]) -> None:
 def _synced_to(store: Inspected, plan: Plan) -> int:
     """Return how far the log is promised then: no further than before, where that was noted.
 
-    What the process wrote last that was killed is for the next start to judge, and to sync.
+    What the process wrote last that was killed is for the next start to judge, and to sync. A log
+    whose first files are given up begins where the others do.
     """
     end = plan.end_offset if plan.cut_at is None else min(plan.cut_at, plan.end_offset)
     start = store.start
-    return end if start.synced_offset is None else min(start.synced_offset, end)
+    if start.synced_offset is None:
+        return end
+    return max(store.segments.first_offset, min(start.synced_offset, end))
 
 
 def _mark(store: Inspected, segments: Segments, plan: Plan, process_id: int) -> None:
@@ -304,7 +316,9 @@ def _mark(store: Inspected, segments: Segments, plan: Plan, process_id: int) -> 
     recover_from = max(first, min([*starts, store.start.replay_from]))
     if checkpoint.claims is None and not store.is_clean:
         recover_from = first  # Of Apache's index nobody knows how far it was synced.
-    noted = checkpoint.last_claims
+    # Of Apache's the files themselves tell.
+    are_noted = not checkpoint.is_of_others or checkpoint.last_claims is not None
+    sizes = store.sizes if are_noted else None
     claims = Claims(
         recover_from=recover_from,
         verify_from=recover_from,
@@ -313,9 +327,9 @@ def _mark(store: Inspected, segments: Segments, plan: Plan, process_id: int) -> 
         ours_from=min(store.start.ours_from, plan.end_offset),
         # What takes the place of damaged bytes has no checksum of its own.
         checked_from=NEVER if store.start.checked_from == NEVER else plan.end_offset,
-        queue_file_size=None if noted is None else noted.queue_file_size,
-        batch_queue_file_size=None if noted is None else noted.batch_queue_file_size,
-        index_shape=None if noted is None else noted.index_shape,
+        queue_file_size=None if sizes is None else sizes.queue_file,
+        batch_queue_file_size=None if sizes is None else sizes.batch_queue_file,
+        index_shape=sizes.index_shape if sizes is not None and store.is_index_shape_known else None,
     )
     # Without timestamps Apache makes the index, and with it the queues, anew from the beginning.
     longs = Longs(

@@ -232,12 +232,12 @@ class Opening:
         self._is_batch_topic = queues.kinds(self._says_batch, deletions.offsets)
         self._levels = load_delay_levels(filesystem, root, delays, is_ours=is_ours)
         start = choose_start(segments, checkpoint)
-        start = start.with_list(listed_to(queues.ends.known), clean=clean)
+        start = start.with_promise(listed_to(queues.ends.known), clean=clean)
         start = start.with_witnesses(queues, segments, clean=clean)
         integrity = Integrity(filesystem, f"{root}/{INTEGRITY_FOLDER}", segments.size)
-        sealed = SealedTail(integrity, segments, is_ours=is_ours)
+        sealed = SealedTail(integrity, segments, is_ours=not checkpoint.is_of_others)
         if config.integrity:
-            start = sealed.promised(start)
+            start = start.with_promise(sealed.promised_to, clean=clean)
         history = History.BROKEN_OFF
         if clean and checkpoint.claims is None:
             # Apache dispatches in the order of the log and stops when all is dispatched.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -58,13 +59,13 @@ def fill(
 def _fill(
     store: Inspected, damage: Damage, lost: list[Lost], store_timestamp: int, mark: bytes
 ) -> list[tuple[int, bytes]]:
-    singles = [each for group in lost for each in _split(store, group)]
+    singles = deque(each for group in lost for each in _split(store, group))
     written: list[tuple[int, bytes]] = []
     for room in _rooms(damage, store.segments.size):
         at = room.start
         reserve = 8 if room.is_segment_end else 0
         while singles and at + _size(singles[0], mark) + reserve <= room.end:
-            one = singles.pop(0)
+            one = singles.popleft()
             size = _size(one, mark)
             rest = room.end - at - size
             next_size = _size(singles[0], mark) if singles else _FILLER_SIZE

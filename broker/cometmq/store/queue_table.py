@@ -253,11 +253,11 @@ class QueueTable(Generic[Queue]):
             queue.extend(entries[known * size :], len(entries) // size - known)
 
     def _file_size(self, shape: Shape) -> int:
-        """Return the size of the files that are there.
+        """Return the size of the files that are there, or that were: who only looks is told that.
 
         Where they may be shorter one file alone proves nothing: its making was interrupted.
         """
-        if self._on_disk and shape.known_file_size is not None:
+        if shape.known_file_size is not None and (self._on_disk or self._disk.read_only):
             return shape.known_file_size
         sizes: Counter[int] = Counter()
         for topic in self._on_disk:

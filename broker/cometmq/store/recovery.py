@@ -101,6 +101,8 @@ class Start(NamedTuple):
     """From here on every record ends with its own checksum."""
     least_end: int = 0
     """The log went so far when somebody looked last: files that end in front of it are missing."""
+    most_begin: int | None = None
+    """The log begins here at the latest, by our checkpoint: what it is behind is never removed."""
 
     @property
     def unpromised_from(self) -> int:
@@ -119,21 +121,26 @@ class Start(NamedTuple):
         behind = queues_behind(queues, segments.data_limit) or 0
         return self._replace(least_end=max(self.least_end, behind))
 
-    def with_list(self, listed_to: int, *, clean: bool) -> Start:
-        """Let the list of where the queues ended say it, too: a power cut takes later notes first.
+    def with_promise(self, promised_to: int, *, clean: bool) -> Start:
+        """Take what else of the store says how far the log was synced: a power cut takes notes.
 
         Where nobody noted anything, it tells where a torn tail may begin, or, behind a clean
         shutdown, where the log does not end yet.
         """
-        if not listed_to:
+        if not promised_to:
             return self
         if clean and not self.is_noted:
-            return self._replace(least_end=max(self.least_end, listed_to))
-        noted = max(self.synced_offset or 0, listed_to) if self.is_noted else listed_to
+            return self._replace(least_end=max(self.least_end, promised_to))
+        noted = max(self.synced_offset or 0, promised_to) if self.is_noted else promised_to
         return self._replace(synced_offset=noted, is_noted=True)
 
     def missing_end(self, segments: Segments) -> int | None:
-        """Return how far the log went, if it did not end where its files do."""
+        """Return how far the log went, if it did not end where its files do.
+
+        Nor may they begin behind it: files that were made ahead are no log that has expired.
+        """
+        if self.most_begin is not None and segments.first_offset > self.most_begin:
+            return self.most_begin
         noted = (self.synced_offset or 0) if self.is_noted else 0
         least = max(self.least_end, self.scan_from, noted)
         # An empty store of ours says 1, which to Apache is not unknown.
@@ -164,6 +171,7 @@ def choose_start(segments: Segments, checkpoint: Checkpoint) -> Start:
             is_noted=True,
             ours_from=claims.ours_from,
             checked_from=claims.checked_from,
+            most_begin=claims.synced_offset,
         )
     least_end = noted = checkpoint.longs.queues_offset
     if checkpoint.last_claims is not None:
@@ -188,12 +196,12 @@ def find_end(
     """
     missing_end = start.missing_end(segments)
     if missing_end is not None:
+        place, problem = missing_files(segments, missing_end)
         raise CorruptionError(
             segments.directory,
-            segments.data_limit,
-            f"the log ends here, but it was on the disk up to {missing_end}: look whether the disk"
-            " that it is on is mounted, and restore the missing files from a copy; `cometmq"
-            " store repair` says what is lost without them",
+            place,
+            f"{problem}: look whether the disk that it is on is mounted, and restore the missing"
+            " files from a copy; `cometmq store repair` says what is lost without them",
         )
     scan = _scan(segments, start.scan_from, start)
     for each in scan.stretches():
@@ -206,6 +214,14 @@ def find_end(
     if verdict is Verdict.CORRUPT:
         raise _corruption(segments, scan, start, clean=clean)
     return LogEnd(end, written)
+
+
+def missing_files(segments: Segments, missing_end: int) -> tuple[int, str]:
+    """Return where files of the log are missing, and what says so."""
+    place, what = segments.data_limit, "ends"
+    if segments.first_offset > missing_end:
+        place, what = segments.first_offset, "begins"
+    return place, f"the log {what} here, but it was on the disk up to {missing_end}"
 
 
 def end_at(

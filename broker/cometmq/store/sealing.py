@@ -44,19 +44,17 @@ class SealedTail:
     """What a start makes of the sealed blocks of a log that nobody has open."""
 
     def __init__(self, integrity: Integrity, segments: Segments, *, is_ours: bool) -> None:
-        """`is_ours` tells that no other program wrote since the blocks were sealed."""
+        """`is_ours` tells that no other program wrote since, as far as anybody knows."""
         self._integrity = integrity
         self._segments = segments
         self._is_ours = is_ours
         self.end = 0
         """Behind it nothing may stay sealed; known once `check` was called."""
 
-    def promised(self, start: Start) -> Start:
-        """Return the start, with the promise that the log reaches as far as it is sealed."""
-        if not self._is_ours or start.synced_offset is None:
-            return start
-        sealed_end = self._integrity.sealed_end()
-        return start._replace(synced_offset=max(start.synced_offset, sealed_end))
+    @property
+    def promised_to(self) -> int:
+        """How far the log reached when it was sealed; 0 where another program wrote since."""
+        return self._integrity.sealed_end() if self._is_ours else 0
 
     def check(self, start: Start, end: int, *, verify: bool) -> None:
         """Check the blocks that a start reads; `CorruptionError` names the first damaged one."""

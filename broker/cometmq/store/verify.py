@@ -27,6 +27,7 @@ from cometmq.store.index_check import IndexCheck
 from cometmq.store.known_ends import check_ends, check_openable
 from cometmq.store.log_check import LogCheck
 from cometmq.store.queue_check import QueueCheck
+from cometmq.store.recovery import missing_files
 from cometmq.store.sealing import INTEGRITY_FOLDER
 from cometmq.store.unlisted import unlisted_of, unlisted_text
 
@@ -159,8 +160,8 @@ def _report_log(store: Inspected, log: LogCheck, report: Report) -> None:
         )
     missing_end = log.missing_end()
     if missing_end is not None:
-        problem = f"the log ends here, but it went up to {missing_end}: files are missing"
-        report.add(_log_finding(store, store.segments.data_limit, problem))
+        place, problem = missing_files(store.segments, missing_end)
+        report.add(_log_finding(store, place, f"{problem}: files are missing"))
     if log.torn_problem is not None:
         report.torn_bytes = log.data_end - log.end_offset
         report.notes.append(

@@ -203,9 +203,9 @@ def _facts(inspected: Inspected, summary: Summary) -> Iterator[tuple[str, str]]:
     if summary.missing_end is not None:
         yield (
             "damage",
-            f"the log ends at {inspected.segments.data_limit}, and it went up to"
-            f" {summary.missing_end}: files of it are missing; a start refuses the store: run"
-            " `cometmq store verify`",
+            f"of the log, which is there from {summary.first_offset} to"
+            f" {inspected.segments.data_limit} and was on the disk up to {summary.missing_end},"
+            " files are missing; a start refuses the store: run `cometmq store verify`",
         )
     if summary.safe_offset is not None:
         yield (

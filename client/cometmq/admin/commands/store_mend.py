@@ -259,10 +259,11 @@ def _show_plan(
 def _show_lost(plan: Plan, will: str) -> None:
     """Say what is lost with what is cut off, and with files that are missing."""
     if plan.missing_to is not None:
+        size = "all" if plan.missing_to < plan.end_offset else size_text(plan.missing_size)
         click.echo(
-            f"{will}given up: {size_text(plan.missing_size)} of log, whose files are missing: it"
-            f" went up to physical offset {plan.missing_to}, and ends at {plan.cut_at} now;"
-            " restore them from a copy if there is one"
+            f"{will}given up: {size} of the log whose files are missing: it went up to physical"
+            f" offset {plan.missing_to}, and ends at {plan.cut_at} now; restore them from a copy if"
+            " there is one"
         )
     for each in plan.lost:
         goes_on = each.first_offset if each.has_others else each.next_offset
