@@ -165,10 +165,18 @@ class BrokerConfig:
         if problem := exposure(self.bind_address, insecure=self.insecure):
             raise ConfigError(f"bind_address: {problem}")
         self._check_advertised()
-        for each in fields(self):
-            value: object = getattr(self, each.name)
-            if type(value) is int and value < 1 and each.name.endswith(("_max", "_ms", "_nums")):
-                raise ConfigError(f"{each.name}: {value} is not positive")
+        for part in (self, self.limits):
+            for each in fields(part):
+                value: object = getattr(part, each.name)
+                counts = each.name.endswith(("_max", "_ms", "_nums"))
+                if type(value) is int and value < 1 and counts:
+                    raise ConfigError(f"{each.name}: {value} is not positive")
+        kept, segment_size = self.store.retention_size_max, self.store.segment_size
+        if kept is not None and kept < segment_size:
+            raise ConfigError(
+                f"retention_size_max: {kept} bytes are less than one segment of {segment_size}:"
+                " nothing would be kept but the last one; 10GiB is how to write more"
+            )
 
     def _check_advertised(self) -> None:
         shown = f"advertise_address: {self.advertise_address!r}"

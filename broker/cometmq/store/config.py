@@ -174,6 +174,7 @@ class StoreConfig:
                 f"delay_levels_ms: {len(delays)} levels, where 1 to {DELAY_LEVELS_MAX} can be, none"
                 " of them negative"
             )
+        self._check_retention()
         for name, entry_size in (
             ("consume_queue_file_size", CONSUME_QUEUE_ENTRY_SIZE),
             ("batch_consume_queue_file_size", BATCH_CONSUME_QUEUE_ENTRY_SIZE),
@@ -189,3 +190,20 @@ class StoreConfig:
                 and value < 1
             ):
                 raise StoreFormatError(f"{field.name}: {value} is not positive")
+
+    def _check_retention(self) -> None:
+        if self.retention_hours < 0:
+            raise StoreFormatError(f"retention_hours: {self.retention_hours} is negative")
+        for hour in self.retention_hours_of_day:
+            if not 0 <= hour <= 23:
+                raise StoreFormatError(f"retention_hours_of_day: {hour} is no hour from 0 to 23")
+        for name in ("expire", "force", "max"):
+            percent: int = getattr(self, f"disk_used_percent_{name}")
+            if not 0 <= percent <= 100:
+                raise StoreFormatError(f"disk_used_percent_{name}: {percent} is not 0 to 100")
+        if self.disk_used_percent_force > self.disk_used_percent_max:
+            raise StoreFormatError(
+                f"disk_used_percent_force: {self.disk_used_percent_force} is above"
+                f" disk_used_percent_max, {self.disk_used_percent_max}: puts would be refused"
+                " before anything is removed to make room"
+            )

@@ -56,7 +56,7 @@ def parse_setting(name: str, default: object, value: object) -> Any:
             return tuple(parse_setting(name, 0, item) for item in items)
     elif type(value) is type(default) or (default is None and type(value) is int):
         return value
-    raise _refusal(declared, value)
+    raise _refusal(name, declared, value)
 
 
 def _parse_text(name: str, default: object, text: str) -> Any:
@@ -75,10 +75,10 @@ def _parse_text(name: str, default: object, text: str) -> Any:
         return None
     elif (found := _INTEGER.fullmatch(text)) and (not found[2] or is_size(name)):
         return int(found[1]) * _UNITS[found[2]]
-    raise _refusal(default, text)
+    raise _refusal(name, default, text)
 
 
-def _refusal(default: object, value: object) -> SettingError:
+def _refusal(name: str, default: object, value: object) -> SettingError:
     if isinstance(default, Enum):
         wanted = " or ".join(str(member.value) for member in type(default))
     elif isinstance(default, bool):
@@ -88,7 +88,8 @@ def _refusal(default: object, value: object) -> SettingError:
     elif isinstance(default, str):
         wanted = "a text"
     else:
-        wanted = "an integer" if default is not None else f"an integer or {_OFF}"
+        units = ", or one with KiB, MiB or GiB right behind it" if is_size(name) else ""
+        wanted = f"an integer{units}" if default is not None else f"an integer{units} or {_OFF}"
     return SettingError(f"{str(value)[:SHOWN_MAX]!r} is not {wanted}")
 
 
