@@ -330,6 +330,7 @@ def test_a_segment_that_a_reader_holds_stays_readable_and_too_many_of_them_stop_
 @pytest.mark.parametrize("keep", [None, 4 * SEGMENT])
 def test_a_full_disk_refuses_puts_and_takes_them_again_as_soon_as_there_is_room(
     keep: int | None,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     life = Life(replace(CONFIG, retention_size_max=keep))
     life.put(6)
@@ -345,6 +346,11 @@ def test_a_full_disk_refuses_puts_and_takes_them_again_as_soon_as_there_is_room(
         life.put(1)
     filler.resize(0)
     life.upkeep(1)
+    told = [message for message in caplog.messages if message.startswith("puts are ")]
+    assert [message.partition(":")[0] for message in told] == [
+        "puts are refused",
+        "puts are taken again",
+    ]
     life.count = 6
     life.put(2)
     assert life.bodies("A") == [1, 2, 3, 4, 5, 6, 7, 8]

@@ -13,6 +13,7 @@ at once, and goes in the second after. What the disk refuses here is tried again
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from cometmq.store.segments import Segments
     from cometmq.store.sync import Jobs
 
+log = logging.getLogger(__name__)
 QUEUES_A_TICK: Final = 4
 """Queues whose files are looked at, some 20 µs each from memory."""
 
@@ -130,6 +132,10 @@ class Expiry:
         self._looked_ms = now_ms
         was_full = self._retention.is_full
         self._retention.look()
+        if (refusal := self.refusal) is not None and not was_full:
+            log.error("puts are refused: %s", refusal)
+        elif refusal is None and was_full:
+            log.warning("puts are taken again: the disk is %d%% full", self.disk_used_percent)
         is_due = _has_passed(self._round_ms, now_ms, self.config.retention_interval_ms)
         is_due |= self._retention.is_held_no_longer
         if is_due or (self._retention.is_full and not was_full):
