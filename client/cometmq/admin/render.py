@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import click
@@ -197,14 +198,27 @@ def time_text(time_ms: int | None) -> str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+class NumberParameter(click.FloatRange):
+    """A number with a limit below, or with none; `nan` and `inf` are none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        number = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value} is no number to count with", param, ctx)
+        return number
+
+
 _MS_DIGITS_MIN: Final = 12
+_MS_DIGITS_MAX: Final = 15
 _NOW_LIKE: Final = "1763719200000 for 2025-11-21T10:00:00Z"
 
 
 class TimeParameter(click.ParamType):  # type: ignore[type-arg]  # Generic only in newer ones.
     """A time on the command line: ISO 8601, or milliseconds since 1970, which have 13 digits.
 
-    Fewer digits are refused: they would be seconds, an offset, or a time long ago.
+    Fewer digits are refused: they would be seconds, an offset, or a time long ago. So are so many
+    that it is behind the year 9999: they would be micro- or nanoseconds.
     """
 
     name = "time"
@@ -217,7 +231,7 @@ class TimeParameter(click.ParamType):  # type: ignore[type-arg]  # Generic only 
         """Return milliseconds; a time without a zone is local, unless `is_utc`."""
         text = str(value)
         if text.isdecimal():
-            if len(text) >= _MS_DIGITS_MIN:
+            if _MS_DIGITS_MIN <= len(text) <= _MS_DIGITS_MAX and _is_time(int(text)):
                 return int(text)
             self.fail(
                 f"{text} is no time: write one like 2026-11-21T10:00:00, or milliseconds since"
@@ -229,13 +243,25 @@ class TimeParameter(click.ParamType):  # type: ignore[type-arg]  # Generic only 
             at = datetime.fromisoformat(text)
             if self.is_utc and at.tzinfo is None:
                 at = at.replace(tzinfo=UTC)
-            return int(at.timestamp() * 1000)
+            time_ms = int(at.timestamp() * 1000)
         except (ValueError, OverflowError):
+            time_ms = None
+        if time_ms is None or not _is_time(time_ms):
             self.fail(
                 f"{text!r} is neither milliseconds since 1970 nor a time like 2026-11-21T10:00:00",
                 param,
                 ctx,
             )
+        return time_ms
+
+
+def _is_time(time_ms: int) -> bool:
+    """Tell whether milliseconds since 1970 are a time that Python has, in UTC."""
+    try:
+        datetime.fromtimestamp(time_ms / 1000, UTC)
+    except ValueError:
+        return False
+    return True
 
 
 class UtcTimeParameter(TimeParameter):

@@ -8,7 +8,7 @@ import click
 
 from cometmq.admin import bench_end_to_end, bench_load, bench_processes
 from cometmq.admin.bench_load import BenchError, Load
-from cometmq.admin.render import show_facts, show_json
+from cometmq.admin.render import NumberParameter, show_facts, show_json
 from cometmq.net import AddressError, parse_address
 from cometmq.proto.codes import ResponseCode, response_name
 
@@ -40,7 +40,7 @@ _COMMON = (
     click.option("-b", "--broker", default="127.0.0.1:10911", show_default=True, help="host:port"),
     click.option("--topic", default="CometMQBench", show_default=True),
     click.option("--queues", default=4, show_default=True, type=click.IntRange(1, 1024)),
-    click.option("--seconds", default=5.0, show_default=True, type=click.FloatRange(0.1)),
+    click.option("--seconds", default=5.0, show_default=True, type=NumberParameter(0.1)),
     click.option("--json", "as_json", is_flag=True, help="Print one JSON document."),
 )
 _SIZE = click.option(
@@ -110,9 +110,7 @@ def pull(processes: int, as_json: bool, **settings: Any) -> None:
 
 
 @bench.command()
-@_options(
-    click.option("--rate", default=1000.0, show_default=True, type=click.FloatRange(1)), _SIZE
-)
+@_options(click.option("--rate", default=1000.0, show_default=True, type=NumberParameter(1)), _SIZE)
 def e2e(rate: float, as_json: bool, **settings: Any) -> None:
     """Send at a steady rate to consumers that wait, and see how long messages are under way."""
     load = _load("send", **settings)

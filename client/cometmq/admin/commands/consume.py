@@ -16,7 +16,7 @@ from cometmq.admin.commands.with_client import (
     message_line,
     until_stopped,
 )
-from cometmq.admin.render import TimeParameter, count_text, show_line, warn
+from cometmq.admin.render import NumberParameter, TimeParameter, count_text, show_line, warn
 from cometmq.client import Client, Sql
 
 if TYPE_CHECKING:
@@ -73,7 +73,10 @@ def filter_options(function: Function) -> Function:
 )
 @click.option("-c", "--count", type=click.IntRange(min=1), help="End after so many messages.")
 @click.option(
-    "--idle", type=float, metavar="SECONDS", help="End when nothing has come for so long."
+    "--idle",
+    type=NumberParameter(min=0, min_open=True),
+    metavar="SECONDS",
+    help="End when nothing has come for so long.",
 )
 @json_option
 @client_command
