@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,7 @@ def test_what_is_sent_is_consumed_once_and_seen_by_tail_always(tmp_path: Path) -
 
         tailed = terminal.lines("tail", "orders", "--no-follow")
         assert sorted(line.split("  ")[-1] for line in tailed) == ["o-17 paid", "o-18"]
+        assert all(re.match(r"\d\d:\d\d:\d\dZ  ", line) for line in tailed)
         (message,) = map(
             json.loads, terminal.lines("tail", "orders", "--filter", "paid", "-c1", "--json")
         )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+
 import pytest
 from click.testing import CliRunner
 
 from cometmq.admin.program import program
+from cometmq.admin.render import TimeParameter
 
 TIME_COMMANDS = [
     ["offset", "reset", "billing", "orders", "--to"],
@@ -42,3 +46,34 @@ def test_a_number_that_nothing_can_be_counted_with_is_refused_in_a_line(command:
     result = CliRunner().invoke(program, command)
     assert result.exit_code == 2, result.exception
     assert f"Invalid value for '{command[-2]}'" in result.stderr
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Be five hours behind UTC."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "EST5")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize(
+    "given",
+    [
+        "2025-11-21T10:00:00.001",
+        "2025-11-21 10:00:00.001",
+        "2025-11-21T10:00:00.001Z",
+        "2025-11-21T11:00:00.001+01:00",
+        "1763719200001",
+    ],
+)
+def test_a_time_without_a_zone_is_utc_wherever_the_machine_is(given: str) -> None:
+    assert TimeParameter().convert(given, None, None) == 1763719200001
+
+
+@pytest.mark.parametrize("command", TIME_COMMANDS)
+def test_each_command_that_takes_a_time_says_that_it_is_utc(command: list[str]) -> None:
+    names = [each for each in command[:2] if each not in ("orders", "billing")]
+    assert "UTC" in CliRunner().invoke(program, [*names, "--help"]).stdout

@@ -26,6 +26,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from cometmq.client._core.checking import time_ms
+
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
 
@@ -222,13 +224,11 @@ class TimeParameter(click.ParamType):  # type: ignore[type-arg]  # Generic only 
     """
 
     name = "time"
-    is_utc = False
-    """Whether a time without a zone is UTC."""
     instead = ""
     """What else the caller of a bare number may have wanted."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return milliseconds; a time without a zone is local, unless `is_utc`."""
+        """Return milliseconds; a time without a zone is UTC, as all that are printed."""
         text = str(value)
         if text.isdecimal():
             if _MS_DIGITS_MIN <= len(text) <= _MS_DIGITS_MAX and _is_time(int(text)):
@@ -241,30 +241,23 @@ class TimeParameter(click.ParamType):  # type: ignore[type-arg]  # Generic only 
             )
         try:
             at = datetime.fromisoformat(text)
-            if self.is_utc and at.tzinfo is None:
-                at = at.replace(tzinfo=UTC)
-            time_ms = int(at.timestamp() * 1000)
-        except (ValueError, OverflowError):
-            time_ms = None
-        if time_ms is None or not _is_time(time_ms):
+        except ValueError:
+            at = None
+        if at is not None and at.tzinfo is None:
+            at = at.replace(tzinfo=UTC)
+        if at is None or not _is_time(time_ms(at)):
             self.fail(
                 f"{text!r} is neither milliseconds since 1970 nor a time like 2026-11-21T10:00:00",
                 param,
                 ctx,
             )
-        return time_ms
+        return time_ms(at)
 
 
-def _is_time(time_ms: int) -> bool:
+def _is_time(milliseconds: int) -> bool:
     """Tell whether milliseconds since 1970 are a time that Python has, in UTC."""
     try:
-        datetime.fromtimestamp(time_ms / 1000, UTC)
+        datetime.fromtimestamp(milliseconds / 1000, UTC)
     except ValueError:
         return False
     return True
-
-
-class UtcTimeParameter(TimeParameter):
-    """The same, where a time without a zone is UTC, as all that is printed beside it."""
-
-    is_utc = True

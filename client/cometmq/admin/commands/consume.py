@@ -67,9 +67,10 @@ def filter_options(function: Function) -> Function:
     "--start",
     type=StartParameter(),
     metavar="first|last|TIME",
-    help="Where a group begins that is new: last, unless said otherwise. One that is there goes on"
-    " where it was (see `cometmq offset reset`). Of a queue that is in memory from its beginning a"
-    " new group gets all, as Apache's brokers have it.",
+    help="Where a group begins that is new: last, unless said otherwise. TIME is ISO 8601 (UTC"
+    " without a zone), or ms. One that is there goes on where it was (see `cometmq offset reset`)."
+    " Of a queue that is in memory from its beginning a new group gets all, as Apache's brokers have"
+    " it.",
 )
 @click.option("-c", "--count", type=click.IntRange(min=1), help="End after so many messages.")
 @click.option(
@@ -99,7 +100,8 @@ async def consume(
       cometmq consume orders --start first -c 10        ten, from the first there is
 
     What is shown is consumed: other members of the group do not get it, and the next run goes on
-    behind it. To look without consuming there is `cometmq tail`.
+    behind it. To look without consuming there is `cometmq tail`. Times are those of the store, in
+    UTC; --json has the day, too.
     """
     consumer = mq.consume(topic, group=group, filter=wanted, start=start or "last", concurrency=1)
     if start is not None and group in {each.name for each in await mq.admin.groups()}:
@@ -166,7 +168,8 @@ async def tail(
       cometmq tail orders --last 100 --no-follow  a look at what is there
       cometmq tail orders --json | jq .body
 
-    Nothing is committed, and no group misses what is shown here.
+    Nothing is committed, and no group misses what is shown here. Times are those of the store, in
+    UTC; --json has the day, too.
     """
     shown = 0
     hung_up: BrokenPipeError | None = None

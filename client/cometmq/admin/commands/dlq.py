@@ -51,7 +51,8 @@ def dlq() -> None:
       cometmq dlq purge billing
 
     A message goes to the dead letters of a group that could not consume it, after as many retries
-    as the group allows. To have no retries: cometmq group create billing --max-retries 0.
+    as the group allows. To have no retries: cometmq group create billing --max-retries 0. Times are
+    printed in UTC, and read as UTC where they have no zone.
     """
 
 
@@ -84,7 +85,11 @@ def _wanted(function: Function) -> Function:
     command = cast("Function", run)
     for option in (
         click.option("--until", type=TimeParameter(), help="Dead before this time."),
-        click.option("--since", type=TimeParameter(), help="Dead from this time on."),
+        click.option(
+            "--since",
+            type=TimeParameter(),
+            help="Dead from this time on: ISO 8601 (UTC without a zone), or ms.",
+        ),
         click.option("--id", "ids", multiple=True, help="Of this id; may be repeated."),
         click.option("--key", help="With this key."),
         click.option("-t", "--topic", help="That were sent to this topic."),
@@ -129,7 +134,7 @@ async def list_groups(mq: Client, *, as_json: bool) -> None:
 async def show(
     mq: Client, *, group: str, wanted: DeadLetterFilter, count: int, as_json: bool
 ) -> None:
-    """Show dead letters of GROUP, the oldest first."""
+    """Show dead letters of GROUP, the oldest first; the time is when they died, in UTC."""
     found = await mq.admin.dead_letters.show(group, wanted, count=count)
     if as_json:
         show_json([message_document(each) for each in found])
@@ -245,7 +250,7 @@ def _told(redriven: Redriven, *, dry_run: bool) -> str:
 
 def _line(message: ReceivedMessage) -> str:
     """Say a dead letter in a line: when it died, where it was from, and what it is."""
-    about = [f"{message.stored_at:%Y-%m-%d %H:%M:%S}", message.topic, message.id]
+    about = [f"{message.stored_at:%Y-%m-%dT%H:%M:%SZ}", message.topic, message.id]
     about.append(f"{message.attempt - 1}x")
     if message.tag:
         about.append(f"[{message.tag}]")

@@ -55,15 +55,17 @@ class _Place(TimeParameter):
 @offset.command("reset")
 @click.argument("group")
 @click.argument("topic")
-@click.option("--to", "place", type=_Place(), required=True, help="Where to go on.")
+@click.option(
+    "--to", "place", type=_Place(), required=True, help="Where to go on; UTC without a zone."
+)
 @json_option
 @client_command
 async def reset(mq: Client, *, group: str, topic: str, place: str | int, as_json: bool) -> None:
     """Have GROUP go on elsewhere in all queues of TOPIC.
 
     At the first message there is, behind the last, or at the first that was stored at a time or
-    later: like 2026-11-21T10:00:00, which is local time, 2026-11-21T10:00:00+01:00, or milliseconds
-    since 1970. Members follow at once. An offset of one queue is set by `cometmq offset set`.
+    later: like 2026-11-21T10:00:00, which is UTC, 2026-11-21T10:00:00+01:00, or milliseconds since
+    1970. Members follow at once. An offset of one queue is set by `cometmq offset set`.
     """
     to: ResetTo
     if isinstance(place, int):

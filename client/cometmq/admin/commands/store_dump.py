@@ -12,7 +12,7 @@ from cometmq.admin.commands.store import (
     filesystem_of,
     store_command,
 )
-from cometmq.admin.render import UtcTimeParameter, show_line, time_text, warn
+from cometmq.admin.render import TimeParameter, show_line, time_text, warn
 from cometmq.proto.compression import decompress
 from cometmq.proto.errors import MessageError
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
@@ -64,10 +64,10 @@ class RangeParameter(click.ParamType):  # type: ignore[type-arg]  # Generic only
 )
 @click.option(
     "--since",
-    type=UtcTimeParameter(),
+    type=TimeParameter(),
     help="First store time: ISO 8601 (UTC without a zone), or ms.",
 )
-@click.option("--until", type=UtcTimeParameter(), help="Store time behind the last.")
+@click.option("--until", type=TimeParameter(), help="Store time behind the last.")
 @click.option("--key", help="Only records with this unique id, or this among their keys.")
 @click.option("--limit", type=click.IntRange(min=1), help="Stop after so many records.")
 @click.option("--body", type=click.Choice(["text", "hex"]), help="Show bodies, decompressed.")

@@ -152,7 +152,7 @@ def message_document(message: ReceivedMessage) -> dict[str, Any]:
 
 def message_line(message: ReceivedMessage) -> str:
     """Say a message in a line, for people."""
-    about = [f"{message.stored_at:%H:%M:%S}", f"{message.queue.broker}:{message.queue.id}"]
+    about = [f"{message.stored_at:%H:%M:%SZ}", f"{message.queue.broker}:{message.queue.id}"]
     about.append(f"@{message.offset}")
     if message.tag:
         about.append(f"[{message.tag}]")
