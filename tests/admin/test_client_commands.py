@@ -199,6 +199,42 @@ def test_a_start_that_counts_for_new_groups_only_says_so(tmp_path: Path) -> None
     play(tmp_path, scenario)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["send", "orders", "x"],
+        ["topic", "list"],
+        ["topic", "status", "orders"],
+        ["tail", "orders"],
+        ["consume", "orders", "--sql", "a = 1"],
+        ["offset", "reset", "billing", "orders", "--to", "first"],
+    ],
+)
+def test_where_no_broker_is_registered_no_topic_is_blamed(
+    tmp_path: Path, arguments: list[str]
+) -> None:
+    def scenario(servers: Servers) -> None:
+        servers.stop("broker")
+        said = Terminal(servers).run(*arguments, status=1).stderr
+        assert "no broker is registered with" in said
+        assert "Traceback" not in said
+        assert "is it created" not in said
+
+    play(tmp_path, scenario)
+
+
+def test_a_topic_that_is_misspelt_is_told_from_one_of_a_near_name(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        terminal = Terminal(servers)
+        terminal.run("topic", "create", "orders")
+        said = terminal.run("tail", "ordrs", status=1).stderr
+        assert said == "Error: no broker serves the topic 'ordrs'; did you mean 'orders'?\n"
+        said = terminal.run("topic", "status", "bills", status=1).stderr
+        assert said == "Error: no broker serves the topic 'bills'; `cometmq topic list` shows all\n"
+
+    play(tmp_path, scenario)
+
+
 def test_a_broker_is_no_name_server(tmp_path: Path) -> None:
     def scenario(servers: Servers) -> None:
         for command in (["send", "orders", "x"], ["topic", "list"]):

@@ -34,6 +34,18 @@ REFRESH_MS_MIN: Final = 200
 """A route that failed is asked for again, but not more often than this."""
 
 
+class NoRouteError(NotFoundError):
+    """No broker serves a topic; `topic` says which."""
+
+    def __init__(self, topic: str, address: str) -> None:
+        self.topic = topic
+        super().__init__(
+            ResponseCode.TOPIC_NOT_EXIST,
+            f"no broker serves the topic {topic!r}; is it created?",
+            address,
+        )
+
+
 class _Entry:
     __slots__ = ("fetched_ms", "is_stale", "route")
 
@@ -197,9 +209,7 @@ class Routes:
         )
         address, response = await self._nameservers.call(request, timeout=timeout)
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
-            raise NotFoundError(
-                response.code, f"no broker serves the topic {topic!r}; is it created?", address
-            )
+            raise NoRouteError(topic, address)
         if response.code != ResponseCode.SUCCESS:
             raise refusal(response.code, response.remark, address)
         try:

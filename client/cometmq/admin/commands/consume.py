@@ -69,8 +69,8 @@ def filter_options(function: Function) -> Function:
     metavar="first|last|TIME",
     help="Where a group begins that is new: last, unless said otherwise. TIME is ISO 8601 (UTC"
     " without a zone), or ms. One that is there goes on where it was (see `cometmq offset reset`)."
-    " Of a queue that is in memory from its beginning a new group gets all, as Apache's brokers have"
-    " it.",
+    " Of a queue that is in memory from its beginning a new group gets all, as with Apache's"
+    " brokers.",
 )
 @click.option("-c", "--count", type=click.IntRange(min=1), help="End after so many messages.")
 @click.option(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from cometmq.admin.commands.with_client import (
+    NO_BROKER,
     client_command,
     iso_time,
     json_option,
@@ -40,7 +41,10 @@ async def list_topics(mq: Client, *, everything: bool, as_json: bool) -> None:
     Those of the system, and those for retries and dead letters of groups, are left out without
     --all.
     """
-    found = [each for each in await mq.admin.topics() if everything or each.kind == "user"]
+    known = await mq.admin.topics()
+    if not known and not await mq.admin.brokers():  # Each broker has topics of its own.
+        raise click.ClickException(NO_BROKER.format("the name server"))
+    found = [each for each in known if everything or each.kind == "user"]
     documents = [{"topic": each.name, "kind": each.kind} for each in found]
     if as_json or everything:
         show_documents(documents, {"topic": "topic", "kind": "kind"}, as_json=as_json)

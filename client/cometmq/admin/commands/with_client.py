@@ -7,6 +7,7 @@ import base64
 import signal
 import threading
 from contextlib import asynccontextmanager
+from difflib import get_close_matches
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -16,6 +17,7 @@ import click
 from cometmq.admin.commands.access import access_options, take_config
 from cometmq.admin.render import show_json
 from cometmq.client import Client, ClientError, NetworkError, UsageError
+from cometmq.client._routes import NoRouteError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
@@ -29,6 +31,7 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 _CHANGES = {"made": "made on", "changed": "changed on", "kept": "is there, and stays as it is, on"}
 
 DEFAULT_NAMESERVER = "127.0.0.1:9876"
+NO_BROKER = "no broker is registered with {}: is one running, and told of that name server?"
 
 
 def client_command(function: Function) -> Function:
@@ -42,7 +45,10 @@ def client_command(function: Function) -> Function:
         async def main() -> None:
             config = take_config(arguments, timeout=timeout)
             async with Client(nameserver, config) as mq:
-                await function(mq, **arguments)
+                try:
+                    await function(mq, **arguments)
+                except* NoRouteError as group:
+                    raise await explain(mq, group) from None
 
         run_async(main())
 
@@ -66,10 +72,29 @@ def run_async(main: Coroutine[Any, Any, None]) -> None:
     try:
         asyncio.run(main)
     except* ClientError as group:
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        raise _told(error) from None
+        raise _told(_first_of(group)) from None
+
+
+async def explain(mq: Client, error: BaseException) -> BaseException:
+    """Say of a topic without a route what is missing: all brokers, or a letter of its name."""
+    error = _first_of(error)
+    if not isinstance(error, NoRouteError):
+        return error
+    try:
+        topics = [each.name for each in await mq.admin.topics()]
+        if not topics and not await mq.admin.brokers():
+            return click.ClickException(NO_BROKER.format(error.address))
+    except ClientError:
+        return error
+    alike = get_close_matches(error.topic, topics, 1)
+    hint = f"did you mean {alike[0]!r}?" if alike else "`cometmq topic list` shows all"
+    return click.ClickException(f"no broker serves the topic {error.topic!r}; {hint}")
+
+
+def _first_of(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error
 
 
 def _told(error: BaseException) -> click.ClickException:
