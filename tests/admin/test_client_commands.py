@@ -62,7 +62,7 @@ def test_what_is_sent_is_consumed_once_and_seen_by_tail_always(tmp_path: Path) -
         assert sorted(line.split("  ")[-1] for line in consumed) == ["o-17 paid", "o-18"]
         again = terminal.run("consume", "orders", "--idle", "0.1")
         assert again.stdout == ""
-        assert again.stderr == "0 messages consumed as cometmq-cli\n"
+        assert again.stderr.endswith("0 messages consumed as cometmq-cli\n")
         assert len(terminal.lines("tail", "orders", "-c", "2")) == 2
 
     play(tmp_path, scenario)
@@ -181,6 +181,62 @@ def test_what_goes_wrong_is_said_in_a_line(
         result = Terminal(servers).run(*arguments, status=status)
         assert said in result.stderr
         assert "Traceback" not in result.output
+
+    play(tmp_path, scenario)
+
+
+def test_a_consume_that_could_read_nothing_fails_and_says_why(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        terminal = Terminal(servers)
+        terminal.run("topic", "create", "orders")
+        consume = ("consume", "orders", "-g", "billing", "--idle", "0.5")
+        wrong = terminal.run("consume", "ordrs", "--idle", "0.1", status=1)
+        assert wrong.stderr == (
+            "Error: no broker serves the topic 'ordrs'; did you mean 'orders'?\n"
+        )
+        terminal.run("topic", "create", "bills", "--permission", "w")
+        for command in (["consume", "bills", "--idle", "0.1"], ["tail", "bills"]):
+            said = terminal.run(*command, status=1).stderr
+            assert "bills may not be read: its permission is w; `cometmq topic create" in said
+        terminal.run("group", "create", "billing", "--disabled")
+        assert "the group billing is disabled" in terminal.run(*consume, status=1).stderr
+        terminal.run("group", "create", "billing", "--enabled")
+        terminal.run(*consume)
+        servers.stop("broker")
+        assert "no broker is registered with" in terminal.run(*consume, status=1).stderr
+        servers.stop("nameserver")
+        said = terminal.run(*consume, "--timeout", "0.3", status=1).stderr
+        assert "no name server answers within 0.3 s" in said
+
+    play(tmp_path, scenario)
+
+
+def test_a_consume_of_a_group_that_brokers_do_not_make_says_how_to_make_it(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        terminal = Terminal(servers)
+        terminal.run("topic", "create", "orders")
+        said = terminal.run("consume", "orders", "-g", "billing", "--idle", "0.5", status=1).stderr
+        assert "no broker knows the group billing yet; `cometmq group create billing`" in said
+
+    play(tmp_path, scenario, auto_create_subscription_group=False)
+
+
+def test_a_consume_may_begin_before_its_topic_is_there(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        with subprocess.Popen(
+            [sys.executable, "-m", "cometmq.admin", "consume", "orders", "-c", "1", "-g", "g"],
+            env=os.environ | {"NAMESRV_ADDR": servers.nameserver},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as consumer:
+            assert consumer.stderr is not None
+            said = consumer.stderr.readline()
+            assert said.startswith("no broker serves the topic 'orders'")
+            assert said.endswith("Waiting for it.\n")
+            Terminal(servers).run("send", "orders", "x")
+            output, _ = consumer.communicate(timeout=60)
+            assert output.endswith("  x\n")
 
     play(tmp_path, scenario)
 

@@ -11,13 +11,15 @@ import click
 
 from cometmq.admin.commands.with_client import (
     client_command,
+    explain,
     json_option,
     message_document,
     message_line,
     until_stopped,
 )
 from cometmq.admin.render import NumberParameter, TimeParameter, count_text, show_line, warn
-from cometmq.client import Client, Sql
+from cometmq.client import Client, RefusedError, Sql
+from cometmq.client._routes import NoRouteError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,21 +106,20 @@ async def consume(
     UTC; --json has the day, too.
     """
     consumer = mq.consume(topic, group=group, filter=wanted, start=start or "last", concurrency=1)
-    if start is not None and group in {each.name for each in await mq.admin.groups()}:
-        warn(
-            f"The group {group} is there: it goes on where it was, wherever --start would begin."
-            f" `cometmq offset reset {group} {topic} --to first` moves it."
-        )
+    await _tell_first(mq, topic, group, may_wait=idle is None, begins=start is not None)
     shown = 0
     hung_up: BrokenPipeError | None = None
+    problem: str | None = None
 
     async def show_all() -> None:
-        nonlocal shown, hung_up
+        nonlocal shown, hung_up, problem
         while count is None or shown < count:
             message: Message | None = None
             with anyio.move_on_after(idle):
                 message = await anext(consumer)
             if message is None:
+                if not shown:
+                    problem = await _why_nothing(mq, topic, group, consumer.queues)
                 return
             try:
                 show(message, as_json)
@@ -133,8 +134,57 @@ async def consume(
         await show_all()
     if hung_up is not None:
         raise hung_up
+    if problem is not None:
+        raise click.ClickException(problem)
     if not as_json:
         warn(f"{count_text(shown, 'message')} consumed as {group}")
+
+
+async def _tell_first(mq: Client, topic: str, group: str, *, may_wait: bool, begins: bool) -> None:
+    """Say what whoever consumes should know before; a `NetworkError` without a name server."""
+    if begins and group in {each.name for each in await mq.admin.groups()}:
+        warn(
+            f"The group {group} is there: it goes on where it was, wherever --start would begin."
+            f" `cometmq offset reset {group} {topic} --to first` moves it."
+        )
+    try:
+        await mq.admin.route(topic)
+    except NoRouteError as error:  # Who consumes may be there before who sends.
+        if may_wait:
+            warn(f"{await explain(mq, error)}. Waiting for it.")
+
+
+async def _why_nothing(mq: Client, topic: str, group: str, queues: list[Queue]) -> str | None:
+    """Say why nothing could be consumed; None where nothing may just not have come."""
+    if (unreadable := await _unreadable(mq, topic)) is not None:
+        return unreadable
+    try:
+        groups = {each.name: each for each in await mq.admin.groups()}
+    except RefusedError:  # Who may consume need not be let to list groups.
+        return None
+    if group in groups and not groups[group].is_enabled:
+        enable = f"`cometmq group create {group} --enabled`"
+        return f"nothing could be read: the group {group} is disabled; {enable} changes that"
+    if any(queue.topic == topic for queue in queues):
+        return None
+    if group not in groups:
+        create = f"`cometmq group create {group}` makes it, where brokers do not by themselves"
+        return f"nothing could be read: no broker knows the group {group} yet; {create}"
+    warn(
+        f"No queue of {topic} was for this member: others have them, or it ended too soon."
+        f" `cometmq group members {group}` shows who is there."
+    )
+    return None
+
+
+async def _unreadable(mq: Client, topic: str) -> str | None:
+    """Say that a topic may not be read, where that is so."""
+    permissions = {each.permission for each in await mq.admin.route(topic)}
+    if any("r" in each for each in permissions):
+        return None
+    change = f"`cometmq topic create {topic} --permission rw`"
+    said = " and ".join(sorted(permissions))
+    return f"{topic} may not be read: its permission is {said}; {change} changes that"
 
 
 @click.command()
@@ -171,6 +221,8 @@ async def tail(
     Nothing is committed, and no group misses what is shown here. Times are those of the store, in
     UTC; --json has the day, too.
     """
+    if (unreadable := await _unreadable(mq, topic)) is not None:
+        raise click.ClickException(unreadable)
     shown = 0
     hung_up: BrokenPipeError | None = None
     async with until_stopped() as scope:
