@@ -42,6 +42,8 @@ def message() -> None:
 async def find(mq: Client, *, topic: str, key: str, count: int, as_json: bool) -> None:
     """Find the messages of TOPIC that have KEY, or that id, the newest first."""
     found = await mq.admin.find_messages(topic, key, count=count)
+    if not found:
+        await mq.admin.route(topic)  # Which refuses a topic that is not there.
     if as_json:
         show_json([message_document(each) for each in found])
         return
@@ -61,6 +63,8 @@ async def show(mq: Client, *, identifier: str, topic: str | None, as_json: bool)
 
     The first is looked for in all topics, or in one; the other says where the message lies.
     """
+    if topic is not None:
+        await mq.admin.route(topic)  # Which refuses one that is not there.
     found = await mq.admin.message(identifier, topic=topic)
     if as_json:
         show_json(message_document(found))
