@@ -170,7 +170,16 @@ def test_topics_are_made_listed_looked_at_and_deleted(tmp_path: Path) -> None:
         (["consume", "orders", "--filter", "paid", "--sql", "a = 1"], 2, "give one"),
         (["tail", "orders", "--filter", "*", "--sql", "a = 1"], 2, "give one"),
         (["consume", "orders", "--start", "17"], 2, "17 is no time"),
-        (["topic", "create", "orders", "-q", "0"], 2, "queues=0"),
+        (["topic", "create", "orders", "-q", "0"], 2, "--queues=0"),
+        (["group", "create", "g", "--max-retries", "-1"], 2, "--max-retries=-1: at least 0"),
+        (["send", "orders", "x", "--property", "KEYS=a"], 2, "--property: 'KEYS' has a meaning of"),
+        (["send", "orders", "x", "--property", "KEYS=a"], 2, "; use --key\n"),
+        (["send", "orders", "x", "--property", "DELAY=a"], 2, "; use --delay\n"),
+        (["send", "orders", "x", "--key", "a b"], 2, "--key 'a b': a str"),
+        (["send", "orders", "x", "--key", "a b"], 2, "; --key may be repeated\n"),
+        (["send", "orders", "x", "--delay", "nan"], 2, "--delay=nan: seconds"),
+        (["send", "orders", "x", "--sharding-key", ""], 2, "--sharding-key: it is empty"),
+        (["consume", "orders", "--filter", "a LIKE 'x'"], 2, "say so: --sql \"a LIKE 'x'\"\n"),
         (["topic", "create", "orders", "--broker", "b"], 2, "there are broker-a"),
     ],
 )
@@ -237,6 +246,17 @@ def test_a_consume_may_begin_before_its_topic_is_there(tmp_path: Path) -> None:
             Terminal(servers).run("send", "orders", "x")
             output, _ = consumer.communicate(timeout=60)
             assert output.endswith("  x\n")
+
+    play(tmp_path, scenario)
+
+
+def test_a_body_that_is_too_large_is_told_without_settings_that_no_option_has(
+    tmp_path: Path,
+) -> None:
+    def scenario(servers: Servers) -> None:
+        said = Terminal(servers).run("send", "orders", "-", given="x" * (5 << 20), status=2).stderr
+        assert "5242880 bytes, more than 4194304, the most that is sent: send it in parts" in said
+        assert "setting" not in said
 
     play(tmp_path, scenario)
 

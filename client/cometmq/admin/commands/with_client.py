@@ -15,6 +15,7 @@ import anyio
 import click
 
 from cometmq.admin.commands.access import access_options, take_config
+from cometmq.admin.commands.wording import in_options
 from cometmq.admin.render import show_json
 from cometmq.client import Client, ClientError, NetworkError, UsageError
 from cometmq.client._routes import NoRouteError
@@ -99,7 +100,7 @@ def _first_of(error: BaseException) -> BaseException:
 
 def _told(error: BaseException) -> click.ClickException:
     if isinstance(error, UsageError):
-        return click.UsageError(str(error))
+        return click.UsageError(in_options(str(error), click.get_current_context().command))
     if isinstance(error, NetworkError):
         what_to_do = "Is it running? `cometmq up` starts a name server and a broker here."
         return click.ClickException(f"{error}\n{what_to_do}")

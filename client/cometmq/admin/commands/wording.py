@@ -1,0 +1,33 @@
+"""What the SDK says of its arguments, said of the options of a command."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import click
+
+_PHRASES: Final = (
+    (r"use the argument key or keys", "use --key"),
+    (r"use the argument tag\b", "use --tag"),
+    (r"use the argument (?:delay_level|deliver_at|delay)\b", "use --delay"),
+    (r"for several: keys=", "--key may be repeated"),
+    (r"more than body_size_max (\d+)", r"more than \1, the most that is sent"),
+    (r"; a larger setting helps .*", ""),
+    (r"filter=Sql\((.*)\)$", r"--sql \1"),
+    (r"there is Sql\((.*)\)$", r"there is --sql \1"),
+    (r"^properties: ", "--property: "),
+)
+"""Regular expressions, and what stands instead of what they match."""
+
+
+def in_options(text: str, command: click.Command) -> str:
+    """Say `max_retries=-1: at least 0` as `--max-retries=-1: at least 0`, and the like."""
+    for phrase, instead in _PHRASES:
+        text = re.sub(phrase, instead, text)
+    options = {option for each in command.params for option in each.opts}
+    name = re.match(r"\w*", text)
+    assert name is not None
+    option = f"--{name[0].replace('_', '-')}"
+    return option + text[name.end() :] if option in options else text
