@@ -506,6 +506,23 @@ def test_what_fails_too_often_goes_to_the_dead_letters(loop: str, tmp_path: Path
     play_on(loop, tmp_path, scenario)
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+def test_without_retries_what_fails_is_a_dead_letter_at_once(tmp_path: Path, ordered: bool) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            await mq.send("orders", b"x")
+            consumer = mq.consume(
+                "orders", group="strict", start="first", ordered=ordered, max_retries=0
+            )
+            async with consumer:
+                await (await anext(consumer)).retry()
+                queue = await new_queue(mq, "%DLQ%strict")
+                (letter,) = (await mq.pull(queue, 0, wait=10)).messages
+            assert letter.body == b"x"
+
+    play_on("asyncio", tmp_path, scenario)
+
+
 @on_every_loop
 def test_a_message_that_is_rejected_is_a_dead_letter_at_once(loop: str, tmp_path: Path) -> None:
     async def scenario(servers: Servers) -> None:

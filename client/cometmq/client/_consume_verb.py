@@ -65,10 +65,10 @@ class ConsumeVerb(Life):
 
         At most `concurrency` messages are in hand, not acknowledged; up to `prefetch` of each queue
         and `prefetch_bytes` of all are fetched ahead. A message that fails comes again up to
-        `max_retries` times, and then goes to the dead letters. With ``on_error="raise"`` an
-        exception in `async with message` also goes on to the caller. `strategy` is how members
-        share queues, one of Apache's, the same for all of them: "AVG", "AVG_BY_CIRCLE",
-        "CONSISTENT_HASH", `ByConfig`, `ByMachineRoom` or `ByNearbyRoom`.
+        `max_retries` times (0: not at all), and then goes to the dead letters. With
+        ``on_error="raise"`` an exception in `async with message` also goes on to the caller.
+        `strategy` is how members share queues, one of Apache's, the same for all of them: "AVG",
+        "AVG_BY_CIRCLE", "CONSISTENT_HASH", `ByConfig`, `ByMachineRoom` or `ByNearbyRoom`.
         """
         self._check_here()
         found = read_topics(topics, filter)

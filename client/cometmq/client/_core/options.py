@@ -46,8 +46,9 @@ class ConsumeOptions:
             check_topic(topic)
         if not self.filters:
             raise UsageError("topics: there are none; name one or more")
-        for name in ("concurrency", "prefetch", "prefetch_bytes", "max_retries"):
+        for name in ("concurrency", "prefetch", "prefetch_bytes"):
             check_whole(name, getattr(self, name), 1)
+        check_whole("max_retries", self.max_retries, 0)
         check_start(self.start)
         check_strategy(self.strategy)
         if self.is_ordered and self.is_broadcast:
