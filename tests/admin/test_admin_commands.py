@@ -34,6 +34,30 @@ def test_a_group_is_made_shown_and_deleted(tmp_path: Path) -> None:
     play(tmp_path, scenario)
 
 
+def test_the_systems_groups_are_listed_only_when_all_are_asked_for(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        terminal = Terminal(servers)
+        terminal.run("send", "orders", "x")
+        terminal.run("group", "create", "billing")
+        terminal.run("tail", "orders", "--no-follow")  # The broker makes a group for it.
+        listed = terminal.json("group", "list")
+        assert [each["group"] for each in listed] == ["billing"]
+        everything = {each["group"] for each in terminal.json("group", "list", "--all")}
+        assert everything >= {"billing", "TOOLS_CONSUMER", "CID_RMQ_SYS_TRANS", "cometmq-reader"}
+
+    play(tmp_path, scenario)
+
+
+def test_a_group_without_members_is_told_in_words(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        terminal = Terminal(servers)
+        terminal.run("group", "create", "billing")
+        shown = terminal.run("group", "members", "billing")
+        assert (shown.stdout, shown.stderr) == ("", "billing has no member at the moment\n")
+
+    play(tmp_path, scenario)
+
+
 def test_offsets_are_shown_set_and_reset(tmp_path: Path) -> None:
     def scenario(servers: Servers) -> None:
         terminal = Terminal(servers)

@@ -180,7 +180,11 @@ def test_topics_are_made_listed_looked_at_and_deleted(tmp_path: Path) -> None:
         (["send", "orders", "x", "--delay", "nan"], 2, "--delay=nan: seconds"),
         (["send", "orders", "x", "--sharding-key", ""], 2, "--sharding-key: it is empty"),
         (["consume", "orders", "--filter", "a LIKE 'x'"], 2, "say so: --sql \"a LIKE 'x'\"\n"),
-        (["topic", "create", "orders", "--broker", "b"], 2, "there are broker-a"),
+        (
+            ["topic", "create", "orders", "--broker", "b"],
+            2,
+            "'b': the name servers know broker-a\n",
+        ),
     ],
 )
 def test_what_goes_wrong_is_said_in_a_line(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("cometmq.client")
 
-_GROUP: Final = "cometmq-reader"
+READER_GROUP: Final = "cometmq-reader"
 """As which it pulls; the same as of pulls that name none."""
 
 B = TypeVar("B", bound="Body")
@@ -86,7 +86,8 @@ class AdminAsking:
                 )
             return found
         if broker not in found:
-            raise UsageError(f"broker {broker!r}: there are {', '.join(sorted(found)) or 'none'}")
+            known = ", ".join(sorted(found)) or "none"
+            raise UsageError(f"broker {broker!r}: the name servers know {known}")
         return {broker: found[broker]}
 
     async def _ask_names(self, code: RequestCode) -> tuple[str, Command]:
@@ -129,7 +130,7 @@ class AdminAsking:
 
         while begin < end:
             pulled = await parts.reading.pull(
-                queue, begin, group=_GROUP, count=PULL_COUNT, filter=wanted, wait=0, make=make
+                queue, begin, group=READER_GROUP, count=PULL_COUNT, filter=wanted, wait=0, make=make
             )
             for message in pulled.messages:
                 if message.offset < end:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from cometmq.client._admin_asking import AdminAsking, Change, time_of
+from cometmq.client._admin_asking import READER_GROUP, AdminAsking, Change, time_of
 from cometmq.client._core.checking import check_time, check_whole
 from cometmq.client._core.names import check_group, check_topic
 from cometmq.client._core.queues import Queue, check_queue, from_wire, share_order
@@ -36,6 +36,16 @@ if TYPE_CHECKING:
 
 ResetTo = Literal["first", "last"] | datetime
 
+_SYSTEM: Final = frozenset(
+    {
+        "TOOLS_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "SELF_TEST_C_GROUP",
+        "CID_ONS-HTTP-PROXY",
+        READER_GROUP,
+    }
+)
+_SYSTEM_PREFIXES: Final = ("CID_RMQ_SYS_", "CID_ONSAPI_")
 _FIRST_MS: Final = 0
 _LAST_MS: Final = -1
 
@@ -49,13 +59,19 @@ class GroupListed:
         disabled = [each.name for each in await mq.admin.groups() if not each.is_enabled]
 
     `max_retries` is how often brokers deliver a message again whose consumer does not say;
-    `is_enabled` tells whether it may consume.
+    `is_enabled` tells whether it may consume, `is_system` whether brokers or tools have made it for
+    themselves.
     """
 
     name: str
     max_retries: int
     is_enabled: bool
     brokers: tuple[str, ...]
+
+    @property
+    def is_system(self) -> bool:
+        """Whether it is no user's."""
+        return self.name in _SYSTEM or self.name.startswith(_SYSTEM_PREFIXES)
 
 
 @dataclass(frozen=True, slots=True)

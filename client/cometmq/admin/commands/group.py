@@ -12,7 +12,7 @@ from cometmq.admin.commands.with_client import (
     json_option,
     show_changes,
 )
-from cometmq.admin.render import ask, count_text, show_documents, show_done
+from cometmq.admin.render import ask, count_text, show_documents, show_done, warn
 
 if TYPE_CHECKING:
     from cometmq.client import Client, QueueProgress
@@ -30,10 +30,11 @@ def group() -> None:
 
 
 @group.command("list")
+@click.option("-a", "--all", "everything", is_flag=True, help="The system's, too.")
 @json_option
 @client_command
-async def list_groups(mq: Client, *, as_json: bool) -> None:
-    """List the groups."""
+async def list_groups(mq: Client, *, everything: bool, as_json: bool) -> None:
+    """List the groups; those that brokers and tools have for themselves only with --all."""
     documents = [
         {
             "group": each.name,
@@ -42,6 +43,7 @@ async def list_groups(mq: Client, *, as_json: bool) -> None:
             "brokers": list(each.brokers),
         }
         for each in await mq.admin.groups()
+        if everything or not each.is_system
     ]
     columns = {"group": "group", "max_retries": "#retries"}
     columns |= {"enabled": "enabled", "brokers": "brokers"}
@@ -106,6 +108,9 @@ async def members(mq: Client, *, name: str, as_json: bool) -> None:
         }
         for each in await mq.admin.group_members(name)
     ]
+    if not documents and not as_json:
+        warn(f"{name} has no member at the moment")
+        return
     columns = ("client", "address", "language", "version", "subscriptions")
     show_documents(documents, {each: each for each in columns}, as_json=as_json)
 
