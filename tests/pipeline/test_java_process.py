@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -10,7 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
-from cometmq.pipeline.java_process import Stderr
+from cometmq.pipeline.java_process import Stderr, signals_held
 
 NOISE = """\
 WARNING: Using incubator modules: jdk.incubator.vector
@@ -66,6 +67,37 @@ def test_nobody_who_reads_it_does_not_hold_up_java() -> None:
         file.write(b"x" * (1 << 18))  # More than a pipe holds.
     stderr.wait()
     os.close(to)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_a_signal_raises_waits_until_java_is_known(number: int) -> None:
+    def stop(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    handlers: list[object] = []
+
+    def start() -> None:
+        with signals_held():
+            os.kill(os.getpid(), number)
+            handlers.append(signal.getsignal(number))
+
+    before = signal.signal(number, stop)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            start()
+        assert handlers == [signal.SIG_DFL]  # A second one ends all.
+        assert signal.getsignal(number) is stop
+    finally:
+        signal.signal(number, before)
+
+
+def test_a_signal_that_nothing_is_done_about_here_is_left_to_the_system() -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with signals_held():
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 SCRIPT = """

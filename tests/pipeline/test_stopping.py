@@ -10,12 +10,16 @@ import socket
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
+from tests.store.apache_stores import unpack
 
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+
+import pyspark
 
 from cometmq.pipeline import command
 from cometmq.pipeline.errors import PipelineError
@@ -26,7 +30,6 @@ from cometmq.pipeline.jobs.streams import run_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from click.testing import Result
 
@@ -284,3 +287,41 @@ def test_a_signal_while_nobody_answers_ends_a_job_with_a_report(
     assert "Traceback" not in said
     assert json.loads(report.read_text())["stopped"] is True
     assert not (tmp_path / "archive").exists()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_java_starts_leaves_no_java_and_no_words_of_it(
+    tmp_path: Path, number: int
+) -> None:
+    spark = Path(pyspark.__file__).parent
+    started = tmp_path / "started"
+    os.mkfifo(started)
+    submit = tmp_path / "bin" / "spark-submit"
+    submit.parent.mkdir()
+    submit.write_text(
+        f'#!/bin/sh\necho $$ > {started}\nSPARK_HOME={spark} exec {spark}/bin/spark-submit "$@"\n'
+    )
+    submit.chmod(0o755)
+    store = str(unpack("clean", tmp_path))
+    job = subprocess.Popen(
+        [sys.executable, "-m", "cometmq.admin", "pipeline", "audit", "--store", store],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "SPARK_HOME": str(tmp_path)},
+    )
+    java = int(started.read_text())  # The shell makes room for it.
+    job.send_signal(number)
+    try:
+        said, told = job.communicate(timeout=120)  # Java has both streams, too, while it is there.
+    except subprocess.TimeoutExpired:
+        os.kill(java, signal.SIGKILL)
+        raise
+    assert job.returncode == 3
+    assert told.splitlines() == [
+        "starting Spark",
+        "cometmq pipeline audit: stopped before it began",
+        "Started again it begins anew.",
+    ]
+    assert "stopped: true" in said

@@ -1,9 +1,10 @@
 """The Java process that a session of Spark runs in, and what of its stderr is shown.
 
-PySpark starts it, and has it end when this process does. Two things are done otherwise here: what
-says nothing to anybody is left out of what it and its Python processes write (`java_noise`), and,
-for jobs, it gets no signal that is sent to the job's process group: it would die under the batch
-that is to be finished. (Of a Ctrl-C it is spared by PySpark.)
+PySpark starts it, and has it end when this process does. Three things are done otherwise here: what
+says nothing to anybody is left out of what it and its Python processes write (`java_noise`); for
+jobs, it gets no signal that is sent to the job's process group: it would die under the batch that
+is to be finished (of a Ctrl-C it is spared by PySpark); and until PySpark knows it, what a signal
+raises here waits (`signals_held`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import signal
 import threading
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +23,7 @@ from pyspark import SparkConf, SparkContext
 from cometmq.pipeline.java_noise import Sieve
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping
     from subprocess import Popen
 
 LOG_VARIABLE: Final = "COMETMQ_SPARK_LOG"
@@ -31,6 +34,7 @@ SILENT: Final = "FATAL"
 """The level that of jobs shows nothing but what ends them."""
 _CHUNK: Final = 1 << 16
 _LAST_WORDS_SECONDS: Final = 5.0
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stderr:
@@ -77,6 +81,42 @@ def start_java(settings: Mapping[str, str], *, apart: bool) -> Stderr | None:
     for name, value in settings.items():
         conf.set(name, value)
     options: dict[str, Any] = {"process_group": 0} if apart else {}
+    with signals_held():
+        return _launch(conf, options)
+
+
+@contextmanager
+def signals_held() -> Generator[None]:
+    """Let what handlers of signals do here wait for the end of the block; a second one ends all.
+
+    PySpark tells Java a folder to write its port to, and removes it when anything is raised before
+    that has come. Java then fails in a thread, is kept by another, and nobody knows its process. A
+    signal without a handler ends this process and leaves the folder: Java finds its stdin closed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # It is the main thread that signals come to.
+        return
+    before = {
+        number: handler for number in _SIGNALS if callable(handler := signal.getsignal(number))
+    }
+    came: list[int] = []
+
+    def hold(number: int, _frame: object) -> None:
+        came.append(number)
+        signal.signal(number, signal.SIG_DFL)
+
+    for held in before:
+        signal.signal(held, hold)
+    try:
+        yield
+    finally:
+        for held, handler in before.items():
+            signal.signal(held, handler)
+        for number in came:
+            signal.raise_signal(number)
+
+
+def _launch(conf: Any, options: dict[str, Any]) -> Stderr | None:
     launch: Any = import_module("pyspark.java_gateway").launch_gateway  # It has no types.
     if os.environ.get(LOG_VARIABLE, SILENT).upper() != SILENT:
         SparkContext._ensure_initialized(gateway=launch(conf, options))

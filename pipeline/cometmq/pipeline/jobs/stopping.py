@@ -1,8 +1,9 @@
 """How a job ends when it is asked to: by a SIGTERM, or the SIGINT of a Ctrl-C.
 
 The first one lets it finish the batch that is running, or, of a job that has none, ends what Spark
-is at; while Spark is started there is nothing to finish, and it ends the job there and then. The
-second one ends the process at once.
+is at; while Spark is started there is nothing to finish, and it ends the job there and then, but
+for its Java, which must be known to be ended (`java_process`). The second one ends the process at
+once.
 """
 
 from __future__ import annotations
