@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,16 +41,34 @@ def test_the_example_of_a_store_runs(
     assert "queue_id" in capfd.readouterr().out
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/pipeline.md"])
+def test_the_example_of_the_readme_is_a_script_that_shows_what_comes(
+    rocketmq_session: Cluster, tmp_path: Path
+) -> None:
+    rocketmq_session.send("orders", b"o-17", tag="paid")
+    (code,) = examples("README.md")
+    code = code.replace("127.0.0.1:9876", rocketmq_session.nameserver)
+    code = code.replace("/tmp/orders", str(tmp_path / "checkpoint"))
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", code], stdout=subprocess.PIPE, text=True
+    ) as script:
+        assert script.stdout is not None
+        shown = iter(script.stdout)
+        table = "".join(iter(partial(next, shown, ""), "\n"))
+        assert "|paid|" in table.replace(" ", "")
+        batch = next((line for line in shown if line.startswith("Batch: 0")), "it ended")
+        assert batch == "Batch: 0\n"
+        script.terminate()
+
+
 def test_the_examples_of_a_page_run_one_after_the_other(
     spark: SparkSession,
     rocketmq_session: Cluster,
-    page: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    page = "docs/pipeline.md"
     rocketmq_session.send("orders", b"o-17", tag="paid")
     shown = examples(page)
     names: dict[str, object] = {"__name__": page}
@@ -57,6 +78,5 @@ def test_the_examples_of_a_page_run_one_after_the_other(
         code = code.replace('"checkpoint"', repr(str(tmp_path / "checkpoint")))
         exec(compile(code, page, "exec"), names)
     assert "paid" in capfd.readouterr().out
-    if page == "docs/pipeline.md":
-        assert rocketmq_session.sent("paid", count=1)
-        assert rocketmq_session.sent("copied", count=1)
+    assert rocketmq_session.sent("paid", count=1)
+    assert rocketmq_session.sent("copied", count=1)
