@@ -158,6 +158,17 @@ def test_a_dry_run_counts_and_writes_nothing(tables: Tables, tmp_path: Path) -> 
     assert behind.details["would_read"] == 0
 
 
+def test_files_of_others_in_a_new_archive_are_told_of(tables: Tables, tmp_path: Path) -> None:
+    tables.fill("dry", 0)
+    (tmp_path / "notes.txt").touch()
+    settings = ArchiveSettings(nameserver=tables.cluster.nameserver, topic="dry", to=str(tmp_path))
+    news: list[object] = []
+    archive(
+        tables.spark, settings, Run(dry_run=True, progress=lambda each: news.append(dict(each)))
+    )
+    assert "has notes.txt in it, which is of no archive" in str(news)
+
+
 def test_a_dry_run_counts_from_where_the_archive_is(tables: Tables, tmp_path: Path) -> None:
     tables.fill("dry-behind", 7)
     run(tables, "dry-behind", tmp_path)

@@ -12,6 +12,7 @@ from tests.pipeline.store.logs import change, write_log
 from tests.store.apache_stores import manifest_records, unpack
 
 from cometmq.pipeline.jobs.audit import AuditSettings, audit
+from cometmq.pipeline.jobs.job import Run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,8 +95,17 @@ def test_an_audit_finds_only_what_it_was_asked_for(spark: SparkSession, tmp_path
     change(tmp_path, places[4] + 4, b"\xff")
     found = judged(spark, tmp_path, check="gaps")
     assert (found["kinds"], found["rows"]) == ({"gap": 1}, 39)
-    found = judged(spark, tmp_path, check="index")
+    news: list[object] = []
+    run = Run(progress=news.append)
+    found = audit(spark, AuditSettings(store=str(tmp_path), check="index"), run).document()
     assert (found["outcome"], found["kinds"], found["rows"]) == ("done", {}, 0)
+    assert (found["bytes"], news) == (None, [])  # It has counted nothing.
+
+
+def test_a_log_without_a_record_has_no_bytes(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    found = judged(spark, tmp_path, check="log")
+    assert (found["outcome"], found["rows"], found["bytes"]) == ("done", 0, 0)
 
 
 def test_files_with_nothing_of_a_time_are_passed_over(spark: SparkSession, tmp_path: Path) -> None:

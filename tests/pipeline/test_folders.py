@@ -8,7 +8,7 @@ import pytest
 
 from cometmq.pipeline.errors import DamagedFileError, OptionError
 from cometmq.pipeline.jobs.archive_files import BatchName, Manifest
-from cometmq.pipeline.jobs.folders import Folder, refuse_batches
+from cometmq.pipeline.jobs.folders import Folder, refuse_batches, stranger_in
 
 
 class Plain(Folder):
@@ -55,3 +55,11 @@ def test_what_a_batch_would_replace_is_refused(tmp_path: Path, name: str) -> Non
     (tmp_path / name).mkdir()
     with pytest.raises(OptionError, match=f"^to: .* has {name} in it, which this job did not wri"):
         refuse_batches(Plain(tmp_path))
+
+
+def test_what_readers_of_an_archive_would_read_too_is_found(tmp_path: Path) -> None:
+    for own in ("_manifests", "_checkpoint", "batch=000003", ".hidden"):
+        (tmp_path / own).mkdir()
+    assert stranger_in(Plain(tmp_path)) == ""
+    (tmp_path / "notes.txt").touch()
+    assert stranger_in(Plain(tmp_path)) == "notes.txt"

@@ -77,7 +77,7 @@ class AggregateSettings(StreamSettings):
     time: str = setting("An SQL expression for the time of a message.", "store_time")
     aggregations: str = setting("Of count, sum(x), avg(x), min(x), max(x), p95(x).", "count")
     mode: str = setting("append: each window once. update: whenever it changed.", "append")
-    max_rows: int = setting("Messages of a batch, at most.", 500_000)
+    max_rows: int = setting("Messages of a batch, at most; 0 is no limit.", 500_000)
     checkpoint: str = setting("Where it keeps how far it is, and what it reckoned.", metavar="DIR")
     force: bool = setting("Write to a topic that is read.", False)
 

@@ -24,7 +24,7 @@ from cometmq.pipeline.jobs.archive_files import (
     batches,
 )
 from cometmq.pipeline.jobs.archive_writing import Archiving, Last
-from cometmq.pipeline.jobs.folders import STAGING, refuse_batches
+from cometmq.pipeline.jobs.folders import STAGING, refuse_batches, stranger_in
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
 from cometmq.pipeline.jobs.streams import (
@@ -62,7 +62,7 @@ class ArchiveSettings(CopySettings):
         "Of JSON bodies, in Spark's DDL: a column `value` has what is in them, too.", ""
     )
     compression: str = setting(f"Of Parquet: {', '.join(_COMPRESSIONS)}.", "zstd")
-    max_rows: int = setting("Messages of a batch, at most.", 1_000_000)
+    max_rows: int = setting("Messages of a batch, at most; 0 is no limit.", 1_000_000)
     checkpoint: str = setting(
         "Where it keeps how far it is; in the archive, unless said.", "", metavar="DIR"
     )
@@ -139,6 +139,11 @@ class _ToParquet(Archiving):
         if not (written := batches(self.folder)):
             if not self.checkpoint.names("offsets"):  # Else it may be what a crash left.
                 refuse_batches(self.folder)
+            if name := stranger_in(self.folder):
+                self.run.tell(
+                    warning=f"{self.folder.path} has {name} in it, which is of no archive, and who"
+                    " reads the folder as a table reads that, too"
+                )
             return None
         last = Manifest.read(self.folder, written[-1])
         return Last(

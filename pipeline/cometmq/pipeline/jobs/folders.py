@@ -38,6 +38,12 @@ def refuse_batches(folder: Folder) -> None:
             )
 
 
+def stranger_in(folder: Folder) -> str:
+    """Return a name that readers of a table would take for a part of it; empty without one."""
+    names = (name for name in folder.names() if not name.startswith((_BATCH, "_", ".")))
+    return next(names, "")
+
+
 class Folder:
     """A folder where Spark keeps files, on whichever file system, by Hadoop's own hands."""
 

@@ -55,7 +55,7 @@ class MirrorSettings(CopySettings):
     to_nameserver: str = setting("The cluster to write to.", metavar="HOST:PORT[;...]")
     to_credentials: Credentials = NOBODY
     prefix: str = setting("Put in front of the topics' names there.", "")
-    max_rows: int = setting("Messages of a batch, at most.", 100_000)
+    max_rows: int = setting("Messages of a batch, at most; 0 is no limit.", 100_000)
     delivery: str = setting("auto, idempotent or at-least-once.", "auto")
 
     def __post_init__(self) -> None:

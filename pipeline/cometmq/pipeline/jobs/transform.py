@@ -74,7 +74,7 @@ class TransformSettings(StreamSettings):
     udf: tuple[str, ...] = setting(
         "A function of Python for the SQL; repeatable.", (), metavar="MODULE:FUNCTION"
     )
-    max_rows: int = setting("Messages of a batch, at most.", 100_000)
+    max_rows: int = setting("Messages of a batch, at most; 0 is no limit.", 100_000)
     force: bool = setting("Write to a topic that is read.", False)
 
     def __post_init__(self) -> None:
