@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from shutil import copytree
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,6 @@ from cometmq.testing import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -234,7 +234,11 @@ def test_a_store_is_not_replayed_into_the_topic_that_it_is_of(
         ({"from_": "s", "from_dir": "s"}, "from: say archive:DIR or store:DIR"),
     ],
 )
-def test_settings_that_cannot_be_are_named(more: dict[str, Any], said: str) -> None:
+def test_settings_that_cannot_be_are_named(
+    more: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("s/commitlog").mkdir(parents=True)
     with pytest.raises(OptionError) as caught:
         ReplaySettings(nameserver="127.0.0.1:1", to_topic="t", **more)
     assert said in str(caught.value)

@@ -70,7 +70,7 @@ def doctor(say: Callable[[str], None], *, fix_java: bool = False) -> Generator[F
         is_well &= found.is_well
         yield found
     if is_well:
-        say("ten rows are written to a topic and read again; Spark needs some 20 s for it")
+        say("ten rows are written to a topic and read again; that takes 20 s, or a busy minute")
         yield _attempt("round trip", _round_trip)
 
 

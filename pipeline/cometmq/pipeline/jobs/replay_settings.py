@@ -14,6 +14,7 @@ from cometmq.pipeline.jobs.marks import read_mark
 from cometmq.pipeline.jobs.places import ARCHIVE, STORE, Place, read_place
 from cometmq.pipeline.jobs.tables import stored_between
 from cometmq.pipeline.jobs.topic_names import check_read, check_written
+from cometmq.pipeline.store.files import check_store
 
 _KIND: Final = re.compile(r"[a-z]+:(?!//)", re.IGNORECASE)
 """What no path begins with."""
@@ -77,6 +78,8 @@ class ReplaySettings:
             return
         if self.on_damage not in ("fail", "skip"):
             raise OptionError(f"on-damage: {self.on_damage!r} is neither fail nor skip")
+        if not (self.broker and self.checkpoint):
+            check_store(place.path)  # Nobody is asked about a store that is none.
         if not self.broker:
             raise OptionError(
                 "broker: say how the store's broker is called, such as broker-a: its files do not"
