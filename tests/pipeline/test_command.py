@@ -864,10 +864,17 @@ class Writer:
 
 
 @pytest.mark.parametrize(("late", "ends"), [(1, True), (2, True), (3, False)])
-def test_a_python_process_that_is_late_is_waited_for_again(late: int, ends: bool) -> None:
+def test_a_python_process_that_is_late_is_waited_for_again(
+    late: int, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nothing(*_: object) -> None:
+        """Want no Spark."""
+
+    for name in ("Folder", "note_job"):
+        monkeypatch.setattr(f"cometmq.pipeline.jobs.streams.{name}", nothing)
     errors = pytest.importorskip("pyspark.errors", reason="cometmq[spark] is not installed")
     queries = [Query(errors.StreamingQueryException(LATE)) for _ in range(late)]
-    frame: Any = SimpleNamespace(writeStream=Writer([*queries, Query(None)]))
+    frame: Any = SimpleNamespace(sparkSession=None, writeStream=Writer([*queries, Query(None)]))
     settings = StreamSettings(nameserver="127.0.0.1:1", topic="t", checkpoint="c")
     news: list[str] = []
     run = Run(progress=lambda each: news.append(str(each.get("warning", ""))))
