@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +42,6 @@ from cometmq.testing import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -703,6 +704,35 @@ def test_every_job_explains_its_settings(name: str) -> None:
     assert any(
         f"--{each}" in done.output for each in ("nameserver", "from", "store", "left", "archive")
     )
+
+
+@pytest.mark.parametrize("name", sorted(JOBS))
+def test_every_job_shows_examples_that_it_takes(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("paid.sql").write_text("SELECT * FROM messages")
+    ran: list[object] = []
+
+    def run_in_session(job: Job, *_: object) -> Report:
+        ran.append(job)
+        return Report(job.name)
+
+    monkeypatch.setattr(command, "run_in_session", run_in_session)
+    job = import_module(JOBS[name]).JOB
+    shown = CliRunner().invoke(program, ["pipeline", name, "--help"]).output
+    for line in job.examples:
+        assert "\n    cometmq pipeline " + line.partition("\n")[0] in shown
+        _, *words = shlex.split(line.replace("\\\n", ""))
+        done = CliRunner().invoke(command.job_command(replace(job, look=None)), words)
+        assert done.exit_code == 0, done.output
+    assert len(ran) == len(job.examples) > 0
+
+
+def test_what_is_said_of_each_job_in_the_list_is_whole() -> None:
+    done = CliRunner().invoke(program, ["pipeline", "--help"])
+    assert min(JOBS) in done.output
+    assert "..." not in done.output.replace("[ARGS]...", "")
 
 
 def test_a_word_means_the_same_in_each_job() -> None:

@@ -108,7 +108,7 @@ def pipeline() -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 def doctor_command(fix_java: bool, as_json: bool) -> None:
-    """Look whether Spark can run here: Java, versions, ten rows written and read again."""
+    """Look whether Spark can run here. It needs Java and packages; ten rows go there and back."""
     found: list[Finding] = []
     for each in doctor(lambda text: click.echo(f"...   {text}", err=True), fix_java=fix_java):
         found.append(each)
@@ -123,7 +123,7 @@ def doctor_command(fix_java: bool, as_json: bool) -> None:
 @pipeline.command("wheel")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False), default=".")
 def wheel_command(folder: str) -> None:
-    """Write the wheel that executors need, for --py-files; `session()` sends it by itself."""
+    """Write the wheel that executors need. It is for --py-files; `session()` sends it itself."""
     click.echo(write_wheel(folder))
 
 
@@ -135,7 +135,15 @@ def job_command(job: Job) -> click.Command:
         raise SystemExit(run_job(job, given, **common))
 
     options = [option for each in fields(job.settings) for option in _options(each)]
-    return click.Command(job.name, callback=run, params=[*options, *_common()], help=job.summary)
+    return click.Command(job.name, callback=run, params=[*options, *_common()], help=_help(job))
+
+
+def _help(job: Job) -> str:
+    """Return what `--help` says above the options; Click breaks no line behind a backspace."""
+    if not job.examples:
+        return job.summary
+    lines = "\n".join(f"  cometmq pipeline {each}" for each in job.examples)
+    return f"{job.summary}\n\n\b\nExamples:\n{lines}"
 
 
 def run_job(

@@ -327,5 +327,10 @@ JOB: Final = Job(
     AggregateSettings,
     aggregate,
     "Windows over a topic, into another or into files.",
+    examples=(
+        "aggregate --topic orders --to-topic sums --checkpoint /data/sums --window '1 minute'",
+        "aggregate --topic orders --to-topic sums --checkpoint /data/sums \\\n"
+        "    --schema 'amount DOUBLE' --aggregations 'count,sum(amount),p95(amount)'",
+    ),
     look=look_for_topics,
 )

@@ -228,5 +228,10 @@ JOB: Final = Job(
     ArchiveSettings,
     archive,
     "Topics to Parquet or a table of Delta, each message once.",
+    examples=(
+        "archive --topic orders --to /data/orders",
+        "archive --topic orders,refunds --to s3a://bucket/mq --trigger '1 minute'",
+        "archive --topic orders --to /data/orders --dry-run",
+    ),
     look=look_for_topics,
 )

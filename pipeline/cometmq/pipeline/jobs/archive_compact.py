@@ -260,4 +260,5 @@ JOB: Final = Job(
     CompactSettings,
     archive_compact,
     "Many small files of an archive made few large ones.",
+    examples=("archive-compact --archive /data/orders",),
 )

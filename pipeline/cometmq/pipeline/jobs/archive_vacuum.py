@@ -80,4 +80,5 @@ JOB: Final = Job(
     VacuumSettings,
     archive_vacuum,
     "What no manifest of an archive speaks of, removed.",
+    examples=("archive-vacuum --archive /data/orders --dry-run",),
 )

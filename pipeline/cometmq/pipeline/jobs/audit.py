@@ -362,6 +362,10 @@ JOB: Final = Job(
     AuditSettings,
     audit,
     "Judge a store by its files, without its broker.",
+    examples=(
+        "audit --store /var/lib/cometmq",
+        "audit --store /var/lib/cometmq --check log --sample 0.1 --report audit.json",
+    ),
     goes_on=False,
     look=_look,
 )

@@ -334,5 +334,13 @@ def _is_of_sql(error: Any) -> bool:
 
 
 JOB: Final = Job(
-    "dlq", DlqSettings, dlq, "Dead letters by what they share; some sent again.", look=_look
+    "dlq",
+    DlqSettings,
+    dlq,
+    "Dead letters by what they share; some sent again.",
+    examples=(
+        "dlq --group billing --cluster-by topic,shape",
+        "dlq --group billing --redrive \"key LIKE 'o-1%'\" --dry-run",
+    ),
+    look=_look,
 )

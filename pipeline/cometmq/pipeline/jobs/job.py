@@ -273,6 +273,8 @@ class Job:
     """What `--help` says of it."""
     goes_on: bool = True
     """Whether one that failed and is started again goes on where it was; else it begins anew."""
+    examples: tuple[str, ...] = ()
+    """Command lines that `--help` shows, from the job's name on."""
     look: Callable[[Any], None] | None = None
     """Looks whether what the settings name is there, before Spark is started for it."""
 

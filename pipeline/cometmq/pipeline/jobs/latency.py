@@ -316,6 +316,10 @@ JOB: Final = Job(
     LatencySettings,
     latency,
     "How long messages took, and who waits.",
+    examples=(
+        "latency --topic orders",
+        "latency --topic orders --since 2026-11-25T00:00:00Z --html latency.html",
+    ),
     goes_on=False,
     look=_look,
 )

@@ -158,5 +158,10 @@ JOB: Final = Job(
     MirrorSettings,
     mirror,
     "Topics of one cluster kept in another.",
+    examples=(
+        "mirror --topic orders --to-nameserver other:9876 --checkpoint /data/mirror",
+        "mirror --topic orders --to-nameserver other:9876 --checkpoint /data/mirror \\\n"
+        "    --trigger '1 second'",
+    ),
     look=_look,
 )

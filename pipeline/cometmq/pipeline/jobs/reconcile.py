@@ -381,6 +381,10 @@ JOB: Final = Job(
     ReconcileSettings,
     reconcile,
     "Whether two places hold the same.",
+    examples=(
+        "reconcile --left topic:orders@127.0.0.1:9876 --right archive:/data/orders",
+        "reconcile --left store:/mnt/old --right store:/var/lib/cometmq --level full",
+    ),
     goes_on=False,
     look=_look,
 )

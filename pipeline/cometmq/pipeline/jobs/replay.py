@@ -323,6 +323,11 @@ JOB: Final = Job(
     "replay",
     ReplaySettings,
     replay,
-    "An archive, or a topic of a store's files, back into a topic.",
+    "An archive, or a topic of a store, back into a topic.",
+    examples=(
+        "replay --from archive:/data/orders --to-topic again --rate 1000",
+        "replay --from store:/var/lib/cometmq#orders --broker broker-a --to-topic again \\\n"
+        "    --checkpoint /data/again",
+    ),
     look=_look,
 )

@@ -290,5 +290,11 @@ JOB: Final = Job(
     TransformSettings,
     transform,
     "Topic to topic with SQL.",
+    examples=(
+        "transform --topic orders --to-topic paid --checkpoint /data/paid \\\n"
+        '    --sql "SELECT topic, broker, queue_id, queue_offset, body, key FROM messages'
+        " WHERE tag = 'paid'\"",
+        "transform --topic orders --to-topic paid --checkpoint /data/paid --sql @paid.sql",
+    ),
     look=_look,
 )
