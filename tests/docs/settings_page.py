@@ -8,6 +8,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cometmq.admin.commands.up import SEGMENT_SIZE
+from cometmq.admin.daemons import METRICS_PORT, MIB, NAMESERVER_METRICS_PORT
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.settings import CHANGEABLE, MAPPED, PART_OF
 from cometmq.nameserver import config as names
@@ -19,13 +21,19 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "settings.md"
-HEAD: Final = """\
+OF_PROGRAMS: Final[Mapping[tuple[type, str], int]] = {
+    (BrokerConfig, "metrics_port"): METRICS_PORT,
+    (names.NameServerConfig, "metrics_port"): NAMESERVER_METRICS_PORT,
+}
+"""What the programs set that a config of a library's user does not."""
+HEAD: Final = f"""\
 # Settings
 
 All settings of the broker and the name server, made from the sources by
 `python -m tests.docs.settings_page`. [operations.md](operations.md#settings) says where they may be
 given: `--set flush=async`, `COMETMQ_FLUSH=async`, `flush = "async"` in the file. Sizes in bytes may
-be written as `64MiB`. Those with a \\* may be changed while the daemon runs.
+be written as `64MiB`. Those with a \\* may be changed while the daemon runs. The defaults are those
+of the programs; `cometmq up` has one other, a `segment_size` of `{SEGMENT_SIZE // MIB}MiB`.
 """
 COLUMNS: Final = """
 | setting | default | Apache's key | what it is |
@@ -67,7 +75,8 @@ def _table(
         if "reason" in field.metadata:
             reason = f"{field.metadata['unit']}: {field.metadata['reason']}"
         mark = "\\*" if field.name in changeable else ""
-        default = format_setting(field.default) or '""'
+        value: object = OF_PROGRAMS.get((kind, field.name), field.default)
+        default = format_setting(value) or '""'
         key = f"`{keys[field.name]}`" if field.name in keys else ""
         rows.append(f"| `{field.name}`{mark} | `{default}` | {key} | {reason} |\n")
     return f"\n## {title}\n{COLUMNS}{''.join(rows)}"

@@ -31,7 +31,7 @@ class BrokerConfig:
     insecure: bool = False
     """Whether an address that others reach may be bound without authentication."""
     metrics_port: int | None = None
-    """Where the metrics page is, on the same address; 0 is any free one, None is nowhere."""
+    """Where the metrics page is, on the same address; 0 is any free one, `off` is nowhere."""
     nameservers: str = ""
     """`host:port;host:port`: where the broker registers."""
     register_interval_ms: int = 30_000

@@ -133,7 +133,7 @@ class StoreConfig:
     retention_hours_of_day: tuple[int, ...] = (4,)
     """Local hours in which files are removed for their age: when the disk has least to do."""
     retention_size_max: int | None = None
-    """Bytes of CommitLog to keep; None for as many as the disk holds."""
+    """Bytes of CommitLog to keep; `off` for as many as the disk holds."""
     disk_used_percent_expire: int = 75
     """Above this, files that are old enough go at any hour."""
     disk_used_percent_force: int = 85

@@ -78,7 +78,9 @@ store_options = _options(
         " it is written.",
     ),
     click.option(
-        "--segment-size", metavar="BYTES", help="Length of a file of the log, of a new store."
+        "--segment-size",
+        metavar="BYTES",
+        help="Length of a file of the log, of a new store.  [default: 1GiB; of up 64MiB]",
     ),
     click.option(
         "--advertise",

@@ -43,7 +43,7 @@ class NameServerConfig:
     insecure: bool = False
     """Whether an address that others reach may be bound without authentication."""
     metrics_port: int | None = None
-    """Where the metrics page is, on the same address; 0 is any free one, None is nowhere."""
+    """Where the metrics page is, on the same address; 0 is any free one, `off` is nowhere."""
     connection_idle_seconds_max: int = 120
     """A connection without a byte in either direction for so long is closed."""
 
