@@ -170,10 +170,39 @@ def test_an_address_to_advertise_must_be_one(tmp_path: Path) -> None:
     words = ["broker", "--dir", str(tmp_path), "--host", "0.0.0.0", "--insecure"]
     status, said = refused(*words)
     assert status == 2
-    assert "say which it is" in said
+    assert "say which it is, as in --advertise" in re.sub(r"\s+", " ", said)
     status, said = refused(*words, "--advertise", "no.such.host.invalid")
     assert status == 2
     assert "--advertise no.such.host.invalid" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--name", "a/b"], "broker_name: 'a/b' cannot be the name of the topic"),
+        (["--cluster", ".."], "cluster_name: '..' cannot be the name of the topic"),
+        (["-n", "foo"], "nameservers: address 'foo' has no port; write host:port, such as"),
+    ],
+)
+def test_a_name_or_address_that_cannot_be_is_refused_before_there_is_a_store(
+    tmp_path: Path, words: list[str], problem: str
+) -> None:
+    status, said = refused("broker", "--dir", str(tmp_path / "store"), *words)
+    assert status == 2
+    assert problem in re.sub(r"\s+", " ", said)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("command", ["up", "broker", "nameserver"])
+def test_a_host_that_is_not_here_is_told_as_the_mistake_that_it_is(
+    tmp_path: Path, command: str
+) -> None:
+    words = [] if command == "nameserver" else ["--dir", str(tmp_path / "store")]
+    status, said = refused(command, "--host", "203.0.113.1", "--insecure", *words)
+    assert status == 1
+    assert "the address is not one of this machine's; --host takes one that is" in said
+    assert "--metrics-port" not in said
+    assert "another port" not in said
 
 
 def test_a_store_that_is_open_is_status_1_and_names_who_has_it(tmp_path: Path) -> None:

@@ -177,7 +177,17 @@ def test_a_misspelt_key_is_refused_with_a_suggestion(key: str, meant: str) -> No
         ("messageDelayLevel", "1s soon", "not a list like"),
         ("deleteWhen", "four", "not a list of integers|not an integer"),
         ("trace_on", "1", "true or false"),
-        ("advertise_address", "0.0.0.0", "none that a client can connect to"),
+        ("advertise_address", "0.0.0.0", "none that a client can connect to.*--advertise 10"),
+        ("nameservers", "10.0.0.1", "'10.0.0.1' has no port; write host:port, such as 10"),
+        ("namesrvAddr", "a:9876;b:x", "'b:x' has 'x' for a port"),
+        ("nameservers", ";", "lists no address"),
+        ("broker_name", "", "is blank"),
+        ("broker_name", "a/b", "broker_name: 'a/b' cannot be the name of the topic"),
+        ("brokerName", "..", "neither . nor .. alone"),
+        ("brokerName", "a\tb", "no control characters"),
+        ("brokerName", "\udc80", "no control characters"),
+        ("cluster_name", "eu/1", "cluster_name: 'eu/1' cannot be"),
+        ("brokerClusterName", "é" * 64, "has 128 bytes; .* can have 127 at most"),
         ("advertise_address", "example", "not a numeric address"),
         ("bind_address", "0.0.0.0", "--insecure"),
         ("bind_address", "nonsense", "not a numeric address"),
@@ -192,6 +202,13 @@ def test_a_misspelt_key_is_refused_with_a_suggestion(key: str, meant: str) -> No
 def test_a_value_that_cannot_be_is_refused(key: str, value: object, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         configured(BASE, {key: value})
+
+
+@pytest.mark.parametrize("name", ["host-1.example.com", "Shop Cluster", "%eu|1", "a" * 127])
+def test_a_broker_and_its_cluster_are_named_as_those_of_apache_may_be(name: str) -> None:
+    """Apache names a broker after its host, and does not check what it is told."""
+    config, _ = configured(BASE, {"brokerName": name, "brokerClusterName": name})
+    assert (config.broker_name, config.cluster_name) == (name, name)
 
 
 def test_others_may_reach_a_broker_that_is_told_so() -> None:

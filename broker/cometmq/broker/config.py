@@ -6,7 +6,9 @@ import ipaddress
 from dataclasses import dataclass, field, fields
 
 from cometmq.broker.errors import ConfigError
-from cometmq.net import Limits, exposure
+from cometmq.broker.topic_names import own_topic_problem
+from cometmq.net import AddressError, Limits, exposure, parse_addresses
+from cometmq.proto.settings import SHOWN_MAX
 from cometmq.store.config import StoreConfig
 
 
@@ -164,6 +166,7 @@ class BrokerConfig:
                 raise ConfigError(f"{name}: {port} is no port")
         if problem := exposure(self.bind_address, insecure=self.insecure):
             raise ConfigError(f"bind_address: {problem}")
+        self._check_names()
         self._check_advertised()
         for part in (self, self.limits):
             for each in fields(part):
@@ -178,6 +181,19 @@ class BrokerConfig:
                 " nothing would be kept but the last one; 10GiB is how to write more"
             )
 
+    def _check_names(self) -> None:
+        for key, name in (("broker_name", self.broker_name), ("cluster_name", self.cluster_name)):
+            if problem := own_topic_problem(name):
+                raise ConfigError(f"{key}: {name[:SHOWN_MAX]!r} {problem}")
+        try:
+            if self.nameservers:
+                parse_addresses(self.nameservers)
+        except AddressError as error:
+            raise ConfigError(
+                f"nameservers: {error}; write host:port, such as 10.0.0.1:9876, and several as"
+                " 10.0.0.1:9876;10.0.0.2:9876"
+            ) from None
+
     def _check_advertised(self) -> None:
         shown = f"advertise_address: {self.advertise_address!r}"
         try:
@@ -185,7 +201,10 @@ class BrokerConfig:
         except ValueError:
             raise ConfigError(f"{shown} is not a numeric address") from None
         if address.is_unspecified:
-            raise ConfigError(f"{shown} is none that a client can connect to: say which it is")
+            raise ConfigError(
+                f"{shown} is none that a client can connect to: say which it is,"
+                " as in --advertise 10.0.0.5 (advertise_address)"
+            )
 
     @property
     def vip_port(self) -> int | None:

@@ -61,6 +61,29 @@ def topic_problem(name: str) -> str | None:
     return None
 
 
+def is_folder_name(name: str) -> bool:
+    """Whether the queues of a topic can be in a folder of that name, and in no other."""
+    return "/" not in name and "\0" not in name and name not in {".", ".."}
+
+
+def own_topic_problem(name: str) -> str | None:
+    """Say what is wrong with the name of a broker or a cluster, or None.
+
+    Each names a topic of the broker's own. Apache checks none of them, and takes the name of the
+    host where none is given, so dots and much else is right that is not for other topics.
+    """
+    if not name.strip():
+        return "is blank"
+    if not name.isprintable() or not is_folder_name(name):
+        return (
+            "cannot be the name of the topic that the broker makes of it: no /, no control"
+            " characters, and neither . nor .. alone"
+        )
+    if (size := len(name.encode())) > TOPIC_LENGTH_MAX:
+        return f"has {size} bytes; as the name of a topic it can have {TOPIC_LENGTH_MAX} at most"
+    return None
+
+
 def group_problem(name: str) -> str | None:
     """Say what is wrong with a group's name, or None."""
     if not name.strip():

@@ -20,6 +20,7 @@ from cometmq.broker.topic_names import (
     SYSTEM_PREFIX,
     SYSTEM_TOPICS,
     TEMPLATE,
+    is_folder_name,
     topic_problem,
 )
 from cometmq.broker.transaction_records import half_part
@@ -299,8 +300,8 @@ class Topics:
 def _read_topics(tree: dict[str, Any]) -> TopicConfigTable:
     table = TopicConfigTable.from_tree(tree)
     for name in {each.topic_name for each in table.topic_config_table.values()}:
-        if "/" in name or "\0" in name or name in (".", ".."):
-            raise BodyError(f"{name!r} is no name of a topic")  # It becomes one of a folder.
+        if not is_folder_name(name):
+            raise BodyError(f"{name!r} is no name of a topic")
     return table
 
 

@@ -6,6 +6,7 @@ each of them runs is imported when it runs: a daemon is ready in half a second.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import socket
@@ -211,6 +212,8 @@ def open_metrics(
     try:
         (listening,) = listen_on([Host(config.bind_address, config.metrics_port)])
     except ListenError as error:
+        if getattr(error.__cause__, "errno", None) == errno.EADDRNOTAVAIL:
+            raise ListenError(f"{error}; --host takes one that is") from error
         if not may_differ:
             raise ListenError(
                 f"metrics: {error}; --metrics-port takes another, 0 any free one"
