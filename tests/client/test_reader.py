@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import anyio
 import pytest
-from tests.client.running import Servers, on_every_loop, play_on
+from tests.client.running import PATIENCE_SECONDS, Servers, on_every_loop, play_on
 
 from cometmq.client import (
     Client,
     NotFoundError,
+    ProtocolViolationError,
     Queue,
     ReceivedMessage,
     UsageError,
@@ -168,3 +171,40 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
                 await mq.reader("nothing", group="reports").assign()
 
     play_on("asyncio", tmp_path, scenario)
+
+
+def damage(folder: Path, body: bytes) -> None:
+    """Write over the magic of the record with that body, under the running broker."""
+    (segment,) = folder.glob("**/commitlog/*")
+    with segment.open("r+b") as log:
+        log.seek(segment.read_bytes().index(body) - 84)
+        log.write(b"\xff" * 4)
+
+
+@on_every_loop
+def test_a_message_that_the_disk_damaged_is_told_with_its_place_and_what_to_do(
+    loop: str, tmp_path: Path
+) -> None:
+    async def scenario(servers: Servers) -> None:
+        async with Client(servers.nameserver) as mq:
+            queue = (await mq.send("orders", b"sound")).queue
+            await mq.send_batch("orders", [b"is damaged below", b"behind it"], queue=queue)
+            damage(tmp_path, b"is damaged below")
+            reader = mq.reader("orders", group="reports")
+            await reader.assign([queue])
+            assert [each.body for each in await reader.pull(count=1)] == [b"sound"]
+            for count in (1, 100, 100):  # One by one, and in bulk.
+                with pytest.raises(ProtocolViolationError) as told:
+                    await reader.pull(count=count)
+                text = str(told.value)
+                assert text.startswith(f"{queue}, from offset 1 on: what {servers.broker} has")
+                assert "0xffffffff" in text
+                assert "`cometmq store verify DIR`" in text
+                assert "refuses" not in text
+                assert str(pickle.loads(pickle.dumps(told.value))) == text
+            with anyio.fail_after(PATIENCE_SECONDS):  # What is in front of it comes.
+                async for message in mq.consume("orders", group="billing", start="first"):
+                    assert message.body == b"sound"
+                    break
+
+    play_on(loop, tmp_path, scenario)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from cometmq.client._core.checking import check_seconds
 from cometmq.client.errors import (
     NotFoundError,
@@ -13,6 +15,7 @@ from cometmq.client.errors import (
     UnreachableError,
     UsageError,
     refusal,
+    unreadable,
 )
 from cometmq.client.messages import M, Pulled
 from cometmq.proto.codes import RequestCode, ResponseCode
@@ -30,7 +33,7 @@ from cometmq.proto.commands import (
     UpdateConsumerOffset,
 )
 from cometmq.proto.commands.bulk import BulkPullMessage, BulkPullMessageResponse
-from cometmq.proto.errors import RemoteProtocolError
+from cometmq.proto.errors import MessageError, RemoteProtocolError
 from cometmq.proto.message_list import MessageList
 
 if TYPE_CHECKING:
@@ -281,10 +284,16 @@ class Reading:
         check: Filter | None,
         make: Callable[[StoredMessage, Queue], M],
     ) -> tuple[H, list[M]]:
-        """Read what an answer says, and its messages."""
+        """Read what an answer says, and its messages.
+
+        Those in front of one that cannot be read are given, and the next pull begins with that one.
+        """
+        messages: list[M] = []
         try:
             said = response.read(answer)
-            messages: list[M] = []
+        except RemoteProtocolError as error:
+            raise ProtocolViolationError(response.code, str(error), address) from None
+        try:
             if response.code == _SUCCESS:
                 any_tag = check is None or not check.tags
                 for stored in MessageList(response.body):
@@ -294,6 +303,11 @@ class Reading:
                             messages += [m for m in message.unwrapped() if m.offset >= offset]
                         else:
                             messages.append(message)
+        except MessageError as error:
+            if not messages:
+                place = f"{queue}, from offset {offset} on"
+                raise unreadable(response.code, place, error, address) from None
+            said = replace(said, next_begin_offset=messages[-1].offset + 1)
         except RemoteProtocolError as error:
             raise ProtocolViolationError(response.code, str(error), address) from None
         return said, messages

@@ -118,6 +118,7 @@ class RefusedError(ClientError):
     """
 
     whose: Whose = "theirs"
+    _verb = "refuses with"
 
     def __init__(self, code: int, remark: str | None, address: str) -> None:
         self.code = code
@@ -125,7 +126,7 @@ class RefusedError(ClientError):
         self.remark = remark or ""
         self.address = address
         said = f": {remark.strip()}" if remark and remark.strip() else ""
-        super().__init__(f"{address} refuses with {self.name} ({code}){said}")
+        super().__init__(f"{address} {self._verb} {self.name} ({code}){said}")
 
 
 class NotFoundError(RefusedError):
@@ -143,7 +144,13 @@ class BusyError(RefusedError):
 
 
 class ProtocolViolationError(RefusedError):
-    """The answer is not what the protocol says; one of the two programs has a bug."""
+    """The answer is not what the protocol says.
+
+    One of the two programs has a bug, or, where it is about a message, the broker's disk has
+    damaged it.
+    """
+
+    _verb = "does not keep to the protocol in its answer"
 
 
 _KINDS: Final[Mapping[int, type[RefusedError]]] = {
@@ -170,6 +177,16 @@ def _made_again(kind: type[E], args: tuple[object, ...], members: Mapping[str, o
     error = kind.__new__(kind)
     error.args = args
     vars(error).update(members)
+    return error
+
+
+def unreadable(code: int, place: str, problem: object, address: object) -> ProtocolViolationError:
+    """Make the error for messages that cannot be read, as the disk of a broker leaves them."""
+    error = ProtocolViolationError(code, str(problem), str(address))
+    error.args = (
+        f"{place}: what {address} has there is no message ({problem}), so its store is damaged:"
+        " `cometmq store verify DIR` on its machine says where, and what to do",
+    )
     return error
 
 
