@@ -426,6 +426,21 @@ def test_repair_with_yes_does_it_and_a_start_accepts_the_store(real: str) -> Non
     assert "nothing to repair" in run("repair", "--yes", real).stdout
 
 
+def test_a_segment_that_is_missing_in_the_middle_is_mended_as_its_refusal_says(real: str) -> None:
+    segment = Path(real) / "commitlog" / f"{4096:020d}"
+    segment.unlink()
+    for command in (("stat",), ("verify",), ("repair", "--dry-run")):
+        said = told(run(*command, real), 1)
+        assert f"{segment}: missing, while those before and behind it are there" in said
+        assert "`truncate -s 4096`" in said
+        assert "`cometmq store repair --dry-run`" in said
+    segment.write_bytes(bytes(4096))
+    assert "lost: T queue 0 offset 9" in run("repair", "--dry-run", real).stdout
+    assert run("repair", "--yes", real).exit_code == 0
+    write_small_store(RealFileSystem(), real)
+    assert run("verify", real).exit_code == 0
+
+
 # Bad input
 
 

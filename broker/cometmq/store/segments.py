@@ -117,7 +117,9 @@ class Segments:
                 )
             if row and segment.start - self.size not in row:
                 raise StoreFormatError(
-                    "missing, while those before and behind it are there; restore it from a copy",
+                    "missing, while those before and behind it are there; restore it from a copy;"
+                    f" without one, make it of {self.size} zeros (`truncate -s {self.size}`), and"
+                    " run `cometmq store repair --dry-run`, which says what is lost",
                     f"{self.directory}/{segment.start - self.size:020d}",
                 )
             row[segment.start] = segment
