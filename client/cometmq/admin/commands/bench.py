@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _PARTS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 
 
-@click.group()
+@click.group(short_help="Measure how fast a broker is, ours or another.")
 def bench() -> None:
     """Measure a broker: ours, or any other that speaks the protocol.
 
@@ -98,7 +98,7 @@ def batch(processes: int, as_json: bool, **settings: Any) -> None:
     _run(_load("batch", **settings), processes, as_json=as_json)
 
 
-@bench.command()
+@bench.command(short_help="Pull what is in the topic, again and again.")
 @_options(_CONNECTIONS, _BATCH, _PROCESSES)
 def pull(processes: int, as_json: bool, **settings: Any) -> None:
     """Pull what is in the topic, from the beginning of each queue, again and again.
@@ -109,7 +109,7 @@ def pull(processes: int, as_json: bool, **settings: Any) -> None:
     _run(_load("pull", **settings), processes, as_json=as_json)
 
 
-@bench.command()
+@bench.command(short_help="Send at a steady rate, and see how long messages take.")
 @_options(click.option("--rate", default=1000.0, show_default=True, type=NumberParameter(1)), _SIZE)
 def e2e(rate: float, as_json: bool, **settings: Any) -> None:
     """Send at a steady rate to consumers that wait, and see how long messages are under way."""

@@ -61,7 +61,7 @@ def filter_options(function: Function) -> Function:
     return click.option("--filter", "tags", help="Tags: 'paid || refunded'.")(command)
 
 
-@click.command()
+@click.command(short_help="Consume TOPIC as a member of a group.")
 @click.argument("topic")
 @click.option("-g", "--group", default="cometmq-cli", show_default=True, help="Consume as it.")
 @filter_options
@@ -187,7 +187,7 @@ async def _unreadable(mq: Client, topic: str) -> str | None:
     return f"{topic} may not be read: its permission is {said}; {change} changes that"
 
 
-@click.command()
+@click.command(short_help="Show messages of TOPIC without consuming them.")
 @click.argument("topic")
 @filter_options
 @click.option(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cometmq.client import Client, QueueProgress
 
 
-@click.group()
+@click.group(short_help="List, make, delete and look at consumer groups.")
 def group() -> None:
     """List, make, delete and look at consumer groups, of CometMQ and of Apache RocketMQ.
 
@@ -50,7 +50,7 @@ async def list_groups(mq: Client, *, everything: bool, as_json: bool) -> None:
     show_documents(documents, columns, as_json=as_json)
 
 
-@group.command("create")
+@group.command("create", short_help="Make the group NAME, or change it.")
 @click.argument("name")
 @click.option("--max-retries", type=int, help="Before the dead letters; 16 in a new group.")
 @click.option("--enabled/--disabled", default=None, help="Disabled, it gets no messages.")
@@ -115,18 +115,21 @@ async def members(mq: Client, *, name: str, as_json: bool) -> None:
     show_documents(documents, {each: each for each in columns}, as_json=as_json)
 
 
-@group.command("progress")
+@group.command("progress", short_help="Show how far the group NAME has come, and its lag.")
 @click.argument("name")
 @click.option("-t", "--topic", help="Only in this topic.")
 @json_option
 @client_command
 async def progress(mq: Client, *, name: str, topic: str | None, as_json: bool) -> None:
     """Show how far the group NAME has come in each queue, and how much it lags behind."""
-    show_progress(await mq.admin.group_progress(name, topic), as_json=as_json)
+    show_progress(name, await mq.admin.group_progress(name, topic), as_json=as_json)
 
 
-def show_progress(found: list[QueueProgress], *, as_json: bool) -> None:
-    """Show how far a group has come."""
+def show_progress(group: str, found: list[QueueProgress], *, as_json: bool) -> None:
+    """Show how far a group has come; of one that has no offsets, say so."""
+    if not found and not as_json:
+        click.echo(f"{group} has no offsets there: it has consumed nothing, or they were lost")
+        return
     documents = [
         {
             "topic": each.queue.topic,

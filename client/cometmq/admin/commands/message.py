@@ -33,7 +33,7 @@ def message() -> None:
     """
 
 
-@message.command("find")
+@message.command("find", short_help="Find the messages of TOPIC that have KEY, or that id.")
 @click.argument("topic")
 @click.argument("key")
 @click.option("-c", "--count", default=32, show_default=True, help="Of each broker.")
@@ -53,7 +53,7 @@ async def find(mq: Client, *, topic: str, key: str, count: int, as_json: bool) -
         click.echo(message_line(each))
 
 
-@message.command("show")
+@message.command("show", short_help="Show all of one message, by its id.")
 @click.argument("identifier", metavar="ID")
 @click.option("-t", "--topic", help="Look for the id in this topic only, which is quicker.")
 @json_option
@@ -86,7 +86,7 @@ async def show(mq: Client, *, identifier: str, topic: str | None, as_json: bool)
     )
 
 
-@message.command("trace")
+@message.command("trace", short_help="Show who sent and who consumed a message.")
 @click.argument("identifier", metavar="ID")
 @click.option("--trace-topic", default=TRACE_TOPIC, show_default=True, help="Where traces are.")
 @json_option

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
+    short_help="Start a name server.",
     epilog="""\b
 Examples:
   cometmq nameserver
@@ -38,7 +39,7 @@ Run two or three: they know nothing of one another, and every broker registers w
 Settings are looked for in flags and --set, then in the environment
 (COMETMQ_NAMESERVER_LISTEN_PORT=9876), then in the file, of ours (TOML) or Apache's.
 docs/settings.md lists them.
-"""
+""",
 )
 @click.option(
     "--dir", "folder", metavar="DIR", help="Where its KV table is.  [default: cometmq-data]"

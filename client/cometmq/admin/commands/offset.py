@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cometmq.client._admin_groups import ResetTo
 
 
-@click.group()
+@click.group(short_help="Show and move where consumer groups go on.")
 def offset() -> None:
     """Show and move where consumer groups go on, of CometMQ and of Apache RocketMQ.
 
@@ -29,14 +29,14 @@ def offset() -> None:
     """
 
 
-@offset.command("show")
+@offset.command("show", short_help="Show where GROUP goes on in each queue.")
 @click.argument("group")
 @click.argument("topic", required=False)
 @json_option
 @client_command
 async def show(mq: Client, *, group: str, topic: str | None, as_json: bool) -> None:
     """Show where GROUP goes on in each queue, of TOPIC or of all its topics."""
-    show_progress(await mq.admin.group_progress(group, topic), as_json=as_json)
+    show_progress(group, await mq.admin.group_progress(group, topic), as_json=as_json)
 
 
 class _Place(TimeParameter):
@@ -78,7 +78,7 @@ async def reset(mq: Client, *, group: str, topic: str, place: str | int, as_json
     show_documents(documents, columns, as_json=as_json)
 
 
-@offset.command("set")
+@offset.command("set", short_help="Have GROUP go on at OFFSET in one queue of TOPIC.")
 @click.argument("group")
 @click.argument("topic")
 @click.argument("broker")

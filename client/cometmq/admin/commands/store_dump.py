@@ -51,7 +51,7 @@ class RangeParameter(click.ParamType):  # type: ignore[type-arg]  # Generic only
         return int(first), int(end) if dots else None
 
 
-@click.command()
+@click.command(short_help="Print records in the order of the log.")
 @store_command
 @click.option("--topic", help="Only records of this topic.")
 @click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only of this queue id.")

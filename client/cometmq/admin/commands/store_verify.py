@@ -29,7 +29,7 @@ KEPT_MAX: Final = 100_000
 """Findings that JSON has, unless told otherwise."""
 
 
-@click.command()
+@click.command(short_help="Check every record, queue entry, index item and block.")
 @store_command
 @click.option(
     "--max",

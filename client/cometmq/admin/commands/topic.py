@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cometmq.client import Client
 
 
-@click.group()
+@click.group(short_help="List, make, delete and look at topics.")
 def topic() -> None:
     """List, make, delete and look at topics, of CometMQ and of Apache RocketMQ.
 
@@ -53,7 +53,7 @@ async def list_topics(mq: Client, *, everything: bool, as_json: bool) -> None:
             click.echo(each.name)
 
 
-@topic.command("create")
+@topic.command("create", short_help="Make the topic NAME, or change it.")
 @click.argument("name")
 @click.option("-q", "--queues", type=int, help="On each broker; 8 in a new topic.")
 @click.option(
@@ -109,7 +109,7 @@ async def delete(mq: Client, *, name: str, yes: bool, as_json: bool) -> None:
     show_done(f"{name} is deleted", {"topic": name, "messages": count}, as_json=as_json)
 
 
-@topic.command("route")
+@topic.command("route", short_help="Show on which brokers the topic NAME is.")
 @click.argument("name")
 @json_option
 @client_command
@@ -132,7 +132,7 @@ async def route(mq: Client, *, name: str, as_json: bool) -> None:
     show_documents(documents, columns, as_json=as_json)
 
 
-@topic.command("status")
+@topic.command("status", short_help="Show where the queues of the topic NAME begin and end.")
 @click.argument("name")
 @json_option
 @client_command

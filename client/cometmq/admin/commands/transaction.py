@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cometmq.client._admin_transactions import Resolution
 
 
-@click.group()
+@click.group(short_help="Look at undecided transactions, and decide them.")
 def transaction() -> None:
     """Look at transactions that are neither committed nor rolled back, and decide them.
 
@@ -89,7 +89,7 @@ async def show(mq: Client, *, identifier: str, as_json: bool) -> None:
     )
 
 
-@transaction.command("resolve")
+@transaction.command("resolve", short_help="Commit the transaction ID or roll it back.")
 @click.argument("identifier", metavar="ID")
 @click.argument("how", type=click.Choice(["commit", "rollback"]))
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")

@@ -42,6 +42,7 @@ SEGMENT_SIZE = 64 * MIB
 
 
 @click.command(
+    short_help="Start a name server and a broker in one process.",
     epilog="""\b
 Examples:
   cometmq up                                 everything on 127.0.0.1, store in ./cometmq-data
@@ -51,7 +52,7 @@ Examples:
 
 Settings are looked for in flags and --set, then in the environment (COMETMQ_FLUSH=async,
 COMETMQ_NAMESERVER_SCAN_INTERVAL_MS=1000), then in the file. docs/settings.md lists them.
-"""
+""",
 )
 @click.option("--dir", "folder", metavar="DIR", help="The store.  [default: cometmq-data]")
 @click.option("--host", metavar="ADDRESS", help="Where to listen.  [default: 127.0.0.1]")
@@ -118,7 +119,7 @@ def run(nameserver: NameServerConfig, broker: BrokerConfig, metrics: socket.sock
 
     def ready(names: Host, address: Host) -> None:
         say_ready(nameserver=names, broker=address, metrics=metrics_url(metrics))
-        click.echo(_what_next(str(names)), err=True)
+        click.echo(_what_next(str(names), broker.store_path), err=True)
 
     async def main(stop: trio.Event) -> None:
         exposition = new_exposition(metrics, guest.repeat_on_loop)
@@ -131,12 +132,12 @@ def run(nameserver: NameServerConfig, broker: BrokerConfig, metrics: socket.sock
     guest.run(main)
 
 
-def _what_next(names: str) -> str:
+def _what_next(names: str, store_path: str) -> str:
     # `make run` has it in .venv/bin, and most shells don't look there.
     program = "cometmq" if shutil.which("cometmq") else sys.argv[0]
     return (
         f"Clients of RocketMQ, in any language, find it with the name server {names}.\n"
         f"In another terminal:  {program} send greetings hello -n {names}\n"
         f"                      {program} consume greetings -n {names}\n"
-        "Ctrl-C stops it; what was acknowledged stays in the store."
+        f"Ctrl-C stops it; what was acknowledged stays in the store, {Path(store_path).absolute()}."
     )
