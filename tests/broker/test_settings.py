@@ -172,7 +172,6 @@ def test_a_misspelt_key_is_refused_with_a_suggestion(key: str, meant: str) -> No
         ("retention_hours", "-1", "negative"),
         ("retention_hours_of_day", "4,24", "24 is no hour"),
         ("disk_used_percent_max", "200", "not 0 to 100"),
-        ("disk_used_percent_force", "95", "above disk_used_percent_max, 90"),
         ("connections_max", "0", "not positive"),
         ("messageDelayLevel", "1s soon", "not a list like"),
         ("deleteWhen", "four", "not a list of integers|not an integer"),

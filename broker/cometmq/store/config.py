@@ -137,7 +137,8 @@ class StoreConfig:
     disk_used_percent_expire: int = 75
     """Above this, files that are old enough go at any hour."""
     disk_used_percent_force: int = 85
-    """Above this, the oldest files go whatever their age."""
+    """Above this, the oldest files go whatever their age; above `disk_used_percent_max`, none does:
+    puts are refused instead."""
     disk_used_percent_max: int = 90
     """Above this, puts are refused: a disk that is full to the last byte cannot be cleaned up."""
     disk_check_interval_ms: int = 1000
@@ -201,9 +202,3 @@ class StoreConfig:
             percent: int = getattr(self, f"disk_used_percent_{name}")
             if not 0 <= percent <= 100:
                 raise StoreFormatError(f"disk_used_percent_{name}: {percent} is not 0 to 100")
-        if self.disk_used_percent_force > self.disk_used_percent_max:
-            raise StoreFormatError(
-                f"disk_used_percent_force: {self.disk_used_percent_force} is above"
-                f" disk_used_percent_max, {self.disk_used_percent_max}: puts would be refused"
-                " before anything is removed to make room"
-            )
