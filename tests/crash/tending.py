@@ -34,7 +34,10 @@ CHECKPOINT = f"{ROOT}/checkpoint"
 def write_topics(disk: SimulatedFileSystem, topics: Iterable[str]) -> None:
     """Say which topics there are, and which one has batches, as a broker does: a rebuild asks."""
     table = {
-        topic: {"attributes": {"queue.type": "BatchCQ"} if topic == BATCH_TOPIC else {}}
+        topic: {
+            "topicName": topic,
+            "attributes": {"queue.type": "BatchCQ"} if topic == BATCH_TOPIC else {},
+        }
         for topic in topics
     }
     folder = f"{ROOT}/config"

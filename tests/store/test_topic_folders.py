@@ -54,7 +54,10 @@ class Changed:
     def write_table(self) -> None:
         """Write `config/topics.json`."""
         attributes = {"queue.type": "BatchCQ"} if self.is_batch else {}
-        table = {"T": {"topicName": "T", "attributes": attributes}, "Other": {}}
+        table = {
+            "T": {"topicName": "T", "attributes": attributes},
+            "Other": {"topicName": "Other"},
+        }
         self.disk.make_directories(f"{ROOT}/config")
         file = self.disk.open(f"{ROOT}/config/topics.json", create=True)
         file.resize(0)

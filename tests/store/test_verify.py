@@ -33,6 +33,7 @@ from cometmq.store.index_format import HEADER_SIZE, IndexHeader
 from cometmq.store.inspection import inspect
 from cometmq.store.log_check import LogCheck
 from cometmq.store.message_store import MessageStore
+from cometmq.store.tables import CONSUMER_OFFSETS, DELAY_OFFSETS, SUBSCRIPTION_GROUPS, TOPICS
 from cometmq.store.turn import Origin
 from cometmq.store.verify import verify
 
@@ -332,7 +333,7 @@ def test_without_a_mark_the_table_of_topics_tells_which_are_gone() -> None:
     assert verified(disk).counts == {Kind.MISSING_ENTRY: 40}
     disk.make_directories(f"{ROOT}/config")
     table = disk.open(f"{ROOT}/config/topics.json", create=True)
-    table.write(b'{"topicConfigTable":{"other":{}}}', 0)
+    table.write(b'{"topicConfigTable":{"other":{"topicName":"other"}}}', 0)
     table.close()
     report = verified(disk)
     assert (report.findings, report.records_of_deleted_topics) == ([], 40)
@@ -408,6 +409,30 @@ def test_a_config_file_that_a_start_refuses_is_a_finding_with_line_and_column(na
     assert (finding.kind, finding.path) == (Kind.CONFIG_FILE, path)
     assert "a start refuses it: line 3, column 13: not JSON" in finding.problem
     assert "restore it from a copy" in finding.problem
+    disk.open(f"{path}.bak", create=True).write(b"{}", 0)
+    assert verified(disk).is_sound
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        (TOPICS, b'{"topicConfigTable":{"orders":7}}', "topicConfigTable"),
+        (TOPICS, b'{"topicConfigTable":{"a":{"topicName":"../a"}}}', "is no name of a topic"),
+        (SUBSCRIPTION_GROUPS, b'{"subscriptionGroupTable":[1]}', "subscriptionGroupTable"),
+        (CONSUMER_OFFSETS, b'{"offsetTable":{"a@g":{"0":"x"}}}', "a@g, 0: 'x' is no number"),
+        (DELAY_OFFSETS, b'{"offsetTable":{"x":"y"}}', "offsetTable"),
+    ],
+)
+def test_a_config_file_of_a_wrong_shape_is_a_finding_as_a_start_refuses_it(
+    name: str, text: bytes, problem: str
+) -> None:
+    disk, path = small_store(), f"{ROOT}/config/{name}"
+    disk.make_directories(f"{ROOT}/config")
+    disk.open(path, create=True).write(text, 0)
+    (finding,) = verified(disk).findings
+    assert (finding.kind, finding.path) == (Kind.CONFIG_FILE, path)
+    assert finding.problem.startswith("a start refuses it: ")
+    assert problem in finding.problem
     disk.open(f"{path}.bak", create=True).write(b"{}", 0)
     assert verified(disk).is_sound
 

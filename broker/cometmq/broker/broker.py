@@ -34,7 +34,6 @@ from cometmq.broker.log_tail import recover
 from cometmq.broker.long_polling import LongPolling
 from cometmq.broker.offsets import ConsumerOffsets
 from cometmq.broker.recent_rates import RecentRates
-from cometmq.broker.saved_numbers import check_delay_offsets
 from cometmq.broker.session import Session, State
 from cometmq.broker.topics import Topics
 from cometmq.broker.traffic import Traffic
@@ -49,6 +48,7 @@ from cometmq.proto.host import pack_host
 from cometmq.proto.message_id import UniqueIds
 from cometmq.proto.properties import encode_properties
 from cometmq.store.message_store import MessageStore
+from cometmq.store.table_contents import check_delay_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

@@ -27,13 +27,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from cometmq.broker.delay_delivery import DELIVERED_FROM, Delivery, delivered, log_undelivered
 from cometmq.broker.delay_runs import DelayRuns
 from cometmq.broker.intact import intact_messages, messages_from
-from cometmq.broker.saved_numbers import (
-    AHEAD,
-    LOG_OFFSET,
-    SECTION,
-    TAIL_OFFSET,
-    delay_offsets,
-)
 from cometmq.broker.saved_table import SavedTable
 from cometmq.broker.stepping import Step
 from cometmq.proto.bodies import DataVersion
@@ -49,6 +42,13 @@ from cometmq.store.consume_queue import ENTRY
 from cometmq.store.dispatch import SCHEDULE_TOPIC
 from cometmq.store.errors import MessageIllegalError, PutRefusedError, StoreFilesError
 from cometmq.store.reading import ReadStatus
+from cometmq.store.table_contents import (
+    AHEAD,
+    LOG_OFFSET,
+    SECTION,
+    TAIL_OFFSET,
+    delay_offsets,
+)
 from cometmq.store.tables import DELAY_OFFSETS
 
 if TYPE_CHECKING:

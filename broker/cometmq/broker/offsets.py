@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cometmq.broker.errors import LimitError
-from cometmq.broker.saved_numbers import SECTION, consumer_offsets
 from cometmq.broker.saved_table import SavedTable
 from cometmq.proto.bodies import DataVersion
+from cometmq.store.table_contents import SECTION, consumer_offsets
 from cometmq.store.tables import CONSUMER_OFFSETS
 
 if TYPE_CHECKING:

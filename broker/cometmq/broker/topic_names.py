@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from cometmq.store.table_contents import is_folder_name
+
 TOPIC_LENGTH_MAX: Final = 127
 DERIVED_TOPIC_LENGTH_MAX: Final = 255
 GROUP_LENGTH_MAX: Final = 255
@@ -59,11 +61,6 @@ def topic_problem(name: str) -> str | None:
     if len(name) > length_max:
         return f"The specified topic: {name}, is longer than topic max length: {length_max}"
     return None
-
-
-def is_folder_name(name: str) -> bool:
-    """Whether the queues of a topic can be in a folder of that name, and in no other."""
-    return "/" not in name and "\0" not in name and name not in {".", ".."}
 
 
 def own_topic_problem(name: str) -> str | None:

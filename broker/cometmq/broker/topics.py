@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -20,12 +20,11 @@ from cometmq.broker.topic_names import (
     SYSTEM_PREFIX,
     SYSTEM_TOPICS,
     TEMPLATE,
-    is_folder_name,
     topic_problem,
 )
 from cometmq.broker.transaction_records import half_part
-from cometmq.proto.bodies import DataVersion, TopicConfig, TopicConfigTable
-from cometmq.proto.errors import BodyError
+from cometmq.proto.bodies import DataVersion, TopicConfig
+from cometmq.store.table_contents import topic_configs
 from cometmq.store.tables import TOPICS
 from cometmq.store.unlisted import queue_count, unlisted_text, unlisted_topics
 
@@ -137,7 +136,7 @@ class Topics:
 
         `StoreFormatError` when the file is damaged.
         """
-        table = self.file.load(_read_topics)
+        table = self.file.load(topic_configs)
         self.data_version = table.data_version
         for config in table.topic_config_table.values():
             self._topics[config.topic_name] = self._topic_of(config)
@@ -295,14 +294,6 @@ class Topics:
     def _check_room(self) -> None:
         if not self.has_room:
             raise LimitError("topics_max", self.config.topics_max, "topics")
-
-
-def _read_topics(tree: dict[str, Any]) -> TopicConfigTable:
-    table = TopicConfigTable.from_tree(tree)
-    for name in {each.topic_name for each in table.topic_config_table.values()}:
-        if not is_folder_name(name):
-            raise BodyError(f"{name!r} is no name of a topic")
-    return table
 
 
 def _topic(name: str, queues: int, perm: int = READ | WRITE) -> TopicConfig:

@@ -41,13 +41,8 @@ from cometmq.store.queue_ends import (
 from cometmq.store.recovery import Start, choose_start
 from cometmq.store.sealing import INTEGRITY_FOLDER, SealedTail
 from cometmq.store.swap import unfinished_swaps
-from cometmq.store.tables import (
-    CONSUMER_OFFSETS,
-    DELAY_OFFSETS,
-    SUBSCRIPTION_GROUPS,
-    TOPICS,
-    TableFile,
-)
+from cometmq.store.table_contents import damaged_tables
+from cometmq.store.tables import TOPICS, TableFile
 from cometmq.store.topic_folders import has_queue_files, holds_queues
 
 if TYPE_CHECKING:
@@ -190,7 +185,6 @@ def inspect(
         consume_queue_file_size=sizes.queue_file,
         batch_consume_queue_file_size=sizes.batch_queue_file,
     )
-    damaged_tables = _damaged_tables(filesystem, root)
     topics, batch_topics = _load_topics(filesystem, root)
     deletions = Deletions(filesystem, root)
     ends = None if checkpoint.is_of_others else load_queue_ends(filesystem, root)
@@ -211,7 +205,7 @@ def inspect(
         opened_by=opened_by,
         start=start,
         topics=topics,
-        damaged_tables=damaged_tables,
+        damaged_tables=damaged_tables(filesystem, root),
         deletions=deletions,
         delay_levels=load_delay_levels(
             filesystem, root, config.delay_levels_ms, is_ours=checkpoint.claims is not None
@@ -257,18 +251,6 @@ def _stores_in(filesystem: FileSystem, root: str) -> list[str]:
     """Return the stores right in a folder."""
     paths = [f"{root}/{each.name}" for each in filesystem.list(root) if each.is_directory]
     return [path for path in paths if filesystem.exists(f"{path}/{LOG_FOLDER}")]
-
-
-def _damaged_tables(filesystem: FileSystem, root: str) -> dict[str, str]:
-    """Find the tables that a broker reads at its start, and cannot."""
-    found: dict[str, str] = {}
-    for name in (TOPICS, SUBSCRIPTION_GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS):
-        table = TableFile(filesystem, f"{root}/config", name)
-        try:
-            table.load(_check_topics if name == TOPICS else lambda _: None)
-        except StoreFormatError as error:
-            found[table.path] = str(error)
-    return found
 
 
 def _load_topics(filesystem: FileSystem, root: str) -> tuple[frozenset[str] | None, frozenset[str]]:

@@ -1,16 +1,27 @@
-"""The numbers of the config files that hold offsets, taken out of their trees.
+"""What the config files hold that a broker reads at its start, taken out of their trees.
 
 A `BodyError` names the member that is wrong: such a file counts as damaged (see `TableFile.load`).
+Here rather than with the broker, so that the offline tools judge a file as a start does.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from cometmq.proto.bodies import SubscriptionGroupTable, TopicConfigTable
 from cometmq.proto.errors import BodyError
-from cometmq.store.tables import DELAY_OFFSETS, TableFile
+from cometmq.store.errors import StoreFormatError
+from cometmq.store.tables import (
+    CONSUMER_OFFSETS,
+    DELAY_OFFSETS,
+    SUBSCRIPTION_GROUPS,
+    TOPICS,
+    TableFile,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cometmq.store.filesystem import FileSystem
 
 SECTION: Final = "offsetTable"
@@ -29,6 +40,20 @@ class DelayOffsets(NamedTuple):
     log_offset: int
     tail_offset: int
     ahead: list[tuple[int, int, int]]
+
+
+def is_folder_name(name: str) -> bool:
+    """Whether the queues of a topic can be in a folder of that name, and in no other."""
+    return "/" not in name and "\0" not in name and name not in {".", ".."}
+
+
+def topic_configs(tree: dict[str, Any]) -> TopicConfigTable:
+    """Return the topics."""
+    table = TopicConfigTable.from_tree(tree)
+    for name in {each.topic_name for each in table.topic_config_table.values()}:
+        if not is_folder_name(name):
+            raise BodyError(f"{name!r} is no name of a topic")
+    return table
 
 
 def consumer_offsets(tree: dict[str, Any]) -> dict[str, dict[int, int]]:
@@ -55,6 +80,27 @@ def delay_offsets(tree: dict[str, Any]) -> DelayOffsets:
 def check_delay_offsets(filesystem: FileSystem, folder: str) -> None:
     """Refuse a damaged file by a `StoreFormatError`: it is only used when the store is open."""
     TableFile(filesystem, folder, DELAY_OFFSETS).load(delay_offsets)
+
+
+_READERS: Final[dict[str, Callable[[dict[str, Any]], object]]] = {
+    TOPICS: topic_configs,
+    SUBSCRIPTION_GROUPS: SubscriptionGroupTable.from_tree,
+    CONSUMER_OFFSETS: consumer_offsets,
+    DELAY_OFFSETS: delay_offsets,
+}
+"""How a start reads each table without which it is refused."""
+
+
+def damaged_tables(filesystem: FileSystem, root: str) -> dict[str, str]:
+    """Find the tables that a broker reads at its start, and cannot: by path, and why."""
+    found: dict[str, str] = {}
+    for name, read in _READERS.items():
+        table = TableFile(filesystem, f"{root}/config", name)
+        try:
+            table.load(read)
+        except StoreFormatError as error:
+            found[table.path] = str(error)
+    return found
 
 
 def _object(value: Any, name: str) -> dict[object, Any]:
