@@ -15,7 +15,7 @@ from cometmq.store.batch_consume_queue import (
 )
 from cometmq.store.consume_queue import Boundary
 from cometmq.store.consume_queues import ConsumeQueues
-from cometmq.store.errors import MissingEntriesError
+from cometmq.store.errors import CorruptionError, MissingEntriesError
 from cometmq.store.segments import Segments
 
 FOLDER = "/store/batchconsumequeue"
@@ -101,6 +101,18 @@ def test_lookup_by_time_gives_the_first_message_of_a_record(
     upper = max((e.base_offset for e in made if e.store_time <= time), default=0)
     assert queue.offset_by_time(time, Boundary.LOWER) == lower
     assert queue.offset_by_time(time, Boundary.UPPER) == upper
+
+
+@pytest.mark.parametrize("base", [-(1 << 62), -1, 12, 1 << 62])
+@pytest.mark.parametrize("boundary", Boundary)
+def test_lookup_by_time_refuses_an_entry_whose_messages_cannot_be(
+    base: int, boundary: Boundary
+) -> None:
+    *_, queue = filled([])
+    for number, entry in enumerate(entries([4, 4, 4])):
+        queue.append(entry._replace(base_offset=base) if number == 1 else entry)
+    with pytest.raises(CorruptionError, match=r"do not fit what is around"):
+        queue.offset_by_time(1010, boundary)
 
 
 @given(sizes, st.integers(0, 4000), st.integers(0, 1 << 32), st.booleans())

@@ -94,14 +94,7 @@ class BatchConsumeQueue(EntryFiles):
         `CorruptionError` where that entry says what cannot be: who asks would skip messages.
         """
         index = self.min_entry
-        if index == self.end:
-            return self.max_offset
-        entry = self.entry(index)
-        if not 0 <= entry.base_offset <= entry.end_offset <= self._behind(index):
-            raise self._damaged(
-                index, f"messages {entry.base_offset} to {entry.end_offset} do not fit what follows"
-            )
-        return entry.base_offset
+        return self.max_offset if index == self.end else self._base_offset(index, 0)
 
     def entry(self, index: int) -> BatchEntry:
         """Return one entry by its place."""
@@ -164,15 +157,26 @@ class BatchConsumeQueue(EntryFiles):
         """Return the queue offset for a store timestamp: the base of the record that it means.
 
         The store time is in the entry, so no record is read. Past the end `LOWER` gives
-        `max_offset`, and before the start `UPPER` gives `min_offset`.
+        `max_offset`, and before the start `UPPER` gives `min_offset`. `CorruptionError` where the
+        entry that it would be says what cannot be.
         """
-        first = self.min_entry
+        first, least = self.min_entry, self.min_offset
         places = range(self.end)
         if boundary is Boundary.LOWER:
             index = bisect_left(places, timestamp, lo=first, key=self._store_time)
-            return self.entry(index).base_offset if index < self.end else self.max_offset
+            return self._base_offset(index, least) if index < self.end else self.max_offset
         index = bisect_right(places, timestamp, lo=first, key=self._store_time) - 1
-        return self.entry(index).base_offset if index >= first else self.min_offset
+        return self._base_offset(index, least) if index >= first else least
+
+    def _base_offset(self, index: int, least: int) -> int:
+        """Return where the messages of an entry begin; `CorruptionError` where they cannot."""
+        entry = self.entry(index)
+        if not least <= entry.base_offset <= entry.end_offset <= self._behind(index):
+            raise self._damaged(
+                index,
+                f"messages {entry.base_offset} to {entry.end_offset} do not fit what is around",
+            )
+        return entry.base_offset
 
     def _behind(self, index: int) -> int:
         """Return where the messages behind those of an entry begin, if that is known."""
