@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.admin.test_store_commands import COMMANDS, SHAPE, run, told
@@ -22,6 +24,9 @@ from cometmq.store.errors import StoreFormatError
 from cometmq.store.findings import Kind
 from cometmq.store.message_store import MessageStore
 from cometmq.store.swap import finish_swap
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NOW_MS = 1_700_000_200_000
 
@@ -210,6 +215,28 @@ def test_a_folder_in_the_place_of_a_segment_is_refused_by_all(
     assert contents(disk) == before
     put_back(disk, name)
     assert run(*command, ROOT, disk=disk).exit_code == 0
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", [*QUEUE_FILES, "commitlog", "index", "integrity", "config"])
+def test_a_pipe_in_the_place_of_a_file_is_named_and_nobody_waits_for_it(
+    name: str, command: tuple[str, ...], tmp_path: Path
+) -> None:
+    disk, root = small_store(), tmp_path / "s"
+    disk.make_directories(f"{ROOT}/config")
+    disk.open(f"{ROOT}/config/topics.json", create=True).write(b"{}", 0)
+    for path, data in contents(disk).items():
+        (tmp_path / path[1:]).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path[1:]).write_bytes(data)
+    place = root / name if name in QUEUE_FILES else next(iter(sorted((root / name).iterdir())))
+    place.unlink()
+    os.mkfifo(place)
+    result = run(*command, str(root))
+    if command == ("verify",) or result.exit_code:
+        assert result.exit_code == 1
+        said = result.stdout + result.stderr
+        is_named = f"{place}: " in said and "a pipe or device " in said
+        assert is_named or f"{place}: lies where the store has to have a file" in said
 
 
 @pytest.mark.parametrize("at", [0, -1])

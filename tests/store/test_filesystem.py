@@ -130,6 +130,15 @@ def test_a_missing_file_is_an_error_unless_it_is_to_be_created(disk: FileSystem,
     assert disk.exists(f"{root}/none")
 
 
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    path = f"{tmp_path}/pipe"
+    os.mkfifo(path)
+    for read_only in (True, False):
+        with pytest.raises(OSError, match="a pipe or device is where a file") as refused:
+            RealFileSystem().open(path, read_only=read_only)
+        assert disk_error_text(refused.value).startswith(f"{path}: a pipe or device is where")
+
+
 def test_a_file_opened_read_only_refuses_writes(disk: FileSystem, root: str) -> None:
     disk.open(f"{root}/f", create=True).close()
     file = disk.open(f"{root}/f", read_only=True)

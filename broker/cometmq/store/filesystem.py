@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from cometmq.store.linux_calls import exchange_names, first_byte_locked_by, sync_partition
 from cometmq.store.lock_file import LockFile, is_held
-from cometmq.store.real_files import RealFile
+from cometmq.store.real_files import RealFile, open_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -250,7 +250,7 @@ class RealFileSystem:
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> RealFile:
         """Open a file; with `create` make it when it is missing."""
         flags = (os.O_RDONLY if read_only else os.O_RDWR) | (os.O_CREAT if create else 0)
-        return RealFile(path, os.open(path, flags | os.O_CLOEXEC, 0o644))
+        return open_file(path, flags)
 
     def lock(self, path: str) -> RealFile | None:
         """Open (and create) a file and lock it for this process; None when another holds it.

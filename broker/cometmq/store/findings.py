@@ -10,9 +10,6 @@ ALIKE_KEPT: Final = 3
 """Findings of one kind about one queue, or one file, that are kept whatever the number of all."""
 
 
-IN_PLACE_OF_FILE: Final = "a folder in the place of a file: move it elsewhere"
-
-
 class Kind(Enum):
     """What is wrong."""
 
@@ -33,7 +30,7 @@ class Kind(Enum):
     QUEUE_FILE = "queue file"
     """A file of a queue that has a wrong size, or that a start would not take."""
     MISPLACED = "misplaced"
-    """What does not belong where it lies: a foreign file, or a folder in the place of a file."""
+    """What does not belong where it lies: a foreign file, or a folder or pipe instead of one."""
     WRONG_ITEM = "wrong item"
     """An item of the index is not what its record says."""
     MISSING_ITEM = "missing item"

@@ -8,7 +8,7 @@ from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.delay_levels import DELAY_LEVELS
 from cometmq.store.deletions import DELETIONS_NAME
 from cometmq.store.errors import NotAStoreError, StoreFormatError
-from cometmq.store.names import is_queue_folder, is_topic_folder
+from cometmq.store.names import PIPE, is_file, is_queue_folder, is_topic_folder
 from cometmq.store.queue_ends import listed_sizes
 from cometmq.store.segments import Segments
 from cometmq.store.tables import TABLES
@@ -82,9 +82,8 @@ def require_files(root: str, entries: list[Entry]) -> None:
     A pipe would wait for ever, and a folder be found half way.
     """
     for entry in entries:
-        is_file = not (entry.is_directory or entry.is_special)
-        if not is_file and (entry.name in _FILES or entry.name.startswith(_TABLES)):
-            found = "folder" if entry.is_directory else "pipe or device"
+        if not is_file(entry) and (entry.name in _FILES or entry.name.startswith(_TABLES)):
+            found = "folder" if entry.is_directory else PIPE
             raise StoreFormatError(
                 f"a {found} is where a file has to be: move it elsewhere", f"{root}/{entry.name}"
             )

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from cometmq.proto.sysflag import TRANSACTION_MASK, TransactionType
-from cometmq.store.findings import IN_PLACE_OF_FILE, Finding, Kind
+from cometmq.store.findings import Finding, Kind
 from cometmq.store.index import INDEX_FOLDER
 from cometmq.store.index_format import SECONDS_MAX, IndexShape
 from cometmq.store.index_hash import Hashed, hash_noted
 from cometmq.store.index_items import IndexItems, read_headers
 from cometmq.store.index_off import load_off
 from cometmq.store.index_structure import check_structure
-from cometmq.store.names import has_place_of, is_index_file
+from cometmq.store.names import has_place_of, in_place_of, is_index_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +63,8 @@ class IndexCheck:
         self._unindexed: list[int] = []  # Count, first and last record in front of the first item.
         for entry in store.filesystem.list(folder):
             if has_place_of(entry, is_index_file):
-                self._find(Kind.MISPLACED, f"{folder}/{entry.name}", 0, IN_PLACE_OF_FILE)
+                problem = f"{in_place_of(entry, 'file')}: move it elsewhere"
+                self._find(Kind.MISPLACED, f"{folder}/{entry.name}", 0, problem)
         self._is_readable = self._check_files(shape)
 
     def _check_files(self, shape: IndexShape) -> bool:

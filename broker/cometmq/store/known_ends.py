@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import errno
+from typing import TYPE_CHECKING, Final
 
 from cometmq.proto.sysflag import TRANSACTION_MASK
 from cometmq.store.batch_consume_queue import BATCH_ENTRY_SIZE
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from cometmq.store.findings import Report
     from cometmq.store.inspection import Inspected
     from cometmq.store.queue_ends import QueueEnd
+
+_NO_FILE: Final = (errno.ENOTDIR, errno.EISDIR, errno.ENXIO)
+"""What the disk answers where a file should be, and a file as its folder, a folder or a pipe is."""
 
 
 def check_ends(store: Inspected, report: Report) -> Iterator[None]:
@@ -159,7 +163,9 @@ def has_end(store: Inspected, key: QueueKey, end: QueueEnd) -> bool:
     """Whether the last entry of a queue is in its files."""
     try:
         return end.is_in(store.filesystem, *_place(store, key), clean=store.is_clean)
-    except (NotADirectoryError, IsADirectoryError):
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
         return False  # Something else lies in their place.
 
 

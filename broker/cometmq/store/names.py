@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from cometmq.store.filesystem import Entry
 
+PIPE: Final = "pipe or device"
+"""What is neither file nor folder, in texts."""
 NAMED_MAX: Final = 8
 """Topics, or queues, that are named in one text; of the rest there is the number."""
 OFFSET_DIGITS: Final = 20
@@ -22,17 +24,27 @@ _QUEUE_ID_MAX: Final = (1 << 31) - 1
 
 def is_offset_file(entry: Entry) -> bool:
     """Whether it is named as the files of the log, of queues and of checksums are."""
-    return not entry.is_directory and _is_number(entry.name) and len(entry.name) == OFFSET_DIGITS
+    return is_file(entry) and _is_number(entry.name) and len(entry.name) == OFFSET_DIGITS
 
 
 def is_index_file(entry: Entry) -> bool:
     """Whether it is named as the files of the index are, by the time when one was made."""
-    return not entry.is_directory and _is_number(entry.name) and len(entry.name) == _TIME_DIGITS
+    return is_file(entry) and _is_number(entry.name) and len(entry.name) == _TIME_DIGITS
 
 
-def has_place_of(entry: Entry, is_file: Callable[[Entry], bool]) -> bool:
-    """Whether it is a folder that has the name of a file."""
-    return entry.is_directory and is_file(entry._replace(is_directory=False))
+def is_file(entry: Entry) -> bool:
+    """Whether it is a file: no folder, and nothing that whoever opens it may wait for."""
+    return not (entry.is_directory or entry.is_special)
+
+
+def has_place_of(entry: Entry, is_named: Callable[[Entry], bool]) -> bool:
+    """Whether it has the name of a file, and is none."""
+    return not is_file(entry) and is_named(entry._replace(is_directory=False, is_special=False))
+
+
+def in_place_of(entry: Entry, what: str) -> str:
+    """Say that something else is in the place of a file."""
+    return f"a {'folder' if entry.is_directory else PIPE} in the place of a {what}"
 
 
 def is_topic_folder(entry: Entry) -> bool:

@@ -1,15 +1,15 @@
 """The files of one queue as they stand on the disk, read without judging what is in them.
 
 For the offline tools: unlike `EntryFiles` it takes any file for what it is and says what is odd. A
-file in the place of the folder, or a folder in that of a file, is no file of the queue.
+file in the place of the folder, or a folder or a pipe in that of a file, is no file of the queue.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cometmq.store.findings import IN_PLACE_OF_FILE, Finding, Kind
-from cometmq.store.names import has_place_of, is_offset_file
+from cometmq.store.findings import Finding, Kind
+from cometmq.store.names import has_place_of, in_place_of, is_offset_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,7 +38,7 @@ class QueueFiles:
             name, size = entry.name, entry.size
             path = f"{folder}/{name}"
             if has_place_of(entry, is_offset_file):
-                self._note(Kind.MISPLACED, path, IN_PLACE_OF_FILE)
+                self._note(Kind.MISPLACED, path, f"{in_place_of(entry, 'file')}: move it elsewhere")
             elif not is_offset_file(entry):
                 self._note(Kind.MISPLACED, path, "is no file of a queue; move it elsewhere")
             elif int(name) % file_size:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import stat
 from typing import TYPE_CHECKING
 
 from cometmq.store.linux_calls import cached_pages
+from cometmq.store.names import PIPE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -179,6 +181,17 @@ class RealFile:
     def _named(self, error: OSError) -> OSError:
         error.filename = self.path
         return error
+
+
+def open_file(path: str, flags: int) -> RealFile:
+    """Open a file; a pipe or a device in its place is refused, whose reader might wait for ever."""
+    # Of O_NONBLOCK a file knows nothing; a pipe is opened though nobody is at its other end.
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        return RealFile(path, descriptor)
+    os.close(descriptor)
+    raise OSError(errno.ENXIO, f"a {PIPE} is where a file has to be: move it elsewhere", path)
 
 
 _NOT_SUPPORTED = 95  # EOPNOTSUPP on Linux, where alone RWF_NOWAIT exists.

@@ -19,7 +19,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.errors import StoreFormatError
-from cometmq.store.names import OFFSET_DIGITS, has_place_of, is_offset_file
+from cometmq.store.names import OFFSET_DIGITS, has_place_of, in_place_of, is_offset_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -283,14 +283,14 @@ class Segments:
 def _entries(filesystem: FileSystem, directory: str) -> list[Entry]:
     entries: list[Entry] = []
     for entry in filesystem.list(directory):
-        if not entry.is_directory:
-            entries.append(entry)
-        elif has_place_of(entry, is_offset_file):
+        if has_place_of(entry, is_offset_file):
             raise StoreFormatError(
-                "a folder in the place of a segment; move it elsewhere, and restore the file from a"
+                f"{in_place_of(entry, 'segment')}; move it elsewhere, and restore the file from a"
                 " copy",
                 f"{directory}/{entry.name}",
             )
+        if not entry.is_directory:
+            entries.append(entry)
     for entry in entries:
         if not is_offset_file(entry):
             raise StoreFormatError(
