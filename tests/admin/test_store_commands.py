@@ -309,6 +309,27 @@ def test_dump_shows_bodies_as_text_or_hex_and_cuts_them(tmp_path: Path) -> None:
     assert all(record["body_plain_size"] > record["body_size"] for record in compressed)
 
 
+@pytest.mark.parametrize(
+    ("plain", "shown", "form"),
+    [
+        (b"\xff\xfe" * 50, "fffefffefffe", "hex"),
+        ("a\u20ac\u20ac".encode(), "a\u20ac", "text"),  # The cut goes through the second sign.
+        (b"abcdef\xff", "abcdef", "text"),
+    ],
+)
+def test_a_body_that_is_cut_is_text_only_where_all_that_is_shown_is(
+    plain: bytes, shown: str, form: str
+) -> None:
+    disk = SimulatedFileSystem()
+    store = MessageStore.open(ROOT, SMALL, now_ms=1, filesystem=disk, threads=False)
+    store.put("T", 0, plain, b"", Origin(1, 1, HOST))
+    store.commit()
+    assert store.close(1)
+    result = run("dump", "--json", "--body", "text", "--cut", "6", ROOT, disk=disk)
+    record = json.loads(result.stdout)
+    assert (record["body"], record["body_form"]) == (shown, form)
+
+
 def test_dump_goes_on_behind_damage_and_exits_with_one() -> None:
     disk = small_store()
     count = len(run("dump", ROOT, disk=disk).stdout.splitlines())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import getincrementaldecoder
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -212,7 +213,9 @@ def _body(message: StoredMessage, form: str, cut: int) -> tuple[str, str, int]:
     part = plain[:cut] if cut else plain
     if form == "text":
         try:
-            return part.decode("utf-8", "strict" if part is plain else "ignore"), "text", len(plain)
+            # Only a character that the cut goes through is left out: the rest has to be text.
+            decoder = getincrementaldecoder("utf-8")()
+            return decoder.decode(part, len(part) == len(plain)), "text", len(plain)
         except UnicodeDecodeError:
             pass
     return part.hex(), "hex", len(plain)
