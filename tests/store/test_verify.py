@@ -379,6 +379,20 @@ def test_expired_records_leave_nothing_to_find() -> None:
     assert report.records < 58
 
 
+@pytest.mark.parametrize("first_time", [0, -1, -(1 << 40)])
+def test_an_index_file_that_begins_without_a_store_time_is_as_it_should_be(
+    first_time: int,
+) -> None:
+    disk = SimulatedFileSystem()
+    store = MessageStore.open(ROOT, SMALL, now_ms=1, filesystem=disk, threads=False)
+    for number in range(60):
+        time = first_time if number % 20 == 0 else 1_700_000_000_000 + number * 9000
+        store.put("T", 0, b"x", b"UNIQ_KEY\x01%d\x02" % number, Origin(time, time, HOST))
+        store.commit()
+    assert store.close(1)
+    assert verified(disk).findings == []
+
+
 def test_an_expired_index_file_that_came_back_says_nothing_of_the_next() -> None:
     """A power cut may undo the removal of the older of two files, and keep the other's."""
     disk = SimulatedFileSystem()

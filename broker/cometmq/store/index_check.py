@@ -15,6 +15,7 @@ import numpy as np
 from cometmq.proto.sysflag import TRANSACTION_MASK, TransactionType
 from cometmq.store.findings import Finding, Kind
 from cometmq.store.index import INDEX_FOLDER
+from cometmq.store.index_file import seconds_behind
 from cometmq.store.index_format import SECONDS_MAX, IndexShape
 from cometmq.store.index_hash import Hashed, hash_noted
 from cometmq.store.index_items import IndexItems, read_headers
@@ -180,7 +181,7 @@ class IndexCheck:
 
     def _check_seconds(self, file: IndexedFile, first: int, times: npt.NDArray[np.int64]) -> None:
         begin = file.header.begin_time if file.first_time is None else file.first_time
-        seconds = np.clip((times - begin) // 1000, 0, SECONDS_MAX)
+        seconds = seconds_behind(times, begin)
         if first == 1:
             before = self._items.end_time_before(file)
             if before is None:

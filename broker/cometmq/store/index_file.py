@@ -92,9 +92,9 @@ class IndexFile:
         items["hash"] = hashes
         items["offset"] = offsets
         items["previous"] = previous
-        items["seconds"] = _seconds(times, begin)
+        items["seconds"] = seconds_behind(times, begin)
         if first == 1:
-            items["seconds"][0] = _seconds(times[:1], header.begin_time)[0]
+            items["seconds"][0] = seconds_behind(times[:1], header.begin_time)[0]
         after = IndexHeader(
             begin,
             int(times[-1]),
@@ -214,7 +214,8 @@ class IndexFile:
         self._file.close()
 
 
-def _seconds(times: Longs, begin: int) -> Longs:
+def seconds_behind(times: Longs, begin: int) -> Longs:
+    """Return what items say of their times: seconds behind the begin of the file, or 0 of none."""
     if begin <= 0:
         return np.zeros(len(times), np.int64)
     return np.clip((times - begin) // 1000, 0, SECONDS_MAX)
