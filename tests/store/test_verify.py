@@ -379,6 +379,12 @@ def test_expired_records_leave_nothing_to_find() -> None:
     assert report.records < 58
 
 
+def test_each_stage_behind_the_log_goes_up_to_its_total() -> None:
+    last = {step.stage: step for step in verify(inspect(small_store(), ROOT, SMALL), Report(0))}
+    stages = {"queues": (4, 4), "index": (5, 5), "ends of queues": (8, 8)}
+    assert {stage: (last[stage].done, last[stage].total) for stage in stages} == stages
+
+
 @pytest.mark.parametrize("first_time", [0, -1, -(1 << 40)])
 def test_an_index_file_that_begins_without_a_store_time_is_as_it_should_be(
     first_time: int,

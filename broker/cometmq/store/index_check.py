@@ -111,6 +111,11 @@ class IndexCheck:
                 " say its shape, with --index-slots and --index-items, to have it checked"
             )
 
+    @property
+    def file_count(self) -> int:
+        """How many files there are, each of which is a step of `finish`."""
+        return len(self._files)
+
     def take(self, message: StoredMessage) -> None:
         """Take the next record of the log."""
         if (

@@ -43,6 +43,7 @@ def check_ends(store: Inspected, report: Report) -> Iterator[None]:
         )
         report.add(Finding(kind=Kind.QUEUE_ENDS, path=path, position=0, problem=problem))
     for key, end in store.ends.items():
+        yield
         if end.physical_offset >= store.segments.first_offset or end.lacks_from is not None:
             continue
         if end.physical_offset == NO_RECORD and not store.is_clean:
@@ -58,7 +59,6 @@ def check_ends(store: Inspected, report: Report) -> Iterator[None]:
                     max(0, end.physical_offset),
                 )
             )
-        yield
 
 
 def check_openable(store: Inspected, report: Report) -> Iterator[None]:

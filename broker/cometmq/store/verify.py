@@ -11,6 +11,7 @@ block that has one.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.batch_queue_check import BatchQueueCheck
@@ -24,7 +25,7 @@ from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.findings import Finding, Kind, Progress, Report
 from cometmq.store.folder import queue_folders
 from cometmq.store.index_check import IndexCheck
-from cometmq.store.known_ends import check_ends, check_openable
+from cometmq.store.known_ends import check_ends, check_openable, queue_keys
 from cometmq.store.log_check import LogCheck
 from cometmq.store.queue_check import QueueCheck
 from cometmq.store.recovery import missing_files
@@ -32,7 +33,7 @@ from cometmq.store.sealing import INTEGRITY_FOLDER
 from cometmq.store.unlisted import unlisted_of, unlisted_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from cometmq.proto.message import StoredMessage
     from cometmq.store.inspection import Inspected
@@ -50,8 +51,7 @@ def verify(store: Inspected, report: Report) -> Iterator[Progress]:
     yield from pass_over.run(log)
     _report_log(store, log, report)
     yield from _verify_blocks(store, report)
-    for number, _ in enumerate(pass_over.finish(log)):
-        yield Progress("queues and index", number, pass_over.steps)
+    yield from pass_over.finish(log)
 
 
 def _note_state(store: Inspected, report: Report) -> None:
@@ -98,7 +98,6 @@ class _Pass:
         self._batches = BatchQueueCheck(store, report)
         self._index = IndexCheck(store, report)
         self._topics: dict[bytes, tuple[str, bool]] = {}
-        self.steps = 0
 
     def run(self, log: LogCheck) -> Iterator[Progress]:
         """Take every record."""
@@ -133,19 +132,27 @@ class _Pass:
         known = self._topics[message.topic_raw] = (topic, self._store.is_batch_topic(topic))
         return known
 
-    def finish(self, log: LogCheck) -> Iterator[None]:
+    def finish(self, log: LogCheck) -> Iterator[Progress]:
         """Report what only the end of the log shows."""
         store = self._store
         simple, batch = (
             list(queue_folders(store.filesystem, f"{store.root}/{folder}"))
             for folder in (SIMPLE_FOLDER, BATCH_FOLDER)
         )
-        self.steps = len(simple) + len(batch) + 1
-        yield from self._queues.finish(log.damages, log.end_offset, iter(simple))
-        yield from self._batches.finish(log.damages, iter(batch))
-        yield from self._index.finish(log.damages)
-        yield from check_ends(store, self._report)
-        yield from check_openable(store, self._report)
+        queues = chain(
+            self._queues.finish(log.damages, log.end_offset, iter(simple)),
+            self._batches.finish(log.damages, iter(batch)),
+        )
+        yield from _counted("queues", queues, len(simple) + len(batch))
+        yield from _counted("index", self._index.finish(log.damages), self._index.file_count)
+        ends = chain(check_ends(store, self._report), check_openable(store, self._report))
+        total = len(store.ends) + sum(1 for _ in queue_keys(store))
+        yield from _counted("ends of queues", ends, total)
+
+
+def _counted(stage: str, steps: Iterable[None], total: int) -> Iterator[Progress]:
+    for number, _ in enumerate(steps, 1):
+        yield Progress(stage, number, total)
 
 
 def _report_log(store: Inspected, log: LogCheck, report: Report) -> None:
