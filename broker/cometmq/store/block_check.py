@@ -41,22 +41,30 @@ def unread_sidecars(store: Inspected) -> Iterator[tuple[str, str]]:
     yield from Integrity(store.filesystem, folder, store.segments.size).unread()
 
 
-def segments_without_sidecar(store: Inspected) -> list[str]:
+def segments_without_checksums(store: Inspected) -> tuple[list[str], list[str]]:
     """Name the files of the log of which a store of ours should have checksums, and has none.
 
+    And those of which it should have one of the last block, and has none: the rest may be cut off.
     What a process that was killed did not come to seal, or what others wrote, has none either.
     """
     claims = store.checkpoint.claims
+    bare: list[str] = []
+    cut: list[str] = []
     if claims is None or not store.is_clean:
-        return []
-    folder = f"{store.root}/{INTEGRITY_FOLDER}"
-    size = min(BLOCK_SIZE, store.segments.size)
-    return [
-        segment.path
-        for segment in store.segments
-        if claims.ours_from <= segment.start <= claims.synced_offset - size
-        and not store.filesystem.exists(f"{folder}/{segment.start:020d}")
-    ]
+        return bare, cut
+    size = store.segments.size
+    integrity = Integrity(store.filesystem, f"{store.root}/{INTEGRITY_FOLDER}", size)
+    unread = {int(path.rpartition("/")[2]) for path, _ in integrity.unread()}  # Told by itself.
+    for segment in store.segments:
+        is_sealed = segment.start <= claims.synced_offset - min(BLOCK_SIZE, size)
+        if not (is_sealed and claims.ours_from <= segment.start) or segment.start in unread:
+            continue
+        covered_to = integrity.covered_to(segment.start)
+        if covered_to == segment.start:
+            bare.append(segment.path)
+        elif covered_to < segment.start + size <= claims.synced_offset:
+            cut.append(segment.path)
+    return bare, cut
 
 
 def accept_blocks(store: Inspected, blocks: Sequence[Block]) -> None:

@@ -120,12 +120,18 @@ class Integrity:
     def sealed_end(self) -> int:
         """Return the end of the last sealed block; 0 when none is."""
         for segment in sorted(self._sidecars(), reverse=True):
-            entries = self._entries(segment)
-            for number in reversed(range(len(entries) // _ENTRY.size)):
-                offset = segment + number * BLOCK_SIZE
-                if _checksum(entries, offset, number) is not None:
-                    return offset + self._size_of_block(offset)
+            if (end := self.covered_to(segment)) > segment:
+                return end
         return 0
+
+    def covered_to(self, segment: int) -> int:
+        """Return the end of the last sealed block of a segment; its start when none is."""
+        entries = self._entries(segment)
+        for number in reversed(range(len(entries) // _ENTRY.size)):
+            offset = segment + number * BLOCK_SIZE
+            if _checksum(entries, offset, number) is not None:
+                return offset + self._size_of_block(offset)
+        return segment
 
     def advance(self, synced_offset: int, read: Read, blocks_max: int = SLICE_BLOCKS) -> bool:
         """Seal the next blocks below `synced_offset`; whether there are more to seal.

@@ -18,7 +18,7 @@ from cometmq.store.batch_queue_check import BatchQueueCheck
 from cometmq.store.block_check import (
     BLOCKS_A_STEP,
     sealed_blocks,
-    segments_without_sidecar,
+    segments_without_checksums,
     unread_sidecars,
 )
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
@@ -191,12 +191,20 @@ def _log_finding(store: Inspected, offset: int, problem: str, kind: Kind = Kind.
 
 def _verify_blocks(store: Inspected, report: Report) -> Iterator[Progress]:
     """Compare the sealed blocks with their checksums, where there are any."""
-    if bare := segments_without_sidecar(store):
+    bare, cut = segments_without_checksums(store)
+    if bare:
         more = f" and {len(bare) - 1} more" if len(bare) > 1 else ""
         report.notes.append(
             f"there are no block checksums of {bare[0]}{more}: {INTEGRITY_FOLDER}/ was removed, or"
-            " is off; what only they cover is not checked. Restore it from a copy if there is one;"
-            " what is written from now on gets them anew"
+            " is off, or lost what was in it, as by a power cut; what only they cover is not"
+            " checked. Restore it from a copy if there is one; what is written from now on gets"
+            " them anew"
+        )
+    if cut:
+        more = f" and {len(cut) - 1} more" if len(cut) > 1 else ""
+        report.notes.append(
+            f"there are no block checksums of the last blocks of {cut[0]}{more}: a kill came"
+            f" before them, or the file in {INTEGRITY_FOLDER}/ lost its end"
         )
     for path, problem in unread_sidecars(store):
         report.notes.append(f"{path} {problem}: its checksums cover nothing")
