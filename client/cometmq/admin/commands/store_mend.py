@@ -13,7 +13,6 @@ import click
 from cometmq.admin.commands.store import (
     clean_root,
     config_of,
-    filesystem_of,
     store_command,
 )
 from cometmq.admin.render import (
@@ -28,6 +27,7 @@ from cometmq.store.errors import StoreLockedError
 from cometmq.store.inspection import check_store, inspect
 from cometmq.store.lock import acquire_lock, give_up_lock
 from cometmq.store.mending import Plan, carry_out, make_plan
+from cometmq.store.owned_files import file_system_for
 from cometmq.store.rebuilding import Rebuilt, check_rebuildable, rebuild as run_rebuild
 from cometmq.store.swap import finish_swap, unfinished_swaps
 
@@ -120,8 +120,8 @@ def rebuild(
       cometmq store rebuild --json ~/store
     """
     began = time.monotonic()
-    filesystem, rebuilt = filesystem_of(context), Rebuilt()
     root = clean_root(root)
+    filesystem, rebuilt = context.obj or file_system_for(root), Rebuilt()
     with _taken(filesystem, root, config_of(index_slots, index_items)) as taken:
         inspected = _with_shape(taken, index_slots, index_items)
         check_rebuildable(inspected)
@@ -199,8 +199,9 @@ def repair(
     """
     if dry_run and yes:
         raise click.UsageError("--dry-run and --yes contradict each other")
-    filesystem, plan, kept = filesystem_of(context), Plan(accepts_blocks=accept_blocks), list[str]()
     root = clean_root(root)
+    filesystem = context.obj or file_system_for(root)
+    plan, kept = Plan(accepts_blocks=accept_blocks), list[str]()
     config = config_of(index_slots, index_items)
     with (_taken if yes else _seen)(filesystem, root, config) as inspected:
         with progress_bar() as bar:
