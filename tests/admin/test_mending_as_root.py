@@ -24,8 +24,8 @@ def test_all_that_root_makes_in_the_store_of_a_user_is_of_that_user(
 ) -> None:
     root = tmp_path / "store"
     write_small_store(RealFileSystem(), str(root))
-    for path in ("queue_ends.json", "checkpoint"):
-        (root / path).unlink(missing_ok=True)
+    for name in ("queue_ends.json", "checkpoint"):
+        (root / name).unlink(missing_ok=True)
     if command == ("rebuild",):
         shutil.rmtree(root / "consumequeue")
     else:

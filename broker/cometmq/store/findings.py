@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ALIKE_KEPT: Final = 3
 """Findings of one kind about one queue, or one file, that are kept whatever the number of all."""
@@ -136,6 +139,8 @@ class Report:
     """Entries that the next start makes anew: the last process did not get to write them."""
     unsettled_items: int = 0
     records_of_deleted_topics: int = 0
+    is_explained: Callable[[Finding], bool] = lambda _: False
+    """Whether a finding is none, for what happened since the store was looked at."""
 
     @property
     def found(self) -> int:
@@ -149,6 +154,8 @@ class Report:
 
     def add(self, finding: Finding) -> None:
         """Take a finding, or count it when there are too many."""
+        if self.is_explained(finding):
+            return
         self.counts[finding.kind] = self.counts.get(finding.kind, 0) + 1
         self.paths.add(finding.path)
         about = finding.path if finding.topic is None else f"{finding.topic}/{finding.queue_id}"

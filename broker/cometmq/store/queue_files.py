@@ -84,7 +84,7 @@ class QueueFiles:
             number, place = divmod(index, self._file_entries)
             here = min(count, self._file_entries - place)
             size = here * self._entry_size
-            file = self._file(number) if number in self._numbers else None
+            file = self._file(number)
             data = b"" if file is None else file.read(size, place * self._entry_size)
             parts.append(data.ljust(size, b"\0"))
             index += here
@@ -110,11 +110,17 @@ class QueueFiles:
                 if any(entry):
                     yield first + place // size, entry
 
-    def _file(self, number: int) -> File:
+    def _file(self, number: int) -> File | None:
+        """Return a file; None where there is none, or it went while a broker is at work."""
+        if number not in self._numbers:
+            return None
         if self._open is None or self._open[0] != number:
             self.close()
             path, _ = self.place(number * self._file_entries)
-            self._open = (number, self._filesystem.open(path, read_only=True))
+            try:
+                self._open = (number, self._filesystem.open(path, read_only=True))
+            except FileNotFoundError:
+                return None
         return self._open[1]
 
     def close(self) -> None:

@@ -24,6 +24,7 @@ from cometmq.store.block_check import (
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.findings import Finding, Kind, Progress, Report
 from cometmq.store.folder import queue_folders
+from cometmq.store.gone_meanwhile import GoneMeanwhile
 from cometmq.store.index_check import IndexCheck
 from cometmq.store.known_ends import check_ends, check_openable, queue_keys
 from cometmq.store.log_check import LogCheck
@@ -46,12 +47,16 @@ def verify(store: Inspected, report: Report) -> Iterator[Progress]:
     """Verify a store into a report, one slice a step."""
     report.first_offset = store.segments.first_offset
     _note_state(store, report)
+    gone = GoneMeanwhile(store)
+    if store.opened_by is not None:
+        report.is_explained = gone.explains
     log = LogCheck(store)
     pass_over = _Pass(store, report)
     yield from pass_over.run(log)
     _report_log(store, log, report)
     yield from _verify_blocks(store, report)
     yield from pass_over.finish(log)
+    report.notes += gone.notes()
 
 
 def _note_state(store: Inspected, report: Report) -> None:
