@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner, Result
@@ -28,12 +29,19 @@ from tests.store.damaged_stores import (
 from tests.store.records import HOST
 from tests.store.test_rebuilding import given_twice
 
+from cometmq.admin.commands import store_verify
 from cometmq.admin.program import program
 from cometmq.store import checkpoint
 from cometmq.store.filesystem import FileSystem, RealFileSystem
+from cometmq.store.findings import Progress, Report
 from cometmq.store.message_store import MessageStore
 from cometmq.store.queue_ends import QUEUE_ENDS_NAME
 from cometmq.store.turn import Origin
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cometmq.store.inspection import Inspected
 
 SHAPE = ("--index-slots", "20", "--index-items", "40")
 COMMANDS = (
@@ -290,6 +298,21 @@ def test_the_records_of_a_damaged_block_are_shown_by_the_command_that_verify_nam
     flip(disk, f"{ROOT}/commitlog/{0:020d}", 100)  # Now a record, too.
     assert run("dump", "--physical", "0..4096", ROOT, disk=disk).exit_code == 1
     assert run("dump", "--physical", "4000..4096", ROOT, disk=disk).exit_code == 0
+
+
+def test_what_verify_could_not_check_is_not_called_sound(monkeypatch: pytest.MonkeyPatch) -> None:
+    def vanishes(store: Inspected, report: Report) -> Iterator[Progress]:
+        report.is_complete = False
+        report.notes.append("a file went")
+        yield Progress("log", 0, 1)
+
+    monkeypatch.setattr(store_verify, "run_verify", vanishes)
+    disk = small_store()
+    shown = run("verify", ROOT, disk=disk)
+    assert shown.exit_code == 1
+    assert "result   nothing found, and not all was checked" in shown.stdout
+    document = json.loads(run("verify", "--json", ROOT, disk=disk).stdout)
+    assert (document["sound"], document["complete"]) == (False, False)
 
 
 def test_dump_shows_bodies_as_text_or_hex_and_cuts_them(tmp_path: Path) -> None:

@@ -401,6 +401,19 @@ def test_what_a_broker_deletes_meanwhile_is_no_damage() -> None:
     assert "deleted while this ran, and not checked: T" in report.notes
 
 
+def test_a_segment_that_a_broker_removes_meanwhile_ends_it_with_a_note() -> None:
+    disk = small_store()
+    store = inspect(disk, ROOT, SMALL)
+    disk.remove(f"{ROOT}/commitlog/{8192:020d}")
+    with pytest.raises(FileNotFoundError):
+        list(verify(store, Report(9)))
+    report = Report(9)
+    list(verify(replace(store, opened_by=4711), report))
+    assert not report.is_complete
+    (note,) = [note for note in report.notes if "went while this ran" in note]
+    assert note.startswith(f"{ROOT}/commitlog/{8192:020d} went while this ran")
+
+
 @pytest.mark.parametrize("first_time", [0, -1, -(1 << 40)])
 def test_an_index_file_that_begins_without_a_store_time_is_as_it_should_be(
     first_time: int,

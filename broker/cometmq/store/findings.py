@@ -139,6 +139,8 @@ class Report:
     """Entries that the next start makes anew: the last process did not get to write them."""
     unsettled_items: int = 0
     records_of_deleted_topics: int = 0
+    is_complete: bool = True
+    """Whether all was looked at."""
     is_explained: Callable[[Finding], bool] = lambda _: False
     """Whether a finding is none, for what happened since the store was looked at."""
 

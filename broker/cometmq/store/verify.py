@@ -44,7 +44,23 @@ STEP_BYTES: Final = 4 << 20
 
 
 def verify(store: Inspected, report: Report) -> Iterator[Progress]:
-    """Verify a store into a report, one slice a step."""
+    """Verify a store into a report, one slice a step.
+
+    A file that whoever has the store open removes meanwhile ends it, with what was found so far.
+    """
+    try:
+        yield from _verify(store, report)
+    except FileNotFoundError as error:
+        if store.opened_by is None:
+            raise
+        report.is_complete = False
+        report.notes.append(
+            f"{error.filename} went while this ran, as with retention: the rest is not checked; run"
+            " it again"
+        )
+
+
+def _verify(store: Inspected, report: Report) -> Iterator[Progress]:
     report.first_offset = store.segments.first_offset
     _note_state(store, report)
     gone = GoneMeanwhile(store)

@@ -55,7 +55,9 @@ def verify(
     any finding.
 
     A torn tail, as a killed broker leaves it, is no finding: the next start deals with it. Changes
-    nothing; while a broker runs, what it has not brought to the disk is left out.
+    nothing; while a broker runs, what it has not brought to the disk is left out. Where that one
+    removes a file that is just to be read, not all can be checked: a note says so, and the exit
+    status is 1.
 
     \b
     Examples:
@@ -79,7 +81,7 @@ def verify(
         if not report.is_sound:
             click.echo()
         show_facts(_facts(inspected.root, report, seconds))
-    if not report.is_sound:
+    if not (report.is_sound and report.is_complete):
         raise click.exceptions.Exit(1)
 
 
@@ -108,7 +110,7 @@ def _facts(root: str, report: Report, seconds: float) -> Iterator[tuple[str, str
     for note in report.notes:
         yield "note", note
     if report.is_sound:
-        yield "result", "sound"
+        yield "result", "sound" if report.is_complete else "nothing found, and not all was checked"
     else:
         kinds = ", ".join(f"{count} {kind.value}" for kind, count in report.counts.items())
         yield "result", f"{count_text(report.found, 'finding')}: {kinds}"
@@ -172,7 +174,8 @@ def _topic_given_twice(report: Report) -> str | None:
 def _document(root: str, report: Report, seconds: float) -> dict[str, Any]:
     return {
         "store": root,
-        "sound": report.is_sound,
+        "sound": report.is_sound and report.is_complete,
+        "complete": report.is_complete,
         "found": report.found,
         "counts": {kind.value: count for kind, count in report.counts.items()},
         "findings": [_finding(finding) for finding in report.findings],
