@@ -57,9 +57,9 @@ def opened(disk: SimulatedFileSystem) -> MessageStore:
     )
 
 
-def rebuilt(disk: SimulatedFileSystem) -> Rebuilt:
+def rebuilt(disk: SimulatedFileSystem, *, accept_gaps: bool = False) -> Rebuilt:
     done = Rebuilt()
-    for _ in rebuild(inspect(disk, ROOT, SMALL), done, 1):
+    for _ in rebuild(inspect(disk, ROOT, SMALL), done, 1, accept_gaps=accept_gaps):
         pass
     return done
 
@@ -234,7 +234,7 @@ def test_the_queue_of_a_batch_topic_that_became_an_ordinary_one_is_made_as_one(
         for entry in disk.list(f"{ROOT}/commitlog")[:-1]:
             disk.remove(f"{ROOT}/commitlog/{entry.name}")
     for _ in range(2):
-        rebuilt(disk)
+        rebuilt(disk, accept_gaps=True)  # An ordinary record is one number, a batch was three.
         assert list(files_of(disk, f"{ROOT}/batchconsumequeue")) == []
         assert disk.exists(f"{ROOT}/consumequeue/{BATCHES}/0")
         store = MessageStore.open(

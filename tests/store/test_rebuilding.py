@@ -48,10 +48,12 @@ def rebuilt(
     config: StoreConfig = SMALL,
     *,
     accept_restarts: bool = False,
+    accept_gaps: bool = False,
 ) -> Rebuilt:
     done = Rebuilt()
     store = inspect(disk, root, config)
-    for _ in rebuild(store, done, NOW_MS, accept_restarts=accept_restarts):
+    flags = {"accept_restarts": accept_restarts, "accept_gaps": accept_gaps}
+    for _ in rebuild(store, done, NOW_MS, **flags):
         pass
     return done
 
@@ -299,7 +301,11 @@ def test_a_queue_that_begins_behind_a_gap_of_the_log_stays_so_for_the_next_start
     with pytest.raises(CorruptionError, match="store rebuild"):
         opened()
     disk = disk.kill()
-    assert rebuilt(disk).gaps == [f"{second.topic}/{second.queue_id}"]
+    before = contents(disk)
+    with pytest.raises(CorruptionError, match=r"T queue \d offset 1099511627776, but.*repair"):
+        rebuilt(disk)
+    assert contents(disk) == before
+    assert rebuilt(disk, accept_gaps=True).gaps == [f"{second.topic}/{second.queue_id}"]
     store = opened()
     assert store.min_offset(second.topic, second.queue_id) == 2
     assert store.close(1)

@@ -30,6 +30,8 @@ class Kind(Enum):
     """An entry for which there is no record."""
     OFFSET_TWICE = "offset given twice"
     """A record is in no queue, because its offset was given out again to a later one."""
+    OUT_OF_REACH = "out of reach"
+    """A record is in no queue, because that begins behind messages that the log lacks."""
     QUEUE_FILE = "queue file"
     """A file of a queue that has a wrong size, or that a start would not take."""
     MISPLACED = "misplaced"
@@ -143,6 +145,8 @@ class Report:
     """Whether all was looked at."""
     is_explained: Callable[[Finding], bool] = lambda _: False
     """Whether a finding is none, for what happened since the store was looked at."""
+    queues_with_gaps: int = 0
+    """Of which the log lacks messages between two that it has: a rebuild refuses them."""
 
     @property
     def found(self) -> int:

@@ -206,5 +206,5 @@ def check_not_given_twice(
         f" {number}, and the log has {queue.max_offset} in front of it, though the topic was not"
         " deleted: the queue was lost, and its offsets were given out again. It can have only the"
         f" later ones: look at the earlier ones (`cometmq store dump --topic {topic}`), send again"
-        " what is needed, and run this with --accept-restarts"
+        " what is needed, and run `cometmq store rebuild --accept-restarts`"
     )

@@ -37,13 +37,22 @@ class Damage(NamedTuple):
     problem: str
     is_last: bool
     """Whether no sound record stands behind it."""
+    said: tuple[str, int, int] | None = None
+    """Topic, queue id and number that a record has which is sound, but not this message."""
 
 
 class LogCheck:
     """One pass over a whole log: iterate it, then look at what it found."""
 
-    def __init__(self, store: Inspected, start: int | None = None) -> None:
+    def __init__(
+        self,
+        store: Inspected,
+        start: int | None = None,
+        wrong_heads: dict[int, Damage] | None = None,
+    ) -> None:
+        """Take those with `wrong_heads` for damage, by where they begin, see that module."""
         self._store = store
+        self._wrong_heads = wrong_heads or {}
         self._start = store.segments.first_offset if start is None else start
         self.damages: list[Damage] = []
         self.end_offset = self._start
@@ -64,7 +73,11 @@ class LogCheck:
                 ours_from=self._store.start.ours_from,
                 checked_from=self._store.start.checked_from,
             )
-            yield from scan
+            for message in scan:
+                if self._wrong_heads and message.physical_offset in self._wrong_heads:
+                    self.damages.append(self._wrong_heads[message.physical_offset])
+                else:
+                    yield message
             self.end_offset = self.data_end = end = scan.end_offset
             if not self._is_damage(scan):
                 return

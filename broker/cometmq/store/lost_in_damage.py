@@ -122,6 +122,8 @@ class LostInDamage:
                 continue
             damage = bisect_right(self._starts, offset) - 1
             is_there = damage >= 0 and offset < self._damages[damage].end
+            if is_there and self._damages[damage].said == (key.topic, key.queue_id, base):
+                continue  # The very place where it does not belong.
             follows = base >= before.end and damage >= before.damage
             if is_there and follows and gap.low < offset < gap.high:
                 seen[at].append(_Seen(base, end, damage))

@@ -6,8 +6,9 @@ Each message that is known to have been there, by a gap in the numbers of its qu
 queue's own entry, becomes a message without a body and with the property `COMETMQ_LOST`, so that
 no queue has a gap; the rest becomes a record that no consumer ever sees, a rolled back half of a
 transaction, which Apache's brokers pass over, too. *Cutting* ends the log in front of the damage,
-and all that stands behind is lost. Sealed blocks of which only the checksum is wrong can be
-*accepted*: see `block_check`.
+and all that stands behind is lost. A sound record that is not the message it says, see
+`wrong_heads`, is stepped over as well, but no cut begins there: a start goes on behind it. Sealed
+blocks of which only the checksum is wrong can be *accepted*: see `block_check`.
 
 Either way the bytes that are replaced are kept in `cut/` first, then the store is marked as not
 shut down, with a checkpoint in front of the damage: the next start makes the ConsumeQueues and the
@@ -26,6 +27,7 @@ from cometmq.store.checkpoint import CheckpointFile, Claims, Longs
 from cometmq.store.dispatch import RECORDS_WITHOUT_ENTRY, message_count
 from cometmq.store.findings import Progress
 from cometmq.store.folder import load_segments
+from cometmq.store.head_check import HeadCheck
 from cometmq.store.integrity import Block, Integrity
 from cometmq.store.lock import mark_running
 from cometmq.store.log_check import Damage, LogCheck
@@ -115,25 +117,20 @@ class Plan:
 
 def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
     """Read all of the log and plan what to do; with `cut` end the log in front of damage."""
-    log = LogCheck(store)
-    first, total = store.segments.first_offset, store.segments.end_offset
-    fronts = _FrontsOfLog(store)
-    times: dict[int, int] = {}
-    step = first + STEP_BYTES
-    for message in log:
-        if log.damages:
-            plan.records_cut += 1
-            times.setdefault(len(log.damages) - 1, message.store_timestamp)
-        fronts.note(message, is_behind=bool(log.damages))
-        if message.physical_offset >= step:
-            step = message.physical_offset + STEP_BYTES
-            yield Progress("log", message.physical_offset - first, total - first)
+    log, fronts, times = LogCheck(store), _FrontsOfLog(store), dict[int, int]()
+    check = None if cut else HeadCheck(store)
+    yield from _read(store, log, fronts, times, check)
+    if check is not None and (heads := check.finish(log)):
+        log, fronts, times = LogCheck(store, wrong_heads=heads), _FrontsOfLog(store), {}
+        yield from _read(store, log, fronts, times, None)
+    plan.records_cut = fronts.records_behind
     lost = LostInDamage(store, log.damages, fronts.gaps, fronts.all).lost
     plan.end_offset = log.end_offset
     _decide(plan, log, lost, times, cut=cut)
     fronts.add_placeholders(plan.steps)
     _note_missing(store, plan, log, fronts, cut=cut)
     changed_from = min([step.damage.start for step in plan.steps], default=plan.cut_at)
+    first, total = store.segments.first_offset, store.segments.end_offset
     for number, block in enumerate(sealed_blocks(store, plan.end_offset)):
         # Behind the first damage that is mended no checksum stays.
         is_kept = changed_from is None or block.physical_offset + block.size <= changed_from
@@ -141,6 +138,29 @@ def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
             plan.blocks.append(block)
         if number % BLOCKS_A_STEP == 0:
             yield Progress("blocks", block.physical_offset - first, total - first)
+
+
+def _read(
+    store: Inspected,
+    log: LogCheck,
+    fronts: _FrontsOfLog,
+    times: dict[int, int],
+    check: HeadCheck | None,
+) -> Iterator[Progress]:
+    """Read all of the log, and note when the first record behind each damage was stored."""
+    first, total = store.segments.first_offset, store.segments.end_offset
+    step, last = first + STEP_BYTES, 0
+    for message in log:
+        last = message.store_timestamp
+        for number in range(len(times), len(log.damages)):  # Of two neighbours, both.
+            times[number] = last
+        fronts.note(message, is_behind=bool(log.damages))
+        if check is not None:
+            check.take(message)
+        if message.physical_offset >= step:
+            step = message.physical_offset + STEP_BYTES
+            yield Progress("log", message.physical_offset - first, total - first)
+    times.setdefault(len(log.damages) - 1, last)
 
 
 class _FrontsOfLog:
@@ -154,6 +174,7 @@ class _FrontsOfLog:
         """Where numbers are missing, behind the first damage."""
         self.behind: Fronts = {}
         """Of what stands behind the first damage, as far as it was promised."""
+        self.records_behind = 0
         self._in_front: Fronts | None = None
 
     @property
@@ -165,6 +186,7 @@ class _FrontsOfLog:
         """Take the next sound record; whether it `is_behind` the first damage."""
         if is_behind and self._in_front is None:
             self._in_front = self.all.copy()
+        self.records_behind += is_behind
         if not self._has_entry(message):
             return
         store = self._store

@@ -12,6 +12,7 @@ from cometmq.proto.sysflag import SysFlag, TransactionType
 from cometmq.store.errors import CorruptionError
 
 if TYPE_CHECKING:
+    from cometmq.proto.message import StoredMessage
     from cometmq.store.inspection import Inspected
     from cometmq.store.log_check import Damage
 
@@ -144,6 +145,15 @@ def _rest(store: Inspected, at: int, room: _Room, store_timestamp: int) -> bytes
         store_timestamp=store_timestamp,
         store_host=_HOST,
         sys_flag=TransactionType.ROLLED_BACK.value,
+    )
+
+
+def is_filler(message: StoredMessage) -> bool:
+    """Whether a record is what fills the rest of a range; no queue and no index have it."""
+    return (
+        message.sys_flag == TransactionType.ROLLED_BACK.value
+        and FILLER_TOPIC.startswith(message.topic_raw)
+        and not message.properties_raw
     )
 
 

@@ -5,6 +5,9 @@ writer's tail would, and compares them with its files by the tens of kilobytes; 
 differ is an entry looked at. What was found to be right is kept as ranges of entries, and when the
 log is through, what stands in the files outside of them has to be explained.
 
+A record may be sound by itself and not be the message that it says: no checksum of the body covers
+its topic, queue and number, see `wrong_heads`.
+
 A topic may have been deleted and made again: then its queue offsets begin anew, and records of the
 old one have no entries. So what was missed counts only at the end, and not where a later record
 that has its entry began again in front of it.
@@ -15,8 +18,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cometmq.proto.errors import MessageError
-from cometmq.proto.message import read_message
 from cometmq.proto.sysflag import TRANSACTION_MASK
 from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE
 from cometmq.store.consume_queue_ext import ConsumeQueueExt, is_address
@@ -25,9 +26,10 @@ from cometmq.store.dispatch import RECORDS_WITHOUT_ENTRY, entry_tags_code
 from cometmq.store.entry_search import BLANK_SIZE
 from cometmq.store.findings import Finding, Kind
 from cometmq.store.queue_files import AboutQueue, QueueFiles
+from cometmq.store.wrong_heads import WrongHeads, is_in, name_of, read_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from cometmq.proto.message import StoredMessage
     from cometmq.store.findings import Report
@@ -56,6 +58,11 @@ class Missed:
         """Of the record that calls for it."""
         return int.from_bytes(self.expected[:8], "big")
 
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing stands there, or what fills a queue up to where it begins."""
+        return self.found == _NOTHING or ENTRY.unpack(self.found)[:2] == (0, BLANK_SIZE)
+
 
 class QueueTrack:
     """What the log calls for in one queue, and what of it is there."""
@@ -65,6 +72,10 @@ class QueueTrack:
         "exists",
         "files",
         "first",
+        "gap",
+        "jumped",
+        "jumps",
+        "last",
         "matched",
         "missed",
         "next",
@@ -81,11 +92,23 @@ class QueueTrack:
         self.next = self.settled_to = 0
         self.matched: list[tuple[int, int]] = []
         self.missed: list[Missed] = []
+        self.last = -1
+        """Where the last record begins that came."""
+        self.jumps: set[int] = set()
+        """Records whose number does not follow, and those in front of such."""
+        self.jumped: tuple[int, int] = (-1, 0)
+        """The last one that does not follow, and the number that it should have had."""
+        self.gap: tuple[int, int] = (0, 0)
+        """The last numbers that are missing between two records."""
 
     def last_matched(self) -> tuple[int, int]:
         """Return the last entry that is right, and the physical offset that it has; -1 of none."""
         last = max((end for _, end in self.matched), default=0) - 1
         return last, -1 if last < 0 else int.from_bytes(self.files.read(last, 1)[:8], "big")
+
+    def first_matched(self) -> int:
+        """Return the first entry that is right; -1 of none."""
+        return min((start for start, _ in self.matched), default=-1)
 
     def note_matched(self, start: int, end: int) -> None:
         """Note that these entries are right; those in front of them may have been replaced."""
@@ -113,6 +136,7 @@ class QueueCheck:
         self._collected = 0
         self._extension = ConsumeQueueExt(store.filesystem, store.root)
         self._levels = store.delay_levels
+        self.heads = WrongHeads(store)
         settled = store.settled_offset
         self._settled = settled if settled is not None else 1 << 62
         self._root = f"{store.root}/{SIMPLE_FOLDER}"
@@ -126,7 +150,11 @@ class QueueCheck:
         track = self._tracks.get(key)
         if track is None:
             track = self._tracks[key] = self._track(topic, message.queue_id)
+        if queue_offset != track.next:
+            self.heads.note_jump(track, message)
+        track.last = message.physical_offset
         if not track.exists:
+            track.next = queue_offset + 1
             self._miss_all(track, message, topic)
             return
         if queue_offset != track.next or len(track.collected) >= COLLECTED_MAX:
@@ -208,19 +236,8 @@ class QueueCheck:
         unit = self._extension.unit(topic, int(queue_id), address)
         if unit is None or unit.tags_code != code:
             return False
-        record = self._record(physical_offset, size)
+        record = read_record(self._store.segments, physical_offset, size)
         return record is not None and record.store_timestamp == unit.store_time
-
-    def _record(self, physical_offset: int, size: int) -> StoredMessage | None:
-        segments = self._store.segments
-        segment = segments.at(physical_offset)
-        if segment is None or not 0 < size <= segments.size:
-            return None
-        data = segments.file(segment).read(size, physical_offset - segment.start)
-        try:
-            return read_message(data)
-        except MessageError:
-            return None
 
     # The end
 
@@ -228,6 +245,7 @@ class QueueCheck:
         self, damages: list[Damage], end_offset: int, queues: Iterator[tuple[str, int, str]]
     ) -> Iterator[None]:
         """Report what is missing, and what is there for no reason; one queue a step."""
+        self.heads.fill_holes(self._tracks)
         tracks: dict[str, QueueTrack] = {}
         for track in self._tracks.values():
             self._compare(track)
@@ -245,11 +263,19 @@ class QueueCheck:
             AboutQueue(topic, int(number), track.files).report_files(self._report, clean=True)
         self._extension.close()
 
+    def gaps(self) -> Iterator[str]:
+        """Say which messages the log lacks, for no reason that `heads` found."""
+        for (topic, queue_id), track in () if self.heads.found else self._tracks.items():
+            first, end = track.gap
+            if first < end:
+                name = f"{topic.decode('utf-8', 'replace')} queue {queue_id}"
+                yield f"the log lacks {name} offset {first} to {end - 1}"
+
     def _report_missed(self, about: _About) -> None:
         track = about.track
         last, last_offset = track.last_matched()
         for missed in track.missed if track.exists else ():
-            is_taken = _is_in(track.matched, missed.index)
+            is_taken = is_in(track.matched, missed.index)
             if is_taken and missed.physical_offset < track.ours_from:
                 continue
             physical_offset, size, code = ENTRY.unpack(missed.expected)
@@ -259,6 +285,11 @@ class QueueCheck:
             if is_taken:
                 kind = Kind.OFFSET_TWICE
                 found = f"the offset was given out again, to another message ({found})"
+            elif missed.is_blank and missed.index < track.gap[1] <= track.first_matched():
+                kind = Kind.OUT_OF_REACH
+                found = (
+                    f"the log lacks messages up to {track.gap[1] - 1}, and its queue begins there"
+                )
             elif last < missed.index and track.ours_from <= physical_offset < last_offset:
                 kind = Kind.OFFSET_TWICE
                 found = f"the offsets of the queue began again behind this message ({found})"
@@ -297,18 +328,24 @@ class QueueCheck:
         if index >= about.track.settled_to and not self._store.is_clean:
             self._report.unsettled_entries += 1  # A torn one: the next start cuts it off.
             return
-        record = self._record(physical_offset, size)
+        record = read_record(self._store.segments, physical_offset, size)
+        kind = Kind.EXTRA_ENTRY
         if physical_offset >= about.end_offset:
             problem = f"leads behind the end of the log, which is at {about.end_offset}"
         elif record is None or record.physical_offset != physical_offset:
             problem = f"leads to {size} bytes that are no record"
+        elif self._is_wrong(about, index, record):
+            kind = Kind.LOST_MESSAGE
+            problem = f"the record that it leads to says that it is {name_of(record)}"
+            name = f"{about.queue.topic} queue {about.queue.queue_id} offset {index}"
+            self.heads.note(record, f"the entry of {name} leads to it")
         else:
-            problem = (
-                f"leads to a record of {record.topic_raw.decode('utf-8', 'replace')}"
-                f" queue {record.queue_id}"
-                f" offset {record.queue_offset}"
-            )
-        self._report.add(about.queue.finding(Kind.EXTRA_ENTRY, index, problem, "", physical_offset))
+            problem = f"leads to a record of {name_of(record)}"
+        self._report.add(about.queue.finding(kind, index, problem, "", physical_offset))
+
+    def _is_wrong(self, about: _About, index: int, record: StoredMessage) -> bool:
+        said = self._tracks.get((record.topic_raw, record.queue_id))
+        return said is not None and self.heads.is_wrong(about.track, index, said, record)
 
 
 class _About(NamedTuple):
@@ -318,10 +355,6 @@ class _About(NamedTuple):
     track: QueueTrack
     damages: list[Damage]
     end_offset: int
-
-
-def _is_in(ranges: Sequence[tuple[int, int]], index: int) -> bool:
-    return any(start <= index < end for start, end in ranges)
 
 
 def _differences(found: bytes, expected: bytes) -> str:

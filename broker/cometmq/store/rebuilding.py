@@ -24,11 +24,17 @@ from cometmq.proto.errors import MessageError
 from cometmq.store.checkpoint import CheckpointFile
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER, ConsumeQueues
 from cometmq.store.dispatch import note_record, place_record
-from cometmq.store.errors import CorruptionError, MissingEntriesError, StoreFormatError
+from cometmq.store.errors import (
+    CorruptionError,
+    MissingEntriesError,
+    StoreFilesError,
+    StoreFormatError,
+)
 from cometmq.store.extended_entries import ExtendedEntries
 from cometmq.store.findings import Progress
 from cometmq.store.folder import queue_folders
 from cometmq.store.foreign_files import check_folders, check_misplaced, move_foreign
+from cometmq.store.head_check import HeadCheck
 from cometmq.store.index import INDEX_FOLDER, Index
 from cometmq.store.index_off import forget_off
 from cometmq.store.kept_queues import keep_expired
@@ -36,10 +42,9 @@ from cometmq.store.known_ends import check_not_given_twice, has_end, keep_offset
 from cometmq.store.log_check import LogCheck
 from cometmq.store.log_scan import NEVER
 from cometmq.store.names import is_index_file
-from cometmq.store.queue_ends import (
-    UNKNOWN,
-    save_queue_ends,
-)
+from cometmq.store.placeholders import is_filler
+from cometmq.store.queue_ends import UNKNOWN, save_queue_ends
+from cometmq.store.recovery import gap_in_log
 from cometmq.store.swap import BESIDE, FOLDERS, remove_tree, swap
 
 if TYPE_CHECKING:
@@ -69,6 +74,8 @@ class Rebuilt:
     """Topics that are gone, and how many records of theirs the log still has."""
     left_records: int = 0
     """Records that were not known to be on the disk: the next start sees to them."""
+    fillers: int = 0
+    """Records that a repair put in the place of damaged bytes."""
     gaps: list[str] = field(default_factory=list[str])
     """Queues whose numbers go on behind a gap, and begin there."""
     swapped: list[str] = field(default_factory=list[str])
@@ -94,19 +101,25 @@ def check_rebuildable(store: Inspected) -> None:
 
 
 def rebuild(
-    store: Inspected, rebuilt: Rebuilt, now_ms: int, *, accept_restarts: bool = False
+    store: Inspected,
+    rebuilt: Rebuilt,
+    now_ms: int,
+    *,
+    accept_restarts: bool = False,
+    accept_gaps: bool = False,
 ) -> Iterator[Progress]:
     """Make the queues and the index anew, one slice a step; the caller holds the store's lock.
 
     `CorruptionError`, with nothing changed, when the log is damaged. `StoreFormatError` when it has
     two messages of one number, though their topic was not deleted; with `accept_restarts` the later
-    ones count.
+    ones count. `CorruptionError` as well where the log lacks messages of a queue, or a record is
+    not the message it says; with `accept_gaps` a queue begins behind its last gap.
     """
     filesystem = store.filesystem
     beside = f"{store.root}/{BESIDE}"
     _clear(filesystem, store.root)
     filesystem.make_directories(beside)
-    work = _Work(store, beside, rebuilt, now_ms, accept_restarts=accept_restarts)
+    work = _Work(store, beside, rebuilt, now_ms, accept_restarts, accept_gaps)
     try:
         yield from work.replay()
         yield Progress("sync", 0, 1)
@@ -149,8 +162,8 @@ class _Work:
         beside: str,
         rebuilt: Rebuilt,
         now_ms: int,
-        *,
         accept_restarts: bool,
+        accept_gaps: bool,
     ) -> None:
         self._store = store
         self._beside = beside
@@ -163,6 +176,9 @@ class _Work:
         self._extended = ExtendedEntries(store)
         self._complete_to: int | None = None
         self._accepts_restarts = accept_restarts
+        self._heads = None if accept_gaps else HeadCheck(store)
+        self._refusal: StoreFilesError | None = None
+        """What is told of numbers that do not follow, unless a record turns out to be wrong."""
         self._limit = _promised_to(store)
         self._claims = store.checkpoint.claims
         self._queues.ends.is_whole = True
@@ -180,6 +196,8 @@ class _Work:
             if message.physical_offset >= self._limit:
                 rebuilt.left_records += 1
                 continue
+            if self._heads is not None:
+                self._heads.take(message)
             try:
                 self._take(message)
             except MessageError as error:
@@ -191,19 +209,33 @@ class _Work:
                 self._queues.write_behind(message.physical_offset, _FOREVER)
                 self._raise_failure()
                 yield Progress("log", message.physical_offset - first, total - first)
-        for damage in log.damages[:1]:
-            raise _damaged(store, damage.start, damage.problem)
-        if (missing_end := log.missing_end()) is not None:
-            problem = f"files are missing, it went up to {missing_end}"
-            raise _damaged(store, store.segments.data_limit, problem)
+        self._refuse(log)
         if self._limit < NEVER:
             # Not behind the end of the file that may follow: nobody promised that, either.
             self._complete_to = taken_to
         elif log.torn_problem is None:
             self._complete_to = log.end_offset
 
+    def _refuse(self, log: LogCheck) -> None:
+        """Refuse a log that is damaged, or whose records do not follow in their queues."""
+        store = self._store
+        for damage in log.damages[:1]:
+            raise _damaged(store, damage.start, damage.problem)
+        if (missing_end := log.missing_end()) is not None:
+            problem = f"files are missing, it went up to {missing_end}"
+            raise _damaged(store, store.segments.data_limit, problem)
+        for head in () if self._heads is None else self._heads.finish(log).values():
+            raise _damaged(
+                store, head.start, head.problem, "this record is not the message it says"
+            )
+        if self._refusal is not None:
+            raise self._refusal
+
     def _take(self, message: StoredMessage) -> None:
         topic = message.topic
+        if is_filler(message):
+            self._rebuilt.fillers += 1
+            return
         if topic not in self._deleted:
             self._deleted[topic] = self._store.is_deleted_topic(topic)
             self._is_batch[topic] = self._store.is_batch_topic(topic)
@@ -220,7 +252,10 @@ class _Work:
         name = f"{message.topic}/{message.queue_id}"
         if not self._accepts_restarts and name not in self._rebuilt.gaps:
             is_batch = self._is_batch[message.topic]
-            check_not_given_twice(self._store, self._queues, message, is_batch=is_batch)
+            try:
+                check_not_given_twice(self._store, self._queues, message, is_batch=is_batch)
+            except StoreFormatError as error:
+                self._refusal = self._refusal or error
         levels = self._store.delay_levels
         address = self._extended.address(message, levels)
         for _ in range(2):
@@ -232,9 +267,11 @@ class _Work:
                     )
                 else:
                     placed = place_record(self._queues, message, self._is_batch.__getitem__, levels)
-            except MissingEntriesError:
-                # Its numbers go on behind a gap: of a topic that was deleted and made again by a
-                # broker that kept counting. What stands in front of the gap is out of reach.
+            except MissingEntriesError as gap:
+                # What stands in front of the gap is out of reach then. It may be of a topic that
+                # was deleted and made again by a broker that kept counting; or a number is wrong.
+                if self._heads is not None:
+                    self._refusal = self._refusal or gap_in_log(self._store.segments, gap)
                 self._queues.destroy(message.topic, message.queue_id)
                 self._rebuilt.gaps.append(name)
                 continue
@@ -332,10 +369,12 @@ class _Work:
         self._index.close()
 
 
-def _damaged(store: Inspected, offset: int, problem: str) -> CorruptionError:
+def _damaged(
+    store: Inspected, offset: int, problem: str, what: str = "no sound record begins here"
+) -> CorruptionError:
     segment = store.segments.at(offset)
     return CorruptionError(
         store.segments.directory if segment is None else segment.path,
         offset % store.segments.size,
-        f"no sound record begins here ({problem}); run `cometmq store repair` first",
+        f"{what} ({problem}); run `cometmq store repair` first",
     )

@@ -297,9 +297,12 @@ def gap_in_log(segments: Segments, gap: MissingEntriesError) -> CorruptionError:
     return CorruptionError(
         segments.directory if segment is None else segment.path,
         gap.physical_offset % segments.size,
-        f"this record is message {gap.queue_offset} of {gap.topic}/{gap.queue_id}, and the log has"
-        f" none from {gap.end} to {gap.queue_offset - 1}; restore the log from a copy, or let"
-        " the queue begin here with `cometmq store rebuild`",
+        f"this record, at physical offset {gap.physical_offset}, says that it is message"
+        f" {gap.queue_offset} of {gap.topic}/{gap.queue_id}, and the log has none from {gap.end} to"
+        f" {gap.queue_offset - 1}: restore the log from a copy. Without one, run `cometmq store"
+        " repair --dry-run`: it finds a single record whose topic, queue or number is wrong, and"
+        " can step over it. Only where it finds none, `cometmq store rebuild --accept-gaps` lets"
+        " the queue begin behind the gap, and puts the sound messages in front of it out of reach",
     )
 
 

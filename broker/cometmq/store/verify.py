@@ -22,7 +22,7 @@ from cometmq.store.block_check import (
     unread_sidecars,
 )
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
-from cometmq.store.findings import Finding, Kind, Progress, Report
+from cometmq.store.findings import ALIKE_KEPT, Finding, Kind, Progress, Report
 from cometmq.store.folder import queue_folders
 from cometmq.store.gone_meanwhile import GoneMeanwhile
 from cometmq.store.index_check import IndexCheck
@@ -165,6 +165,13 @@ class _Pass:
             self._batches.finish(log.damages, iter(batch)),
         )
         yield from _counted("queues", queues, len(simple) + len(batch))
+        for _, head in sorted(self._queues.heads.found.items()):
+            problem = f"a sound record, but not of this message: {head.problem}"
+            self._report.add(_log_finding(store, head.start, problem))
+        for gap in self._queues.gaps() if not log.damages else ():
+            self._report.queues_with_gaps += 1
+            if self._report.queues_with_gaps <= ALIKE_KEPT:
+                self._report.notes.append(gap)
         yield from _counted("index", self._index.finish(log.damages), self._index.file_count)
         ends = chain(check_ends(store, self._report), check_openable(store, self._report))
         total = len(store.ends) + sum(1 for _ in queue_keys(store))

@@ -91,6 +91,11 @@ def _refuse_open(inspected: Inspected) -> None:
     is_flag=True,
     help="Where a queue's offsets were given out twice, keep the later messages in it.",
 )
+@click.option(
+    "--accept-gaps",
+    is_flag=True,
+    help="Where the log lacks messages of a queue, keep only those behind them in it.",
+)
 @click.pass_context
 def rebuild(
     context: click.Context,
@@ -99,6 +104,7 @@ def rebuild(
     index_slots: int | None,
     index_items: int | None,
     accept_restarts: bool,
+    accept_gaps: bool,
 ) -> None:
     """Make the ConsumeQueues and the index anew from the log.
 
@@ -114,6 +120,11 @@ def rebuild(
     A queue whose offsets were given out twice, because its files were lost, is refused: it can have
     only the later messages, with --accept-restarts. The earlier ones stay in the log.
 
+    So is one of which the log lacks messages between two that it has: it would begin behind the
+    last gap, and all in front of that, though sound, would be out of reach. That is done with
+    --accept-gaps. One record whose topic, queue or number is damaged makes such a gap: run `repair`
+    first, which steps over it if it finds it.
+
     \b
     Examples:
       cometmq store rebuild ./cometmq-data
@@ -127,7 +138,15 @@ def rebuild(
         check_rebuildable(inspected)
         with progress_bar() as bar:
             now_ms = time.time_ns() // 1_000_000
-            bar.follow(run_rebuild(inspected, rebuilt, now_ms, accept_restarts=accept_restarts))
+            bar.follow(
+                run_rebuild(
+                    inspected,
+                    rebuilt,
+                    now_ms,
+                    accept_restarts=accept_restarts,
+                    accept_gaps=accept_gaps,
+                )
+            )
     seconds = time.monotonic() - began
     if as_json:
         show_json({"store": root, **asdict(rebuilt), "seconds": round(seconds, 3)})
@@ -148,11 +167,14 @@ def _rebuilt_facts(root: str, rebuilt: Rebuilt, seconds: float) -> Iterator[tupl
     yield "index files", str(rebuilt.index_files)
     for topic, count in sorted(rebuilt.deleted_topics.items()):
         yield "left out", f"{count_text(count, 'record')} of topic {topic}, which was deleted"
+    if rebuilt.fillers:
+        what = "in the place of damaged bytes, of a repair"
+        yield "left out", f"{count_text(rebuilt.fillers, 'record')} {what}"
     if rebuilt.left_records:
         what = "not yet safe on the disk: the next start looks whether they follow, and adds them"
         yield "left", f"{count_text(rebuilt.left_records, 'record')} {what}"
     for queue in rebuilt.gaps:
-        yield "gap", f"queue {queue} begins behind a gap in its numbers"
+        yield "gap", f"queue {queue} begins behind a gap, what is in front of it is out of reach"
 
 
 @click.command()

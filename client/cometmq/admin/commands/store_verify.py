@@ -27,6 +27,8 @@ SHOWN_MAX: Final = 50
 """Findings that are shown in full, unless told otherwise."""
 KEPT_MAX: Final = 100_000
 """Findings that JSON has, unless told otherwise."""
+_IN_NO_QUEUE: Final = {Kind.OFFSET_TWICE, Kind.OUT_OF_REACH}
+"""Messages that no command puts into their queue again."""
 
 
 @click.command(short_help="Check every record, queue entry, index item and block.")
@@ -150,25 +152,32 @@ def _next_step(root: str, report: Report) -> str:
         look = " once all queues are there, as it would miss none" * (Kind.QUEUE_ENDS in kinds)
         return f"start the broker{look}: it makes the files that are named anew"
     steps: list[str] = []
-    if Kind.OFFSET_TWICE in kinds:
+    if kinds & _IN_NO_QUEUE:
         steps.append(
             f"look at the earlier messages by `cometmq store dump {root} --topic"
-            f" {_topic_given_twice(report)}`, send again what is needed"
+            f" {_topic_in_no_queue(report)}`, send again what is needed"
         )
-    to_rebuild = kinds - made_by_a_start - {Kind.MISPLACED, Kind.OFFSET_TWICE}
+    to_rebuild = kinds - made_by_a_start - {Kind.MISPLACED} - _IN_NO_QUEUE
     if to_rebuild or Kind.MISPLACED in kinds:
         steps.append("stop the broker")
     if Kind.MISPLACED in kinds:
         steps.append("move elsewhere what is misplaced")
     if to_rebuild:
         option = "--accept-restarts " * (Kind.OFFSET_TWICE in kinds)
-        steps.append(f"run `cometmq store rebuild {option}{root}`")
+        if report.queues_with_gaps and Kind.OUT_OF_REACH not in kinds:
+            steps.append(
+                "restore the log from a copy, as it lacks messages (see the notes): without one,"
+                f" `cometmq store rebuild {option}--accept-gaps {root}` puts all messages in front"
+                " of these out of reach"
+            )
+        else:
+            option += "--accept-gaps " * bool(report.queues_with_gaps)
+            steps.append(f"run `cometmq store rebuild {option}{root}`")
     return " and ".join(steps)
 
 
-def _topic_given_twice(report: Report) -> str | None:
-    kind = Kind.OFFSET_TWICE
-    return next(each.last.topic for (found, _), each in report.alike.items() if found is kind)
+def _topic_in_no_queue(report: Report) -> str | None:
+    return next(each.last.topic for (kind, _), each in report.alike.items() if kind in _IN_NO_QUEUE)
 
 
 def _document(root: str, report: Report, seconds: float) -> dict[str, Any]:

@@ -1,0 +1,77 @@
+"""`cometmq store`: what is said of a log that lacks messages of a queue, and of what fills it."""
+
+from __future__ import annotations
+
+import re
+
+from click.testing import CliRunner, Result
+from tests.crash.disk import SimulatedFileSystem
+from tests.store.damaged_stores import BATCHES, ROOT, SMALL, damage, overwrite, small_store
+from tests.store.test_wrong_heads import change, two_queues
+
+from cometmq.admin.program import program
+from cometmq.store.consume_queue import ENTRY_SIZE
+from cometmq.store.inspection import inspect
+from cometmq.store.log_check import LogCheck
+from cometmq.store.message_store import MessageStore
+
+
+def run(*arguments: str, disk: SimulatedFileSystem) -> Result:
+    return CliRunner().invoke(program, ["store", *arguments, ROOT], obj=disk)
+
+
+def next_step(disk: SimulatedFileSystem) -> str:
+    found = re.search(r"^next +(.*)$", run("verify", disk=disk).stdout, re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def test_for_a_record_that_is_not_what_it_says_verify_names_repair_and_not_rebuild() -> None:
+    disk = two_queues()
+    change(disk, 10, "a number far ahead")
+    assert "repair --dry-run" in next_step(disk)
+    assert "rebuild" not in next_step(disk)
+    refused = run("rebuild", disk=disk)
+    assert refused.exit_code == 1
+    assert "T queue 0 offset 1099511627776, but the entry of T queue 0 offset 5" in refused.stderr
+    assert "  lost: T queue 0 offset 5\n" in run("repair", "--yes", disk=disk).stdout
+
+
+def test_a_gap_is_accepted_by_name_alone_and_then_verify_sends_nobody_to_a_rebuild() -> None:
+    disk = two_queues()
+    queue = f"{ROOT}/consumequeue/T/0/{0:020d}"
+    for number in (10, 12):
+        change(disk, number, "a queue that is not there")
+    overwrite(disk, queue, 0, bytes(15 * ENTRY_SIZE))  # No entry is left that could tell.
+    assert "restore the log from a copy" in next_step(disk)
+    assert f"rebuild --accept-gaps {ROOT}` puts all messages in front of these" in next_step(disk)
+    refused = run("rebuild", disk=disk)
+    assert refused.exit_code == 1
+    assert "says that it is message 7 of T/0, and the log has none from 5 to 6" in refused.stderr
+    assert "repair --dry-run" in refused.stderr
+    done = run("rebuild", "--accept-gaps", disk=disk)
+    assert done.exit_code == 0
+    assert "queue T/0 begins behind a gap, what is in front of it is out of reach" in done.stdout
+    text = run("verify", disk=disk).stdout
+    assert ": 5 out of reach\n" in text
+    assert "dump /s --topic T`, send again what is needed" in next_step(disk)
+    assert "rebuild" not in next_step(disk)
+
+
+def test_what_a_repair_put_in_the_place_of_damage_is_of_no_deleted_topic() -> None:
+    disk = small_store()
+    half = next(each for each in LogCheck(inspect(disk, ROOT, SMALL)) if each.body == b"half")
+    damage(disk, half)  # No queue has it.
+    assert run("repair", "--yes", disk=disk).exit_code == 0
+    store = MessageStore.open(
+        ROOT,
+        SMALL,
+        now_ms=1,
+        filesystem=disk,
+        is_batch_topic=lambda topic: topic == BATCHES,
+        threads=False,
+    )
+    assert store.close(2)
+    text = run("rebuild", disk=disk).stdout
+    assert "COMETMQ" not in text
+    assert "1 record in the place of damaged bytes, of a repair\n" in text

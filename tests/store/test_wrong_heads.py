@@ -1,0 +1,172 @@
+"""Records that are sound, but whose topic, queue or number is another than was written.
+
+No checksum of the body covers these: the queue's own entry, or the messages around it, tell. Nobody
+may put the sound messages of that queue out of reach for one of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.crash.disk import SimulatedFileSystem
+from tests.store.damaged_stores import ROOT, SMALL, contents, overwrite, verified
+from tests.store.records import HOST
+from tests.store.test_rebuilding import rebuilt
+
+from cometmq.store.errors import CorruptionError
+from cometmq.store.findings import Kind
+from cometmq.store.inspection import inspect
+from cometmq.store.log_check import LogCheck
+from cometmq.store.mending import Plan, carry_out, make_plan
+from cometmq.store.message_store import MessageStore
+from cometmq.store.placeholders import Lost
+from cometmq.store.turn import Origin
+
+if TYPE_CHECKING:
+    from cometmq.proto.message import StoredMessage
+
+CONFIG = replace(SMALL, integrity=False)
+COUNT = 30
+NUMBER, QUEUE_ID = 20, 12
+"""Where they stand in a record."""
+LOG = f"{ROOT}/commitlog/{0:020d}"
+CHANGES = {
+    "a number far ahead": (NUMBER, (1 << 40).to_bytes(8, "big")),
+    "a number again": (NUMBER, bytes(7) + b"\x01"),
+    "a queue that is not there": (QUEUE_ID, b"\0\0\0\x07"),
+    "another queue": (QUEUE_ID, b"\0\0\0\x01"),
+    "another topic": (None, b"V"),
+}
+
+
+def opened(disk: SimulatedFileSystem) -> MessageStore:
+    return MessageStore.open(ROOT, CONFIG, now_ms=1, filesystem=disk, threads=False)
+
+
+def two_queues(*, close: bool = True) -> SimulatedFileSystem:
+    """A store of one segment, with messages by turns in `T/0` and `T/1`."""
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    for number in range(COUNT):
+        at = 1_700_000_000_000 + 1500 * number
+        store.put("T", number % 2, b"body %d" % number, b"", Origin(at, at, HOST))
+        store.commit()
+        store.run_jobs()
+        store.advance()
+        store.tick(at)
+    if close:
+        assert store.close(2)
+        return disk
+    return disk.kill()
+
+
+def record(disk: SimulatedFileSystem, number: int) -> StoredMessage:
+    return list(LogCheck(inspect(disk, ROOT, CONFIG)))[number]
+
+
+def change(disk: SimulatedFileSystem, number: int, name: str) -> StoredMessage:
+    """Change a record as damage may, and return what it was."""
+    before = record(disk, number)
+    place, data = CHANGES[name]
+    if place is None:
+        place = before.size - 3  # Behind it stands only that there are no properties.
+    overwrite(disk, LOG, before.physical_offset + place, data)
+    return before
+
+
+def repaired(disk: SimulatedFileSystem) -> Plan:
+    store, plan = inspect(disk, ROOT, CONFIG), Plan()
+    for _ in make_plan(store, plan, cut=False):
+        pass
+    carry_out(store, plan, 1)
+    return plan
+
+
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("number", [0, 10, COUNT - 2])
+def test_where_the_entry_of_another_message_leads_to_it_a_record_is_stepped_over(
+    name: str, number: int
+) -> None:
+    disk = two_queues()
+    was = change(disk, number, name)
+    before = contents(disk)
+    kinds = {each.kind for each in verified(disk, config=CONFIG).findings}
+    assert {Kind.RECORD, Kind.LOST_MESSAGE} <= kinds
+    with pytest.raises(CorruptionError, match=r"not the message it says.*store repair"):
+        rebuilt(disk, config=CONFIG)
+    assert contents(disk) == before
+    plan = repaired(disk)
+    assert [step.lost for step in plan.steps] == [[Lost("T", 0, was.queue_offset, 1)]]
+    assert plan.cut_at is None
+    _check_whole(disk)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_without_entries_the_messages_around_it_tell(name: str) -> None:
+    """A start that refuses a store which was killed has erased them."""
+    disk = two_queues(close=False)
+    was = change(disk, 10, name)
+    for _ in range(2):
+        assert {each.kind for each in verified(disk, config=CONFIG).findings} == {Kind.RECORD}
+        with pytest.raises(CorruptionError, match=r"not the message it says.*store repair"):
+            rebuilt(disk, config=CONFIG)
+        with pytest.raises(CorruptionError, match="store repair"):
+            opened(disk)
+        disk = disk.kill()
+    plan = repaired(disk)
+    assert [step.lost for step in plan.steps] == [[Lost("T", 0, was.queue_offset, 1)]]
+    _check_whole(disk)
+
+
+def _check_whole(disk: SimulatedFileSystem) -> None:
+    """See that both queues have all their messages, also once they are made anew."""
+    for _ in range(2):
+        store = opened(disk)
+        ends = [(store.min_offset("T", each), store.max_offset("T", each)) for each in (0, 1)]
+        assert ends == [(0, COUNT // 2)] * 2
+        assert store.close(3)
+        assert verified(disk, config=CONFIG).findings == []
+        rebuilt(disk, config=CONFIG)
+
+
+def test_an_entry_that_is_wrong_itself_is_no_witness_against_a_record() -> None:
+    """It leads to a record of the other queue, that has an entry of its own."""
+    disk = two_queues()
+    other = record(disk, 11)
+    queue = f"{ROOT}/consumequeue/T/0/{0:020d}"
+    overwrite(disk, queue, 5 * 20, other.physical_offset.to_bytes(8, "big"))
+    assert [each.kind for each in verified(disk, config=CONFIG).findings] == [Kind.WRONG_ENTRY]
+    assert repaired(disk).is_empty
+    rebuilt(disk, config=CONFIG)
+    _check_whole(disk)
+
+
+def test_the_files_of_a_queue_under_the_name_of_another_are_no_witness() -> None:
+    disk = two_queues()
+    disk.rename(f"{ROOT}/consumequeue/T", f"{ROOT}/consumequeue/V")
+    kinds = {each.kind for each in verified(disk, config=CONFIG).findings}
+    assert Kind.RECORD not in kinds
+    assert repaired(disk).is_empty
+
+
+def test_messages_in_front_of_a_gap_are_put_out_of_reach_only_when_that_is_asked_for() -> None:
+    disk = two_queues(close=False)
+    for number in (10, 12):  # Both: nothing tells which messages these were.
+        change(disk, number, "a queue that is not there")
+    report = verified(disk, config=CONFIG)
+    assert "the log lacks T queue 0 offset 5 to 6" in report.notes
+    before = contents(disk)
+    with pytest.raises(CorruptionError, match=r"physical offset.*message 7 of T/0.*from 5 to 6"):
+        rebuilt(disk, config=CONFIG)
+    assert contents(disk) == before
+    assert repaired(disk).is_empty
+    assert rebuilt(disk, config=CONFIG, accept_gaps=True).gaps == ["T/0"]
+    store = opened(disk)
+    assert (store.min_offset("T", 0), store.max_offset("T", 0)) == (7, 15)
+    assert store.close(3)
+    found = verified(disk, config=CONFIG).findings
+    assert [(each.kind, each.queue_offset) for each in found] == [
+        (Kind.OUT_OF_REACH, number) for number in range(5)
+    ]
