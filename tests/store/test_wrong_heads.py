@@ -15,7 +15,7 @@ from tests.store.damaged_stores import ROOT, SMALL, contents, overwrite, verifie
 from tests.store.records import HOST
 from tests.store.test_rebuilding import rebuilt
 
-from cometmq.store.errors import CorruptionError
+from cometmq.store.errors import CorruptionError, StoreFormatError
 from cometmq.store.findings import Kind
 from cometmq.store.inspection import inspect
 from cometmq.store.log_check import LogCheck
@@ -85,11 +85,13 @@ def repaired(disk: SimulatedFileSystem) -> Plan:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-@pytest.mark.parametrize("number", [0, 10, COUNT - 2])
+@pytest.mark.parametrize("number", [0, 1, 10, 11, COUNT - 2])
 def test_where_the_entry_of_another_message_leads_to_it_a_record_is_stepped_over(
     name: str, number: int
 ) -> None:
     disk = two_queues()
+    if number % 2 and name == "another queue":
+        pytest.skip("it is there already")
     was = change(disk, number, name)
     before = contents(disk)
     kinds = {each.kind for each in verified(disk, config=CONFIG).findings}
@@ -98,12 +100,12 @@ def test_where_the_entry_of_another_message_leads_to_it_a_record_is_stepped_over
         rebuilt(disk, config=CONFIG)
     assert contents(disk) == before
     plan = repaired(disk)
-    assert [step.lost for step in plan.steps] == [[Lost("T", 0, was.queue_offset, 1)]]
+    assert [step.lost for step in plan.steps] == [[Lost("T", number % 2, was.queue_offset, 1)]]
     assert plan.cut_at is None
     _check_whole(disk)
 
 
-@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("name", sorted(CHANGES.keys() - {"another queue"}))
 def test_without_entries_the_messages_around_it_tell(name: str) -> None:
     """A start that refuses a store which was killed has erased them."""
     disk = two_queues(close=False)
@@ -117,6 +119,28 @@ def test_without_entries_the_messages_around_it_tell(name: str) -> None:
         disk = disk.kill()
     plan = repaired(disk)
     assert [step.lost for step in plan.steps] == [[Lost("T", 0, was.queue_offset, 1)]]
+    _check_whole(disk)
+
+
+@pytest.mark.parametrize("number", [10, 11])
+def test_of_two_records_that_say_the_same_none_is_stepped_over_without_an_entry(
+    number: int,
+) -> None:
+    disk = two_queues(close=False)
+    overwrite(
+        disk, LOG, record(disk, number).physical_offset + QUEUE_ID + 3, bytes((1 - number % 2,))
+    )
+    with pytest.raises((CorruptionError, StoreFormatError)):
+        rebuilt(disk, config=CONFIG)
+    with pytest.raises(CorruptionError):
+        rebuilt(disk, config=CONFIG, accept_restarts=True)
+    assert repaired(disk).is_empty
+
+
+def test_of_two_records_that_say_the_same_the_entry_tells_which() -> None:
+    disk = two_queues()
+    overwrite(disk, LOG, record(disk, 11).physical_offset + QUEUE_ID + 3, b"\0")
+    assert [step.lost for step in repaired(disk).steps] == [[Lost("T", 1, 5, 1)]]
     _check_whole(disk)
 
 

@@ -121,7 +121,11 @@ def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
     check = None if cut else HeadCheck(store)
     yield from _read(store, log, fronts, times, check)
     if check is not None and (heads := check.finish(log)):
-        log, fronts, times = LogCheck(store, wrong_heads=heads), _FrontsOfLog(store), {}
+        log, fronts, times = (
+            LogCheck(store, wrong_heads=heads),
+            _FrontsOfLog(store),
+            dict[int, int](),
+        )
         yield from _read(store, log, fronts, times, None)
     plan.records_cut = fronts.records_behind
     lost = LostInDamage(store, log.damages, fronts.gaps, fronts.all).lost

@@ -70,14 +70,16 @@ class WrongHeads:
         if track.last >= 0 and number > track.next and message.physical_offset < self._promised_to:
             track.gap = track.next, number
         if number == (expected if jumped == track.last else track.next - 1):
-            self._note_stray(track, key)
+            self._note_stray(track.last, track.next - 1, key)
+        if number == track.next - 1:  # Either of the two may be the one too many.
+            self._note_stray(message.physical_offset, number, key)
         if number == track.next + 1 and len(self._holes) < NOTED_MAX:
             self._holes.append(_Hole(key, track.next, track.last, message.physical_offset))
         track.jumped = message.physical_offset, track.next
 
-    def _note_stray(self, track: QueueTrack, key: Key) -> None:
-        if 0 <= track.last < self._promised_to and len(self._strays) < NOTED_MAX:
-            self._strays.setdefault(track.next - 1, []).append((track.last, key))
+    def _note_stray(self, offset: int, number: int, key: Key) -> None:
+        if 0 <= offset < self._promised_to and len(self._strays) < NOTED_MAX:
+            self._strays.setdefault(number, []).append((offset, key))
 
     def fill_holes(self, tracks: dict[Key, QueueTrack]) -> None:
         """Take a record that its queue has too many for the one that another queue lacks there.
@@ -86,14 +88,14 @@ class WrongHeads:
         """
         for key, track in tracks.items():
             if track.jumped[0] == track.last:
-                self._note_stray(track, key)
+                self._note_stray(track.last, track.next - 1, key)
         for (topic, queue_id), number, low, high in self._holes:
-            fitting = [
+            fitting = {
                 offset
                 for offset, said in self._strays.get(number, ())
                 if low < offset < high and (said[0] == topic) is not (said[1] == queue_id)
-            ]
-            record = self._record_at(fitting[0]) if len(fitting) == 1 else None
+            }
+            record = self._record_at(fitting.pop()) if len(fitting) == 1 else None
             if record is not None:
                 name = f"{topic.decode('utf-8', 'replace')} queue {queue_id}"
                 self.note(record, f"it does not follow there, and {name} lacks this number here")
