@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.store.damaged_stores import files_of, overwrite, verified
+from tests.store.damaged_stores import content, files_of, flip, overwrite, verified
 from tests.store.test_damaged_queues import blank, upkeep
 from tests.store.test_lost_queues import (
     BATCH_QUEUE,
@@ -16,6 +16,7 @@ from tests.store.test_lost_queues import (
     SIMPLE_QUEUE,
     Held,
     rebuild,
+    repair,
 )
 
 from cometmq.store.errors import CorruptionError, StoreFormatError
@@ -92,3 +93,23 @@ def test_a_start_serves_all_but_the_queue_with_the_damage(
     assert held.store.queues.problems == []
     assert held.bodies(topic) == bodies
     assert held.put(b"next", topic) == MESSAGES
+
+
+@pytest.mark.parametrize("topic", ["T", BATCHES])
+def test_a_damaged_record_right_behind_the_deletion_is_of_the_topic_that_was_made_again(
+    topic: str,
+) -> None:
+    held = Held()
+    held.store.delete_topics([topic])
+    at = held.store.end_offset
+    for number in range(4):
+        held.put(b"again %d" % number, topic)
+    held.stop(clean=True)
+    start = at // CONFIG.segment_size * CONFIG.segment_size
+    path = f"{ROOT}/commitlog/{start:020d}"
+    flip(held.disk, path, content(held.disk, path).index(b"again 0"))
+    (step,) = repair(held, cut=False).steps
+    assert [(each.topic, each.queue_offset, each.count) for each in step.lost] == [(topic, 0, 1)]
+    held.opened()
+    assert held.bodies(topic)[1:] == [b"again 1", b"again 2", b"again 3"]
+    assert len(held.bodies(topic)) == 4

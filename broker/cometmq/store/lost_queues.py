@@ -82,8 +82,9 @@ def queues_to_make(
         if key not in to_make and (end.lacks_from is None or not _has_files(queues, key))
     }
     if refused:
+        folder = queues.table(is_batch=next(iter(refused)).is_batch).root
         raise LostQueuesError(
-            f"{queues.simple.root}: entries that were there are lost, of {_text(refused)};"
+            f"{folder}: entries that were there are lost, of {_text(refused)};"
             " nothing was changed: restore the folder from a copy, or run `cometmq store rebuild`,"
             " which makes the queues again from the log"
         )

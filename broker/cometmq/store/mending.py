@@ -196,7 +196,8 @@ class _FrontsOfLog:
         store = self._store
         key = (message.topic_raw.decode("utf-8", "replace"), message.queue_id)
         before = self.all.get(key)
-        expected, last = before or (0, store.deletions.offsets.get(message.topic_raw, -1))
+        # The first record that is not deleted may begin right at the mark.
+        expected, last = before or (0, store.deletions.offsets.get(message.topic_raw, 0) - 1)
         if is_behind and message.queue_offset > expected:
             # In front of the first one of a log that has lost its front, some have expired.
             has_begun = before is not None or not store.segments.first_offset
