@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,9 +22,9 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 
 import pyspark
 
-from cometmq.pipeline import command
+from cometmq.pipeline import command, ending_signals
 from cometmq.pipeline.errors import PipelineError
-from cometmq.pipeline.jobs.job import Job, Run, setting
+from cometmq.pipeline.jobs.job import Job, Run, StoppedEarly, setting
 from cometmq.pipeline.jobs.report import Report
 from cometmq.pipeline.jobs.stopping import heeded, interrupts_kept, stopped_by_signals
 from cometmq.pipeline.jobs.streams import run_batches
@@ -34,6 +35,22 @@ if TYPE_CHECKING:
     from click.testing import Result
 
     from cometmq.testing import Cluster
+
+
+ASKED = """
+import sys, time
+from cometmq.pipeline import ending_signals
+from cometmq.pipeline.jobs.job import Run
+from cometmq.pipeline.jobs.stopping import stopped_by_signals
+
+run = Run()
+with stopped_by_signals(run):
+    print("ready", flush=True)
+    sys.stdin.readline()
+    time.sleep(ending_signals.ONE_REQUEST_SECONDS)
+    print(run.is_stopping, flush=True)
+    time.sleep(60)
+"""
 
 
 class Context:
@@ -52,15 +69,44 @@ class Context:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_first_signal_asks_and_the_second_is_no_longer_caught(number: int) -> None:
+@pytest.mark.parametrize("is_early", [True, False])
+def test_two_signals_at_once_are_one_request(
+    number: int, is_early: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `timeout` sends them: to its child, then to the group that the child is in."""
+    monkeypatch.setattr(ending_signals, "ONE_REQUEST_SECONDS", 0.2)
     run = Run()
+    run.is_early = is_early
     before = signal.getsignal(number)
-    with stopped_by_signals(run):
+    with (
+        pytest.raises(StoppedEarly) if is_early else nullcontext(),
+        stopped_by_signals(run),
+    ):
         assert not run.is_stopping
-        os.kill(os.getpid(), number)
-        assert run.is_stopping
-        assert signal.getsignal(number) is signal.SIG_DFL
+        try:
+            os.kill(os.getpid(), number)
+        finally:
+            os.kill(os.getpid(), number)
+            assert run.is_stopping
     assert signal.getsignal(number) is before
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_request_ends_the_process_at_once(number: int) -> None:
+    asked = subprocess.Popen(
+        [sys.executable, "-c", ASKED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert asked.stdin is not None
+    assert asked.stdout is not None
+    assert asked.stdout.readline() == "ready\n"
+    for _ in range(3):
+        asked.send_signal(number)
+    asked.stdin.write("\n")  # Behind a second it says what it was asked.
+    asked.stdin.flush()
+    assert asked.stdout.readline() == "True\n"
+    asked.send_signal(number)
+    asked.communicate(timeout=60)
+    assert asked.returncode == -number
 
 
 def test_what_a_session_does_at_an_interrupt_is_undone() -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import SparkConf, SparkContext
 
+from cometmq.pipeline.ending_signals import SIGNALS, Requests
 from cometmq.pipeline.java_noise import Sieve
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ SILENT: Final = "FATAL"
 """The level that of jobs shows nothing but what ends them."""
 _CHUNK: Final = 1 << 16
 _LAST_WORDS_SECONDS: Final = 5.0
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stderr:
@@ -97,13 +97,14 @@ def signals_held() -> Generator[None]:
         yield  # It is the main thread that signals come to.
         return
     before = {
-        number: handler for number in _SIGNALS if callable(handler := signal.getsignal(number))
+        number: handler for number in SIGNALS if callable(handler := signal.getsignal(number))
     }
     came: list[int] = []
+    requests = Requests()
 
     def hold(number: int, _frame: object) -> None:
-        came.append(number)
-        signal.signal(number, signal.SIG_DFL)
+        if requests.is_first(number):
+            came.append(number)
 
     for held in before:
         signal.signal(held, hold)

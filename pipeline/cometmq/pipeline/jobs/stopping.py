@@ -3,7 +3,7 @@
 The first one lets it finish the batch that is running, or, of a job that has none, ends what Spark
 is at; while Spark is started there is nothing to finish, and it ends the job there and then, but
 for its Java, which must be known to be ended (`java_process`). The second one ends the process at
-once.
+once; what comes within a second is no second one (`ending_signals`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from cometmq.pipeline.ending_signals import SIGNALS, Requests
 from cometmq.pipeline.jobs.job import StoppedEarly
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from cometmq.pipeline.jobs.job import Run
 
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _LOOK_SECONDS: Final = 0.2
 
 
@@ -32,20 +32,22 @@ def stopped_by_signals(run: Run) -> Generator[None]:
 
     While `run.is_early` the first one raises `StoppedEarly`.
     """
-    before = [signal.getsignal(number) for number in _SIGNALS]
+    before = [signal.getsignal(number) for number in SIGNALS]
+    requests = Requests()
 
     def stop(number: int, _frame: object) -> None:
-        run.stop()
-        signal.signal(number, signal.SIG_DFL)
-        if run.is_early:
-            raise StoppedEarly
+        if requests.is_first(number):
+            run.stop()
+            if run.is_early:
+                raise StoppedEarly
 
-    for number in _SIGNALS:
+    for number in SIGNALS:
         signal.signal(number, stop)
     try:
         yield
     finally:
-        for number, handler in zip(_SIGNALS, before, strict=True):
+        requests.wait_for_the_rest()  # It would end the job before its report.
+        for number, handler in zip(SIGNALS, before, strict=True):
             signal.signal(number, handler)
 
 

@@ -1,0 +1,38 @@
+"""The signals that ask a process to end, and which of them counts as the second.
+
+The first is heeded in good order, the second ends the process there and then. One request may send
+two: `timeout` asks its child, and then the group that the child is in; so may a terminal and a
+service manager. What comes within a second is part of the first.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Final
+
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+ONE_REQUEST_SECONDS: Final = 1.0
+
+
+class Requests:
+    """The requests that came."""
+
+    def __init__(self) -> None:
+        self._first_at: float | None = None
+
+    def is_first(self, number: int) -> bool:
+        """Whether this signal is the first one; what is a second request does not return."""
+        now = time.monotonic()
+        if self._first_at is None:
+            self._first_at = now
+            return True
+        if now - self._first_at >= ONE_REQUEST_SECONDS:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        return False
+
+    def wait_for_the_rest(self) -> None:
+        """Wait until nothing can come any more that is part of the first one."""
+        if self._first_at is not None:
+            time.sleep(max(self._first_at + ONE_REQUEST_SECONDS - time.monotonic(), 0.0))
