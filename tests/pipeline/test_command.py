@@ -184,6 +184,8 @@ MISTAKES = {
     "archive --to a --topic t --partition-by year": "partition-by: 'year'",
     "archive --to a --topic t --body json": "body: 'json'",
     "archive --to a --topic t --compression best": "compression: 'best'",
+    "archive --to a --topic t --partition-by topic,topic": "partition-by: topic is there twice",
+    "archive-compact --archive a --compression best": "compression: 'best' is none of zstd, snappy",
     "archive --to a --topic t --format iceberg": "iceberg: its newest release, 1.12, is made",
     "archive --to a --topic t --format orc": "format: 'orc' is neither parquet nor delta",
     "archive --to a --topic t --trigger often": "trigger: 'often'",
@@ -413,6 +415,8 @@ def test_errors_name_the_options_of_the_command_line() -> None:
     assert {text: in_words_of_the_command(text) for text in words} == words
     columns = "sql: did you mean one of these: [`topic`, `flag`, `topic`]?"
     assert in_words_of_the_command(columns) == columns
+    column = "[COLUMN_ALREADY_EXISTS] The column `topic` already exists."
+    assert in_words_of_the_command(column) == column
     given = {"to": "s3x://a", "checkpoint": "s3x://a/b", "from_": "archive:c", "store": None}
     named = {
         "path: s3x://a: No FileSystem": "to: s3x://a: No FileSystem",
@@ -851,6 +855,8 @@ def test_what_ended_the_users_own_sql_or_function_is_told_with_its_place(
             OptionError,
             "topic: no",
         ),
+        ("boom\ncometmq.pipeline.errors.DataLossError: it expired", DataLossError, "it expired"),
+        ("boom\ncometmq.pipeline.errors.DamagedFileError: a: is", DamagedFileError, "a: is"),
         ("boom\ncometmq.pipeline.errors.RefusedError: it refused", PipelineError, "it refused"),
         ("[SPARK] it\nfailed\n\tat org.apache", PipelineError, "[SPARK] it\nfailed"),
         ("An error occurred while calling o1.do.\n: disk full\n\tat x", PipelineError, "disk full"),

@@ -18,10 +18,12 @@ from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive_delta import ToDelta
 from cometmq.pipeline.jobs.archive_files import (
     CHECKSUM,
+    COMPRESSIONS,
     PARTS,
     BatchName,
     Manifest,
     batches,
+    require_compression,
 )
 from cometmq.pipeline.jobs.archive_writing import Archiving, Last
 from cometmq.pipeline.jobs.folders import STAGING, refuse_batches, stranger_in
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
 
 _CHECKPOINT: Final = "_checkpoint"
 PARQUET, DELTA, ICEBERG = "parquet", "delta", "iceberg"
-_COMPRESSIONS: Final = ("zstd", "snappy", "gzip", "none")
 _FILE_SMALL: Final = 8 << 20
 """Bytes of a file, below which reading many of them takes longer than what is in them."""
 
@@ -61,7 +62,7 @@ class ArchiveSettings(CopySettings):
     schema: str = setting(
         "Of JSON bodies, in Spark's DDL: a column `value` has what is in them, too.", ""
     )
-    compression: str = setting(f"Of Parquet: {', '.join(_COMPRESSIONS)}.", "zstd")
+    compression: str = setting(f"Of Parquet: {', '.join(COMPRESSIONS)}.", "zstd")
     max_rows: int = setting("Messages of a batch, at most; 0 is no limit.", 1_000_000)
     checkpoint: str = setting(
         "Where it keeps how far it is; in the archive, unless said.", "", metavar="DIR"
@@ -83,14 +84,13 @@ class ArchiveSettings(CopySettings):
         for each in self.parts:
             if each not in PARTS:
                 raise OptionError(f"partition-by: {each!r} is none of {', '.join(PARTS)}")
+            if self.parts.count(each) > 1:
+                raise OptionError(f"partition-by: {each} is there twice")
         if self.body not in ("raw", "text"):
             raise OptionError(f"body: {self.body!r} is neither raw nor text")
         if not 0 <= self.guard <= 100:
             raise OptionError(f"guard: {self.guard} is no number of percent")
-        if self.compression not in _COMPRESSIONS:
-            raise OptionError(
-                f"compression: {self.compression!r} is none of {', '.join(_COMPRESSIONS)}"
-            )
+        require_compression(self.compression)
 
     @property
     def checkpoint_folder(self) -> str:

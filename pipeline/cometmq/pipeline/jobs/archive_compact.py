@@ -23,12 +23,14 @@ from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.archive_files import (
     CHECKSUM,
     COMPACTING,
+    COMPRESSIONS,
     FROM_BATCH,
     Manifest,
     batches,
     merged_away,
     read_batches,
     read_files,
+    require_compression,
     unfinished,
 )
 from cometmq.pipeline.jobs.folders import Folder
@@ -55,11 +57,12 @@ class CompactSettings:
     archive: str = setting("The folder of the archive.", metavar="DIR")
     file_size: str = setting("How large files are to become.", "128m", metavar="SIZE")
     batch_size: str = setting("Of files, how much becomes one batch at most.", "2g", metavar="SIZE")
-    compression: str = setting("Of Parquet: zstd, snappy, gzip, none.", "zstd")
+    compression: str = setting(f"Of Parquet: {', '.join(COMPRESSIONS)}.", "zstd")
 
     def __post_init__(self) -> None:
         if self.file_bytes < 1 << 20 or self.batch_bytes < self.file_bytes:
             raise OptionError("file-size: at least 1m, and no more than --batch-size")
+        require_compression(self.compression)
 
     @property
     def file_bytes(self) -> int:

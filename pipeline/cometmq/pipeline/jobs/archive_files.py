@@ -41,6 +41,8 @@ PARTS: Final = {
     "hour": "date_format(store_time, 'HH')",
 }
 """By what the files of a batch can be told apart, and how a row says it."""
+COMPRESSIONS: Final = ("zstd", "snappy", "gzip", "none")
+"""Of Parquet, those that are written."""
 
 FROM_BATCH: Final = "from_batch"
 """A column of merged files: the number of the batch that each row came in."""
@@ -53,6 +55,12 @@ _NAME: Final = re.compile(r"(\d+)(?:-(\d+))?")
 _FOLDER: Final = "batch="
 _SUFFIX: Final = ".json"
 _INFERRED: Final = "spark.sql.sources.partitionColumnTypeInference.enabled"
+
+
+def require_compression(name: str) -> None:
+    """Refuse one that no archive is written with; Spark would, behind its start."""
+    if name not in COMPRESSIONS:
+        raise OptionError(f"compression: {name!r} is none of {', '.join(COMPRESSIONS)}")
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -26,8 +26,8 @@ _CALLED: Final = re.compile(
     r"failOnDataLoss=false"
     # At the beginning, where settings have no dashes in front, or marked as what is to be written.
     rf"|^({'|'.join(_NAMES)})(?=: )"
-    # Not in a list of columns, as Spark gives them.
-    rf"|(?<!\[)(?<!`, )`({'|'.join(_NAMES)})`"
+    # Not of a column, as Spark names one, nor in a list of them.
+    rf"|(?<!\[)(?<!`, )(?<!column )(?<!name )`({'|'.join(_NAMES)})`"
     rf"|\b({'|'.join(each for each in _NAMES if not each.islower())})\b"
 )
 

@@ -13,7 +13,13 @@ from contextlib import contextmanager
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
-from cometmq.pipeline.errors import OptionError, PipelineError, WorkerLateError
+from cometmq.pipeline.errors import (
+    DamagedFileError,
+    DataLossError,
+    OptionError,
+    PipelineError,
+    WorkerLateError,
+)
 from cometmq.pipeline.jobs.hidden_modules import about_hidden
 
 if TYPE_CHECKING:
@@ -21,6 +27,11 @@ if TYPE_CHECKING:
 
 _WHERE: Final = ("\tat ", "===")
 """What lines begin with that say where in the JVM, or in which query, an error was."""
+_TOLD_APART: Final = {
+    f"{each.__module__}.{each.__name__}": each
+    for each in (DamagedFileError, DataLossError, OptionError)
+}
+"""Of ours, those of which a command says something else than that it failed, by their names."""
 _WORKER_LATE: Final = "Python worker failed to connect back"
 _RAISED: Final = re.compile(r"^pyspark\.errors\.exceptions\.captured\.\w+: ", re.MULTILINE)
 """Behind a traceback: what follows is what was raised in front of all others."""
@@ -48,8 +59,7 @@ def ours(error: Exception) -> PipelineError:
     for line in reversed(text.splitlines()):
         name, colon, rest = line.strip().partition(": ")
         if colon and name.startswith("cometmq.pipeline.errors."):
-            is_option = name.endswith(OptionError.__name__)
-            return OptionError(rest) if is_option else PipelineError(rest)
+            return _TOLD_APART.get(name, PipelineError)(rest)
     if _WORKER_LATE in text:
         return WorkerLateError(
             "this machine is so busy that a Python process took more than the ten seconds to start"
