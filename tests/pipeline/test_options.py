@@ -50,6 +50,9 @@ def test_sizes_have_units() -> None:
     [
         ({}, "nameserver: is required"),
         ({"nameserver": "here", "topic": "T"}, "'here' is no HOST:PORT"),
+        ({"nameserver": "127.0.0.1:95412", "topic": "T"}, "'127.0.0.1:95412' is no HOST:PORT"),
+        ({"nameserver": "127.0.0.1:0", "topic": "T"}, "'127.0.0.1:0' is no HOST:PORT"),
+        ({"nameserver": "http://here:9876", "topic": "T"}, "'http://here:9876' is no HOST:PORT"),
         (NAMESERVER, "by `topic`"),
         ({**NAMESERVER, "topic": "T", "topicPattern": "T"}, "not by both"),
         ({**NAMESERVER, "topic": " , "}, "names none"),
@@ -60,6 +63,8 @@ def test_sizes_have_units() -> None:
         ({**NAMESERVER, "topic": "T", "tags": "a", "filter": "b"}, "filter: give one"),
         ({**NAMESERVER, "topic": "T", "group": "my group"}, "group: 'my group' is no name"),
         ({**NAMESERVER, "topic": "T", "timeoutMs": "0"}, "timeoutMs: 0 is too little"),
+        ({**NAMESERVER, "topic": "T", "timeoutMs": "9" * 15}, "timeoutMs: is more than 86400000"),
+        ({**NAMESERVER, "topic": "T", "pullBytes": "99g"}, "pullBytes: is more than 2147483647"),
         ({**NAMESERVER, "topic": "T", "minPartitions": "-1"}, "minPartitions: '-1'"),
         ({**NAMESERVER, "topic": "T", "startingTimestamp": "soon"}, "startingTimestamp: 'soon'"),
         (

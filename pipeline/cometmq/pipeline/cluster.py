@@ -41,6 +41,7 @@ TOPIC_NOT_EXIST: Final = 17
 QUERY_NOT_FOUND: Final = 22
 SUBSCRIPTION_GROUP_NOT_EXIST: Final = 26
 
+_PORT_MAX: Final = 65535
 _ASKED_MAX: Final = 200
 """Requests that are under way over one connection."""
 _STATUS = re.compile(r"(\{[^{}]*\})\s*:\s*(\{[^{}]*\})")
@@ -317,7 +318,9 @@ def read_nameservers(text: str, option: str = "nameserver") -> tuple[str, ...]:
     found = tuple(each.strip() for each in re.split("[;,]", text) if each.strip())
     for address in found:
         host, colon, port = address.rpartition(":")
-        if not colon or not host or not port.isdigit():
+        is_number = re.fullmatch(r"[0-9]{1,5}", port, re.ASCII) is not None
+        is_port = is_number and 0 < int(port) <= _PORT_MAX
+        if not colon or not host or "/" in host or not is_port:
             raise OptionError(f"{option}: {address!r} is no HOST:PORT, such as 127.0.0.1:9876")
     if not found:
         raise OptionError(f"{option}: is empty; write HOST:PORT, such as 127.0.0.1:9876")

@@ -46,6 +46,8 @@ _NOT_ZERO: Final = (
     "batch_bytes",
 )
 """Numbers of which 0 is none; of others it says that there is no limit, or that nothing is done."""
+_MOST: Final = {"timeout_ms": 86_400_000, "pull_bytes": (1 << 31) - 1}
+"""A day, which sockets can wait, and what a request has room for."""
 
 _TAGS = re.compile(r"\S+|[^=<>()']*\|\|[^=<>()']*")
 """A word, or words with `||` between them, which SQL92 does not have."""
@@ -269,6 +271,9 @@ def _parse(kind: type[Options], options: Mapping[str, str]) -> Options:
     for name in _NOT_ZERO:
         if getattr(found, name, None) == 0:
             raise OptionError(f"{camel(name)}: 0 is too little; write 1 or more")
+    for name, most in _MOST.items():
+        if getattr(found, name, 0) > most:
+            raise OptionError(f"{camel(name)}: is more than {most}, the most there can be")
     found.settings()  # Looks at the credentials.
     return found
 
