@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from tests.interop.guarded_apache import GUARDED, SECRET, USER
 from cometmq.pipeline.batch_ends import by_time
 from cometmq.pipeline.cluster import Bounds, Cluster, TopicBounds
 from cometmq.pipeline.columns import ALL_COLUMNS, PROPERTIES
-from cometmq.pipeline.errors import ConnectionLostError, OptionError
+from cometmq.pipeline.errors import ConnectionLostError, OptionError, SinkError
 from cometmq.pipeline.fetching import Pulling, chunks
 from cometmq.pipeline.jobs.credentials import Credentials
 from cometmq.pipeline.jobs.mirror import JOB as MIRROR, MirrorSettings
@@ -125,6 +126,23 @@ def test_brokers_are_told_by_their_names_and_addresses(cluster: Cluster) -> None
 def test_what_is_written_in_batches_is_read(cluster: Cluster) -> None:
     bodies = write(cluster, "spark-batches", rows(500))
     assert sorted(read(cluster, "spark-batches", 500)) == sorted(bodies)
+
+
+def test_a_message_of_the_largest_size_that_a_broker_takes_is_written(cluster: Cluster) -> None:
+    """A batch of it would be larger than that."""
+    body = b"x" * (4 << 20)
+    batch = pa.record_batch([pa.array([body])], names=["body"])
+    form = RowForm(("body",), "spark-largest", "", (), "")
+    for size in (4 << 20, (4 << 20) + 1):
+        sender = Sender(Targets(cluster), Sending(cluster.settings))
+        try:
+            sender.send(Forming(form, "sink").messages(batch))
+            with nullcontext() if size == len(body) else pytest.raises(SinkError, match="larger"):
+                sender.finish()
+        finally:
+            sender.close()
+        batch = pa.record_batch([pa.array([body + b"x"])], names=["body"])
+    assert read(cluster, "spark-largest", 1) == [body]
 
 
 def test_the_broker_filters(cluster: Cluster) -> None:

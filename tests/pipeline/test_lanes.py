@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from threading import Thread
 
+import pyarrow as pa
 import pytest
 
 from cometmq.pipeline.errors import BusyError, SinkError
@@ -19,9 +20,15 @@ from cometmq.pipeline.lanes import (
     Sending,
     require_cometmq,
 )
+from cometmq.pipeline.messages import Forming
+from cometmq.pipeline.rows import RowForm
+from cometmq.pipeline.sending import Sender
+from cometmq.pipeline.targets import Target, Targets
 from cometmq.pipeline.wire import Settings, connect
 from cometmq.proto.command import Command
+from cometmq.proto.commands.send import SendMessageV2
 from cometmq.proto.connection import Connection
+from cometmq.proto.properties import decode_properties
 
 BUSY = 2
 ILLEGAL = 13
@@ -33,6 +40,8 @@ class Broker:
     def __init__(self, code_of: Callable[[int], int], held: int) -> None:
         self._code_of, self._held = code_of, held
         self.asked = 0
+        self.requests: list[Command] = []
+        self.remark = ""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._thread = Thread(target=self._serve)
@@ -52,7 +61,8 @@ class Broker:
 
     def _answer(self, request: Command) -> Command:
         self.asked += 1
-        return request.answer(self._code_of(self.asked))
+        self.requests.append(request)
+        return request.answer(self._code_of(self.asked), remark=self.remark)
 
     def join(self) -> None:
         """Wait until the client has gone."""
@@ -123,23 +133,78 @@ def test_a_broker_that_was_busy_for_long_may_be_so_again(
     lane.close()
 
 
-@pytest.mark.parametrize(("count", "is_advised"), [(1, False), (2, True)])
+FAILED = 1
+TOO_LARGE = "message body size exceeded, msg total size: 4194403"
+
+
+@pytest.mark.parametrize(("code", "remark"), [(ILLEGAL, ""), (FAILED, TOO_LARGE)])
+@pytest.mark.parametrize(("count", "is_advised"), [(0, False), (1, False), (2, True)])
 def test_a_smaller_batch_is_advised_only_where_there_can_be_one(
-    start: Callable[[Callable[[int], int], int], Broker], count: int, is_advised: bool
+    start: Callable[[Callable[[int], int], int], Broker],
+    count: int,
+    is_advised: bool,
+    code: int,
+    remark: str,
 ) -> None:
-    lane = lane_to(start(lambda _asked: ILLEGAL, 1))
+    broker = start(lambda _asked: code, 1)
+    broker.remark = remark
+    lane = lane_to(broker)
     properties = [f"UNIQ_KEY\x01{number}\x02".encode() for number in range(count)]
     body = b"".join(
         struct.pack(">IQiI", 23 + len(each), 0, 0, 1) + b"x" + struct.pack(">H", len(each)) + each
         for each in properties
     )
     try:
-        lane.submit(Request(SEND_BATCH_MESSAGE, "T", 0, "", 0, body))
+        lane.submit(Request(SEND_BATCH_MESSAGE if count else SEND_MESSAGE_V2, "T", 0, "", 0, body))
         with pytest.raises(SinkError, match="topic T") as caught:
             lane.finish()
     finally:
         lane.close()
     assert ("batchBytes" in str(caught.value)) == is_advised
+    assert ("maxMessageSize" in str(caught.value)) != is_advised
+
+
+class OneQueue(Targets):
+    """Targets of a broker whose topics have one queue."""
+
+    def __init__(self, address: str) -> None:
+        self._one = Target("b", address, 3)
+
+    def of(self, topic: str) -> tuple[Target, ...]:
+        """Return it."""
+        assert topic == "T"
+        return (self._one,)
+
+
+def test_a_message_that_fills_more_than_a_batch_travels_as_one_and_not_as_a_batch(
+    start: Callable[[Callable[[int], int], int], Broker],
+) -> None:
+    """A broker of Apache's refuses it as a batch, though it has room for its body."""
+    broker = start(lambda _asked: 0, 1)
+    names = ("body", "tag", "properties", "flag")
+    bodies = [b"small", b"x" * 1000, b"also small"]
+    columns: list[pa.Array] = [
+        pa.array(bodies),
+        pa.array(["a", "b", "c"]),
+        pa.array([[("n", "1")]] * 3, pa.map_(pa.string(), pa.string())),
+        pa.array([1, -2, 3], pa.int32()),
+    ]
+    batch = pa.record_batch(columns, names=list(names))
+    messages = Forming(RowForm(names, "T", "", (), ""), "sink").messages(batch)
+    sender = Sender(OneQueue(broker.address), Sending(Settings(), batch_bytes=1000))
+    try:
+        sender.send(messages)
+        sender.finish()
+    finally:
+        sender.close()
+    codes = [each.code for each in broker.requests]
+    assert sorted(codes) == [SEND_MESSAGE_V2, *[SEND_BATCH_MESSAGE] * (len(codes) - 1)]
+    alone = broker.requests[codes.index(SEND_MESSAGE_V2)].read(SendMessageV2)
+    properties = decode_properties((alone.properties or "").encode())
+    assert broker.requests[codes.index(SEND_MESSAGE_V2)].body == bodies[1]
+    assert (alone.queue_id, alone.flag, alone.batch) == (3, -2, False)
+    assert (properties["TAGS"], properties["n"]) == ("b", "1")
+    assert len(properties["UNIQ_KEY"]) == 32
 
 
 def test_a_broker_of_ours_can_store_once_and_one_that_is_away_has_its_say_later(

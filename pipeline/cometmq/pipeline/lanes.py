@@ -33,7 +33,10 @@ _STORED: Final = frozenset({0, 10, 11, 12})
 _UNTOLD: Final = 604
 """Of a message that is to be stored once, and is older than what the broker remembers."""
 _ILLEGAL: Final = 13
-"""Of a batch: it is too large, or a message in it is none."""
+"""Of a batch: it is too large, or a message in it is none. Of one message: it is none."""
+_FAILED: Final = 1
+_TOO_LARGE: Final = "size exceeded"
+"""What brokers of Apache's say then of a batch that is too large."""
 _GROUP: Final = "cometmq-spark"
 _WRITE_SIZE: Final = 1 << 16
 _IN_FLIGHT_BATCHES: Final = 4
@@ -88,7 +91,7 @@ class Lane:
 
     def submit(self, request: Request) -> None:
         """Send a request, once there is room for it."""
-        is_batch = request.code in _BATCHES
+        is_batch = request.code in _BATCHES or len(request.body) >= _WRITE_SIZE  # It takes as much.
         room = self._how.max_in_flight or (_IN_FLIGHT_BATCHES if is_batch else _IN_FLIGHT_SINGLE)
         if len(self._under_way) >= room:
             self._wait(until=room - 1 if is_batch else room // 2)
@@ -142,8 +145,8 @@ class Lane:
         if answer.code == _UNTOLD and request.code == SEND_BATCH_ONCE:
             self._send_untold(request)
             return
-        if answer.code == _ILLEGAL and request.code in _BATCHES:
-            raise _refused_batch(self._address, request, answer)
+        if answer.code == _ILLEGAL or (answer.code == _FAILED and _TOO_LARGE in answer.remark):
+            raise _refused_for_good(self._address, request, answer)
         refused = answer.refusal(self._address)
         if not isinstance(refused, BusyError):
             raise refused
@@ -234,13 +237,17 @@ def no_cometmq(broker: str) -> OptionError:
     )
 
 
-def _refused_batch(address: str, request: Request, answer: Answer) -> SinkError:
-    """Say what can be done about a batch: of one message, none can be smaller."""
+def _refused_for_good(address: str, request: Request, answer: Answer) -> SinkError:
+    """Say what can be done about messages that a broker does not take, whenever they are sent.
+
+    Of a batch of one message, none can be smaller.
+    """
     size = len(request.body)
-    if len(items_by_id(request.body)) == 1:
+    if request.code not in _BATCHES or len(items_by_id(request.body)) == 1:
         return SinkError(
-            f"broker {address} refuses a message to topic {request.topic}, which takes {size} bytes"
-            f" of a request: {answer.remark}"
+            f"broker {address} refuses a message to topic {request.topic}, queue"
+            f" {request.queue_id}, which takes {size} bytes of a request: {answer.remark}; where it"
+            " is too large, that broker needs a larger maxMessageSize"
         )
     return SinkError(
         f"broker {address} refuses a batch of {size} bytes to topic {request.topic}:"

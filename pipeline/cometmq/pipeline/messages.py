@@ -133,6 +133,13 @@ def too_many_properties(size: int) -> SinkError:
     return SinkError(f"properties of {size} bytes: a message can have {PROPERTIES_SIZE_MAX}")
 
 
+def split_item(raw: bytes) -> tuple[int, bytes, bytes]:
+    """Return flag, body and properties of a message as it stands in the body of a batch."""
+    head = np.frombuffer(raw, _HEAD, 1)
+    behind = _HEAD.itemsize + int(head["body_size"][0])
+    return int(head["flag"][0]), raw[_HEAD.itemsize : behind], raw[behind + 2 :]
+
+
 class Forming:
     """Makes messages of the rows of one task; `sink` names who writes them for good."""
 

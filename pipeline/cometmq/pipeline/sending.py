@@ -1,7 +1,9 @@
 """Sending what a task writes: requests under way over one connection to each broker.
 
 Messages travel in batches, one queue each: those that must be stored once in requests of our own
-(31005), of which a broker leaves out what it stored before. Delayed ones travel alone.
+(31005), of which a broker leaves out what it stored before. Delayed ones travel alone, and so does
+one that fills more than a batch: brokers of Apache's refuse a batch that is larger than the body of
+a message may be, and do not mind what stands around the body of a single one.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from cometmq.pipeline.lanes import (
     Sending,
     no_cometmq,
 )
-from cometmq.pipeline.messages import PROPERTIES_SIZE_MAX, too_many_properties
+from cometmq.pipeline.messages import PROPERTIES_SIZE_MAX, split_item, too_many_properties
 from cometmq.pipeline.records.slices import parts_of
 from cometmq.pipeline.stored import Stored
 
@@ -181,7 +183,13 @@ class Sender:
             target = targets[self._turn % len(targets)]
             self._turn += 1
         code = SEND_BATCH_ONCE if lot.is_once else SEND_BATCH_MESSAGE
-        self._lane(target).submit(Request(code, lot.topic, target.queue_id, "", 0, body))
+        request = Request(code, lot.topic, target.queue_id, "", 0, body)
+        if len(body) > self.how.batch_bytes and not lot.is_once:  # It is one message.
+            flag, body, properties = split_item(body)
+            request = request._replace(
+                code=SEND_MESSAGE_V2, properties=properties.decode(), flag=flag, body=body
+            )
+        self._lane(target).submit(request)
 
     def _lane(self, target: Target) -> Lane:
         lane = self._lanes.get(target.address)
