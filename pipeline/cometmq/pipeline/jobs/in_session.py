@@ -36,6 +36,8 @@ def run_in_session(
         from pyspark.errors import PySparkException
         from pyspark.logger import PySparkLogger
 
+        from cometmq.pipeline.java_ended import how_java_ended, say_nothing_of_its_end
+        from cometmq.pipeline.java_process import SILENT
         from cometmq.pipeline.spark_session import open_session
 
         for name in _REPEATING:
@@ -46,18 +48,23 @@ def run_in_session(
                 spark = open_session(given, apart=True)
         except (PySparkException, Py4JError) as error:
             raise SparkStartError(f"Spark cannot be started: {_of_start(error)}") from error
+    if spark_log.upper() == SILENT:
+        say_nothing_of_its_end()
     try:
         with heeded(run, spark, has_batches=job.goes_on):
             return job.function(spark, settings, run)
-    except (PySparkException, Py4JError, PipelineError) as error:
+    except (PySparkException, Py4JError, PipelineError, OSError) as error:
         if run.is_stopping and not job.goes_on:
             run.report_so_far(job.name).stopped = True
             raise PipelineError("stopped before it was done") from error
-        if isinstance(error, PipelineError):
+        if ended := how_java_ended():
+            raise PipelineError(ended) from error
+        if isinstance(error, (PipelineError, OSError)):
             raise
         raise ours(error) from error
     finally:
-        spark.stop()
+        if not how_java_ended(0):
+            spark.stop()
 
 
 def _of_start(error: Exception) -> str:
