@@ -26,7 +26,7 @@ from cometmq.pipeline.errors import (
 from cometmq.pipeline.fetching import Pulling, chunks
 from cometmq.pipeline.measuring import ROW_SIZE, Piece, measured
 from cometmq.pipeline.planning import Range
-from cometmq.pipeline.routes import Brokers, read_brokers
+from cometmq.pipeline.routes import Brokers, Route, read_brokers
 from cometmq.pipeline.targets import Targets
 from cometmq.pipeline.wire import Settings
 from cometmq.proto import RequestCode, ResponseCode, StoredMessage
@@ -34,7 +34,7 @@ from cometmq.proto.message_list import MessageList
 from cometmq.proto.version import CURRENT_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from cometmq.pipeline.wire import Answer
     from cometmq.testing import Cluster
@@ -385,6 +385,32 @@ def test_a_topic_that_is_written_to_is_made(rocketmq_session: Cluster, asked: As
     targets = Targets(asked).of("made-by-the-sink")
     assert {target.broker for target in targets} == {"broker-a"}
     assert [target.queue_id for target in targets] == list(range(len(targets)))
+
+
+@pytest.mark.parametrize("template_queues", [{}, {"b": 8}])
+def test_a_topic_whose_brokers_let_nobody_write_is_not_waited_for(
+    template_queues: dict[str, int],
+) -> None:
+    """Whether that is known before it is made, or only then."""
+    address = {"b": "127.0.0.1:1"}
+    routes = [None, Route(address, {"b": 8}, template_queues), Route(address, {"b": 4})]
+
+    class Scripted(Asked):
+        """What a cluster answers whose brokers are for reading alone."""
+
+        def route(self, topic: str) -> Route | None:
+            assert topic in ("TBW102", "T")
+            return routes.pop(0)
+
+        def brokers(self) -> Brokers:
+            return Brokers(frozenset("b"), frozenset(address.values()))
+
+        def ask(self, address: str, code: int, fields: Mapping[str, str]) -> wire.Answer:
+            assert (address, code, fields["topic"]) == ("127.0.0.1:1", 17, "T")
+            return wire.Answer(0, 0, "", {}, b"")
+
+    with pytest.raises(OptionError, match="brokers lets write"):
+        Targets(Scripted(["127.0.0.1:1"], wire.Settings()), retries=5).of("T")
 
 
 def test_nameservers_are_read_and_refused() -> None:

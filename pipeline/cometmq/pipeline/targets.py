@@ -98,6 +98,8 @@ class Targets:
                 f"topic: {topic}: no such topic, and the brokers make none by themselves;"
                 f" `cometmq topic create {topic}` makes it"
             )
+        if not template.write_queues:
+            raise OptionError(f"topic: {topic}: no such topic, and none of the brokers lets write")
         for broker, count in template.write_queues.items():
             queues = str(min(count, _QUEUES))
             address = template.addresses[broker]
@@ -123,7 +125,8 @@ class Targets:
         deadline = time.monotonic() + _KNOWN_SECONDS
         while time.monotonic() < deadline:
             route = self._cluster.route(topic)
-            if route is not None and len(route.write_queues) >= brokers:
+            # What a broker lets do comes with its queues: no others will follow.
+            if route is not None and len({*route.read_queues, *route.write_queues}) >= brokers:
                 return route
             time.sleep(_LOOK_SECONDS)
         raise ConnectionLostError(f"topic {topic} was made, and no name server knows it yet")
