@@ -14,12 +14,13 @@ from pyarrow.parquet import ParquetFile
 from tests.pipeline.tables import Tables, numbers
 
 from cometmq.pipeline.columns import SELDOM_TWICE
-from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.errors import HeldError, OptionError, PipelineError
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
 from cometmq.pipeline.jobs.archive_compact import CompactSettings, archive_compact
 from cometmq.pipeline.jobs.archive_files import batches, read_archive
 from cometmq.pipeline.jobs.archive_vacuum import VacuumSettings, archive_vacuum
-from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.jobs.folders import STAGING, Folder
+from cometmq.pipeline.jobs.holding import BATCHES, STREAM, UPKEEP, held
 from cometmq.pipeline.jobs.job import Run
 
 if TYPE_CHECKING:
@@ -109,6 +110,30 @@ def test_a_schema_that_is_none_leaves_nothing_behind(tables: Tables, tmp_path: P
     with pytest.raises(OptionError, match="schema:"):
         run(tables, "json-archived", tmp_path, schema="id NUMBERS")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_run_on_the_same_archive_or_checkpoint_is_refused(
+    tables: Tables, tmp_path: Path
+) -> None:
+    """It would remove what the first one is writing, and put its own files in the place."""
+    tables.fill("archived-at-once", 10)
+    to, staged = tmp_path / "to", tmp_path / "to" / STAGING / "batch=000000"
+    staged.mkdir(parents=True)
+    for folder, name in ((to, BATCHES), (to / "_checkpoint", STREAM)):
+        with held(Run(), "archive", (Folder(tables.spark, str(folder)), name)):
+            with pytest.raises(HeldError, match=r"archive \(process "):
+                run(tables, "archived-at-once", to)
+            assert staged.is_dir()
+            assert not list(to.glob("batch=*"))
+    staged.rmdir()
+    staged.parent.rmdir()
+    assert run(tables, "archived-at-once", to).rows == 10
+    with held(Run(), "archive-compact", (Folder(tables.spark, str(to)), UPKEEP)):
+        with pytest.raises(HeldError, match=r"archive-compact \(process "):
+            archive_compact(tables.spark, CompactSettings(archive=str(to)))
+        with pytest.raises(HeldError, match=r"archive-compact \(process "):
+            archive_vacuum(tables.spark, VacuumSettings(archive=str(to)))
+    assert not list(to.glob("*.lock"))
 
 
 def test_a_batch_that_is_replayed_is_not_there_twice(tables: Tables, tmp_path: Path) -> None:

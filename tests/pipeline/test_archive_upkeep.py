@@ -217,6 +217,7 @@ def test_what_another_compaction_has_merged_meanwhile_is_not_merged_again(
         archived.compact()
 
     monkeypatch.setattr(_Compacting, "_compare", comparing)
+    monkeypatch.setattr(Folder, "local_path", None)  # Where no lock keeps the other one out.
     with pytest.raises(PipelineError, match="another archive-compact has merged them meanwhile"):
         archived.compact()
     assert archived.names == ["000000-000002"]

@@ -21,6 +21,7 @@ from cometmq.pipeline import command
 from cometmq.pipeline.errors import (
     DamagedFileError,
     DataLossError,
+    HeldError,
     JavaError,
     OptionError,
     PipelineError,
@@ -70,6 +71,8 @@ def toy(spark: Any, settings: ToySettings, run: Run) -> Report:
         raise JavaError("there is no Java here")
     if settings.nameserver == "damaged":
         raise DamagedFileError("a is damaged: put it back")
+    if settings.nameserver == "held":
+        raise HeldError("path: a: archive is at work there")
     if settings.nameserver == "expired":
         raise DataLossError("what comes next expired")
     if settings.nameserver == "crash":
@@ -164,6 +167,7 @@ def test_what_nobody_thought_of_is_told_with_its_place(runner: CliRunner, tmp_pa
     [
         (replace(TOY, goes_on=False), ["-n", "away"], "Started again it begins anew."),
         (TOY, ["-n", "without-java"], "toy: there is no Java here"),  # Starting again mends none.
+        (TOY, ["-n", "held"], "toy: path: a: archive is at work there"),  # It says when to start.
         (TOY, ["-n", "wrong"], "toy: nameserver: is wrong; write another"),
         (TOY, ["-n", "away", "--dry-run"], "toy: it is away"),
         (TOY, ["-n", "damaged"], "toy: a is damaged: put it back"),

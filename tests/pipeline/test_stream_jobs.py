@@ -14,10 +14,11 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 from pyspark.sql import functions
 from tests.pipeline.tables import Tables, numbers
 
-from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.errors import HeldError, OptionError, PipelineError
 from cometmq.pipeline.jobs.aggregate import AggregateSettings, aggregate
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
 from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.jobs.holding import BATCHES, STREAM, held
 from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.mirror import MirrorSettings, mirror
 from cometmq.pipeline.jobs.pacing import Tempo
@@ -25,7 +26,7 @@ from cometmq.pipeline.jobs.replay import ReplaySettings, replay
 from cometmq.pipeline.jobs.transform import TransformSettings, transform
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -55,6 +56,35 @@ def archived(tables: Tables, tmp_path: Path) -> str:
 
 def replaying(tables: Tables, archived: str, **more: Any) -> ReplaySettings:
     return ReplaySettings(nameserver=tables.cluster.nameserver, from_dir=archived, **more)
+
+
+def test_a_second_run_on_the_checkpoint_or_folder_of_another_is_refused(
+    tables: Tables, tmp_path: Path
+) -> None:
+    tables.fill("streamed-at-once", 1)
+    spark, nameserver = tables.spark, tables.cluster.nameserver
+    given: Any = {"nameserver": nameserver, "topic": "streamed-at-once"}
+    given["checkpoint"] = str(tmp_path / "checkpoint")
+    to = str(tmp_path / "to")
+    runs: dict[str, Callable[[], object]] = {
+        "mirror": lambda: mirror(
+            spark, MirrorSettings(**given, to_nameserver=nameserver, prefix="m-")
+        ),
+        "transform": lambda: transform(
+            spark, TransformSettings(**given, sql="SELECT body FROM messages", to_topic="t")
+        ),
+        "aggregate": lambda: aggregate(spark, AggregateSettings(**given, to=to)),
+    }
+    with held(Run(), "mirror", (Folder(spark, given["checkpoint"]), STREAM)):
+        for start in runs.values():
+            with pytest.raises(HeldError, match=r"/checkpoint: mirror \(process "):
+                start()
+    with (
+        held(Run(), "archive", (Folder(spark, to), BATCHES)),
+        pytest.raises(HeldError, match=r"/to: archive \(process "),
+    ):
+        runs["aggregate"]()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_archive_is_replayed_once_however_often(tables: Tables, archived: str) -> None:

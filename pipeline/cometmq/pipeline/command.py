@@ -19,6 +19,7 @@ from cometmq.pipeline.doctor import doctor
 from cometmq.pipeline.errors import (
     DamagedFileError,
     DataLossError,
+    HeldError,
     JavaError,
     OptionError,
     PipelineError,
@@ -71,8 +72,8 @@ _METAVARS: Final = {
     "trigger": "once|DURATION",
 }
 """What `--help` calls the value of a setting of this name, in whichever job."""
-_AS_BEFORE: Final = (DamagedFileError, DataLossError, JavaError, SparkStartError)
-"""What is no other when a job is started again as it was."""
+_AS_BEFORE: Final = (DamagedFileError, DataLossError, HeldError, JavaError, SparkStartError)
+"""What is no other when a job is started again as it was, or says itself when it will be."""
 _TYPES: Final = {"str": str, "int": int, "float": float}
 _SILENT: Final = "fatal"
 """What Spark calls an error and ends the job is told at its end; any other it has got over."""

@@ -6,6 +6,7 @@
     ├── OptionError           what was asked for cannot be: its text says which option, and what can
     ├── DamagedRecordError    bytes that should be records, and are not
     ├── DamagedFileError      a file that a job wrote is none any more
+    ├── HeldError             another run is at work in the folder
     ├── DataLossError         messages that were to be read are gone, or their topic is
     ├── ConnectionLostError   a server is not there, or went away: trying again may help
     ├── RefusedError          a server answered with a code that says no
@@ -49,6 +50,10 @@ class DamagedRecordError(PipelineError):
 
 class DamagedFileError(PipelineError):
     """A file that a job wrote for itself is damaged; the text names it, and says what to do."""
+
+
+class HeldError(PipelineError):
+    """Another run is at work in the folder; the text says which one. Nothing was changed."""
 
 
 class DataLossError(PipelineError):

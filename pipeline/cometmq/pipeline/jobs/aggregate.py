@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.folders import Folder, refuse_batches
+from cometmq.pipeline.jobs.holding import BATCHES, STREAM, held
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
 from cometmq.pipeline.jobs.spark_errors import told_as
@@ -125,10 +126,12 @@ def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None 
     """Reckon over what there is, or on and on, as `trigger` says."""
     run = run or Run()
     report = run.report_of("aggregate", counts_bytes=True)
-    with timed(report):
+    checkpoint = Folder(spark, settings.checkpoint)
+    places = [(checkpoint, STREAM)]
+    places += [(Folder(spark, settings.to), BATCHES)] if settings.to else []
+    with timed(report), held(run, report.job, *places):
         frame = _results(counted(read_stream(spark, settings)), settings)
         into = _Files(spark, settings) if settings.to else _Topic(spark, settings)
-        checkpoint = Folder(spark, settings.checkpoint)
         check_checkpoint(checkpoint, run, report)
         _check_plan(checkpoint, settings, dry_run=run.dry_run)
         if run.dry_run:

@@ -27,6 +27,7 @@ from cometmq.pipeline.jobs.archive_files import (
 )
 from cometmq.pipeline.jobs.archive_writing import Archiving, Last
 from cometmq.pipeline.jobs.folders import STAGING, refuse_batches, stranger_in
+from cometmq.pipeline.jobs.holding import BATCHES, STREAM, held
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
 from cometmq.pipeline.jobs.streams import (
@@ -109,7 +110,8 @@ def archive(spark: SparkSession, settings: ArchiveSettings, run: Run | None = No
     report = run.report_of("archive", counts_bytes=True)
     kind = ToDelta if settings.format == DELTA else _ToParquet
     archiving = kind(spark, settings, report, run)
-    with timed(report):
+    places = (archiving.folder, BATCHES), (archiving.checkpoint, STREAM)
+    with timed(report), held(run, report.job, *places):
         prepared = archiving.prepare()
         if not run.dry_run:
             archiving.folder.require_writable()

@@ -34,6 +34,7 @@ from cometmq.pipeline.jobs.archive_files import (
     unfinished,
 )
 from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.jobs.holding import UPKEEP, held
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.tables import by_queue, span
 from cometmq.pipeline.option_reading import read_size
@@ -98,7 +99,7 @@ def archive_compact(
     report = run.report_of("archive-compact", counts_bytes=True)
     compacting = _Compacting(spark, settings)
     report.details.update(batches_merged=0, files_before=0, files_after=0)
-    with timed(report):
+    with timed(report), held(run, report.job, (compacting.folder, UPKEEP)):
         if not run.dry_run:
             compacting.clean_up()
         for group in compacting.groups():
@@ -131,18 +132,18 @@ class _Compacting:
     def __init__(self, spark: SparkSession, settings: CompactSettings) -> None:
         self._spark = spark
         self._settings = settings
-        self._folder = Folder(spark, settings.archive)
+        self.folder = Folder(spark, settings.archive)
         self._known_columns: dict[BatchName, str] = {}
-        refuse_delta(self._folder, "OPTIMIZE")
-        if not batches(self._folder):
+        refuse_delta(self.folder, "OPTIMIZE")
+        if not batches(self.folder):
             raise OptionError(f"archive: {settings.archive} is no archive, or has nothing in it")
 
     def clean_up(self) -> None:
         """Remove what is left of batches that were merged, and of merging that came to no end."""
-        self._folder.require_writable()
-        never_there = [name.folder for name in unfinished(self._folder) if name.is_merged]
-        for path in [*merged_away(self._folder), *never_there]:
-            self._folder.remove(path)
+        self.folder.require_writable()
+        never_there = [name.folder for name in unfinished(self.folder) if name.is_merged]
+        for path in [*merged_away(self.folder), *never_there]:
+            self.folder.remove(path)
 
     def groups(self) -> Iterator[list[_Batch]]:
         """Yield neighbours that become one batch with fewer files."""
@@ -160,11 +161,11 @@ class _Compacting:
             yield group
 
     def _batches(self) -> Iterator[_Batch]:
-        for name in batches(self._folder):
+        for name in batches(self.folder):
             files: dict[str, list[int]] = defaultdict(list)
-            for path, size in self._folder.files(name.folder):
+            for path, size in self.folder.files(name.folder):
                 files[path.rpartition("/")[0]].append(size)
-            yield _Batch(Manifest.read(self._folder, name), files)
+            yield _Batch(Manifest.read(self.folder, name), files)
 
     def _go_together(self, group: Sequence[_Batch], other: _Batch) -> bool:
         """Whether a batch follows others, and has their folders and columns, if it has any."""
@@ -178,8 +179,8 @@ class _Compacting:
     def _columns(self, batch: _Batch) -> str:
         """Return the columns of a batch's files and their types; nothing of one without files."""
         if batch.name not in self._known_columns:
-            files = self._folder.files(batch.name.folder)
-            of = [self._folder.of(batch.name.folder, path) for path, _ in files[:1]]
+            files = self.folder.files(batch.name.folder)
+            of = [self.folder.of(batch.name.folder, path) for path, _ in files[:1]]
             frame = self._spark.read.parquet(*of).drop(FROM_BATCH) if of else None
             self._known_columns[batch.name] = frame.schema.json() if frame is not None else ""
         return self._known_columns[batch.name]
@@ -199,7 +200,7 @@ class _Compacting:
 
     def merge(self, group: Sequence[_Batch]) -> tuple[int, list[Span]]:
         """Make one batch of some, and return how many files that has, and what of which queues."""
-        folder = self._folder
+        folder = self.folder
         manifest = reduce(Manifest.followed_by, (each.manifest for each in group))
         staged = f"{COMPACTING}/{manifest.name}"
         folder.remove(staged)
@@ -217,7 +218,7 @@ class _Compacting:
 
     def _look_for_others(self, group: Sequence[_Batch]) -> None:
         """Refuse to merge what another run has merged meanwhile: it would be there twice."""
-        there = batches(self._folder)
+        there = batches(self.folder)
         if gone := [str(each.name) for each in group if each.name not in there]:
             raise PipelineError(
                 f"batches {', '.join(gone)}: another archive-compact has merged them meanwhile; let"

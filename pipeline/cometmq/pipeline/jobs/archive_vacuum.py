@@ -20,6 +20,7 @@ from cometmq.pipeline.jobs.archive_files import (
     unfinished,
 )
 from cometmq.pipeline.jobs.folders import STAGING, Folder
+from cometmq.pipeline.jobs.holding import UPKEEP, held
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 
 if TYPE_CHECKING:
@@ -50,11 +51,11 @@ def archive_vacuum(spark: SparkSession, settings: VacuumSettings, run: Run | Non
     refuse_delta(folder, "VACUUM")
     if not batches(folder):
         raise OptionError(f"archive: {settings.archive} is no archive, or has nothing in it")
-    if not run.dry_run:
-        folder.require_writable()
     removed: list[str] = []
     report.details.update(removed=removed, removed_bytes=0)
-    with timed(report):
+    with timed(report), held(run, report.job, (folder, UPKEEP)):
+        if not run.dry_run:
+            folder.require_writable()
         for path in _strays(folder, settings):
             size = sum(bytes_ for _, bytes_ in folder.files(path))
             if not run.dry_run:

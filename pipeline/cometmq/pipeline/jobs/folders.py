@@ -67,10 +67,18 @@ class Folder:
                 raise
             raise OptionError(f"path: {self.path}: {why[0]}") from None
 
+    @property
+    def local_path(self) -> str | None:
+        """Where it is among this machine's files; `None` of one on another file system."""
+        if self._system.getScheme() != "file":
+            return None
+        path: str = self._path_class(self.path).toUri().getPath()
+        return path
+
     def require_writable(self) -> None:
         """Refuse one that could not be written to, as far as that can be told."""
-        if self._system.getScheme() == "file":
-            require_folder("path", self._path_class(self.path).toUri().getPath())
+        if (path := self.local_path) is not None:
+            require_folder("path", path)
 
     def of(self, *names: str) -> str:
         """Return the path of something in it."""

@@ -15,6 +15,7 @@ from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.jobs.holding import STREAM, held
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.streams import (
     CopySettings,
@@ -85,13 +86,13 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
 
     run = run or Run()
     report = run.report_of("mirror", counts_bytes=True)
-    with timed(report):
+    checkpoint = Folder(spark, settings.checkpoint)
+    with timed(report), held(run, report.job, (checkpoint, STREAM)):
         _refuse_promise(settings)
         _refuse_copies(settings)
         frame = counted(read_stream(spark, settings, _COPIED)).withColumn(
             "to_topic", functions.concat(functions.lit(settings.prefix), "topic")
         )
-        checkpoint = Folder(spark, settings.checkpoint)
         check_checkpoint(checkpoint, run, report)
         if run.dry_run:
             report.details["would_read"] = would_read(spark, settings, settings.checkpoint)

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cometmq.pipeline.errors import OptionError, SinkError
 from cometmq.pipeline.jobs import functions as python_functions
 from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.jobs.holding import STREAM, held
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
 from cometmq.pipeline.jobs.repeatable import require_repeatable
@@ -103,11 +104,12 @@ def transform(spark: SparkSession, settings: TransformSettings, run: Run | None 
     run = run or Run()
     report = run.report_of("transform", counts_bytes=True)
     transforming = _Transforming(spark, settings, report)
-    with timed(report):
+    checkpoint = Folder(spark, settings.checkpoint)
+    with timed(report), held(run, report.job, (checkpoint, STREAM)):
         python_functions.register(spark, settings.udf)
         stream = read_stream(spark, settings)
         report.details["columns"] = transforming.check(stream)
-        check_checkpoint(Folder(spark, settings.checkpoint), run, report)
+        check_checkpoint(checkpoint, run, report)
         if run.dry_run:
             report.details["would_read"] = would_read(spark, settings, settings.checkpoint)
             return report

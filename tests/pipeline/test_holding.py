@@ -1,0 +1,169 @@
+"""Who holds a folder: one run at a time, and a killed one leaves nothing that has to be cleaned."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cometmq.pipeline.errors import HeldError, OptionError
+from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.jobs.holding import BATCHES, STREAM, UPKEEP, held
+from cometmq.pipeline.jobs.job import Run
+from cometmq.pipeline.jobs.writable import require_folder
+
+
+class Plain(Folder):
+    """A folder without Spark; of another file system, it has no path here."""
+
+    def __init__(self, path: Path, local: str | None = "") -> None:
+        self.path = str(path)
+        self._local = self.path if local == "" else local
+
+    @property
+    def local_path(self) -> str | None:
+        """Where it is among this machine's files."""
+        return self._local
+
+    def require_writable(self) -> None:
+        """Refuse one that could not be written to."""
+        require_folder("path", self.path)
+
+
+def test_a_second_run_is_refused_and_told_who_the_first_one_is(tmp_path: Path) -> None:
+    folder = Plain(tmp_path / "to")
+    with (
+        held(Run(), "archive", (folder, BATCHES)),
+        pytest.raises(HeldError) as raised,
+        held(Run(), "aggregate", (folder, BATCHES)),
+    ):
+        pytest.fail("two have it")
+    text = str(raised.value)
+    assert text.startswith(f"path: {tmp_path}/to: archive (process {os.getpid()} on ")
+    assert "nothing was changed. Start this again when that one has ended" in text
+
+
+def test_the_second_run_takes_nothing_of_the_first_away(tmp_path: Path) -> None:
+    folder = Plain(tmp_path)
+    with held(Run(), "archive", (folder, STREAM)):
+        for _ in range(2):
+            with pytest.raises(HeldError), held(Run(), "archive", (folder, STREAM)):
+                pytest.fail("two have it")
+        assert [each.name for each in tmp_path.iterdir()] == [STREAM]
+
+
+def test_a_run_leaves_no_folder_that_it_made_and_wrote_nothing_to(tmp_path: Path) -> None:
+    with (
+        pytest.raises(OptionError, match="refused"),
+        held(Run(), "archive", (Plain(tmp_path / "a" / "b"), BATCHES)),
+    ):
+        raise OptionError("refused")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_run_wrote_stays_and_the_next_one_has_the_folder(tmp_path: Path) -> None:
+    folder = Plain(tmp_path / "a")
+    for number in range(2):
+        with held(Run(), "archive", (folder, BATCHES)):
+            (tmp_path / "a" / f"{number}").touch()
+    assert sorted(each.name for each in (tmp_path / "a").iterdir()) == ["0", "1"]
+
+
+def test_upkeep_of_an_archive_goes_on_while_it_is_written_to(tmp_path: Path) -> None:
+    folder = Plain(tmp_path)
+    with (
+        held(Run(), "archive", (folder, BATCHES)),
+        held(Run(), "archive-compact", (folder, UPKEEP)),
+        pytest.raises(HeldError, match="archive-compact"),
+        held(Run(), "archive-vacuum", (folder, UPKEEP)),
+    ):
+        pytest.fail("two have it")
+
+
+def test_a_second_folder_that_is_held_gives_the_first_one_back(tmp_path: Path) -> None:
+    to, checkpoint = Plain(tmp_path / "to"), Plain(tmp_path / "checkpoint")
+    with held(Run(), "mirror", (checkpoint, STREAM)):
+        with (
+            pytest.raises(HeldError, match="mirror"),
+            held(Run(), "archive", (to, BATCHES), (checkpoint, STREAM)),
+        ):
+            pytest.fail("two have it")
+        with held(Run(), "archive", (to, BATCHES)):
+            pass
+
+
+def test_a_dry_run_holds_nothing_and_is_not_refused(tmp_path: Path) -> None:
+    folder = Plain(tmp_path / "to")
+    with held(Run(dry_run=True), "archive", (folder, BATCHES)):
+        assert list(tmp_path.iterdir()) == []
+    with (
+        held(Run(), "archive", (folder, BATCHES)),
+        held(Run(dry_run=True), "archive", (folder, BATCHES)),
+    ):
+        pass
+
+
+def test_another_file_system_is_left_alone(tmp_path: Path) -> None:
+    folder = Plain(tmp_path / "to", local=None)
+    with (
+        held(Run(), "archive", (folder, BATCHES)),
+        held(Run(), "archive", (folder, BATCHES)),
+    ):
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_system_without_locks_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(_file: int, _how: int) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    told: list[Any] = []
+    with held(Run(progress=told.append), "archive", (Plain(tmp_path), BATCHES)):
+        pass
+    assert [each["warning"] for each in told] == [
+        f"{tmp_path} cannot be locked (Operation not supported): nothing keeps a second run out;"
+        " see to it that there is one at a time"
+    ]
+
+
+_HOLDS = """
+import sys
+from pathlib import Path
+from tests.pipeline.test_holding import Plain
+from cometmq.pipeline.jobs.holding import BATCHES, held
+from cometmq.pipeline.jobs.job import Run
+
+with held(Run(), "archive", (Plain(Path(sys.argv[1])), BATCHES)):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_killed_run_holds_nothing_any_more(tmp_path: Path) -> None:
+    folder = Plain(tmp_path)
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLDS, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as process:
+        assert process.stdout is not None
+        try:
+            assert process.stdout.readline() == b"held\n"
+            with (
+                pytest.raises(HeldError, match=rf"process {process.pid} on "),
+                held(Run(), "archive", (folder, BATCHES)),
+            ):
+                pytest.fail("two have it")
+        finally:
+            process.kill()
+    assert [each.name for each in tmp_path.iterdir()] == [BATCHES]  # Which holds nothing.
+    with held(Run(), "archive", (folder, BATCHES)):
+        pass
+    assert list(tmp_path.iterdir()) == []
