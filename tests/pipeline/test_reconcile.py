@@ -187,6 +187,31 @@ def test_a_tag_that_became_a_key_is_another_message(
     assert counts(compared(tables, *sides, level=level, by="content")) == (1, 1, 0)
 
 
+def test_a_topic_that_a_side_has_not_is_no_lost_archive_and_two_such_are_not_the_same(
+    tables: Tables, topic: str, tmp_path: Path
+) -> None:
+    to = archived(tables, topic, tmp_path / "archive")
+    with pytest.raises(OptionError, match=r"right: \S+archive has nothing of a topic nope"):
+        compared(tables, place(tables, topic), f"{to}#nope")
+    with pytest.raises(OptionError, match=r"left: .* has nothing of a topic nope"):
+        compared(tables, f"{to}#nope", f"{to}#nope", level="count")
+    settings = ReconcileSettings(left=f"{to}#nope", right=f"{to}#nope")
+    with pytest.raises(OptionError, match=r"left: .* has nothing of a topic nope"):
+        reconcile(tables.spark, settings, Run(dry_run=True))
+    with pytest.raises(OptionError, match="left, right: neither has a message"):
+        compared(tables, f"{to}#{topic}", place(tables, topic), until="2001-01-01T00:00:00Z")
+
+
+def test_a_topic_that_an_archive_found_empty_is_compared(
+    tables: Tables, topic: str, tmp_path: Path
+) -> None:
+    later = f"{topic}-later"
+    tables.fill(later, 0)
+    to = archived(tables, f"{topic},{later}", tmp_path / "archive")
+    tables.fill(later, 4)
+    assert counts(compared(tables, place(tables, later), f"{to}#{later}")) == (4, 0, 0)
+
+
 def test_a_dry_run_counts(tables: Tables, topic: str) -> None:
     settings = ReconcileSettings(left=place(tables, topic), right=place(tables, topic))
     report = reconcile(tables.spark, settings, Run(dry_run=True))

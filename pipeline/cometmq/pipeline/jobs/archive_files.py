@@ -180,6 +180,11 @@ def batches(folder: Folder) -> list[BatchName]:
     return found
 
 
+def knows_topic(folder: Folder, topic: str) -> bool:
+    """Whether a manifest of an archive speaks of a topic, be it of one without a message."""
+    return any(topic in Manifest.read(folder, name).ends for name in reversed(batches(folder)))
+
+
 def merged_away(folder: Folder) -> Iterator[str]:
     """Yield what is left of batches that were merged: folders first, their manifests behind."""
     there = batches(folder)

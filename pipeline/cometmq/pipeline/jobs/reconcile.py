@@ -25,6 +25,7 @@ from cometmq.pipeline.jobs.archive_files import read_archive
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.places import STORE, TOPIC, read_place
+from cometmq.pipeline.jobs.reconcile_sides import refuse_nothing
 from cometmq.pipeline.jobs.report import Outcome, Report
 from cometmq.pipeline.jobs.results import Results
 from cometmq.pipeline.jobs.tables import (
@@ -143,8 +144,11 @@ def reconcile(spark: SparkSession, settings: ReconcileSettings, run: Run | None 
     with timed(report):
         if run.dry_run:
             reconciling.count()
+        differing = 0 if run.dry_run else reconciling.blocks(run)
+        rows = {name: report.details[f"{name}_rows"] for name in reconciling.places}
+        refuse_nothing(spark, reconciling.places, rows, reconciling.table)
+        if run.dry_run:
             return report
-        differing = reconciling.blocks(run)
         if differing:
             reconciling.drill_down(run)
         else:
@@ -232,12 +236,12 @@ class _Reconciling:
             if settings.by == "place"
             else f"pmod({mark}, 1024)"
         )
-        frame = self._table(name, (*_PLACE, "store_time", *read))
+        frame = self.table(name, (*_PLACE, "store_time", *read))
         frame = frame.where(stored_between(settings))
         marked: DataFrame = frame.selectExpr(*place_texts, f"{mark} AS mark", f"{block} AS block")
         return marked
 
-    def _table(self, name: str, columns: tuple[str, ...]) -> DataFrame:
+    def table(self, name: str, columns: tuple[str, ...]) -> DataFrame:
         """Return columns of one side."""
         place = self.places[name]
         if place.kind == TOPIC:
