@@ -65,6 +65,9 @@ def toy(spark: Any, settings: ToySettings, run: Run) -> Report:
         report.details["redriven"] = 0
         report.details["last"] = [{"at": datetime(2026, 11, 21, 12), "key": None}]
         raise PipelineError("it went away")
+    if settings.nameserver == "shut":
+        run.report_of("toy").rows = 7
+        raise OptionError("topic: t: none of its brokers lets write")
     if settings.nameserver == "away":
         raise PipelineError("it is away")
     if settings.nameserver == "without-java":
@@ -107,6 +110,8 @@ def runner(monkeypatch: pytest.MonkeyPatch) -> CliRunner:
         (["--nameserver", "away"], 3),
         (["--nameserver", "without-java"], 3),
         (["--nameserver", "damaged"], 3),
+        (["--nameserver", "shut"], 3),  # What was written before is no wrong command's.
+        (["--nameserver", "shut", "--dry-run"], 2),
         (["--nameserver", "crash"], 3),  # And not 1, which says that it ran to its end.
     ],
 )
@@ -167,6 +172,8 @@ def test_what_nobody_thought_of_is_told_with_its_place(runner: CliRunner, tmp_pa
     [
         (replace(TOY, goes_on=False), ["-n", "away"], "Started again it begins anew."),
         (TOY, ["-n", "without-java"], "toy: there is no Java here"),  # Starting again mends none.
+        (TOY, ["-n", "shut"], "Started again it goes on where it was."),
+        (replace(TOY, goes_on=False), ["-n", "shut"], "none of its brokers lets write"),
         (TOY, ["-n", "held"], "toy: path: a: archive is at work there"),  # It says when to start.
         (TOY, ["-n", "wrong"], "toy: nameserver: is wrong; write another"),
         (TOY, ["-n", "away", "--dry-run"], "toy: it is away"),

@@ -220,13 +220,16 @@ def _failed(job: Job, error: Exception, run: Run, given: Mapping[str, Any]) -> R
         traceback.print_exc()  # Nobody thought of it: whoever mends it must see where it was.
     text = in_words_of_the_command(with_the_option_of_a_folder(str(error), given))
     text = text or type(error).__name__
-    outcome = Outcome.USAGE if isinstance(error, OptionError) else Outcome.FAILED
+    done = run.report_so_far(job.name)
+    # What a job finds to be wrong behind what it has written is no mistake that changed nothing.
+    has_written = job.goes_on and not run.dry_run and bool(done.rows or done.batches)
+    is_usage = isinstance(error, OptionError) and not has_written
+    outcome = Outcome.USAGE if is_usage else Outcome.FAILED
     began = outcome is Outcome.FAILED and not isinstance(error, _AS_BEFORE) and not run.dry_run
     after = "goes on where it was" if job.goes_on else "begins anew"
     click.echo(
         f"cometmq pipeline {job.name}: {text}" + f"\nStarted again it {after}." * began, err=True
     )
-    done = run.report_so_far(job.name)
     done.outcome = outcome
     done.details["error"] = text
     return done
