@@ -123,7 +123,7 @@ async def list_groups(mq: Client, *, as_json: bool) -> None:
     show_table(["group", "broker", "#messages", "last"], rows)
 
 
-@dlq.command("show")
+@dlq.command("show", short_help="Show dead letters of GROUP, the oldest first.")
 @click.argument("group")
 @click.option(
     "-c", "--count", type=click.IntRange(min=1), default=100, show_default=True, help="At most."

@@ -29,7 +29,7 @@ def group() -> None:
     """
 
 
-@group.command("list")
+@group.command("list", short_help="List the groups, with --all those of the system, too.")
 @click.option("-a", "--all", "everything", is_flag=True, help="The system's, too.")
 @json_option
 @client_command
