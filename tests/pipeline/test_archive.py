@@ -152,7 +152,7 @@ def test_trap_13_a_batch_without_its_manifest_is_written_again_and_strays_are_no
 ) -> None:
     """As a crash leaves it that came between the two."""
     tables.fill("half", 10)
-    run(tables, "half", tmp_path)
+    assert run(tables, "half", tmp_path).rows == 10
     (tmp_path / "_manifests" / "000000.json").unlink()
     stray = tmp_path / "_staging" / "000009"
     stray.mkdir(parents=True)
