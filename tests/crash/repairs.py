@@ -135,7 +135,9 @@ def _keeps_offsets(run: Run, behind: list[Sent]) -> bool:
     left = _queues_in(run, first_offset, behind[0].physical_offset)
     given_up = [sent for sent in behind if (sent.topic, sent.queue_id) not in left]
     safe = _safe_offset(inspect(run.disk, ROOT, run.config), run)
-    return not given_up or (first_offset > 0 and all(sent.end <= safe for sent in given_up))
+    # Behind a cut that no start has seen, entries may still tell numbers that it gave up.
+    is_plain = first_offset > 0 and run.knows_checked
+    return not given_up or (is_plain and all(sent.end <= safe for sent in given_up))
 
 
 def _queues_in(run: Run, start: int, end: int) -> set[tuple[str, int]]:
