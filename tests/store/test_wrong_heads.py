@@ -194,3 +194,20 @@ def test_messages_in_front_of_a_gap_are_put_out_of_reach_only_when_that_is_asked
     assert [(each.kind, each.queue_offset) for each in found] == [
         (Kind.OUT_OF_REACH, number) for number in range(5)
     ]
+
+
+def test_a_sound_record_is_none_of_those_that_are_damaged_around_it() -> None:
+    """One queue lacks a number there, and another begins with it: so it may look."""
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    for number, queue_id in enumerate((1, 0, 1, 0, 0)):
+        store.put("T", queue_id, b"body %d" % number, b"", Origin(1000, 1000, HOST))
+        store.commit()
+        store.run_jobs()
+        store.advance()
+    disk = disk.kill()  # The entries were in memory alone.
+    records = list(LogCheck(inspect(disk, ROOT, CONFIG)))
+    for number in (0, 3):
+        overwrite(disk, LOG, records[number].physical_offset + 88, b"\xff")  # In the body.
+    starts = [step.damage.start for step in repaired(disk).steps]
+    assert starts == [records[number].physical_offset for number in (0, 3)]

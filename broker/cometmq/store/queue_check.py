@@ -245,7 +245,10 @@ class QueueCheck:
         self, damages: list[Damage], end_offset: int, queues: Iterator[tuple[str, int, str]]
     ) -> Iterator[None]:
         """Report what is missing, and what is there for no reason; one queue a step."""
-        self.heads.fill_holes(self._tracks)
+        if damages:
+            self.heads.doubt_order()
+        else:
+            self.heads.fill_holes(self._tracks)
         tracks: dict[str, QueueTrack] = {}
         for track in self._tracks.values():
             self._compare(track)

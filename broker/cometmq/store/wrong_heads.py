@@ -81,6 +81,10 @@ class WrongHeads:
         if 0 <= offset < self._promised_to and len(self._strays) < NOTED_MAX:
             self._strays.setdefault(number, []).append((offset, key))
 
+    def doubt_order(self) -> None:
+        """Forget what the order alone told: what a queue lacks may be what is damaged."""
+        self.found.clear()
+
     def fill_holes(self, tracks: dict[Key, QueueTrack]) -> None:
         """Take a record that its queue has too many for the one that another queue lacks there.
 
