@@ -137,8 +137,8 @@ class StoreConfig:
     disk_used_percent_expire: int = 75
     """Above this, files that are old enough go at any hour."""
     disk_used_percent_force: int = 85
-    """Above this, the oldest files go whatever their age; above `disk_used_percent_max`, none does:
-    puts are refused instead."""
+    """Above this, the oldest files go whatever their age. Set higher than `disk_used_percent_max`,
+    it has puts refused first."""
     disk_used_percent_max: int = 90
     """Above this, puts are refused: a disk that is full to the last byte cannot be cleaned up."""
     disk_check_interval_ms: int = 1000

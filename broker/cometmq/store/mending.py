@@ -117,20 +117,16 @@ class Plan:
 
 def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
     """Read all of the log and plan what to do; with `cut` end the log in front of damage."""
-    log, fronts, times = LogCheck(store), _FrontsOfLog(store), dict[int, int]()
+    log, fronts = LogCheck(store), _FrontsOfLog(store)
     check = None if cut else HeadCheck(store)
-    yield from _read(store, log, fronts, times, check)
+    yield from _read(store, log, fronts, check)
     if check is not None and (heads := check.finish(log)):
-        log, fronts, times = (
-            LogCheck(store, wrong_heads=heads),
-            _FrontsOfLog(store),
-            dict[int, int](),
-        )
-        yield from _read(store, log, fronts, times, None)
+        log, fronts = LogCheck(store, wrong_heads=heads), _FrontsOfLog(store)
+        yield from _read(store, log, fronts, None)
     plan.records_cut = fronts.records_behind
     lost = LostInDamage(store, log.damages, fronts.gaps, fronts.all).lost
     plan.end_offset = log.end_offset
-    _decide(plan, log, lost, times, cut=cut)
+    _decide(plan, log, lost, fronts.times, cut=cut)
     fronts.add_placeholders(plan.steps)
     _note_missing(store, plan, log, fronts, cut=cut)
     changed_from = min([step.damage.start for step in plan.steps], default=plan.cut_at)
@@ -145,15 +141,11 @@ def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
 
 
 def _read(
-    store: Inspected,
-    log: LogCheck,
-    fronts: _FrontsOfLog,
-    times: dict[int, int],
-    check: HeadCheck | None,
+    store: Inspected, log: LogCheck, fronts: _FrontsOfLog, check: HeadCheck | None
 ) -> Iterator[Progress]:
     """Read all of the log, and note when the first record behind each damage was stored."""
     first, total = store.segments.first_offset, store.segments.end_offset
-    step, last = first + STEP_BYTES, 0
+    times, step, last = fronts.times, first + STEP_BYTES, 0
     for message in log:
         last = message.store_timestamp
         for number in range(len(times), len(log.damages)):  # Of two neighbours, both.
@@ -179,6 +171,8 @@ class _FrontsOfLog:
         self.behind: Fronts = {}
         """Of what stands behind the first damage, as far as it was promised."""
         self.records_behind = 0
+        self.times: dict[int, int] = {}
+        """By the number of a damage, when the next sound record was stored."""
         self._in_front: Fronts | None = None
 
     @property
