@@ -157,7 +157,7 @@ def test_a_body_that_is_wrong_names_what_is_wrong(text: str, problem: str) -> No
         Whole.decode(text.encode())
 
 
-@pytest.mark.parametrize("depth", [100, 100_000])
+@pytest.mark.parametrize("depth", [100, 900_000])
 def test_a_deep_unknown_member_never_exhausts_the_stack(depth: int) -> None:
     text = '{"requiredID":"x","unknown":' + "[" * depth + "]" * depth + "}"
     if depth == 100:  # Shallow enough to be skipped.
