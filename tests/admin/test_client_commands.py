@@ -345,7 +345,9 @@ def test_a_list_of_commands_cuts_no_sentence_on_a_usual_terminal() -> None:
     walk(())
 
 
-@pytest.mark.parametrize("command", ["send", "consume", "tail", "topic", "topic create"])
+@pytest.mark.parametrize(
+    "command", ["send", "consume", "tail", "topic", "topic create", "settings set"]
+)
 def test_help_shows_how(command: str) -> None:
     result = CliRunner().invoke(program, [*command.split(), "--help"])
     assert result.exit_code == 0

@@ -1,4 +1,4 @@
-"""`cometmq dlq`, `transaction` and `message trace` against a live broker: ours, and Apache's.
+"""`cometmq dlq`, `transaction`, `message trace` and `settings` against a broker: ours, Apache's.
 
 What these commands do is tested in `tests/admin`; here, that Apache's broker understands them too.
 """
@@ -111,3 +111,19 @@ def test_a_message_of_python_clients_is_traced(target: Target) -> None:
         ("sent", "shop", "ok"),
         ("consumed", "tracing", "ok"),
     ]
+
+
+def test_settings_are_shown_and_changed(target: Target) -> None:
+    terminal = Terminal(target)
+    (before,) = terminal.json("settings", "show", "fileReservedTime")
+    (done,) = terminal.json("settings", "set", "fileReservedTime=24")
+    assert (done["before"], done["after"]) == (before["value"], "24")
+    (after,) = terminal.json("settings", "show", "fileReservedTime")
+    assert after["value"] == "24"
+    wrong = terminal.run("settings", "set", "fileReservedTme=24", status=1).stderr
+    assert "fileReservedTme: it has no such setting; did you mean fileReservedTime?" in wrong
+    # Apache's broker says that it has done this.
+    assert "'soon'" in terminal.run("settings", "set", "fileReservedTime=soon", status=1).stderr
+    fixed = terminal.run("settings", "set", "configBlackList=a", status=1).stderr
+    assert "Write it into the broker's file" in fixed
+    terminal.run("settings", "set", f"fileReservedTime={before['value']}")

@@ -287,6 +287,20 @@ def as_texts(config: BrokerConfig) -> dict[str, str]:
     return dict(sorted(texts.items()))
 
 
+def own_text(key: str, text: str) -> tuple[str, str]:
+    """Give a setting as `as_texts` has it under our own name, in the way that our files have it.
+
+    What another version of the broker says, and this one cannot read, stays as it is.
+    """
+    same = MAPPED.get(key)
+    if same is None:
+        return key, text
+    try:
+        return same.name, text if same.read is None else format_setting(same.read(text))
+    except SettingError:
+        return same.name, text
+
+
 def _name_of(key: str) -> str:
     return MAPPED[key].name if key in MAPPED else key
 

@@ -19,6 +19,7 @@ _ELSEWHERE: Final = {
     "offset": "cometmq.admin.commands.offset",
     "pipeline": "cometmq.pipeline.command",
     "send": "cometmq.admin.commands.send",
+    "settings": "cometmq.admin.commands.settings",
     "store": "cometmq.admin.commands.store_commands",
     "tail": "cometmq.admin.commands.consume",
     "topic": "cometmq.admin.commands.topic",

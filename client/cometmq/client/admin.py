@@ -1,4 +1,4 @@
-"""Administration: topics, groups and messages, asked of name servers and brokers.
+"""Administration: topics, groups, messages and settings, asked of name servers and brokers.
 
 ::
 
@@ -13,11 +13,12 @@ from cometmq.client._admin_asking import BrokerListed, Change
 from cometmq.client._admin_dead_letters import DeadLetters
 from cometmq.client._admin_groups import GroupAdmin, GroupListed, MemberListed, QueueProgress
 from cometmq.client._admin_messages import MessageAdmin
+from cometmq.client._admin_settings import SettingsAdmin
 from cometmq.client._admin_topics import BrokerRoute, QueueStatus, TopicListed, permission_text
 from cometmq.client._admin_transactions import TransactionAdmin
 
 
-class Admin(GroupAdmin, MessageAdmin):
+class Admin(GroupAdmin, MessageAdmin, SettingsAdmin):
     """The administrative calls of a client: `Client.admin`.
 
     ::

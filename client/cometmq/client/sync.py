@@ -119,6 +119,8 @@ class SyncAdmin:
     group_progress = _admin_verb(Admin.group_progress)
     reset_offsets = _admin_verb(Admin.reset_offsets)
     set_offset = _admin_verb(Admin.set_offset)
+    settings = _admin_verb(Admin.settings)
+    change_settings = _admin_verb(Admin.change_settings)
     message = _admin_verb(Admin.message)
     find_messages = _admin_verb(Admin.find_messages)
     message_trace = _admin_verb(Admin.message_trace)
