@@ -39,7 +39,7 @@ PLACES: dict[str, Callable[[bytes, int], int]] = {
 def flip(disk: SimulatedFileSystem, where: str) -> None:
     """Damage the record with that body, on the disk and in the memory of a process there."""
     file = disk.open(SEGMENT)
-    data = file.read(8192, 0)
+    data = file.read(1 << 15, 0)
     at = PLACES[where](data, data.index(BODY))
     file.write(bytes([data[at] ^ 0x41]), at)
 

@@ -98,6 +98,11 @@ DAMAGED: Final = Family(
     "gauge",
     "Queues that are neither written nor read, because their files are damaged.",
 )
+DAMAGED_MESSAGES: Final = Family(
+    "cometmq_store_damaged_messages",
+    "gauge",
+    "Damaged messages that clients came upon since the start, of those that are still kept.",
+)
 DISK_USED: Final = Family(
     "cometmq_disk_used_ratio", "gauge", "How full the fullest disk of the store is, from 0 to 1."
 )
@@ -226,6 +231,7 @@ class BrokerMetrics:
         )
         yield from single(WRITEABLE, float(found.refusal is None))
         yield from self._scribe.family(DAMAGED, self._damaged())
+        yield from single(DAMAGED_MESSAGES, self._state.damage.count())
         yield from single(DISK_USED, found.disk_used_percent / 100)
         removed = [({"reason": each.name.lower()}, found.removed[each]) for each in Reason]
         yield from self._scribe.family(REMOVED, removed)

@@ -90,16 +90,19 @@ class ConsumerOffsets:
         queues = self._pulled.get((group, topic))
         return None if queues is None else queues.get(queue_id)
 
-    def note_pull(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Note up to where a group has pulled. Beyond `offsets_max` a new queue is not noted."""
+    def note_pull(self, group: str, topic: str, queue_id: int, offset: int) -> int:
+        """Note up to where a group has pulled, and return up to where it had before, or 0.
+
+        Beyond `offsets_max` a new queue is not noted.
+        """
         queues = self._pulled.get((group, topic))
-        if queues is None or queue_id not in queues:
-            if self._pulled_count >= self._offsets_max:
-                return
+        if queues is not None and (before := queues.get(queue_id)) is not None:
+            queues[queue_id] = offset
+            return before
+        if self._pulled_count < self._offsets_max:
             self._pulled_count += 1
-            if queues is None:
-                queues = self._pulled[group, topic] = {}
-        queues[queue_id] = offset
+            self._pulled.setdefault((group, topic), {})[queue_id] = offset
+        return 0
 
     # Many queues.
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from cometmq.broker.damage_met import DamageMet
 from cometmq.proto.host import pack_host
 
 if TYPE_CHECKING:
@@ -86,6 +87,11 @@ class State:
     """The same, but for signs of life: it does not jump."""
     boot_ms: int
     """When this broker started, by the wall clock."""
+    damage: DamageMet = field(init=False)
+    """What clients came upon in the store."""
+
+    def __post_init__(self) -> None:
+        self.damage = DamageMet(self.store, self.elapsed_ms)
 
 
 class Session:

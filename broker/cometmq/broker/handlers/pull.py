@@ -18,6 +18,7 @@ from cometmq.net import LATER
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands.pull import ForbiddenType, PullMessage, PullMessageResponse
+from cometmq.proto.errors import MessageError
 from cometmq.store.errors import CorruptionError
 from cometmq.store.reading import ReadStatus
 
@@ -125,8 +126,10 @@ def _read(
             wanted=wanted,
             fetched=fetched,
         )
-    except CorruptionError as error:
-        log.error("a pull of %r from %s: %s", header.topic, session.peer.host, error)
+    except (CorruptionError, MessageError) as error:
+        # Who comes again and again is told of once, with the message that is damaged.
+        if not session.state.damage.look(header.topic, header.queue_id, queue_offset):
+            log.error("a pull of %r from %s: %s", header.topic, session.peer.host, error)
         raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error
 
 
@@ -142,7 +145,9 @@ def _found(
     """Answer with messages; a pull that was held has no time since which it is being served."""
     state = session.state
     name, group_name = header.topic, header.consumer_group
-    state.offsets.note_pull(group_name, name, header.queue_id, result.next_begin_offset)
+    queue_id, end = header.queue_id, result.next_begin_offset
+    if header.queue_offset < state.offsets.note_pull(group_name, name, queue_id, end):
+        state.damage.look(name, queue_id, header.queue_offset)
     traffic = state.traffic
     traffic.got_flow(name, group_name).take(result.record_count, result.size)
     if since_ns:

@@ -34,7 +34,7 @@ def view_message_by_id(request: Command, session: Session) -> Command | Later:
         remark = f"can not find message by the offset, {offset}"
         return request.answer(ResponseCode.SYSTEM_ERROR, remark=remark)
 
-    return _read(request, session, [offset], answer)
+    return _read(request, session, [offset], answer, is_indexed=False)
 
 
 def check_indexed(state: State) -> None:
@@ -71,7 +71,7 @@ def query_message(request: Command, session: Session) -> Command | Later:
         fields = QueryMessageResponse(newest.store_timestamp, newest.physical_offset)
         return request.answer(ResponseCode.SUCCESS, fields, parts=records)
 
-    return _read(request, session, offsets, answer)
+    return _read(request, session, offsets, answer, is_indexed=True)
 
 
 def _read(
@@ -79,8 +79,13 @@ def _read(
     session: Session,
     offsets: Sequence[int],
     answer: Callable[[list[Buffer]], Command],
+    *,
+    is_indexed: bool,
 ) -> Command | Later:
-    """Read the records at these places, from the disk if need be, and answer with them."""
+    """Read the records at these places, from the disk if need be, and answer with them.
+
+    What the index names is looked at for damage; a peer may name any place, also one in a body.
+    """
     state = session.state
 
     def attempt(fetched: Fetched) -> Command | Sequence[Cold]:
@@ -88,6 +93,14 @@ def _read(
         cold = [each for each in found if isinstance(each, Cold)]
         if cold:
             return cold
-        return answer([r for r in found if r is not None and not isinstance(r, Cold)])
+        records = {
+            offset: each
+            for offset, each in zip(offsets, found, strict=True)
+            if each is not None and not isinstance(each, Cold)
+        }
+        if is_indexed:
+            for offset, record in records.items():
+                state.damage.check(offset, record)
+        return answer(list(records.values()))
 
     return answered(request, session, attempt)

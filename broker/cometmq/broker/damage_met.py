@@ -1,0 +1,117 @@
+"""Damaged messages that clients come upon: each is told in the log once, and counted.
+
+A broker hands records out as they lie, so it does not see what the disk has done to them; clients
+do. Who cannot read an answer asks for the same messages again, or goes no further: that alone is
+looked for on the way of a pull. When a group comes back to what it was given before, those messages
+are read one by one; not more often than a group without any trouble could afford.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from cometmq.proto.errors import MessageError
+from cometmq.proto.message import read_message
+from cometmq.proto.sysflag import SysFlag
+from cometmq.store.errors import CorruptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cometmq.proto.buffer import Buffer
+    from cometmq.store.message_store import MessageStore
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_MS: Final = 100
+MESSAGES_MAX: Final = 64
+"""Of one look, some half a millisecond; the next one at the same place goes on behind them."""
+PLACES_MAX: Final = 1_000
+"""Told at most, of one life of the broker."""
+_LOG: Final = "commitlog"
+_BATCH: Final = int(SysFlag.INNER_BATCH)
+
+
+class DamageMet:
+    """The damaged places of one store that clients have come upon."""
+
+    def __init__(self, store: MessageStore, elapsed_ms: Callable[[], int]) -> None:
+        self._store = store
+        self._elapsed_ms = elapsed_ms
+        self._next_ms = 0
+        self._seen: tuple[str, int, int, int] | None = None
+        """Of the last look the queue, where it began, and where it ended without damage."""
+        self._places: set[tuple[str, int]] = set()
+        """Files and bytes in them; of the log as a whole the physical offsets."""
+
+    def count(self) -> int:
+        """Count the places, without those that have expired."""
+        first = self._store.first_offset
+        self._places = {each for each in self._places if each[0] != _LOG or each[1] >= first}
+        return len(self._places)
+
+    def look(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Read messages from a queue offset on, and tell of the first damaged one.
+
+        False when none is. That it is too early for another look counts as True: who came again
+        comes once more.
+        """
+        now_ms = self._elapsed_ms()
+        if now_ms < self._next_ms:
+            return True
+        self._next_ms = now_ms + LOOK_EVERY_MS
+        seen, self._seen = self._seen, None
+        is_same = seen is not None and seen[:3] == (topic, queue_id, queue_offset)
+        offset = seen[3] if seen is not None and is_same else queue_offset
+        for _ in range(MESSAGES_MAX):
+            what = f"message {offset} of {topic}/{queue_id}"
+            try:
+                result = self._store.read(topic, queue_id, offset, 1)
+            except CorruptionError as error:
+                self._tell(what, error.path, error.position, error.problem)
+                return True
+            if result.cold or not result.slices:
+                return False
+            place, problem = result.last_physical_offset, _problem(result.slices[0], offset)
+            if problem is not None:
+                self._tell(what, _LOG, place, problem)
+                return True
+            offset = result.next_begin_offset
+        self._seen = (topic, queue_id, queue_offset, offset)
+        return False
+
+    def check(self, physical_offset: int, record: Buffer) -> None:
+        """Look at a record that is found by its key, and tell of it if it is damaged."""
+        problem = _problem(record)
+        if problem is not None:
+            self._tell("a message", _LOG, physical_offset, problem)
+
+    def _tell(self, what: str, path: str, position: int, problem: str) -> None:
+        place = (path, position)
+        if place in self._places or len(self._places) >= PLACES_MAX:
+            return
+        self._places.add(place)
+        log.error(
+            "%s is damaged, and a client came upon it: %s: at byte %d: %s; `cometmq store verify"
+            " %s`, beside the running broker, says what else is, and docs/operations.md what to do",
+            *(what, path, position, problem, self._store.root),
+        )
+        if len(self._places) == PLACES_MAX:
+            log.error("of further damaged messages that clients come upon nothing is told")
+
+
+def _problem(record: Buffer, number: int | None = None) -> str | None:
+    """Say what is wrong with the record that holds the message of this number of its queue."""
+    try:
+        message = read_message(bytes(record))
+    except MessageError as error:
+        return str(error).partition(": ")[2]  # Without the place, which is one in these bytes.
+    is_batch = bool(message.sys_flag & _BATCH) and message.queue_offset < (number or 0)
+    if number not in (None, message.queue_offset) and not is_batch:
+        return f"it says that it is message {message.queue_offset} of its queue"
+    if not message.is_body_intact():
+        return "its body has another checksum than was stored with it"
+    if message.is_record_intact() is False:
+        return "it has another checksum than was stored with it"
+    return None
