@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.broker.clocked import TOPIC, Clocked
 from tests.broker.running import pull_request, send_request
+from tests.broker.test_batch_topics import broker_with_batches
 from tests.broker.test_damaged_messages import BODY, PLACES, flip
 from tests.crash.disk import SimulatedFileSystem
 
@@ -66,6 +67,13 @@ def test_who_comes_back_to_what_is_sound_is_told_nothing_of(
         pull(broker, offset)
     assert errors(caplog) == []
     assert count(broker) == 0
+
+
+@pytest.mark.parametrize("offset", [0, 50, 99, 100, 250])
+def test_who_begins_in_the_middle_of_a_batch_finds_no_damage(offset: int) -> None:
+    damage = broker_with_batches(SimulatedFileSystem(), 3).broker.state.damage
+    assert not damage.look("B", 0, offset)
+    assert damage.count() == 0
 
 
 def test_a_filter_that_cannot_read_a_message_has_its_place_told(

@@ -15,6 +15,7 @@ from cometmq.proto.errors import MessageError
 from cometmq.proto.message import read_message
 from cometmq.proto.sysflag import SysFlag
 from cometmq.store.errors import CorruptionError
+from cometmq.store.record_check import LIGHT_QUEUE_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +74,8 @@ class DamageMet:
                 return True
             if result.cold or not result.slices:
                 return False
-            place, problem = result.last_physical_offset, _problem(result.slices[0], offset)
+            number = None if topic.startswith(LIGHT_QUEUE_PREFIX) else offset
+            place, problem = result.last_physical_offset, _problem(result.slices[0], number)
             if problem is not None:
                 self._tell(what, _LOG, place, problem)
                 return True
