@@ -470,6 +470,24 @@ def test_repair_with_yes_does_it_and_a_start_accepts_the_store(real: str) -> Non
     assert "nothing to repair" in run("repair", "--yes", real).stdout
 
 
+def test_repair_says_which_record_it_writes_right_and_keeps_its_message(real: str) -> None:
+    before = contents(RealFileSystem(), f"{real}/commitlog")
+    dumped = [json.loads(line) for line in run("dump", "--json", real).stdout.splitlines()]
+    third = next(each for each in dumped if (each["topic"], each["queue_offset"]) == ("T", 3))
+    flip(RealFileSystem(), f"{real}/commitlog/{0:020d}", third["physical_offset"] + 15, 4)
+    result = run("repair", "--dry-run", real)
+    it = f"T queue {third['queue_id']} offset 3"
+    assert f"would be written right: the record of {third['size']} bytes" in result.stdout
+    assert f"is {it} (it says that it is T queue {third['queue_id'] + 4} offset" in result.stdout
+    done = json.loads(run("repair", "--yes", "--json", real).stdout)
+    (head,) = done["written_right"]
+    assert head["is"] == {"topic": "T", "queue_id": third["queue_id"], "queue_offset": 3}
+    assert (done["stepped_over"], len(done["kept"])) == ([], 1)
+    assert contents(RealFileSystem(), f"{real}/commitlog") == before
+    write_small_store(RealFileSystem(), real)
+    assert run("verify", real).exit_code == 0
+
+
 def test_a_segment_that_is_missing_in_the_middle_is_mended_as_its_refusal_says(real: str) -> None:
     segment = Path(real) / "commitlog" / f"{4096:020d}"
     segment.unlink()

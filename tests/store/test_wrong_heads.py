@@ -7,11 +7,13 @@ may put the sound messages of that queue out of reach for one of them.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.crash.disk import SimulatedFileSystem
-from tests.store.damaged_stores import ROOT, SMALL, contents, overwrite, verified
+from tests.crash.disk import KillAt, Killed, Moment, SimulatedFileSystem
+from tests.store.damaged_stores import ROOT, SMALL, contents, flip, overwrite, verified
 from tests.store.records import HOST
 from tests.store.test_rebuilding import rebuilt
 
@@ -86,7 +88,7 @@ def repaired(disk: SimulatedFileSystem) -> Plan:
 
 @pytest.mark.parametrize("name", CHANGES)
 @pytest.mark.parametrize("number", [0, 1, 10, 11, COUNT - 2])
-def test_where_the_entry_of_another_message_leads_to_it_a_record_is_stepped_over(
+def test_where_the_entry_of_another_message_leads_to_it_a_record_is_written_right(
     name: str, number: int
 ) -> None:
     disk = two_queues()
@@ -100,9 +102,50 @@ def test_where_the_entry_of_another_message_leads_to_it_a_record_is_stepped_over
         rebuilt(disk, config=CONFIG)
     assert contents(disk) == before
     plan = repaired(disk)
-    assert [step.lost for step in plan.steps] == [[Lost("T", number % 2, was.queue_offset, 1)]]
-    assert plan.cut_at is None
+    (head,) = plan.heads
+    assert head.truth == ("T", number % 2, was.queue_offset)
+    assert (plan.steps, plan.cut_at) == ([], None)
+    assert record(disk, number).raw == was.raw
+    (copy,) = contents(disk, f"{ROOT}/cut").values()
+    assert copy == before[LOG][was.physical_offset :][: was.size] != was.raw
     _check_whole(disk)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_repair_that_is_ended_anywhere_writes_it_right_the_next_time(name: str) -> None:
+    disk = two_queues()
+    was, sound = change(disk, 10, name), change(disk, 13, "a number far ahead")
+    disk.open(LOG).sync()
+    for number, moment in product(range(1, 400), Moment):
+        again = disk.kill()
+        again.hook = KillAt(again.operations + number, moment)
+        try:
+            repaired(again)
+        except Killed:
+            again = again.power_cut(Random(number)) if number % 2 else again.kill()
+        else:
+            break
+        repaired(again)
+        assert [record(again, each).raw for each in (10, 13)] == [was.raw, sound.raw]
+        _check_whole(again)
+    else:
+        pytest.fail("it never came to its end")
+
+
+def test_a_record_is_stepped_over_whose_own_entry_has_other_tags() -> None:
+    disk = two_queues()
+    change(disk, 10, "a number far ahead")
+    flip(disk, f"{ROOT}/consumequeue/T/0/{0:020d}", 5 * 20 + 19)  # In its tags code.
+    plan = repaired(disk)
+    assert (plan.heads, [step.lost for step in plan.steps]) == ([], [[Lost("T", 0, 5, 1)]])
+    _check_whole(disk)
+
+
+def test_a_record_is_stepped_over_where_the_name_of_its_topic_has_no_room() -> None:
+    disk = two_queues()
+    change(disk, 10, "a number far ahead")
+    disk.rename(f"{ROOT}/consumequeue/T", f"{ROOT}/consumequeue/Tx")
+    assert repaired(disk).heads == []
 
 
 @pytest.mark.parametrize("name", sorted(CHANGES.keys() - {"another queue"}))
@@ -140,7 +183,7 @@ def test_of_two_records_that_say_the_same_none_is_stepped_over_without_an_entry(
 def test_of_two_records_that_say_the_same_the_entry_tells_which() -> None:
     disk = two_queues()
     overwrite(disk, LOG, record(disk, 11).physical_offset + QUEUE_ID + 3, b"\0")
-    assert [step.lost for step in repaired(disk).steps] == [[Lost("T", 1, 5, 1)]]
+    assert [head.truth for head in repaired(disk).heads] == [("T", 1, 5)]
     _check_whole(disk)
 
 

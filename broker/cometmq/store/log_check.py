@@ -15,12 +15,14 @@ from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.log_scan import LogScan, data_end
 from cometmq.store.recovery import Verdict, judge, queues_end
+from cometmq.store.right_heads import placed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cometmq.proto.message import StoredMessage
     from cometmq.store.inspection import Inspected
+    from cometmq.store.right_heads import Place
     from cometmq.store.segments import Segments
 
 _CHUNK_SIZE: Final = 4 << 20
@@ -39,6 +41,8 @@ class Damage(NamedTuple):
     """Whether no sound record stands behind it."""
     said: tuple[str, int, int] | None = None
     """Topic, queue id and number that a record has which is sound, but not this message."""
+    truth: Place | None = None
+    """Which message it is, where that can be written into it."""
 
 
 class LogCheck:
@@ -50,7 +54,10 @@ class LogCheck:
         start: int | None = None,
         wrong_heads: dict[int, Damage] | None = None,
     ) -> None:
-        """Take those with `wrong_heads` for damage, by where they begin, see that module."""
+        """Read with `wrong_heads`, by where they begin, see that module.
+
+        Those that can be written right come as they are then, and the others are damage.
+        """
         self._store = store
         self._wrong_heads = wrong_heads or {}
         self._start = store.segments.first_offset if start is None else start
@@ -74,10 +81,9 @@ class LogCheck:
                 checked_from=self._store.start.checked_from,
             )
             for message in scan:
-                if self._wrong_heads and message.physical_offset in self._wrong_heads:
-                    self.damages.append(self._wrong_heads[message.physical_offset])
-                else:
-                    yield message
+                right = self._right(message) if self._wrong_heads else message
+                if right is not None:
+                    yield right
             self.end_offset = self.data_end = end = scan.end_offset
             if not self._is_damage(scan):
                 return
@@ -88,6 +94,16 @@ class LogCheck:
             if found is None:
                 return
             position = found
+
+    def _right(self, message: StoredMessage) -> StoredMessage | None:
+        """Return a record as it is when it says what it is; None of one that counts as damage."""
+        head = self._wrong_heads.get(message.physical_offset)
+        if head is None:
+            return message
+        if head.truth is not None:
+            return placed(message, head.truth)
+        self.damages.append(head)
+        return None
 
     def _is_damage(self, scan: LogScan) -> bool:
         """Whether the place where a scan ended must have been sound, as a start would judge it."""

@@ -7,12 +7,14 @@ queue's own entry, becomes a message without a body and with the property `COMET
 no queue has a gap; the rest becomes a record that no consumer ever sees, a rolled back half of a
 transaction, which Apache's brokers pass over, too. *Cutting* ends the log in front of the damage,
 and all that stands behind is lost. A sound record that is not the message it says, see
-`wrong_heads`, is stepped over as well, but no cut begins there: a start goes on behind it. Sealed
-blocks of which only the checksum is wrong can be *accepted*: see `block_check`.
+`wrong_heads`, is *written right* where the entry of its queue tells which one it is, else stepped
+over as well; but no cut begins there: a start goes on behind it. Sealed blocks of which only the
+checksum is wrong can be *accepted*: see `block_check`.
 
 Either way the bytes that are replaced are kept in `cut/` first, then the store is marked as not
 shut down, with a checkpoint in front of the damage: the next start makes the ConsumeQueues and the
-index agree again. A repair that is killed in the middle leaves a store that a start refuses, as
+index agree again. What is written right comes before that mark, behind which entries are no
+witnesses any more. A repair that is killed in the middle leaves a store that a start refuses, as
 before, and that can be repaired again.
 """
 
@@ -21,36 +23,28 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cometmq.proto.sysflag import TRANSACTION_MASK
 from cometmq.store.block_check import BLOCKS_A_STEP, accept_blocks, sealed_blocks
 from cometmq.store.checkpoint import CheckpointFile, Claims, Longs
-from cometmq.store.dispatch import RECORDS_WITHOUT_ENTRY, message_count
 from cometmq.store.findings import Progress
 from cometmq.store.folder import load_segments
 from cometmq.store.head_check import HeadCheck
 from cometmq.store.integrity import Block, Integrity
 from cometmq.store.lock import mark_running
 from cometmq.store.log_check import Damage, LogCheck
+from cometmq.store.log_fronts import FrontsOfLog
 from cometmq.store.log_repair import keep, repair, sync_again, write_again
 from cometmq.store.log_scan import NEVER
-from cometmq.store.lost_in_damage import Gap, Gaps, LostInDamage
-from cometmq.store.lost_messages import (
-    Front,
-    Fronts,
-    LostMessages,
-    ends_to_keep,
-    keep_entries,
-    lost_messages,
-)
+from cometmq.store.lost_in_damage import LostInDamage
+from cometmq.store.lost_messages import LostMessages, ends_to_keep, keep_entries, lost_messages
 from cometmq.store.placeholders import Lost, fill
 from cometmq.store.queue_ends import remove_queue_ends, save_queue_ends
 from cometmq.store.recovery import LogEnd
+from cometmq.store.right_heads import write_places
 from cometmq.store.sealing import INTEGRITY_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cometmq.proto.message import StoredMessage
     from cometmq.store.filesystem import File
     from cometmq.store.inspection import Inspected
     from cometmq.store.segments import Segments
@@ -75,6 +69,8 @@ class Plan:
     """What a repair will do."""
 
     steps: list[StepOver] = field(default_factory=list[StepOver])
+    heads: list[Damage] = field(default_factory=list[Damage])
+    """Sound records whose topic, queue or number is written right."""
     cut_at: int | None = None
     """Where the log will end, if anything is cut off."""
     cut_end: int = 0
@@ -107,29 +103,35 @@ class Plan:
     @property
     def is_tail_only(self) -> bool:
         """Whether nothing else is done to the log than the next start would do."""
-        return self.is_cut_torn and not self.steps
+        return self.is_cut_torn and not (self.steps or self.heads)
 
     @property
     def is_log_kept(self) -> bool:
         """Whether no byte of the log changes."""
-        return not self.steps and self.cut_at is None
+        return not (self.steps or self.heads) and self.cut_at is None
+
+    @property
+    def changed(self) -> list[Damage]:
+        """What is not as it was then, in front of a cut."""
+        return [*self.heads, *(step.damage for step in self.steps)]
 
 
 def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
     """Read all of the log and plan what to do; with `cut` end the log in front of damage."""
-    log, fronts = LogCheck(store), _FrontsOfLog(store)
+    log, fronts = LogCheck(store), FrontsOfLog(store)
     check = None if cut else HeadCheck(store)
     yield from _read(store, log, fronts, check)
     if check is not None and (heads := check.finish(log)):
-        log, fronts = LogCheck(store, wrong_heads=heads), _FrontsOfLog(store)
+        log, fronts = LogCheck(store, wrong_heads=heads), FrontsOfLog(store)
         yield from _read(store, log, fronts, None)
+        plan.heads = [head for head in heads.values() if head.truth is not None]
     plan.records_cut = fronts.records_behind
     lost = LostInDamage(store, log.damages, fronts.gaps, fronts.all).lost
     plan.end_offset = log.end_offset
     _decide(plan, log, lost, fronts.times, cut=cut)
     fronts.add_placeholders(plan.steps)
     _note_missing(store, plan, log, fronts, cut=cut)
-    changed_from = min([step.damage.start for step in plan.steps], default=plan.cut_at)
+    changed_from = min([each.start for each in plan.changed], default=plan.cut_at)
     first, total = store.segments.first_offset, store.segments.end_offset
     for number, block in enumerate(sealed_blocks(store, plan.end_offset)):
         # Behind the first damage that is mended no checksum stays.
@@ -141,7 +143,7 @@ def make_plan(store: Inspected, plan: Plan, *, cut: bool) -> Iterator[Progress]:
 
 
 def _read(
-    store: Inspected, log: LogCheck, fronts: _FrontsOfLog, check: HeadCheck | None
+    store: Inspected, log: LogCheck, fronts: FrontsOfLog, check: HeadCheck | None
 ) -> Iterator[Progress]:
     """Read all of the log, and note when the first record behind each damage was stored."""
     first, total = store.segments.first_offset, store.segments.end_offset
@@ -159,65 +161,8 @@ def _read(
     times.setdefault(len(log.damages) - 1, last)
 
 
-class _FrontsOfLog:
-    """How far the log has each queue: all of it, and what is in front of the first damage."""
-
-    def __init__(self, store: Inspected) -> None:
-        self._store = store
-        self._promised_to = NEVER if store.is_clean else store.start.unpromised_from
-        self.all: Fronts = {}
-        self.gaps: Gaps = {}
-        """Where numbers are missing, behind the first damage."""
-        self.behind: Fronts = {}
-        """Of what stands behind the first damage, as far as it was promised."""
-        self.records_behind = 0
-        self.times: dict[int, int] = {}
-        """By the number of a damage, when the next sound record was stored."""
-        self._in_front: Fronts | None = None
-
-    @property
-    def in_front(self) -> Fronts:
-        """Of what stands in front of the first damage."""
-        return self.all if self._in_front is None else self._in_front
-
-    def note(self, message: StoredMessage, *, is_behind: bool) -> None:
-        """Take the next sound record; whether it `is_behind` the first damage."""
-        if is_behind and self._in_front is None:
-            self._in_front = self.all.copy()
-        self.records_behind += is_behind
-        if not self._has_entry(message):
-            return
-        store = self._store
-        key = (message.topic_raw.decode("utf-8", "replace"), message.queue_id)
-        before = self.all.get(key)
-        # The first record that is not deleted may begin right at the mark.
-        expected, last = before or (0, store.deletions.offsets.get(message.topic_raw, 0) - 1)
-        if is_behind and message.queue_offset > expected:
-            # In front of the first one of a log that has lost its front, some have expired.
-            has_begun = before is not None or not store.segments.first_offset
-            gap = expected, message.queue_offset, last, message.physical_offset, has_begun
-            self.gaps.setdefault(key, []).append(Gap(*gap))
-        following = message.queue_offset + message_count(message)
-        self.all[key] = Front(following, message.physical_offset)
-        if is_behind and message.physical_offset < self._promised_to:
-            self.behind[key] = self.all[key]
-
-    def add_placeholders(self, steps: list[StepOver]) -> None:
-        """Count what takes the place of lost messages: the log has them, then."""
-        for step in steps:
-            for each in step.lost:
-                key = (each.topic, each.queue_id)
-                front = Front(each.queue_offset + each.count, step.damage.start)
-                self.all[key] = max(front, self.all.get(key, front))
-
-    def _has_entry(self, message: StoredMessage) -> bool:
-        """Whether a queue has an entry for a record."""
-        is_seen = message.sys_flag & TRANSACTION_MASK not in RECORDS_WITHOUT_ENTRY
-        return is_seen and not self._store.deletions.covers(message)
-
-
 def _note_missing(
-    store: Inspected, plan: Plan, log: LogCheck, fronts: _FrontsOfLog, *, cut: bool
+    store: Inspected, plan: Plan, log: LogCheck, fronts: FrontsOfLog, *, cut: bool
 ) -> None:
     """Note what is lost behind the end, with files that are missing or with what is cut off."""
     plan.missing_to = log.missing_end()
@@ -282,14 +227,12 @@ def _mend_log(store: Inspected, segments: Segments, plan: Plan, process_id: int)
         for step in plan.steps
         for record in fill(store, step.damage, step.lost, step.store_timestamp)
     ]
-    kept = [
-        keep(filesystem, root, segments, LogEnd(step.damage.start, step.damage.end))
-        for step in plan.steps
-    ]
+    kept = [keep(filesystem, root, segments, LogEnd(each.start, each.end)) for each in plan.changed]
     if cut is not None and cut.data_end > cut.offset:
         kept.append(keep(filesystem, root, segments, cut))
     if plan.lost and plan.cut_at is not None:
         kept.append(keep_entries(filesystem, root, plan.cut_at, plan.lost))
+    write_places(segments, plan.heads)
     if not plan.is_tail_only:
         _mark(store, segments, plan, process_id)
     # A record without a body looks sound, whatever of it is there: what makes it one comes last.
@@ -330,7 +273,7 @@ def _mark(store: Inspected, segments: Segments, plan: Plan, process_id: int) -> 
     if not (store.is_clean or store.start.is_noted):
         write_again(segments, store.start.scan_from, _synced_to(store, plan))
     filesystem, root, checkpoint = store.filesystem, store.root, store.checkpoint
-    starts = [step.damage.start for step in plan.steps]
+    starts = [each.start for each in plan.changed]
     if plan.cut_at is not None:
         starts.append(plan.cut_at)
     first = store.segments.first_offset

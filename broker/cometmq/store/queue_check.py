@@ -26,6 +26,7 @@ from cometmq.store.dispatch import RECORDS_WITHOUT_ENTRY, entry_tags_code
 from cometmq.store.entry_search import BLANK_SIZE
 from cometmq.store.findings import Finding, Kind
 from cometmq.store.queue_files import AboutQueue, QueueFiles
+from cometmq.store.right_heads import Place, placed
 from cometmq.store.wrong_heads import WrongHeads, is_in, name_of, read_record
 
 if TYPE_CHECKING:
@@ -319,9 +320,10 @@ class QueueCheck:
             if physical_offset >= self._settled or physical_offset < deleted_to:
                 self._report.unsettled_entries += 1
                 continue
-            self._report_one_extra(about, index, physical_offset, size)
+            self._report_one_extra(about, index, entry)
 
-    def _report_one_extra(self, about: _About, index: int, physical_offset: int, size: int) -> None:
+    def _report_one_extra(self, about: _About, index: int, entry: bytes) -> None:
+        physical_offset, size, _ = ENTRY.unpack(entry)
         if any(damage.start <= physical_offset < damage.end for damage in about.damages):
             problem = f"the record of {size} bytes that it leads to is damaged"
             self._report.add(
@@ -340,8 +342,9 @@ class QueueCheck:
         elif self._is_wrong(about, index, record):
             kind = Kind.LOST_MESSAGE
             problem = f"the record that it leads to says that it is {name_of(record)}"
-            name = f"{about.queue.topic} queue {about.queue.queue_id} offset {index}"
-            self.heads.note(record, f"the entry of {name} leads to it")
+            place = Place(about.queue.topic, about.queue.queue_id, index)
+            truth = place if self._calls_for(about.track, record, place, entry) else None
+            self.heads.note(record, f"the entry of {place} leads to it", truth)
         else:
             problem = f"leads to a record of {name_of(record)}"
         self._report.add(about.queue.finding(kind, index, problem, "", physical_offset))
@@ -349,6 +352,17 @@ class QueueCheck:
     def _is_wrong(self, about: _About, index: int, record: StoredMessage) -> bool:
         said = self._tracks.get((record.topic_raw, record.queue_id))
         return said is not None and self.heads.is_wrong(about.track, index, said, record)
+
+    def _calls_for(
+        self, track: QueueTrack, record: StoredMessage, place: Place, entry: bytes
+    ) -> bool:
+        """Whether a record that says it is another message calls for just this entry."""
+        message = placed(record, place)
+        if message is None:
+            return False
+        code = entry_tags_code(message, self._levels)
+        wanted = ENTRY.pack(message.physical_offset, message.size, code)
+        return entry == wanted or self._is_extended(track, wanted, entry)
 
 
 class _About(NamedTuple):

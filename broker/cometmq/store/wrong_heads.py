@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage
     from cometmq.store.inspection import Inspected
     from cometmq.store.queue_check import QueueTrack
+    from cometmq.store.right_heads import Place
     from cometmq.store.segments import Segments
 
 Key = tuple[bytes, int]
@@ -48,6 +49,8 @@ class WrongHeads:
         self._holes: list[_Hole] = []
         self._strays: dict[int, list[tuple[int, Key]]] = {}
         """By their number, records without which their queue has no jump, and where they begin."""
+        self._truths: dict[int, Place] = {}
+        """What the first entry that leads to a record says."""
         self._segments = store.segments
         self._promised_to = NEVER if store.is_clean else store.start.unpromised_from
 
@@ -127,14 +130,17 @@ class WrongHeads:
             return True
         return offset in said.jumps and (follows or is_followed or index == 0)
 
-    def note(self, record: StoredMessage, problem: str) -> None:
-        """Note that a record is not what it says."""
+    def note(self, record: StoredMessage, problem: str, truth: Place | None = None) -> None:
+        """Note that a record is not what it says, and what it is, if its own entry tells."""
         if len(self.found) < NOTED_MAX:
             start = record.physical_offset
+            if truth is not None:
+                told = self._truths.setdefault(start, truth)
+                truth = truth if told == truth else None  # Of two entries that both claim it, none.
             problem = f"it says that it is {name_of(record)}, but {problem}"
             end, topic = start + record.size, record.topic_raw.decode("utf-8", "replace")
             said = topic, record.queue_id, record.queue_offset
-            self.found[start] = Damage(start, end, problem, is_last=False, said=said)
+            self.found[start] = Damage(start, end, problem, is_last=False, said=said, truth=truth)
 
     def _record_at(self, physical_offset: int) -> StoredMessage | None:
         segment = self._segments.at(physical_offset)

@@ -205,6 +205,9 @@ def repair(
     become ones without a body and with the property COMETMQ_LOST, everything else stays. With --cut
     the log ends in front of the first damage instead.
 
+    A record that is sound, but says that it is another message, gets its topic, queue and number
+    back where the entry of its queue tells them; else it is stepped over.
+
     A sealed block whose checksum alone is wrong, while every record in it is sound by its own, is
     left as it is, and a start refuses it: look at its records (`cometmq store dump`), then take it
     as it is with --accept-blocks.
@@ -255,6 +258,11 @@ def _show_plan(
         click.echo(
             f"{what}: block of {block.size} bytes at physical offset {block.physical_offset}, which"
             " differs from its checksum"
+        )
+    for head in plan.heads:
+        click.echo(
+            f"{will}written right: the record of {head.end - head.start} bytes at physical offset"
+            f" {head.start} is {head.truth} ({head.problem})"
         )
     for step in plan.steps:
         damage = step.damage
@@ -307,6 +315,15 @@ def _plan_document(
     return {
         "store": inspected.root,
         "done": is_done,
+        "written_right": [
+            {
+                "physical_offset": head.start,
+                "size": head.end - head.start,
+                "problem": head.problem,
+                "is": None if head.truth is None else head.truth._asdict(),
+            }
+            for head in plan.heads
+        ],
         "stepped_over": [
             {
                 "physical_offset": step.damage.start,
