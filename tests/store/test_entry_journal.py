@@ -264,7 +264,8 @@ def test_who_only_reads_finds_the_entries_in_the_journal(
     for _ in verify(inspect(disk, ROOT, CONFIG), report):
         pass
     assert report.is_sound, report.findings
-    assert report.unsettled_entries == 3 * QUEUES
+    # Of a store that a process has open, the journal goes on while this runs.
+    assert report.unsettled_entries == (0 if is_killed else 3 * QUEUES)
 
 
 def test_a_newer_journal_is_not_taken_for_ours() -> None:

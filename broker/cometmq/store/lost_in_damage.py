@@ -1,10 +1,10 @@
 """Which messages were in damaged ranges of a log, for a repair that steps over them.
 
-Three things tell of a message that has no sound record. An entry of its queue leads into a range:
-then it was there. The numbers of its queue have a gap between two records that are sound: then it
-was in a range between these. The list of where queues ended names it. The first is looked at first,
-because several ranges may lie in a gap, and each holds only so much: what has numbers in front of a
-message was in front of it in the log as well.
+Three things tell of a message that has no sound record. An entry of its queue, or of the entry
+journal, leads into a range: then it was there. The numbers of its queue have a gap between two
+records that are sound: then it was in a range between these. The list of where queues ended names
+it. The first is looked at first, because several ranges may lie in a gap, and each holds only so
+much: what has numbers in front of a message was in front of it in the log as well.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cometmq.store.batch_consume_queue import BATCH_ENTRY
 from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE
+from cometmq.store.journal_witness import JournalWitness
 from cometmq.store.known_ends import files_of, queue_keys
 from cometmq.store.log_scan import NEVER
 from cometmq.store.lost_messages import Front
@@ -65,6 +66,7 @@ class LostInDamage:
         self._store = store
         self._damages = damages
         self._starts = [damage.start for damage in damages]
+        self._journal = JournalWitness(store)
         self._rooms = [damage.end - damage.start for damage in damages]
         found: list[tuple[QueueKey, Gap, list[_Seen]]] = []
         for key in self._keys(gaps) if damages else ():
@@ -78,9 +80,9 @@ class LostInDamage:
             lost.sort(key=lambda each: (each.topic, each.queue_id, each.queue_offset))
 
     def _keys(self, gaps: Gaps) -> dict[QueueKey, None]:
-        """Return the queues that have files, that are listed, or that the log alone tells of."""
+        """Return the queues that have files, or are in a list, or that the log alone tells of."""
         store = self._store
-        keys = dict.fromkeys(queue_keys(store))
+        keys = dict.fromkeys([*queue_keys(store), *self._journal.keys])
         named = {(key.topic, key.queue_id) for key in keys}
         for topic, queue_id in sorted(gaps.keys() - named):
             keys[QueueKey(store.is_batch_topic(topic), topic, queue_id)] = None
@@ -110,7 +112,7 @@ class LostInDamage:
         sound = [] if key.is_batch else _between(gaps)
         files, first_offset = files_of(self._store, key), self._store.segments.first_offset
         row_start = files.row_start()  # A power cut may bring back files that expired before.
-        for index, entry in files.entries_outside(sound):
+        for index, entry in self._journal.entries(key, files.entries_outside(sound)):
             offset, base, count = _messages(entry, index)
             end, at = base + count, bisect_right(gaps, base, key=lambda gap: gap.first) - 1
             if at < 0 or end > gaps[at].end:

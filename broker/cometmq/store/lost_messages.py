@@ -11,6 +11,7 @@ import msgspec
 from cometmq.store.batch_consume_queue import BATCH_ENTRY, BATCH_ENTRY_SIZE, BatchEntry
 from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE
 from cometmq.store.entry_search import BLANK_SIZE
+from cometmq.store.journal_witness import JournalWitness
 from cometmq.store.known_ends import files_of, queue_keys
 from cometmq.store.log_repair import CUT_FOLDER, give_up_copy
 from cometmq.store.queue_ends import NO_RECORD, QueueEnd, QueueKey
@@ -60,16 +61,17 @@ def lost_messages(
 ) -> Iterator[LostMessages]:
     """Return what the queues have of records at or behind an offset.
 
-    By their files, by the list of where they ended, for files may be lost, and by what is `cut` of
-    the log, for a killed process may not have come to write entries. `fronts` are of what the log
-    keeps.
+    By their files and the entry journal, by the list of where they ended, for files may be lost,
+    and by what is `cut` of the log, for a killed process may not have come to write entries.
+    `fronts` are of what the log keeps.
     """
     cut_keys = {
         QueueKey(store.is_batch_topic(topic), topic, queue_id)
         for topic, queue_id in cut
         if not store.is_deleted_topic(topic)
     }
-    for key in sorted(cut_keys.union(queue_keys(store))):
+    journal = JournalWitness(store)
+    for key in sorted(cut_keys.union(queue_keys(store), journal.keys)):
         behind: list[tuple[int, bytes]] = []
         kept = 0
         files = files_of(store, key)
@@ -80,6 +82,7 @@ def lost_messages(
             elif size != BLANK_SIZE and offset >= store.segments.first_offset:
                 kept = index + 1
         files.close()
+        behind = [each for each in journal.entries(key, behind) if _offset(each[1]) >= cut_at]
         end, front = store.ends.get(key), fronts.get((key.topic, key.queue_id))
         if end is not None and not _is_cut(end, front, cut_at):
             end = None
@@ -91,6 +94,10 @@ def lost_messages(
                 goes_on = _span(*behind[0])[0] >= front.next_offset
                 front = front if kept or goes_on else None
             yield _lost(key, behind, kept, end, front, reached)
+
+
+def _offset(entry: bytes) -> int:
+    return int.from_bytes(entry[:8], "big")
 
 
 def _is_cut(end: QueueEnd, front: Front | None, cut_at: int) -> bool:

@@ -16,6 +16,7 @@ that has its entry began again in front of it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.proto.sysflag import TRANSACTION_MASK
@@ -25,7 +26,9 @@ from cometmq.store.consume_queues import SIMPLE_FOLDER
 from cometmq.store.dispatch import RECORDS_WITHOUT_ENTRY, entry_tags_code
 from cometmq.store.entry_search import BLANK_SIZE
 from cometmq.store.findings import Finding, Kind
-from cometmq.store.queue_files import AboutQueue, QueueFiles
+from cometmq.store.journal_witness import JournalWitness
+from cometmq.store.queue_ends import QueueKey
+from cometmq.store.queue_files import AboutQueue
 from cometmq.store.right_heads import Place, placed
 from cometmq.store.wrong_heads import WrongHeads, is_in, name_of, read_record
 
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from cometmq.store.findings import Report
     from cometmq.store.inspection import Inspected
     from cometmq.store.log_check import Damage
+    from cometmq.store.queue_files import QueueFiles
 
 COLLECTED_MAX: Final = 3000 * ENTRY_SIZE
 """Entries of one queue, in bytes, that are compared at a time."""
@@ -133,12 +137,13 @@ class QueueCheck:
     def __init__(self, store: Inspected, report: Report) -> None:
         self._store = store
         self._report = report
+        self.journal = JournalWitness(store)
         self._tracks: dict[tuple[bytes, int], QueueTrack] = {}
         self._collected = 0
         self._extension = ConsumeQueueExt(store.filesystem, store.root)
         self._levels = store.delay_levels
         self.heads = WrongHeads(store)
-        settled = store.settled_offset
+        settled = self.journal.settled_offset
         self._settled = settled if settled is not None else 1 << 62
         self._root = f"{store.root}/{SIMPLE_FOLDER}"
 
@@ -173,11 +178,9 @@ class QueueCheck:
             self._collected = 0
 
     def _track(self, topic: str, queue_id: int) -> QueueTrack:
-        store = self._store
+        key, store = QueueKey(is_batch=False, topic=topic, queue_id=queue_id), self._store
         folder = f"{self._root}/{topic}/{queue_id}"
-        files = QueueFiles(
-            store.filesystem, folder, store.config.consume_queue_file_size, ENTRY_SIZE
-        )
+        files = self.journal.files(folder, key, store.config.consume_queue_file_size)
         return QueueTrack(files, store.start.ours_from)
 
     def _miss_all(self, track: QueueTrack, message: StoredMessage, topic: str) -> None:
@@ -254,7 +257,11 @@ class QueueCheck:
         for track in self._tracks.values():
             self._compare(track)
             tracks[track.files.folder] = track
-        for topic, queue_id, folder in queues:
+        seen: set[str] = set()
+        for topic, queue_id, folder in chain(queues, self._in_journal()):
+            if folder in seen:
+                continue
+            seen.add(folder)
             track = tracks.pop(folder) if folder in tracks else self._track(topic, queue_id)
             about = _About(AboutQueue(topic, queue_id, track.files), track, damages, end_offset)
             about.queue.report_files(self._report, clean=self._store.is_clean)
@@ -266,6 +273,12 @@ class QueueCheck:
             topic, _, number = folder[len(self._root) + 1 :].rpartition("/")
             AboutQueue(topic, int(number), track.files).report_files(self._report, clean=True)
         self._extension.close()
+
+    def _in_journal(self) -> Iterator[tuple[str, int, str]]:
+        """Walk the queues of the entry journal, which need not have a folder yet."""
+        for key in self.journal.keys:
+            if not key.is_batch:
+                yield key.topic, key.queue_id, f"{self._root}/{key.topic}/{key.queue_id}"
 
     def gaps(self) -> Iterator[str]:
         """Say which messages the log lacks, for no reason that `heads` found."""

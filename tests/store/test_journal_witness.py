@@ -1,0 +1,138 @@
+"""What a killed store's entry journal alone has of its queues, a repair knows as well."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.crash.disk import KillAt, Killed, Moment
+from tests.store.damaged_stores import contents, overwrite
+from tests.store.test_entry_journal import (
+    CONFIG as LONG,
+    QUEUES,
+    ROOT,
+    Life,
+    entries_in_files,
+    expected,
+)
+
+from cometmq.store.findings import Kind, Report
+from cometmq.store.inspection import inspect
+from cometmq.store.log_check import LogCheck
+from cometmq.store.mending import Plan, carry_out, make_plan
+from cometmq.store.placeholders import Lost
+from cometmq.store.verify import verify
+
+if TYPE_CHECKING:
+    from tests.crash.disk import SimulatedFileSystem
+
+    from cometmq.proto.message import StoredMessage
+
+CONFIG = replace(LONG, consume_queue_file_size=400, segment_size=16_384)
+LOG = f"{ROOT}/commitlog/{0:020d}"
+ROUNDS = 3
+QUEUE_ID = 12
+BODY = 88
+
+
+def killed() -> SimulatedFileSystem:
+    """A store whose queues have four messages each, all promised, and files with one entry."""
+    life = Life(config=CONFIG)
+    life.put()
+    life.checkpoint()
+    life.put(rounds=ROUNDS)
+    life.checkpoint()
+    assert life.claim is not None
+    assert entries_in_files(life) == 1
+    return life.disk.kill()
+
+
+def records(disk: SimulatedFileSystem) -> list[StoredMessage]:
+    return list(LogCheck(inspect(disk, ROOT, CONFIG)))
+
+
+def repaired(disk: SimulatedFileSystem, *, cut: bool = False) -> Plan:
+    store, plan = inspect(disk, ROOT, CONFIG), Plan()
+    for _ in make_plan(store, plan, cut=cut):
+        pass
+    carry_out(store, plan, 1)
+    return plan
+
+
+def kinds(disk: SimulatedFileSystem) -> set[Kind]:
+    report = Report(findings_max=99)
+    for _ in verify(inspect(disk, ROOT, CONFIG), report):
+        pass
+    return {each.kind for each in report.findings}
+
+
+def damage_last_of_queue_0(disk: SimulatedFileSystem) -> StoredMessage:
+    last = records(disk)[-QUEUES]
+    assert (last.queue_id, last.queue_offset) == (0, ROUNDS)
+    overwrite(disk, LOG, last.physical_offset + BODY, b"\xff")
+    disk.open(LOG).sync()
+    return last
+
+
+def test_the_last_message_of_a_queue_is_lost_by_name_where_only_the_journal_has_its_entry() -> None:
+    disk = killed()
+    damage_last_of_queue_0(disk)
+    assert Kind.LOST_MESSAGE in kinds(disk)
+    (step,) = repaired(disk).steps
+    assert step.lost == [Lost("T", 0, ROUNDS, 1)]
+    life = Life(disk, CONFIG)
+    assert life.subject.range_of("T", 0) == (0, ROUNDS + 1)
+    assert life.read()[1:] == expected(ROUNDS)[1:]
+    assert kinds(life.disk.kill()) == set()
+
+
+def test_a_repair_that_is_ended_anywhere_knows_that_message_the_next_time() -> None:
+    disk = killed()
+    damage_last_of_queue_0(disk)
+    for number in range(1, 200):
+        again = disk.kill()
+        again.hook = KillAt(again.operations + number, Moment.AFTER)
+        try:
+            repaired(again)
+        except Killed:
+            again = again.kill()
+        else:
+            break
+        repaired(again)
+        assert (0, ROUNDS) in {(each.queue_id, each.queue_offset) for each in records(again)}
+    else:
+        pytest.fail("it never came to its end")
+
+
+def test_a_cut_names_what_only_the_journal_has_of_a_queue() -> None:
+    disk = killed()
+    last = damage_last_of_queue_0(disk)
+    plan = repaired(disk, cut=True)
+    assert plan.cut_at == last.physical_offset
+    lost = [(each.queue_id, each.first_offset, each.next_offset) for each in plan.lost]
+    assert lost == [(queue_id, ROUNDS, ROUNDS + 1) for queue_id in range(QUEUES)]
+    life = Life(disk, CONFIG)
+    assert [life.subject.range_of("T", each) for each in range(QUEUES)] == [(0, ROUNDS)] * QUEUES
+
+
+def test_a_record_is_written_right_where_the_journal_alone_has_its_entry() -> None:
+    disk = killed()
+    was = records(disk)[QUEUES * 2]
+    before = contents(disk, ROOT)[LOG]
+    assert (was.queue_id, was.queue_offset) == (0, 2)
+    overwrite(disk, LOG, was.physical_offset + QUEUE_ID + 3, b"\x05")
+    assert Kind.RECORD in kinds(disk)
+    (head,) = repaired(disk).heads
+    assert head.truth == ("T", 0, 2)
+    assert contents(disk, ROOT)[LOG] == before
+    assert Life(disk, CONFIG).read() == expected(ROUNDS)
+
+
+def test_a_damaged_journal_is_no_witness() -> None:
+    disk = killed()
+    damage_last_of_queue_0(disk)
+    (journal,) = (each for each in contents(disk, ROOT) if "/entryjournal/" in each)
+    overwrite(disk, journal, 60, b"\xff")
+    (step,) = repaired(disk).steps
+    assert step.lost == []
