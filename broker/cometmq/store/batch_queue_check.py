@@ -8,31 +8,41 @@ an entry covers a batch: 46 bytes for each record of theirs is what this costs.
 from __future__ import annotations
 
 from bisect import bisect
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from cometmq.store.batch_consume_queue import BATCH_ENTRY, BATCH_ENTRY_SIZE, BatchEntry
+from cometmq.store.batch_heads import BatchHeads
 from cometmq.store.consume_queues import BATCH_FOLDER
 from cometmq.store.dispatch import batch_entry
 from cometmq.store.entry_search import BLANK_SIZE
 from cometmq.store.findings import Kind
+from cometmq.store.log_scan import NEVER
 from cometmq.store.queue_files import AboutQueue, QueueFiles
+from cometmq.store.right_heads import Place
+from cometmq.store.wrong_heads import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cometmq.proto.message import StoredMessage
+    from cometmq.store.batch_heads import Expected
     from cometmq.store.findings import Report
     from cometmq.store.inspection import Inspected
     from cometmq.store.log_check import Damage
+    from cometmq.store.wrong_heads import WrongHeads
 
 
 class BatchQueueCheck:
     """The check of all batch queues of a store."""
 
-    def __init__(self, store: Inspected, report: Report) -> None:
+    def __init__(self, store: Inspected, report: Report, heads: WrongHeads) -> None:
+        """Tell `heads` of records that are not what they say, as their entries tell."""
         self._store = store
         self._report = report
-        self._expected: dict[tuple[str, int], dict[int, bytes]] = {}
+        self._heads = heads
+        self._promised_to = NEVER if store.is_clean else store.start.unpromised_from
+        self._expected: Expected = {}
         settled = store.settled_offset
         self._settled = settled if settled is not None else 1 << 62
 
@@ -47,6 +57,7 @@ class BatchQueueCheck:
         self, damages: list[Damage], queues: Iterator[tuple[str, int, str]]
     ) -> Iterator[None]:
         """Report what is missing, and what is there for no reason; one queue a step."""
+        left = dict(self._expected)
         for topic, queue_id, folder in queues:
             files = QueueFiles(
                 self._store.filesystem,
@@ -56,10 +67,10 @@ class BatchQueueCheck:
             )
             about = AboutQueue(topic, queue_id, files)
             about.report_files(self._report, clean=self._store.is_clean)
-            self._check(about, damages, self._expected.pop((topic, queue_id), {}))
+            self._check(about, damages, left.pop((topic, queue_id), {}))
             files.close()
             yield
-        for (topic, queue_id), expected in self._expected.items():
+        for (topic, queue_id), expected in left.items():
             folder = f"{self._store.root}/{BATCH_FOLDER}/{topic}/{queue_id}"
             files = QueueFiles(self._store.filesystem, folder, 46, BATCH_ENTRY_SIZE)
             about = AboutQueue(topic, queue_id, files)
@@ -71,21 +82,23 @@ class BatchQueueCheck:
         first_offset = self._store.segments.first_offset
         unexplained: list[tuple[int, bytes]] = []
         right: list[BatchEntry] = []
+        missing = dict(expected)
         last = settled_to = -1
         for index, entry in about.files.entries_outside([]):
             found = BatchEntry._make(BATCH_ENTRY.unpack(entry))
             offset = found.physical_offset
-            if expected.get(offset) == entry and index > last:
-                del expected[offset]
+            if missing.get(offset) == entry and index > last:
+                del missing[offset]
                 right.append(found)
                 last = index
                 if offset < self._settled:
                     settled_to = index
             elif not 0 <= offset < first_offset:
                 unexplained.append((index, entry))
-        missing = dict(expected)
         for index, entry in unexplained:
-            self._explain(about, damages, index, entry, missing, is_last=index > settled_to)
+            is_last = index > settled_to
+            if not self._is_left_out(about, damages, index, entry, is_last=is_last):
+                self._explain(about, index, entry, missing, right)
         for offset, wanted in missing.items():
             if offset >= self._settled:
                 self._report.unsettled_entries += 1
@@ -105,29 +118,47 @@ class BatchQueueCheck:
         is_ours = entry.physical_offset >= self._store.start.ours_from
         return is_ours and at < len(right) and right[at].base_offset <= entry.base_offset
 
-    def _explain(
+    def _is_left_out(
         self,
         about: AboutQueue,
         damages: list[Damage],
         index: int,
         entry: bytes,
-        missing: dict[int, bytes],
         *,
         is_last: bool,
-    ) -> None:
-        """Report an entry that no record calls for: a damaged one, if one is missing."""
+    ) -> bool:
+        """Whether an entry that no record calls for is none that is looked at; count it then."""
         found = BatchEntry._make(BATCH_ENTRY.unpack(entry))
         if found.size == BLANK_SIZE:
-            return
-        if found.physical_offset >= self._settled:
-            self._report.unsettled_entries += 1
-            return
-        if any(d.start <= found.physical_offset < d.end for d in damages):
+            return True
+        if found.physical_offset < self._settled and any(
+            d.start <= found.physical_offset < d.end for d in damages
+        ):
             problem = "the record that it leads to is damaged"
             self._report.add(about.finding(Kind.LOST_MESSAGE, index, problem))
-            return
-        if is_last and not self._store.is_clean:
-            self._report.unsettled_entries += 1  # A torn one: the next start cuts it off.
+            return True
+        # A torn one is cut off by the next start.
+        is_torn = is_last and not self._store.is_clean
+        is_unsettled = is_torn or found.physical_offset >= self._settled
+        self._report.unsettled_entries += is_unsettled
+        return is_unsettled
+
+    def _explain(
+        self,
+        about: AboutQueue,
+        index: int,
+        entry: bytes,
+        missing: dict[int, bytes],
+        right: list[BatchEntry],
+    ) -> None:
+        """Report an entry that no record calls for: a damaged one, if one is missing."""
+        place = Place(about.topic, about.queue_id, BATCH_ENTRY.unpack(entry)[4])
+        record = BatchHeads(self._store, self._expected).wrong_head(place, entry, right)
+        if record is not None:
+            self._heads.note(record, f"the entry of {place} leads to it", place)
+            problem = f"the record that it leads to says that it is {name_of(record)}"
+            self._report.add(about.finding(Kind.LOST_MESSAGE, index, problem))
+            missing.pop(record.physical_offset, None)
             return
         likely = min(missing, key=lambda offset: _distance(missing[offset], entry), default=None)
         if likely is not None and _distance(missing[likely], entry) <= 8:
@@ -136,6 +167,19 @@ class BatchQueueCheck:
         else:
             problem = f"{_text(entry)}: no record calls for it"
             self._report.add(about.finding(Kind.EXTRA_ENTRY, index, problem))
+
+    def gaps(self) -> Iterator[str]:
+        """Say which messages the log lacks, for no reason that was found; the last ones of each."""
+        for (topic, queue_id), expected in () if self._heads.found else self._expected.items():
+            entries = [BatchEntry._make(BATCH_ENTRY.unpack(each)) for each in expected.values()]
+            lacking = [
+                (before.end_offset, entry.base_offset)
+                for before, entry in pairwise(entries)
+                if before.end_offset < entry.base_offset
+                and entry.physical_offset < self._promised_to
+            ]
+            for first, end in lacking[-1:]:
+                yield f"the log lacks {topic} queue {queue_id} offset {first} to {end - 1}"
 
 
 def _distance(left: bytes, right: bytes) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
-from cometmq.store.consume_queues import SIMPLE_FOLDER
+from cometmq.store.batch_queue_check import BatchQueueCheck
+from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.findings import Report
 from cometmq.store.folder import queue_folders
 from cometmq.store.queue_check import QueueCheck
@@ -21,22 +23,27 @@ class HeadCheck:
     def __init__(self, store: Inspected) -> None:
         self._store = store
         self._queues = QueueCheck(store, Report(0))
-        self._topics: dict[bytes, str | None] = {}
-        """Names by their bytes; None of batch topics, whose entries have no place by number."""
+        self._batches = BatchQueueCheck(store, Report(0), self._queues.heads)
+        self._topics: dict[bytes, QueueCheck | BatchQueueCheck] = {}
+        """By the bytes of a name, which of the two a topic is for."""
 
     def take(self, message: StoredMessage) -> None:
         """Take the next sound record."""
         raw, topics, deletions = message.topic_raw, self._topics, self._store.deletions
         if raw not in topics:
-            topics[raw] = None if self._store.is_batch_topic(message.topic) else message.topic
-        topic = topics[raw]
-        if topic is not None and not (deletions.offsets and deletions.covers(message)):
-            self._queues.take(message, topic)
+            is_batch = self._store.is_batch_topic(message.topic)
+            topics[raw] = self._batches if is_batch else self._queues
+        if not (deletions.offsets and deletions.covers(message)):
+            topics[raw].take(message, message.topic)
 
     def finish(self, log: LogCheck) -> dict[int, Damage]:
         """Return the records that are not what they say, by where they begin."""
         store = self._store
-        folders = queue_folders(store.filesystem, f"{store.root}/{SIMPLE_FOLDER}")
-        for _ in self._queues.finish(log.damages, log.end_offset, folders):
+        simple, batch = (
+            queue_folders(store.filesystem, f"{store.root}/{each}")
+            for each in (SIMPLE_FOLDER, BATCH_FOLDER)
+        )
+        queues = self._queues.finish(log.damages, log.end_offset, simple)
+        for _ in chain(queues, self._batches.finish(log.damages, batch)):
             pass
         return dict(sorted(self._queues.heads.found.items()))

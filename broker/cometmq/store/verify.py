@@ -116,7 +116,7 @@ class _Pass:
         self._store = store
         self._report = report
         self._queues = QueueCheck(store, report)
-        self._batches = BatchQueueCheck(store, report)
+        self._batches = BatchQueueCheck(store, report, self._queues.heads)
         self._index = IndexCheck(store, report)
         self._topics: dict[bytes, tuple[str, bool]] = {}
 
@@ -168,7 +168,8 @@ class _Pass:
         for _, head in sorted(self._queues.heads.found.items()):
             problem = f"a sound record, but not of this message: {head.problem}"
             self._report.add(_log_finding(store, head.start, problem))
-        for gap in self._queues.gaps() if not log.damages else ():
+        gaps = chain(self._queues.gaps(), self._batches.gaps())
+        for gap in gaps if not log.damages else ():
             self._report.queues_with_gaps += 1
             if self._report.queues_with_gaps <= ALIKE_KEPT:
                 self._report.notes.append(gap)

@@ -1,0 +1,164 @@
+"""Records of batch topics that are sound, but whose topic, queue or number is another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.crash.disk import SimulatedFileSystem
+from tests.store.damaged_stores import INNER, ROOT, contents, overwrite, verified
+from tests.store.records import HOST
+from tests.store.test_rebuilding import rebuilt
+from tests.store.test_wrong_heads import CONFIG, LOG, NUMBER, QUEUE_ID, record, repaired
+
+from cometmq.store.errors import CorruptionError
+from cometmq.store.findings import Kind
+from cometmq.store.message_store import MessageStore
+from cometmq.store.placeholders import Lost
+from cometmq.store.turn import Origin
+
+if TYPE_CHECKING:
+    from cometmq.store.mending import Plan
+    from cometmq.store.right_heads import Place
+
+COUNT = 20
+CHANGES = {
+    "a queue that is not there": (QUEUE_ID, b"\x20\0\0\0"),
+    "another queue": (QUEUE_ID, b"\0\0\0\x01"),
+    "another topic": (None, b"C"),
+}
+
+
+def opened(disk: SimulatedFileSystem) -> MessageStore:
+    return MessageStore.open(
+        ROOT,
+        CONFIG,
+        now_ms=1,
+        filesystem=disk,
+        is_batch_topic=lambda topic: topic == "B",
+        threads=False,
+    )
+
+
+def two_queues(*, close: bool = True) -> SimulatedFileSystem:
+    """Batches of three by turns in `B/0` and `B/1`, every fourth record a message by itself."""
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    for number in range(COUNT):
+        at = 1_700_000_000_000 + 1500 * number
+        kind = (b"", Origin(at, at, HOST)) if is_single(number) else (INNER, inner(at))
+        store.put("B", number % 2, b"body %02d" % number, *kind)
+        store.commit()
+        store.run_jobs()
+        store.advance()
+        store.tick(at)
+    if close:
+        assert store.close(2)
+        return disk
+    return disk.kill()
+
+
+def inner(at: int) -> Origin:
+    return Origin(at, at, HOST, 0xC0)
+
+
+def is_single(number: int) -> bool:
+    return number % 8 in (2, 3)
+
+
+def change(disk: SimulatedFileSystem, number: int, name: str) -> bytes:
+    """Change a record as damage may, and return what it was."""
+    before = record(disk, number)
+    place, data = CHANGES[name]
+    at = before.topic_start - before.start if place is None else place
+    overwrite(disk, LOG, before.physical_offset + at, data)
+    return before.raw
+
+
+def base_of(number: int) -> int:
+    return sum(1 if is_single(each) else 3 for each in range(number % 2, number, 2))
+
+
+def check_whole(disk: SimulatedFileSystem) -> None:
+    for _ in range(2):
+        store = opened(disk)
+        ends = [(store.min_offset("B", each), store.max_offset("B", each)) for each in (0, 1)]
+        assert ends == [(0, 24)] * 2
+        assert store.close(3)
+        assert verified(disk, config=CONFIG).findings == []
+        rebuilt(disk, config=CONFIG)
+
+
+def written_right(plan: Plan) -> list[Place | None]:
+    assert plan.steps == []
+    return [head.truth for head in plan.heads]
+
+
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("number", [0, 2, 6, 10, COUNT - 4])
+def test_a_record_is_written_right_where_the_entry_of_a_batch_queue_leads_to_it(
+    name: str, number: int
+) -> None:
+    disk = two_queues()
+    was = change(disk, number, name)
+    before = contents(disk)
+    kinds = {each.kind for each in verified(disk, config=CONFIG).findings}
+    assert {Kind.RECORD, Kind.LOST_MESSAGE} <= kinds
+    with pytest.raises(CorruptionError, match=r"not the message it says.*store repair"):
+        rebuilt(disk, config=CONFIG)
+    assert contents(disk) == before
+    assert written_right(repaired(disk)) == [("B", 0, base_of(number))]
+    assert record(disk, number).raw == was
+    check_whole(disk)
+
+
+def test_the_number_of_a_message_by_itself_is_written_right_as_well() -> None:
+    disk = two_queues()
+    was = record(disk, 10)
+    overwrite(disk, LOG, was.physical_offset + NUMBER, (1 << 40).to_bytes(8, "big"))
+    assert written_right(repaired(disk)) == [("B", 0, base_of(10))]
+    assert record(disk, 10).raw == was.raw
+    check_whole(disk)
+
+
+def test_beside_other_damage_no_queue_is_made_up() -> None:
+    disk = two_queues()
+    was = change(disk, 6, "a queue that is not there")
+    overwrite(disk, LOG, record(disk, 9).physical_offset + 88, b"\xff")
+    plan = repaired(disk)
+    assert [head.truth for head in plan.heads] == [("B", 0, base_of(6))]
+    assert [step.lost for step in plan.steps] == [[Lost("B", 1, base_of(9), 3)]]
+    assert record(disk, 6).raw == was
+    check_whole(disk)
+
+
+def test_without_entries_verify_says_which_messages_of_a_batch_queue_the_log_lacks() -> None:
+    disk = two_queues(close=False)
+    change(disk, 6, "a queue that is not there")
+    report = verified(disk, config=CONFIG)
+    first = base_of(6)
+    assert f"the log lacks B queue 0 offset {first} to {first + 2}" in report.notes
+    assert report.queues_with_gaps == 1
+    with pytest.raises(CorruptionError, match=f"from {first} to {first + 2}"):
+        rebuilt(disk, config=CONFIG)
+    assert repaired(disk).is_empty
+
+
+def test_an_entry_of_a_batch_queue_that_is_wrong_itself_is_no_witness() -> None:
+    disk = two_queues()
+    other = record(disk, 9)
+    queue = f"{ROOT}/batchconsumequeue/B/0/{0:020d}"
+    overwrite(disk, queue, 4 * 46, other.physical_offset.to_bytes(8, "big"))
+    kinds = [each.kind for each in verified(disk, config=CONFIG).findings]
+    assert kinds == [Kind.WRONG_ENTRY]
+    assert repaired(disk).is_empty
+    rebuilt(disk, config=CONFIG)
+    check_whole(disk)
+
+
+def test_the_files_of_a_batch_queue_under_the_name_of_another_are_no_witness() -> None:
+    disk = two_queues()
+    disk.rename(f"{ROOT}/batchconsumequeue/B/1", f"{ROOT}/batchconsumequeue/B/2")
+    kinds = {each.kind for each in verified(disk, config=CONFIG).findings}
+    assert Kind.RECORD not in kinds
+    assert repaired(disk).is_empty
