@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.crash.disk import KillAt, Killed, Moment
-from tests.store.damaged_stores import contents, overwrite
+from tests.store.damaged_stores import contents, files_of, overwrite
 from tests.store.test_entry_journal import (
     CONFIG as LONG,
     QUEUES,
@@ -16,6 +16,7 @@ from tests.store.test_entry_journal import (
     entries_in_files,
     expected,
 )
+from tests.store.test_rebuilding import rebuilt
 
 from cometmq.store.findings import Kind, Report
 from cometmq.store.inspection import inspect
@@ -127,6 +128,26 @@ def test_a_record_is_written_right_where_the_journal_alone_has_its_entry() -> No
     assert head.truth == ("T", 0, 2)
     assert contents(disk, ROOT)[LOG] == before
     assert Life(disk, CONFIG).read() == expected(ROUNDS)
+
+
+def test_a_rebuild_that_cannot_read_the_log_leaves_nothing_behind() -> None:
+    """Already when it looks whether the journal is of this log."""
+    disk = killed()
+    before = set(files_of(disk, ROOT))
+    disk.make_unreadable(LOG, 0, CONFIG.segment_size)
+    with pytest.raises(OSError, match="rror"):
+        rebuilt(disk, ROOT, CONFIG)
+    assert not disk.exists(f"{ROOT}/rebuilding")
+    assert set(files_of(disk, ROOT)) == before
+
+
+def test_a_journal_that_cannot_be_read_is_no_witness_and_keeps_nobody_from_mending() -> None:
+    disk = killed()
+    damage_last_of_queue_0(disk)
+    (journal,) = (each for each in contents(disk, ROOT) if "/entryjournal/" in each)
+    disk.make_unreadable(journal, 0, 60)
+    (step,) = repaired(disk).steps
+    assert step.lost == []
 
 
 def test_a_damaged_journal_is_no_witness() -> None:

@@ -97,6 +97,26 @@ def test_of_a_torn_tail_behind_damage_no_offset_is_kept() -> None:
     assert held.put(b"next") == MESSAGES
 
 
+def test_of_a_torn_tail_it_is_told_how_many_sound_records_stand_in_it() -> None:
+    held = Held()
+    held.stop(clean=True)
+    held.opened(RARE_SYNCS)
+    for _ in range(6):
+        put_unsynced(held, "T")
+    held.disk = held.disk.kill()
+    tail = [m.physical_offset for m in messages_of(held) if m.body == b"unsynced"]
+    for torn in (tail[0], tail[3]):
+        start = torn // CONFIG.segment_size * CONFIG.segment_size
+        overwrite(held.disk, f"{ROOT}/commitlog/{start:020d}", torn - start + 4, bytes(4))
+    report = verified(held.disk, config=CONFIG)
+    assert report.torn_records == 4
+    assert any("with 4 sound records that nobody promised: no damage" in n for n in report.notes)
+    plan = repair(held, cut=False)
+    assert (plan.is_tail_only, plan.records_cut) == (True, 4)
+    held.opened()
+    assert held.put(b"next") == MESSAGES
+
+
 def test_the_files_of_a_queue_tell_where_its_first_message_in_the_log_was() -> None:
     held = Held()
     let_all_expire(held)

@@ -25,10 +25,13 @@ from tests.store.damaged_stores import (
 from tests.store.records import HOST
 
 from cometmq.proto.message import StoredMessage
+from cometmq.store import gone_meanwhile
 from cometmq.store.config import StoreConfig
+from cometmq.store.deletions import Deletions
 from cometmq.store.errors import StoreFilesError
-from cometmq.store.filesystem import RealFileSystem
-from cometmq.store.findings import Kind, Report
+from cometmq.store.filesystem import FileSystem, RealFileSystem
+from cometmq.store.findings import Finding, Kind, Report
+from cometmq.store.gone_meanwhile import GoneMeanwhile
 from cometmq.store.index_format import HEADER_SIZE, IndexHeader
 from cometmq.store.inspection import inspect
 from cometmq.store.log_check import LogCheck
@@ -399,6 +402,31 @@ def test_what_a_broker_deletes_meanwhile_is_no_damage() -> None:
         pass
     assert report.findings == []
     assert "deleted while this ran, and not checked: T" in report.notes
+
+
+def test_marks_of_deleted_topics_are_read_again_only_where_they_have_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They may be many, and so may the findings."""
+    disk = SimulatedFileSystem()
+    write_small_store(disk, ROOT, close=False)
+    other = disk.other_process()
+    store, times = inspect(other, ROOT, SMALL), list[int]()
+
+    def counted(filesystem: FileSystem, root: str) -> Deletions:
+        times.append(1)
+        return Deletions(filesystem, root)
+
+    monkeypatch.setattr(gone_meanwhile, "Deletions", counted)
+    gone = GoneMeanwhile(store)
+    finding = Finding(kind=Kind.MISSING_ENTRY, path="", position=0, problem="", topic="T")
+    assert [gone.explains(finding) for _ in range(3)] == [False] * 3
+    Deletions(disk, ROOT).add(["V"], 4096, 0)
+    assert [gone.explains(finding) for _ in range(3)] == [False] * 3
+    assert times == [1]
+    Deletions(disk, ROOT).add(["T"], 4096, 0)
+    assert [gone.explains(finding) for _ in range(3)] == [True] * 3
+    assert times == [1, 1]
 
 
 def test_a_segment_that_a_broker_removes_meanwhile_ends_it_with_a_note() -> None:

@@ -134,6 +134,8 @@ class Report:
     end_offset: int = 0
     torn_bytes: int = 0
     """Of a torn tail, which the next start cuts off."""
+    torn_records: int = 0
+    """Sound records in it, which nobody promised."""
     blocks: int = 0
     entries: int = 0
     items: int = 0

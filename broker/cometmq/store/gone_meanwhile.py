@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.deletions import Deletions
 from cometmq.store.errors import StoreFormatError
+from cometmq.store.filesystem import read_whole
 from cometmq.store.names import some_of
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ class GoneMeanwhile:
 
     def __init__(self, store: Inspected) -> None:
         self._store = store
-        self._before = store.deletions.offsets
+        self._before = self._now = store.deletions.offsets
+        self._read: bytes | None = None
+        """What the marks were read from: they are the same while that is."""
         self._topics: set[str] = set()
         self._folders = [f"{store.root}/{each}/" for each in (SIMPLE_FOLDER, BATCH_FOLDER)]
 
@@ -33,15 +36,23 @@ class GoneMeanwhile:
         topic = finding.topic or self._topic_of(finding.path)
         if topic is None or topic in self._topics:
             return topic is not None
-        try:
-            now = Deletions(self._store.filesystem, self._store.root).offsets
-        except StoreFormatError:
-            return False
         name = topic.encode()
-        if now.get(name) == self._before.get(name):
+        if self._marks().get(name) == self._before.get(name):
             return False
         self._topics.add(topic)
         return True
+
+    def _marks(self) -> dict[bytes, int]:
+        """Return the marks as they are now; those of before where they cannot be read."""
+        filesystem = self._store.filesystem
+        data = read_whole(filesystem, self._store.deletions.path)
+        if data != self._read:
+            self._read = data
+            try:
+                self._now = Deletions(filesystem, self._store.root).offsets
+            except StoreFormatError:
+                self._now = self._before
+        return self._now
 
     def notes(self) -> Iterator[str]:
         """Say what was left out."""

@@ -9,6 +9,7 @@ checksums tell which messages there were, and nothing more. Nothing is written h
 from __future__ import annotations
 
 from bisect import bisect_right
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from cometmq.store.batch_consume_queue import BATCH_ENTRY_SIZE
@@ -95,7 +96,9 @@ class JournalWitness:
         for start, size in sizes.items():
             from cometmq.store.journal_reading import load_journal  # It needs numpy.
 
-            journal = load_journal(store.filesystem, store.root, start, size)
+            journal = None
+            with suppress(OSError):  # Of a bad sector, say: then it is none.
+                journal = load_journal(store.filesystem, store.root, start, size)
             if journal is not None and self._is_of_this_log(journal):
                 yield journal
 

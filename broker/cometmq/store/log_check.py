@@ -68,18 +68,15 @@ class LogCheck:
         """Behind the last byte that is not zero, if that was looked for."""
         self.torn_problem: str | None = None
         """Why the tail between `end_offset` and `data_end` is no record."""
+        self.torn_records = 0
+        """Sound records that stand in that tail all the same, which nobody promised."""
 
     def __iter__(self) -> Iterator[StoredMessage]:
         """Yield the sound records."""
         segments = self._store.segments
         position = self._start
         while True:
-            scan = LogScan(
-                segments,
-                position,
-                ours_from=self._store.start.ours_from,
-                checked_from=self._store.start.checked_from,
-            )
+            scan = self._scan(position)
             for message in scan:
                 right = self._right(message) if self._wrong_heads else message
                 if right is not None:
@@ -94,6 +91,21 @@ class LogCheck:
             if found is None:
                 return
             position = found
+
+    def _scan(self, position: int) -> LogScan:
+        start = self._store.start
+        ours_from, checked_from = start.ours_from, start.checked_from
+        segments = self._store.segments
+        return LogScan(segments, position, ours_from=ours_from, checked_from=checked_from)
+
+    def _count_behind(self, end: int) -> int:
+        """Return how many sound records stand behind a place at which none does."""
+        count = 0
+        while (found := next_record(self._store.segments, end + 1, self.data_end)) is not None:
+            scan = self._scan(found)
+            count += sum(1 for _ in scan)
+            end = max(found, scan.end_offset - 1)
+        return count
 
     def _right(self, message: StoredMessage) -> StoredMessage | None:
         """Return a record as it is when it says what it is; None of one that counts as damage."""
@@ -130,6 +142,7 @@ class LogCheck:
         )
         if verdict is Verdict.CUT and self.data_end > end:
             self.torn_problem = scan.problem or "there are zeros"
+            self.torn_records = self._count_behind(end)
         return verdict is Verdict.CORRUPT
 
     def missing_end(self) -> int | None:

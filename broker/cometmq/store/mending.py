@@ -78,7 +78,7 @@ class Plan:
     is_cut_torn: bool = False
     """Whether the cut is of a torn tail, which the next start would cut as well."""
     records_cut: int = 0
-    """Sound records behind the cut."""
+    """Sound records behind the cut, or in a torn tail."""
     end_offset: int = 0
     blocks: list[Block] = field(default_factory=list[Block])
     """Sealed blocks whose checksum alone is wrong: every record in them is sound by its own."""
@@ -200,6 +200,7 @@ def _decide(
     if log.torn_problem is not None:
         plan.cut_at, plan.cut_end = log.end_offset, log.data_end
         plan.cut_problem = log.torn_problem
+        plan.records_cut = log.torn_records
         plan.is_cut_torn = True
 
 

@@ -17,6 +17,7 @@ extension keeps it, if the unit is the record's.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -119,16 +120,15 @@ def rebuild(
     beside = f"{store.root}/{BESIDE}"
     _clear(filesystem, store.root)
     filesystem.make_directories(beside)
-    work = _Work(store, beside, rebuilt, now_ms, accept_restarts, accept_gaps)
     try:
-        yield from work.replay()
-        yield Progress("sync", 0, 1)
-        work.finish()
+        work = _Work(store, beside, rebuilt, now_ms, accept_restarts, accept_gaps)
+        with closing(work):
+            yield from work.replay()
+            yield Progress("sync", 0, 1)
+            work.finish()
     except BaseException:
-        work.close()
         remove_tree(filesystem, beside)
         raise
-    work.close()
     yield Progress("swap", 0, 1)
     work.promise()
     work.correct_ends()

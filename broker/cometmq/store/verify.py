@@ -200,10 +200,12 @@ def _report_log(store: Inspected, log: LogCheck, report: Report) -> None:
         report.add(_log_finding(store, place, f"{problem}: files are missing"))
     if log.torn_problem is not None:
         report.torn_bytes = log.data_end - log.end_offset
+        report.torn_records = log.torn_records
+        sound = f", with {log.torn_records} sound records that nobody promised"
         report.notes.append(
             f"a torn tail of {report.torn_bytes} bytes stands behind the end of the log at"
-            f" {log.end_offset} ({log.torn_problem}): no damage, the next start keeps a copy and"
-            " cuts it off"
+            f" {log.end_offset} ({log.torn_problem}){sound * bool(log.torn_records)}: no damage,"
+            " the next start keeps a copy and cuts it off"
         )
 
 

@@ -194,6 +194,7 @@ def _document(root: str, report: Report, seconds: float) -> dict[str, Any]:
         "records": report.records,
         "log_bytes": report.log_bytes,
         "torn_bytes": report.torn_bytes,
+        "torn_records": report.torn_records,
         "entries": report.entries,
         "items": report.items,
         "blocks": report.blocks,
