@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.crash.disk import KillAt, Killed, Moment
+from tests.crash.oracle import BATCH_TOPIC
 from tests.store.damaged_stores import contents, files_of, overwrite
 from tests.store.test_entry_journal import (
     CONFIG as LONG,
@@ -157,3 +158,21 @@ def test_a_damaged_journal_is_no_witness() -> None:
     overwrite(disk, journal, 60, b"\xff")
     (step,) = repaired(disk).steps
     assert step.lost == []
+
+
+def test_batches_of_a_topic_of_which_only_the_journal_tells_are_left_to_the_next_start() -> None:
+    life = Life(config=CONFIG)
+    life.put()
+    life.checkpoint()
+    for number in range(2 * QUEUES):
+        life.subject.put(BATCH_TOPIC, number % QUEUES, b"abc", {"INNER_NUM": "3"}, life.now_ms)
+        life.subject.commit()
+    life.subject.sync()
+    life.checkpoint()
+    assert life.claim is not None
+    disk = life.disk.kill()
+    report = Report(findings_max=99)
+    for _ in verify(inspect(disk, ROOT, CONFIG), report):
+        pass
+    assert (report.findings, report.unsettled_entries) == ([], 2 * QUEUES)
+    assert repaired(disk).is_empty

@@ -33,6 +33,11 @@ class JournalWitness:
     def __init__(self, store: Inspected) -> None:
         self.settled_offset = store.settled_offset
         """Records from here on may have an entry neither in the files nor in the journal."""
+        self.batch_topics: set[str] = set()
+        """Those of which nothing else tells yet that they are: the next start makes their queues.
+
+        Of their entries nothing is said.
+        """
         self._queues: dict[QueueKey, list[QueueEntries]] = {}
         self._store = store
         if store.is_clean or store.opened_by is not None or store.checkpoint.is_of_others:
@@ -122,6 +127,9 @@ class JournalWitness:
         low, high = store.segments.first_offset, store.start.unpromised_from
         for each in journal.queues(low, high, store.deletions.offsets):
             key = QueueKey(each.is_batch, each.topic, each.queue_id)
+            if each.is_batch and not store.is_batch_topic(each.topic):
+                self.batch_topics.add(each.topic)
+                continue
             self._queues.setdefault(key, []).append(each)
 
 

@@ -191,7 +191,7 @@ class QueueCheck:
                 track.first = -1
         if track.first < 0:
             self._report.records_of_deleted_topics += 1
-        elif message.physical_offset >= self._settled:
+        elif message.physical_offset >= self._settled or topic in self.journal.batch_topics:
             self._report.unsettled_entries += 1
         else:
             self._report.add(
