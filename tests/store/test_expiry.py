@@ -327,6 +327,18 @@ def test_a_segment_that_a_reader_holds_stays_readable_and_too_many_of_them_stop_
     assert life.store.first_offset > 3 * SEGMENT
 
 
+@pytest.mark.parametrize(("force", "again"), [(85, 85), (96, 90)])
+def test_a_full_disk_says_where_puts_are_taken_again(force: int, again: int) -> None:
+    life = Life(replace(CONFIG, disk_used_percent_force=force))
+    life.put(1)
+    filler = life.disk.open("/filler", create=True)
+    filler.allocate(life.disk.space("/").free - 2 * SEGMENT)
+    life.upkeep(1)
+    with pytest.raises(StoreNotWriteableError, match=rf"and 90% is the most.* at {again}%: make"):
+        life.put(1)
+    assert life.store.disk_used_percent > again
+
+
 @pytest.mark.parametrize("keep", [None, 4 * SEGMENT])
 def test_a_full_disk_refuses_puts_and_takes_them_again_as_soon_as_there_is_room(
     keep: int | None,

@@ -74,10 +74,12 @@ class Expiry:
         if not retention.is_full:
             return None
         config = self.config
+        # What is above the first is refused anyway, even if the other is set higher.
+        again = min(config.disk_used_percent_max, config.disk_used_percent_force)
         return (
             f"the disk is {retention.used_percent}% full, and {config.disk_used_percent_max}% is"
-            f" the most; puts are taken again at {config.disk_used_percent_force}%: make room, or"
-            " keep less (retention_size_max, retention_hours)"
+            f" the most; puts are taken again at {again}%: make room, or keep"
+            " less (retention_size_max, retention_hours)"
         )
 
     @property
