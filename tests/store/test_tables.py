@@ -165,7 +165,7 @@ def put_text(disk: SimulatedFileSystem, name: str, text: bytes) -> None:
 def test_the_table_before_is_kept_as_the_backup() -> None:
     disk = SimulatedFileSystem()
     file = new_file(disk)
-    assert file.load() == Loaded({}, from_backup=False)
+    assert file.load() == Loaded({}, from_backup=False, is_found=False)
     for number in (1, 2, 3):
         save(file, number)
     assert saved(disk) == 3
@@ -206,7 +206,7 @@ def test_names_without_content_are_an_empty_table() -> None:
     disk = SimulatedFileSystem()
     put_text(disk, TOPICS, b"")
     put_text(disk, f"{TOPICS}.bak", bytes(40))
-    assert new_file(disk).load() == Loaded({}, from_backup=False)
+    assert new_file(disk).load() == Loaded({}, from_backup=False, is_found=False)
 
 
 @pytest.mark.parametrize("moment", list(Moment))

@@ -32,6 +32,7 @@ from cometmq.broker.idempotence import Idempotence
 from cometmq.broker.locks import Locks
 from cometmq.broker.log_tail import recover
 from cometmq.broker.long_polling import LongPolling
+from cometmq.broker.lost_tables import lost_tables
 from cometmq.broker.offsets import ConsumerOffsets
 from cometmq.broker.recent_rates import RecentRates
 from cometmq.broker.session import Session, State
@@ -316,6 +317,8 @@ def _load(
     topics.load(now_ms())
     groups.load(now_ms())
     offsets.load()
+    for text in lost_tables(groups, offsets):
+        log.warning("%s/config/%s", config.store_path, text)
     check_delay_offsets(filesystem, f"{config.store_path}/config")
 
 

@@ -55,7 +55,8 @@ class ConsumerOffsets:
             topic, _, group = name.partition("@")
             self._add(group, topic, kept)
             self.file.put(SECTION, name, kept)
-        self.file.loaded()
+        if self.file.is_found:  # Else an empty one is saved: that it is missing says something.
+            self.file.loaded()
 
     # One queue of one group.
 

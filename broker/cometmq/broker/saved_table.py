@@ -34,6 +34,8 @@ class SavedTable:
         self.name = name
         self.version = 0
         self.saved_version = 0
+        self.is_found = True
+        """Whether there was something to load."""
         self._file = TableFile(filesystem, folder, name)
         self._table = Table(SECTIONS[name])
         self._on_change = on_change
@@ -52,6 +54,7 @@ class SavedTable:
                 self._file.path,
                 self._file.path,
             )
+        self.is_found = loaded.is_found
         return read(loaded.tree)
 
     def loaded(self) -> None:

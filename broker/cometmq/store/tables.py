@@ -200,6 +200,8 @@ class Loaded(NamedTuple):
     """The file's object, empty where there is no file. Integer keys may be `int` or `str`."""
     from_backup: bool
     """Whether the file itself was missing or damaged, and this is its `.bak`."""
+    is_found: bool = True
+    """Whether there is one of the two that has content."""
 
 
 class TableFile:
@@ -249,7 +251,7 @@ class TableFile:
                 " is wrong there, or remove it, with its .bak where there is one: then"
                 f" {self._without}"
             )
-        return Loaded({}, from_backup=False)
+        return Loaded({}, from_backup=False, is_found=False)
 
     def _read(self, path: str) -> dict[str, Any] | None:
         data = read_whole(self._filesystem, path)

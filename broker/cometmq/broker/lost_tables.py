@@ -1,0 +1,42 @@
+"""Tables that are not there, though others say that they were: what a start tells of them.
+
+A table without a file begins empty, as in a new store. Each is saved sooner or later, if only with
+nothing in it; so where groups are known and their offsets are not, or the other way round, one was
+lost. Of topics their queues tell, see `store.unlisted`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cometmq.broker.groups import OWN_GROUPS
+from cometmq.store.names import some_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from cometmq.broker.groups import Groups
+    from cometmq.broker.offsets import ConsumerOffsets
+
+_GONE = "missing or empty, and so is its .bak"
+_HELP = "Restore it from a copy, with the broker stopped"
+
+
+def lost_tables(groups: Groups, offsets: ConsumerOffsets) -> Iterator[str]:
+    """Yield a line for each table that was lost, once both were loaded."""
+    if not offsets.file.is_found and (known := _users(groups.configs())):
+        yield (
+            f"{offsets.file.name}: {_GONE}, though there are consumer groups ({some_of(known)}):"
+            " what they have consumed is not known any more, and they begin where new groups do."
+            f" {_HELP}, or say with `cometmq offset reset` where each goes on"
+        )
+    if not groups.file.is_found and (known := _users({group for group, _ in offsets.pairs()})):
+        yield (
+            f"{groups.file.name}: {_GONE}, though groups have consumed ({some_of(known)}): their"
+            f" settings are not known any more, and they get those of new groups. {_HELP}, or set"
+            " them with `cometmq group create`"
+        )
+
+
+def _users(groups: Iterable[str]) -> list[str]:
+    return sorted(name for name in groups if name not in OWN_GROUPS)
