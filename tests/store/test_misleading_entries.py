@@ -5,10 +5,17 @@ from __future__ import annotations
 import struct
 
 import pytest
-from tests.store.damaged_stores import files_of, overwrite
+from tests.store.damaged_stores import files_of, overwrite, verified
 from tests.store.records import messages_in
 from tests.store.test_damaged_queues import QUEUES, drop_segments, expected, upkeep
-from tests.store.test_lost_queues import ENTRIES_OF_A_FILE, MESSAGES, ROOT, Held
+from tests.store.test_lost_queues import (
+    CONFIG,
+    ENTRIES_OF_A_FILE,
+    MESSAGES,
+    ROOT,
+    Held,
+    rebuild,
+)
 
 from cometmq.store.errors import CorruptionError
 from cometmq.store.reading import Filter, ReadStatus
@@ -159,3 +166,37 @@ def test_a_file_in_front_of_a_lost_one_is_not_taken_for_expired_by_what_is_no_en
     result = held.store.read(topic, 0, first_kept, 5)
     found = [message.body for message in messages_in(result.slices)]
     assert found == expected(topic)[first_kept : first_kept + 5]
+
+
+@pytest.mark.parametrize("in_next_file", [False, True])
+@pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
+def test_an_entry_that_leads_behind_the_log_gives_no_number_out(
+    topic: str, queue: str, entry_size: int, in_next_file: bool
+) -> None:
+    """One more than a clean store had: its next message would get the number behind it."""
+    held = Held()
+    if in_next_file:
+        for number in range(MESSAGES, 3 * ENTRIES_OF_A_FILE):
+            held.put(b"%c%d" % (topic[0].encode(), number), topic)
+    end, size = held.store.end_offset, 100
+    held.stop(clean=True)
+    count = 3 * ENTRIES_OF_A_FILE if in_next_file else MESSAGES
+    data = struct.pack(">qi", end, size)
+    if entry_size > 20:
+        data += struct.pack(">qqqh", 0, held.now_ms, count, 1)
+    number, place = divmod(count, ENTRIES_OF_A_FILE)
+    path = f"{queue}/{number * ENTRIES_OF_A_FILE * entry_size:020d}"
+    held.disk.open(path, create=True).resize(ENTRIES_OF_A_FILE * entry_size)
+    overwrite(held.disk, path, place * entry_size, data.ljust(entry_size, b"\0"))
+    held.opened()
+    problem = rf"{path}: at byte {place * entry_size}: not an entry: it leads behind the log"
+    with pytest.raises(CorruptionError, match=problem):
+        held.put(b"next", topic)
+    with pytest.raises(CorruptionError, match=problem):
+        held.store.read(topic, 0, 5, 1)
+    assert held.put(b"next", "Other") == MESSAGES
+    held.stop(clean=True)
+    assert not verified(held.disk, ROOT, CONFIG).is_sound
+    rebuild(held)
+    held.opened()
+    assert held.put(b"next", topic) == count

@@ -125,7 +125,7 @@ class CatchUp:
         queues.correct_min(segments.first_offset)
         queues.destroy_leftovers()
         if found.history is History.COMPLETE:
-            queues.expect_whole()
+            queues.expect_whole(found.end.offset)
             queues.destroy_deleted(found.deletions)
             return until
         queues_from = found.start.replay_from

@@ -22,7 +22,7 @@ from cometmq.store.batch_consume_queue import BATCH_ENTRY_SIZE, BatchConsumeQueu
 from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 from cometmq.store.entry_disk import EntryDisk
 from cometmq.store.entry_files import EntryFiles
-from cometmq.store.entry_search import KEEPS_OFFSET
+from cometmq.store.entry_search import KEEPS_OFFSET, NO_CUT
 from cometmq.store.errors import CorruptionError, StoreFilesError, StoreFormatError
 from cometmq.store.open_files import OpenFiles
 from cometmq.store.queue_ends import QueueKey, Sizes
@@ -160,9 +160,9 @@ class ConsumeQueues:
         """Take no last entry of a queue, when it is loaded, that is of no record in the log."""
         self._disk.backs = RecordCheck(segments)
 
-    def expect_whole(self) -> None:
-        """Take the entries for complete: this store shut down cleanly and nobody wrote since."""
-        self._disk.is_whole = True
+    def expect_whole(self, end_offset: int = NO_CUT) -> None:
+        """Take the entries for complete, up to the log's end: nobody wrote since a clean stop."""
+        self._disk.whole_to = end_offset
 
     def expect_all(self, first_offset: int) -> None:
         """Erase the entries of all records: the log is replayed from its first one, here.

@@ -28,7 +28,6 @@ class EntryDisk:
         "ends",
         "filesystem",
         "forgotten",
-        "is_whole",
         "may_restart",
         "min_physical_offset",
         "open_files",
@@ -37,6 +36,7 @@ class EntryDisk:
         "unsynced_directories",
         "unsynced_files",
         "unwritten",
+        "whole_to",
     )
 
     def __init__(
@@ -51,8 +51,9 @@ class EntryDisk:
         self.unsynced_files: set[str] = set()
         self.unsynced_directories: set[str] = set()
         self.min_physical_offset = 0
-        self.is_whole = False
-        """Whether this store wrote and synced every entry: nothing may stand behind the last."""
+        self.whole_to: int | None = None
+        """Where the log ends of which this store wrote and synced every entry; None where it may
+        not have: else nothing may stand behind the last entry, which leads in front of that."""
         self.may_restart = False
         """Whether the log is replayed from its first record, so that no entry can be missing."""
         self.backs: Callable[[str, int, int, int], bool] | None = None

@@ -28,7 +28,6 @@ from cometmq.store.entry_search import (
     BLANK_SIZE,
     GONE_SIZE,
     NO_CUT,
-    WINDOW_ENTRIES,
     backed_end,
     count_leftovers,
     sound_entries,
@@ -225,8 +224,8 @@ class EntryFiles(ReadableEntries):
             self._cut_unsure(numbers, holds_messages=holds_messages)
             return
         self._check_known()
-        if disk.is_whole:
-            self._check_end()
+        if disk.whole_to is not None:
+            self.check_end(disk.whole_to)
 
     def _first_of(self, numbers: list[int]) -> int:
         """Return where the first file begins, if only by the list: what is lost did not expire."""
@@ -289,14 +288,6 @@ class EntryFiles(ReadableEntries):
                 place * self._shelf.entry_size,
                 f"{problem}; {REBUILD}",
             )
-
-    def _check_end(self) -> None:
-        """Refuse a queue that ends in front of bytes: its next messages would take their place."""
-        number, place = divmod(self.end, self._shelf.file_entries)
-        if place or self.end == self._first:
-            file, position = self._file(number), place * self._shelf.entry_size
-            if any(file.read(WINDOW_ENTRIES * self._shelf.entry_size, position)):
-                raise CorruptionError(file.path, position, f"not an entry; {REBUILD}")
 
     # Cutting
 

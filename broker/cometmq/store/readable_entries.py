@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from cometmq.store.entry_search import NO_CUT, first_kept
+from cometmq.store.entry_search import KEEPS_OFFSET, NO_CUT, WINDOW_ENTRIES, first_kept
 from cometmq.store.errors import REBUILD, CorruptionError
 from cometmq.store.names import is_offset_file
 from cometmq.store.queue_ends import UNKNOWN, QueueKey
@@ -163,6 +163,26 @@ class ReadableEntries:
                     size,
                     f"this file of a ConsumeQueue is {problem}; {REBUILD}",
                 )
+
+    def check_end(self, log_end: int) -> None:
+        """Refuse a queue that ends in front of bytes: its next messages would take their place.
+
+        And one whose last entry can be none: they would get the numbers behind it.
+        """
+        if self.end > self.start:
+            offset, size = self.head(self.end - 1)
+            if size not in KEEPS_OFFSET and offset + size > log_end:
+                number, place = divmod(self.end - 1, self._shelf.file_entries)
+                raise CorruptionError(
+                    self._shelf.path(self.topic, self.queue_id, number),
+                    place * self._shelf.entry_size,
+                    f"not an entry: it leads behind the log, which ends at {log_end}; {REBUILD}",
+                )
+        number, place = divmod(self.end, self._shelf.file_entries)
+        if place or self.end == self._first:
+            file, position = self._file(number), place * self._shelf.entry_size
+            if any(file.read(WINDOW_ENTRIES * self._shelf.entry_size, position)):
+                raise CorruptionError(file.path, position, f"not an entry; {REBUILD}")
 
     def _correct_min(self) -> None:
         """Move the minimum over entries whose records are gone, and over pre-blank ones."""
