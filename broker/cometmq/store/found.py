@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cometmq.store.deletions import Deletions
     from cometmq.store.filesystem import FileSystem
     from cometmq.store.integrity import Integrity
-    from cometmq.store.journal_reading import Journal
+    from cometmq.store.journal_reading import QueueEntries
     from cometmq.store.queue_ends import Ends
     from cometmq.store.recovery import LogEnd, Start
     from cometmq.store.sealing import SealedTail
@@ -48,8 +48,8 @@ class Found(NamedTuple):
     succession: Succession
     to_make: Ends
     """Queues of which nothing on the disk counts."""
-    journal: Journal | None
-    """Has what the queues may lack in front of `complete_to`."""
+    journal: list[QueueEntries] | None
+    """What the queues may lack in front of `complete_to`; None where no journal has it."""
 
     @property
     def complete_to(self) -> int:
@@ -75,14 +75,16 @@ def find_journal(
     claims: Claims,
     start: Start,
     end: LogEnd,
-) -> Journal | None:
-    """Return the entry journal that the checkpoint names; None when there is no good one."""
+    deletions: Deletions,
+) -> list[QueueEntries] | None:
+    """Return what the journal has that the checkpoint names; None when there is no good one."""
     if claims.journal is None:
         return None
     from cometmq.store.journal_reading import claimed_journal  # It needs numpy.
 
     low = start.replay_from
-    return claimed_journal(filesystem, root, segments, claims.journal, low, end.offset)
+    journal = claimed_journal(filesystem, root, segments, claims.journal, low, end.offset)
+    return None if journal is None else journal.queues(low, claims.complete_to, deletions.offsets)
 
 
 def place_journal(found: Found) -> bool:
@@ -91,10 +93,9 @@ def place_journal(found: Found) -> bool:
         return False
     from cometmq.store.journal_reading import place_entries  # It needs numpy.
 
-    low, deleted = found.start.replay_from, found.deletions.offsets
     try:
-        place_entries(found.queues, found.journal.queues(low, found.complete_to, deleted))
+        place_entries(found.queues, found.journal)
     except MissingEntriesError:
-        found.queues.truncate(low)
+        found.queues.truncate(found.start.replay_from)
         return False
     return True

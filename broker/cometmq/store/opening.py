@@ -1,8 +1,8 @@
 """Opening a store: lock it, find the end of its log, repair, replay, and put the parts together.
 
-Until `find_end` has accepted the log, nothing but the lock is touched: a refusal leaves every byte
-as it was. Then `abort` is written, then a checkpoint that is true whatever happens next, and only
-then is anything cut, erased or written again.
+Until the log is accepted, by `find_end` and `foresight`, nothing but the lock is touched: a refusal
+leaves every byte as it was. Then `abort` is written, then a checkpoint that is true whatever
+happens next, and only then is anything cut, erased or written again.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from cometmq.store.deletions import Deletions
 from cometmq.store.entry_journal import EntryJournal
 from cometmq.store.expiry import Expiry
 from cometmq.store.folder import LOG_FOLDER, check_root, load_queues, load_segments
+from cometmq.store.foresight import Foresight, forget_behind
 from cometmq.store.found import Found, History, find_journal
 from cometmq.store.index import INDEX_FOLDER, Index
 from cometmq.store.index_off import load_off, settle_off
@@ -29,7 +30,7 @@ from cometmq.store.integrity import Integrity
 from cometmq.store.lock import RunningMark, acquire_lock, give_up_lock, sign_lock, was_shut_down
 from cometmq.store.log_repair import repair
 from cometmq.store.log_scan import NEVER
-from cometmq.store.lost_queues import forget_cut, queues_to_make
+from cometmq.store.lost_queues import queues_to_make
 from cometmq.store.opened import Opened
 from cometmq.store.queue_ends import (
     listed_to,
@@ -43,7 +44,7 @@ from cometmq.store.retention import Retention
 from cometmq.store.sealing import INTEGRITY_FOLDER, SealedTail, Sealing
 from cometmq.store.swap import finish_swap
 from cometmq.store.sync import Jobs, Syncer
-from cometmq.store.tail_check import Succession
+from cometmq.store.tail_check import Successions
 from cometmq.store.zero_ahead import ZeroAhead
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from cometmq.store.config import StoreConfig
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.filesystem import File, FileSystem
+    from cometmq.store.tail_check import Succession
 
 
 class Opening:
@@ -150,7 +152,7 @@ class Opening:
         self._promise(found, claims)
         if found.history is History.BROKEN_OFF:
             # Not of what is read for the index alone: the queues are cut where theirs begins.
-            self._forget_cut(found, found.start.replay_from)
+            self._forget_behind(found, found.start.replay_from)
         self._is_accepted = True
         sign_lock(lock)
         found.segments.remove_spare()
@@ -191,30 +193,10 @@ class Opening:
         """Promise nothing of the queues: the entries of all records are about to be erased."""
         first_offset = found.segments.first_offset
         self._promise(found, replace(self._claims, recover_from=first_offset, journal=None))
-        self._forget_cut(found, first_offset)
+        self._forget_behind(found, first_offset)
 
-    def _forget_cut(self, found: Found, recover_from: int) -> None:
-        """Take from the list what is about to be cut from the queues, and made again."""
-
-        def look() -> ConsumeQueues:
-            queues = load_queues(
-                self._filesystem,
-                self._root,
-                self._config,
-                found.checkpoint,
-                clean=False,
-                read_only=True,
-            )
-            queues.correct_min(first_offset)
-            queues.expect_records(found.segments)
-            queues.truncate(recover_from)
-            return queues
-
-        first_offset = found.segments.first_offset
-        has_front = recover_from > first_offset  # What is in front of the log has expired.
-        forget_cut(
-            self._filesystem, self._root, found.queues, recover_from, look if has_front else None
-        )
+    def _forget_behind(self, found: Found, recover_from: int) -> None:
+        forget_behind(self._filesystem, self._root, self._config, found, recover_from)
 
     def _inspect(self) -> Found:
         """Find out what there is; changes nothing."""
@@ -245,13 +227,13 @@ class Opening:
             history = History.FOREIGN
             start = start._replace(synced_offset=dispatched or None, replay_from=dispatched)
         # None of what was promised may be cut any more.
-        succession = Succession(start.unpromised_from, deletions, self._is_batch_topic)
+        successions = Successions(start, checkpoint.claims, deletions, self._is_batch_topic)
         end = find_end(
             segments,
             start,
             clean=clean,
             unsynced_size_max=config.unsynced_size_max,
-            look_at=succession.look_at,
+            look_at=successions.look_at,
         )
         sealed.check(start, end.offset, verify=config.integrity)
         if history is History.FOREIGN and start.replay_from > end.offset:
@@ -275,9 +257,26 @@ class Opening:
         is_broken_off, journal = history is History.BROKEN_OFF, None
         to_make = queues_to_make(queues, segments, start.replay_from, clean=not is_broken_off)
         if is_broken_off and checkpoint.claims is not None and not to_make:
-            journal = find_journal(filesystem, root, segments, checkpoint.claims, start, end)
-        parts = integrity, sealed, deletions, succession
-        return Found(history, checkpoint, segments, queues, start, end, *parts, to_make, journal)
+            claims = checkpoint.claims
+            journal = find_journal(filesystem, root, segments, claims, start, end, deletions)
+        parts = integrity, sealed, deletions, successions.unpromised
+        found = Found(history, checkpoint, segments, queues, start, end, *parts, to_make, journal)
+        self._foresee(found, successions.promised, clean=clean)
+        return found
+
+    def _foresee(self, found: Found, promised: Succession, *, clean: bool) -> None:
+        """Refuse what would be refused later."""
+        foresight = Foresight(
+            self._filesystem,
+            self._root,
+            self._config,
+            found,
+            self._levels,
+            says_batch=self._says_batch,
+            is_batch_topic=self._is_batch_topic,
+            clean=clean,
+        )
+        foresight.check(promised)
 
     def _take_ends(self, queues: ConsumeQueues, deletions: Deletions) -> None:
         """Let the queues know where they ended."""

@@ -22,11 +22,16 @@ from cometmq.store.log_scan import NEVER
 from cometmq.store.queue_ends import QueueKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from cometmq.store.checkpoint import Claims
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.deletions import Deletions
     from cometmq.store.log_stretch import Stretch
+    from cometmq.store.recovery import Start
+
+_TOGETHER_MIN: Final = 16
+"""Records of one queue that are worth being looked at together."""
 
 _ANY_LEVELS: Final = DelayLevels.always(())
 
@@ -35,27 +40,34 @@ class Succession:
     """The numbers of a log's records in their queues, from a physical offset on."""
 
     def __init__(
-        self, start: int, deletions: Deletions, is_batch_topic: Callable[[str], bool]
+        self,
+        start: int,
+        deletions: Deletions,
+        is_batch_topic: Callable[[str], bool],
+        *,
+        until: int = NEVER,
     ) -> None:
         self.start = start
-        """Where the first one stands that nobody promised."""
+        """Where the first one stands that is looked at: mostly the first that nobody promised."""
+        self._until = until
         self._deletions = deletions
         self._is_batch_topic = is_batch_topic
         self._firsts: dict[tuple[bytes, int], tuple[int, int]] = {}
         """By queue: the number of its first record here, and where that stands."""
-        self._following: dict[tuple[bytes, int], int] = {}
+        self.following: dict[tuple[bytes, int], int] = {}
+        """By queue: the number behind its last record here."""
         self._gap = NEVER
         """Where the first record stands that does not follow the one before it in its queue."""
 
     def look_at(self, each: StoredMessage | Stretch) -> None:
         """Take note of what comes next in the log."""
         if isinstance(each, StoredMessage):
-            if self.start <= each.physical_offset < self._gap:
+            if self.start <= each.physical_offset < min(self._gap, self._until):
                 self._look_at_record(each)
             return
-        first = int(each.offsets.searchsorted(self.start))
-        if first < len(each.offsets) and each.offsets[0] < self._gap:
-            self._look_at_stretch(each, first)
+        first, end = (int(each.offsets.searchsorted(at)) for at in (self.start, self._until))
+        if first < end and each.offsets[0] < self._gap:
+            self._look_at_stretch(each if end == len(each.offsets) else each.first(end), first)
 
     def _look_at_record(self, message: StoredMessage) -> None:
         if message.sys_flag & TRANSACTION_MASK in RECORDS_WITHOUT_ENTRY:
@@ -70,7 +82,7 @@ class Succession:
         queue = message.topic_raw, message.queue_id
         if number != self._expected(queue, number, message.physical_offset):
             self._gap = message.physical_offset
-        self._following[queue] = number + count
+        self.following[queue] = number + count
 
     def _look_at_stretch(self, stretch: Stretch, first: int) -> None:
         topics = set(stretch.topics)
@@ -80,6 +92,9 @@ class Succession:
             for message in stretch.messages():
                 self.look_at(message)
             return
+        if len(topics) * _TOGETHER_MIN > len(stretch.topics):
+            self._look_one_by_one(stretch, first)
+            return
         for rows in stretch.rows_by_queue(first):
             row = int(rows[0])
             queue = stretch.topics[row], int(stretch.queue_ids[row])
@@ -88,14 +103,37 @@ class Succession:
             gap = stretch.first_gap(rows, expected)
             if gap is not None:
                 self._gap = min(self._gap, int(stretch.offsets[gap]))
-            self._following[queue] = expected + len(rows)
+            self.following[queue] = expected + len(rows)
+
+    def _look_one_by_one(self, stretch: Stretch, first: int) -> None:
+        """Do the same for records of so many queues that each has only some of them."""
+        following, queue_ids = self.following, stretch.queue_ids[first:].tolist()
+        places, numbers = stretch.offsets[first:].tolist(), stretch.queue_offsets[first:].tolist()
+        queues = zip(stretch.topics[first:], queue_ids, strict=True)
+        for queue, number, place in zip(queues, numbers, places, strict=True):
+            expected = following.get(queue)
+            if expected is None:
+                self._firsts[queue] = number, place
+            elif expected != number:
+                self._gap = min(self._gap, place)
+                return
+            following[queue] = number + 1
 
     def _expected(self, queue: tuple[bytes, int], number: int, physical_offset: int) -> int:
-        expected = self._following.get(queue)
+        expected = self.following.get(queue)
         if expected is None:
             self._firsts[queue] = number, physical_offset
             return number
         return expected
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether a record does not follow the one before it in its queue."""
+        return self._gap != NEVER
+
+    def first_numbers(self) -> Iterator[tuple[tuple[bytes, int], int]]:
+        """Yield the queues that have a record here, and the number of the first."""
+        return ((queue, number) for queue, (number, _) in self._firsts.items())
 
     def first_contradiction(self, queues: ConsumeQueues, first_offset: int) -> int | None:
         """Return the physical offset of the first record that is not the next one of its queue.
@@ -128,3 +166,26 @@ class Succession:
             is_any = is_damaged or topic.encode() in self._deletions.offsets
             return min(number, known.next_offset) if is_any else known.next_offset
         return number if first_offset or is_damaged else 0
+
+
+class Successions:
+    """The numbers of all records that a start is about to read back for their queues."""
+
+    def __init__(
+        self,
+        start: Start,
+        claims: Claims | None,
+        deletions: Deletions,
+        is_batch_topic: Callable[[str], bool],
+    ) -> None:
+        replay_from, border = start.replay_from, start.unpromised_from
+        if claims is not None:
+            replay_from = max(replay_from, claims.complete_to)
+        self.promised = Succession(replay_from, deletions, is_batch_topic, until=border)
+        """Of those that nobody may cut any more."""
+        self.unpromised = Succession(border, deletions, is_batch_topic)
+
+    def look_at(self, each: StoredMessage | Stretch) -> None:
+        """Take note of what comes next in the log."""
+        self.promised.look_at(each)
+        self.unpromised.look_at(each)
