@@ -336,7 +336,7 @@ def test_a_full_disk_says_where_puts_are_taken_again(force: int, again: int) -> 
     life.upkeep(1)
     with pytest.raises(StoreNotWriteableError, match=rf"and 90% is the most.* at {again}%: make"):
         life.put(1)
-    assert life.store.disk_used_percent > again
+    assert life.store.expiry.disk_used_percent > again
 
 
 @pytest.mark.parametrize("keep", [None, 4 * SEGMENT])
