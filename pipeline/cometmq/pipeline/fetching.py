@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.pipeline import wire
 from cometmq.pipeline.errors import PASSING, ConnectionLostError, DataLossError
+from cometmq.pipeline.losses import Listener, tell
 from cometmq.pipeline.retrying import Pauses
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ class Pulling:
     pull_bytes: int = 4 << 20
     retries: int = 5
     retry_interval_ms: int = 200
+    losses: Listener | None = None
+    """Who is told of messages that are passed over, because they expired."""
 
     @property
     def is_filtered(self) -> bool:
@@ -119,9 +122,12 @@ class _Ahead:
             for each in ranges:
                 if each.first >= each.end:
                     continue
-                for chunk in _Puller(each, how).chunks():
+                puller = _Puller(each, how)
+                for chunk in puller.chunks():
                     if not self._put(chunk):
                         return
+                if puller.expired and how.losses is not None:
+                    tell(how.losses, each, puller.expired)
         except BaseException as error:  # Told to who waits for what would have been pulled.
             self._put(error)
         else:
@@ -167,6 +173,8 @@ class _Puller:
         self._joined: list[bytes] = []
         self._size = 0
         self._idle = 0
+        self.expired = 0
+        """Messages that were passed over, because they were not there any more."""
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the range; over a new connection when one breaks."""
@@ -322,6 +330,7 @@ class _Puller:
             expired = reached
         if expired > first:
             self._lost(f"messages from {first} to {expired} expired before they were read")
+            self.expired += expired - first
 
     def _lost(self, what: str) -> None:
         text = f"queue {self.range.queue}: {what}"
@@ -337,7 +346,11 @@ class _Puller:
         self._lost(
             f"messages from {first} on were to be read, there are those from {lowest} to {highest}"
         )
-        return min(max(lowest, first), end) if lowest > first else end
+        if lowest <= first:  # It ends in front of them, so they did not expire.
+            return end
+        following = min(lowest, end)
+        self.expired += following - first
+        return following
 
     def _wait(self, first: int) -> None:
         self._idle += 1

@@ -12,6 +12,7 @@ so that a wheel of `cometmq.pipeline` is all that a cluster needs.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from cometmq.pipeline.losses import Listener
     from cometmq.pipeline.sink import BatchWriter, StreamWriter
     from cometmq.pipeline.stream_source import TopicStreamReader
 
@@ -114,10 +116,12 @@ class Executing:
             options.retry_interval_ms,
         )
 
-    def read(self, ranges: Sequence[Range] | None) -> Iterator[pa.RecordBatch]:
+    def read(
+        self, ranges: Sequence[Range] | None, losses: Listener | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """Yield what stands in these ranges; `None` is what Spark makes of no ranges at all."""
         settle()
-        for chunk in chunks(ranges or (), self.how):
+        for chunk in chunks(ranges or (), replace(self.how, losses=losses)):
             yield from record_batches(
                 chunk.data,
                 self.columns,

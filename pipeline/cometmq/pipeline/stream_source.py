@@ -32,6 +32,7 @@ from cometmq.pipeline import batch_ends, bounds, first_messages
 from cometmq.pipeline.columns import columns_of
 from cometmq.pipeline.errors import ConnectionLostError, DataLossError, OptionError, RefusedError
 from cometmq.pipeline.filter_check import require_filter
+from cometmq.pipeline.losses import Losses
 from cometmq.pipeline.measuring import measured
 from cometmq.pipeline.offsets import (
     StreamOffset,
@@ -78,6 +79,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen: Survey | None = None
         self._committed: dict[Queue, int] = {}
         self._told: dict[str, set[str]] = {}
+        self._losses = Losses()
         self._is_filter_known = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
@@ -103,17 +105,21 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = {queue: each.end for queue, each in found.queues.items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
-        """Return how far the next batch goes; `start` itself when there is nothing new."""
+        """Return how far the next batch goes; `start` itself when there is nothing new.
+
+        That messages were lost is new: it is counted with the batch, which may be empty.
+        """
         found = self._survey(whole=False)
         self._require_filter(found)
         before = read_stream_offset(start)
         self._tell_group(before, found)
         looked = self._looked(before, found)
         begins, lost = self._begins(before, found, looked.other)
+        lost += self._losses.taken()
         ends = self._ends(begins, found)
         if isinstance(limit, ReadMaxRows):
             ends = self._limited(begins, ends, limit.max_rows, found)
-        if all(ends[queue] == first for queue, first in begins.items()):
+        if not lost and all(ends[queue] == first for queue, first in begins.items()):
             return start
         carried = {
             queue: first
@@ -144,11 +150,14 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         size_max = self.options.target_bytes_per_task
         pieces = measured(self._cluster, wanted, self._addresses, size_max)
         tasks = plan(pieces, self._addresses, self.options)
-        return [InputPartition(task) for task in tasks]
+        losses = None
+        if tasks and not self.options.fail_on_data_loss:
+            losses = self._losses.listener({self._addresses[queue.broker] for queue in wanted})
+        return [InputPartition((task, losses)) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield what a task reads."""
-        return self.executing.read(partition.value)
+        return self.executing.read(*(partition.value or (None,)))
 
     def __getstate__(self) -> dict[str, Any]:
         return {"executing": self.executing}

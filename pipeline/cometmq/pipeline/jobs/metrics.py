@@ -13,6 +13,7 @@ of the last batch.
 `cometmq_pipeline_last_batch_time_seconds`       and when it was over, as a Unix time
 `cometmq_pipeline_lag_messages`                  by topic, broker and queue: what is not read yet
 `cometmq_pipeline_late_rows_total`               rows that came behind the watermark
+`cometmq_pipeline_lost_total`                    messages that expired before they were read
 `cometmq_pipeline_state_rows`                    what a stream keeps
 ===============================================  ========================================
 
@@ -87,6 +88,9 @@ class JobMetrics:
         if "late_rows" in report.details:
             late = report.details["late_rows"]
             yield family("late_rows_total", "counter", "Rows behind the watermark.", late)
+        if "lost" in report.details:
+            lost = report.details["lost"]
+            yield family("lost_total", "counter", "Messages that expired unread.", lost)
         if last is None:
             return
         yield family("batches_total", "counter", "Batches of the stream.", len(report.batches))

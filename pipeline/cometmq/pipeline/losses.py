@@ -1,0 +1,166 @@
+"""What expires between the planning of a batch and its reading: how tasks tell who plans.
+
+Spark gives a Python source no way back from a task to the process that plans: no metric, no
+accumulator, no message. So that process listens on a port, where the address is the one by which
+it reaches brokers, for who reads from these finds it there, too. A task that passes over messages
+says how many before it ends; a task that is run again says it again, of the same range, which
+counts once. What a task cannot tell is in its log alone.
+
+A report is a line of JSON, and is answered by a byte when it counts:
+
+=========  ==========================================================
+member     content
+=========  ==========================================================
+`token`    what the planning process gave its tasks, and nobody else
+`queue`    topic, broker and number of the queue
+`first`    where the task's range begins
+`lost`     how many messages of it had expired
+=========  ==========================================================
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import secrets
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cometmq.pipeline.cluster import Queue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cometmq.pipeline.planning import Range
+
+log = logging.getLogger(__name__)
+
+_REPORT_SIZE_MAX: Final = 4096
+_TIMEOUT: Final = 5.0
+"""Seconds without a byte after which either side gives up."""
+_PAUSE_SECONDS: Final = 0.1
+_WAITING_MAX: Final = 128
+_RANGES_MAX: Final = 1_000_000
+"""Ranges of one batch that are remembered; a batch has some thousands at most."""
+_HEARD: Final = b"+"
+
+
+class Listener(NamedTuple):
+    """Where a task tells what it passed over."""
+
+    host: str
+    port: int
+    token: str
+
+
+def tell(listener: Listener, part: Range, lost: int) -> None:
+    """Say that messages of a range had expired before they were read."""
+    queue = part.queue
+    said = {"token": listener.token, "queue": list(queue), "first": part.first, "lost": lost}
+    try:
+        where = (listener.host, listener.port)
+        with socket.create_connection(where, timeout=_TIMEOUT) as peer:
+            peer.sendall(json.dumps(said).encode() + b"\n")
+            if peer.recv(1) == _HEARD:
+                return
+            why = "it was not heard"
+    except OSError as error:
+        why = str(error)
+    log.warning(
+        "queue %s: %d messages that had expired are not counted as lost, for the driver could not"
+        " be told at %s:%d: %s",
+        *(queue, lost, listener.host, listener.port, why),
+    )
+
+
+class Losses:
+    """What tasks have told, on the side of who plans."""
+
+    def __init__(self) -> None:
+        self._heard: dict[tuple[Queue, int], int] = {}
+        self._lock = threading.Lock()
+        self._listener: Listener | None = None
+        self._has_failed = False
+
+    def listener(self, addresses: Iterable[str]) -> Listener | None:
+        """Return where tasks tell it that read from these brokers; `None` where nobody listens."""
+        if self._listener is None and not self._has_failed:
+            try:
+                self._listener = self._listening(_own_host(addresses))
+            except OSError as error:
+                self._has_failed = True
+                log.warning("what expires while it is read is not counted as lost: %s", error)
+        return self._listener
+
+    def taken(self) -> int:
+        """Return how many messages were lost since this was asked last."""
+        with self._lock:
+            count = sum(self._heard.values())
+            self._heard.clear()
+        return count
+
+    def _listening(self, host: str) -> Listener:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        server = socket.create_server((host, 0), family=family, backlog=_WAITING_MAX)
+        token = secrets.token_hex(16)
+        # Spark ends the process without a word: the thread goes with it.
+        thread = threading.Thread(
+            target=self._listen, args=(server, token), name="cometmq losses", daemon=True
+        )
+        thread.start()
+        return Listener(host, server.getsockname()[1], token)
+
+    def _listen(self, server: socket.socket, token: str) -> None:
+        while True:
+            try:
+                peer, _ = server.accept()
+            except OSError:  # Who was there has gone, or there are too many open files just now.
+                time.sleep(_PAUSE_SECONDS)
+                continue
+            try:
+                with peer:
+                    peer.settimeout(_TIMEOUT)
+                    with peer.makefile("rb") as lines:
+                        if self._hear(lines.readline(_REPORT_SIZE_MAX), token):
+                            peer.sendall(_HEARD)
+            except OSError:
+                continue  # It says so again, or has it in its log.
+
+    def _hear(self, line: bytes, token: str) -> bool:
+        """Take a report; whether it is one."""
+        try:
+            said = json.loads(line)
+            if not hmac.compare_digest(str(said["token"]).encode(), token.encode()):
+                return False
+            topic, broker, number = said["queue"]
+            key = Queue(str(topic), str(broker), int(number)), int(said["first"])
+            lost = int(said["lost"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return False
+        with self._lock:
+            if len(self._heard) >= _RANGES_MAX:
+                return False
+            self._heard[key] = lost
+        return True
+
+
+def _own_host(addresses: Iterable[str]) -> str:
+    """Return this machine's address on the way to brokers: a loopback, if one of them is here.
+
+    Who reads from a broker that is at a loopback is on this machine, too.
+    """
+    hosts = {_way_to(address) for address in addresses}
+    return min(hosts, key=lambda host: (not host.startswith("127.") and host != "::1", host))
+
+
+def _way_to(address: str) -> str:
+    host, _, port = address.rpartition(":")
+    found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)
+    family, kind, _, _, where = found[0]
+    with socket.socket(family, kind) as way:
+        way.connect(where)  # Which sends nothing.
+        own: str = way.getsockname()[0]
+    return own

@@ -1,0 +1,164 @@
+"""What expires between the planning of a batch and its reading is counted, once."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import socket
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cometmq.pipeline.cluster import Cluster as Asked, Queue
+from cometmq.pipeline.errors import DataLossError
+from cometmq.pipeline.losses import Listener, Losses, tell
+from cometmq.pipeline.planning import Range
+from cometmq.pipeline.wire import Settings
+from cometmq.testing import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+BROKER = "127.0.0.1:10911"
+PART = Range(Queue("orders", "broker-a", 0), BROKER, 0, 100)
+
+
+def listening(losses: Losses) -> Listener:
+    listener = losses.listener([BROKER])
+    assert listener is not None
+    found: Listener = pickle.loads(pickle.dumps(listener))  # As it comes to a task.
+    return found
+
+
+def test_what_a_task_passed_over_is_counted_once_however_often_it_ran() -> None:
+    losses = Losses()
+    listener = listening(losses)
+    assert listener.host == "127.0.0.1"  # Nobody else's tasks can read from there.
+    for part, lost in ((PART, 7), (PART, 7), (PART._replace(first=50), 2)):
+        tell(listener, part, lost)
+    assert losses.taken() == 9
+    assert losses.taken() == 0
+    tell(listening(losses), PART, 3)  # Of the next batch.
+    assert losses.taken() == 3
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"GET / HTTP/1.1\r\n",
+        b"[]\n",
+        json.dumps({"token": "x", "queue": ["orders", "broker-a", 0], "first": 0, "lost": 5}),
+        b"9" * 10_000 + b"\n",
+        b"",
+    ],
+)
+def test_what_is_no_report_counts_nothing_and_keeps_nobody_out(said: str | bytes) -> None:
+    losses = Losses()
+    listener = listening(losses)
+    with socket.create_connection(listener[:2]) as stranger:
+        stranger.sendall(said if isinstance(said, bytes) else said.encode() + b"\n")
+        stranger.shutdown(socket.SHUT_WR)
+        tell(listener, PART, 1)
+    assert losses.taken() == 1
+
+
+def test_a_task_that_cannot_tell_says_so_in_its_log(caplog: pytest.LogCaptureFixture) -> None:
+    losses = Losses()
+    listener = listening(losses)
+    tell(listener._replace(token="of another stream"), PART, 4)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        nobody = listener._replace(port=server.getsockname()[1])
+    tell(nobody, PART, 5)
+    assert losses.taken() == 0
+    refused, unreachable = (record.getMessage() for record in caplog.records)
+    assert "queue orders/broker-a/0: 4 messages that had expired are not counted" in refused
+    assert refused.endswith("it was not heard")
+    assert "5 messages" in unreachable
+    assert unreachable.endswith("Connection refused")
+
+
+def test_a_driver_that_finds_no_way_to_a_broker_says_once_that_it_does_not_count(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    losses = Losses()
+    for _ in range(2):
+        assert losses.listener(["broker.invalid:10911"]) is None
+    assert len(caplog.records) == 1
+
+
+@pytest.fixture
+def aging() -> Iterator[Cluster]:
+    """A broker with 200 messages in several segments, which age when its clock jumps."""
+    with Cluster(segment_size=1 << 16, retention_interval_ms=100) as cluster:
+        cluster.admin.create_topic("aging", queues=1)
+        for _ in range(20):
+            cluster.client.send_batch("aging", [b"x" * 1000] * 10)
+        yield cluster
+
+
+def expire(cluster: Cluster) -> int:
+    """Have the broker delete what it can of its log; return the first offset that is left."""
+    log = Path(cluster._servers._folder.name, "store", "commitlog")  # pyright: ignore[reportPrivateUsage]  # No verb has it.
+    asked = Asked([cluster.nameserver], Settings(timeout=5.0))
+    cluster.clock.jump(80 * 3600)
+    assert asked.ask(cluster.broker, 329, {}).code == 0  # Whatever the hour is.
+    deadline = time.monotonic() + 60
+    # The last one with messages stays, and one that was made ahead.
+    while len(list(log.iterdir())) > 2 or not (first := first_offset(asked)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return first
+
+
+def first_offset(asked: Asked) -> int:
+    found = asked.bounds("aging")
+    assert found is not None
+    ((first, end),) = found.queues.values()
+    assert end == 200
+    return first
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("default")
+@pytest.mark.usefixtures("no_connection_is_kept")
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_expires_behind_the_planning_is_counted_or_ends_the_stream(
+    spark: SparkSession, aging: Cluster, tmp_path: Path, fails: bool
+) -> None:
+    from cometmq.pipeline.jobs.job import Run
+    from cometmq.pipeline.jobs.metrics import JobMetrics
+    from cometmq.pipeline.jobs.streams import StreamSettings, read_stream, run_batches
+
+    first = 0
+    rows: list[int] = []
+
+    def batch(frame: DataFrame, _number: int) -> None:
+        nonlocal first
+        first = first or expire(aging)  # Spark has planned it, and no task has read yet.
+        rows.append(frame.count())
+
+    settings = StreamSettings(
+        nameserver=aging.nameserver,
+        topic="aging",
+        checkpoint=str(tmp_path),
+        fail_on_data_loss=fails,
+    )
+    run = Run()
+    report = run.report_of("archive")
+    frame = read_stream(spark, settings, "body")
+    if fails:
+        with pytest.raises(DataLossError, match="aging/broker-a/0: messages from 0 on were"):
+            run_batches(frame, batch, str(tmp_path), settings, run, report)
+        return
+    run_batches(frame, batch, str(tmp_path), settings, run, report)
+    assert rows == [200 - first, 0]  # The second one is what tells of it.
+    assert report.details["lost"] == first
+    shown = {each.name: each.samples[0].value for each in JobMetrics(run).collect()}
+    assert shown["cometmq_pipeline_lost"] == first
+    again = run.report_of("archive")
+    run_batches(frame, batch, str(tmp_path), settings, run, again)
+    assert "lost" not in again.details
