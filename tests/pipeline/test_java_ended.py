@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
 from pyspark import SparkContext
+from tests.pipeline.programs import archiving
 
 from cometmq.pipeline.java_ended import how_java_ended, say_nothing_of_its_end
 
@@ -79,19 +80,7 @@ def test_errors_are_told_as_long_as_java_runs(
 def test_a_job_whose_java_is_killed_says_so_in_a_line_and_goes_on(
     rocketmq_session: Cluster, tmp_path: Path
 ) -> None:
-    for n in range(60):
-        rocketmq_session.send("java-ended", b"o-%d" % n)
-    arguments = ["-n", rocketmq_session.nameserver, "--topic", "java-ended"]
-    arguments += ["--to", str(tmp_path / "archive"), "--max-rows", "5", "--master", "local[1]"]
-    program = [sys.executable, "-m", "cometmq.admin", "pipeline", "archive", *arguments]
-    job = subprocess.Popen(
-        [*program, "--trigger", "1 second"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert job.stderr is not None
-    next(line for line in job.stderr if line.startswith("batch 0"))
+    job, _, _ = archiving(rocketmq_session, "java-ended", 60, tmp_path / "archive")
     (java,) = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
     os.kill(int(java), signal.SIGKILL)
     _, told = job.communicate(timeout=120)

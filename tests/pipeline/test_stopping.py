@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
+from tests.pipeline.programs import archiving
 from tests.store.apache_stores import unpack
 
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
@@ -163,20 +164,9 @@ def test_no_batch_begins_once_a_job_shall_end() -> None:
 def test_a_signal_to_the_group_lets_the_batch_end_and_the_job_goes_on(
     rocketmq_session: Cluster, tmp_path: Path, number: int
 ) -> None:
-    for n in range(15):
-        rocketmq_session.send(f"stopped-{number}", b"o-%d" % n)
-    arguments = ["-n", rocketmq_session.nameserver, "--topic", f"stopped-{number}"]
-    arguments += ["--to", str(tmp_path / "archive"), "--max-rows", "5", "--master", "local[1]"]
-    program = [sys.executable, "-m", "cometmq.admin", "pipeline", "archive", *arguments]
-    job = subprocess.Popen(
-        [*program, "--trigger", "1 second"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+    job, once, first = archiving(
+        rocketmq_session, f"stopped-{number}", 15, tmp_path / "archive", apart=True
     )
-    assert job.stderr is not None
-    first = next(line for line in job.stderr if line.startswith("batch 0"))
     os.killpg(job.pid, number)
     said, told = job.communicate(timeout=120)
     assert job.returncode == 0, told
@@ -185,7 +175,7 @@ def test_a_signal_to_the_group_lets_the_batch_end_and_the_job_goes_on(
     assert "Exception" not in told + said
     assert "stopped: true" in said
     rows = int(said.partition("rows: ")[2].split()[0])
-    done = subprocess.run(program, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(once, capture_output=True, text=True, timeout=300, check=False)
     assert f"rows: {15 - rows}\n" in done.stdout, done.stderr
     assert not any(word in told + done.stderr for word in ("WARN", "log4j", "incubator"))
 
