@@ -73,6 +73,8 @@ class Front:
         self.codes: list[int] = []
         """Of requests that were passed on."""
         self.refused: list[int] = []
+        self.denied: set[int] = set()
+        """Codes of what nobody may ask, however it is signed."""
         self._thread = Thread(target=self._accept)
         self._thread.start()
 
@@ -121,7 +123,8 @@ class Front:
         signature = fields.pop("Signature", "")
         text = "".join(fields[name] for name in sorted(fields)).encode() + frame[8 + header_size :]
         wanted = base64.b64encode(hmac.digest(self._secret.encode(), text, "sha1")).decode()
-        if fields.get("AccessKey") == ACCESS_KEY and signature == wanted:
+        is_known = fields.get("AccessKey") == ACCESS_KEY and signature == wanted
+        if is_known and header["code"] not in self.denied:
             self.codes.append(header["code"])
             return b""
         self.refused.append(header["code"])
@@ -151,7 +154,7 @@ class Guarded:
 
     @property
     def refused(self) -> list[int]:
-        """Codes of requests that were not signed as they must be."""
+        """Codes of requests that were not signed as they must be, or are denied to all."""
         return [code for front in self.fronts for code in front.refused]
 
     def arguments(self, prefix: str = "") -> list[str]:

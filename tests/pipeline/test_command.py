@@ -677,6 +677,20 @@ def test_a_long_stream_is_counted_as_a_whole(fails: bool) -> None:
     assert report.details == {"late_rows": 600, "lost": 1200, "misfits": 900, "windows_open": 5}
 
 
+def test_what_ends_a_stream_is_a_failure_also_of_its_first_batch() -> None:
+    """A checkpoint has begun by then, and a wrong command says that nothing was changed."""
+    errors = pytest.importorskip("pyspark.errors", reason="cometmq[spark] is not installed")
+    said = "cometmq.pipeline.errors.OptionError: topic: t: none of its brokers lets write"
+
+    def fail(_seconds: float) -> bool:
+        raise errors.StreamingQueryException(f"boom\n{said}")
+
+    query: Any = SimpleNamespace(recentProgress=[], awaitTermination=fail)
+    with pytest.raises(PipelineError, match=r"^topic: t: none of its brokers") as caught:
+        Run().watch(query, Report("transform"))
+    assert not isinstance(caught.value, OptionError)
+
+
 def offsets(end: int) -> str:
     return json.dumps({"queues": {"t": {"b": {"0": end, "1": 3}}}})
 

@@ -117,7 +117,14 @@ class Targets:
                     "order": "false",
                 },
             )
-            answer.expect(address)
+            if answer.code != SUCCESS:
+                refusal = answer.refusal(address)
+                raise type(refusal)(
+                    address,
+                    answer.code,
+                    f"{answer.remark}. There is no topic {topic}, and this could not make it; have"
+                    f" it made by who may, as by `cometmq topic create {topic}`",
+                )
         return self._routed(topic, len(template.write_queues))
 
     def _routed(self, topic: str, brokers: int) -> Route:

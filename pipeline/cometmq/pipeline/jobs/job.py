@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from cometmq.pipeline.errors import PipelineError
+from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.metrics import LastBatch
 from cometmq.pipeline.jobs.report import Report, Span
 from cometmq.pipeline.jobs.spark_errors import ours
@@ -128,7 +128,8 @@ class Run:
 
         When the job shall stop, the batch that is running is waited for; where the next one is
         refused (`begin_batch`), Spark is not interrupted on its way to it. A stream that fails is a
-        `PipelineError` with what Spark says; started again it goes on.
+        `PipelineError` with what Spark says; started again it goes on. It is no `OptionError`, for
+        that says that nothing was changed: a stream has begun its checkpoint, and maybe a batch.
         """
         seen = -1
         stopping_at: int | None = None
@@ -157,7 +158,8 @@ class Run:
         try:
             ended: bool = query.awaitTermination(_LOOK_SECONDS)
         except StreamingQueryException as error:
-            raise ours(error) from error
+            said = ours(error)
+            raise (PipelineError(str(said)) if isinstance(said, OptionError) else said) from error
         return ended
 
 
