@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from contextlib import nullcontext
 from itertools import count as counting
 from typing import TYPE_CHECKING, Any
 
@@ -411,6 +412,24 @@ def test_a_topic_whose_brokers_let_nobody_write_is_not_waited_for(
 
     with pytest.raises(OptionError, match="brokers lets write"):
         Targets(Scripted(["127.0.0.1:1"], wire.Settings()), retries=5).of("T")
+
+
+@pytest.mark.parametrize("others", [(), ("here",)])
+def test_a_cluster_is_there_when_one_of_its_brokers_answers(
+    rocketmq_session: Cluster, monkeypatch: pytest.MonkeyPatch, others: tuple[str, ...]
+) -> None:
+    """A name server goes on for two minutes to name brokers that are gone."""
+    asked = Asked([rocketmq_session.nameserver], SETTINGS)
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        nobody = f"127.0.0.1:{gone.getsockname()[1]}"
+    addresses = {nobody, *(rocketmq_session.broker for _ in others)}
+    asked.require()
+    monkeypatch.setattr(asked, "brokers", lambda: Brokers(frozenset("ab"), frozenset(addresses)))
+    with nullcontext() if others else pytest.raises(ConnectionLostError, match=nobody):
+        asked.require()
+    monkeypatch.setattr(asked, "brokers", lambda: Brokers(frozenset(), frozenset()))
+    with pytest.raises(ConnectionLostError, match="no broker has registered"):
+        asked.require()
 
 
 def test_nameservers_are_read_and_refused() -> None:

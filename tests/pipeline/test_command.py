@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import socket
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
@@ -607,6 +608,40 @@ def test_a_mirror_into_another_cluster_needs_no_prefix(
         arguments += [*more, "--checkpoint", str(tmp_path)]
         done = CliRunner().invoke(program, ["pipeline", "mirror", *arguments])
     assert done.exit_code == 0, done.output
+
+
+AWAY = (
+    "mirror --topic there --prefix x- --to-nameserver {nobody} --checkpoint new",
+    "mirror --topic there --prefix x- --to-nameserver {here} -n {nobody} --checkpoint begun",
+    "archive --topic there -n {nobody} --to a --checkpoint begun",
+    "aggregate --topic there -n {nobody} --to-topic u --checkpoint begun",
+    "transform --topic there -n {nobody} --to-topic u --sql s --checkpoint begun",
+    "replay --from a -n {nobody} --to-topic u",
+)
+
+
+@pytest.mark.parametrize("line", AWAY)
+def test_a_cluster_that_is_away_is_told_before_spark_is_started(
+    monkeypatch: pytest.MonkeyPatch, rocketmq_session: Cluster, tmp_path: Path, line: str
+) -> None:
+    """Also that to write to, and of a stream that has begun: of its topic nobody asks then."""
+    pauses: list[float] = []
+    monkeypatch.setattr("cometmq.pipeline.retrying.time.sleep", pauses.append)
+    monkeypatch.setattr(command, "run_in_session", pytest.fail)
+    monkeypatch.setenv("NAMESRV_ADDR", rocketmq_session.nameserver)
+    monkeypatch.chdir(tmp_path)
+    rocketmq_session.admin.create_topic("there", queues=1)
+    Path("begun", "offsets").mkdir(parents=True)
+    Path("begun", "offsets", "0").touch()
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        nobody = f"127.0.0.1:{gone.getsockname()[1]}"
+    given = line.format(nobody=nobody, here=rocketmq_session.nameserver)
+    done = CliRunner().invoke(program, ["pipeline", *given.split()])
+    assert done.exit_code == 3, done.output
+    assert nobody in done.stderr
+    assert pauses  # It may be starting just now.
+    assert done.stderr.endswith("Started again it goes on where it was.\n")
+    assert [each.name for each in tmp_path.iterdir()] == ["begun"]
 
 
 def test_a_stream_that_has_begun_is_left_to_say_what_is_gone(

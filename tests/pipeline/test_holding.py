@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -9,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from cometmq.admin.program import program
+from cometmq.pipeline import command
 from cometmq.pipeline.errors import HeldError, OptionError
 from cometmq.pipeline.jobs.folders import Folder
-from cometmq.pipeline.jobs.holding import BATCHES, STREAM, UPKEEP, held
+from cometmq.pipeline.jobs.holding import BATCHES, STREAM, UPKEEP, held, refuse_held
 from cometmq.pipeline.jobs.job import Run
+from cometmq.pipeline.jobs.report import Report
 from cometmq.pipeline.jobs.writable import require_folder
 
 
@@ -167,3 +172,82 @@ def test_a_killed_run_holds_nothing_any_more(tmp_path: Path) -> None:
     with held(Run(), "archive", (folder, BATCHES)):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_held_is_found_without_spark(tmp_path: Path) -> None:
+    folder = tmp_path / "to"
+    refuse_held([(str(folder), BATCHES)])
+    with held(Run(), "archive", (Plain(folder), BATCHES)):
+        for path in (str(folder), f"file:{folder}", f"file://{folder}/", f"{folder}/"):
+            with pytest.raises(HeldError, match=rf"^path: {path}: archive \(process {os.getpid()}"):
+                refuse_held([(str(tmp_path), BATCHES), (path, BATCHES)])
+        # Another file system's, and those that nobody holds.
+        refuse_held([(f"s3a:{folder}", BATCHES), ("", BATCHES), (str(folder), STREAM)])
+    refuse_held([(str(folder), BATCHES)])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_only_looks_keeps_no_run_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looking = (tmp_path / STREAM).open("w")  # A kill left it.
+    fcntl.flock(looking, fcntl.LOCK_SH)
+
+    def sleep(_seconds: float) -> None:
+        looking.close()
+
+    monkeypatch.setattr("cometmq.pipeline.jobs.holding.time.sleep", sleep)
+    with held(Run(), "mirror", (Plain(tmp_path), STREAM)):
+        assert looking.closed
+
+
+SECOND = {
+    "archive --topic t --to {to}": BATCHES,
+    "archive --topic t --to other --checkpoint {to}": STREAM,
+    "aggregate --topic t --to {to} --checkpoint other": BATCHES,
+    "aggregate --topic t --to-topic u --checkpoint {to}": STREAM,
+    "transform --topic t --to-topic u --sql s --checkpoint {to}": STREAM,
+    "mirror --topic t --to-nameserver 127.0.0.1:2 --checkpoint {to}": STREAM,
+    "archive-compact --archive {to}": UPKEEP,
+    "archive-vacuum --archive {to}": UPKEEP,
+    "replay --from other --to-topic u --checkpoint {to}": "to-u.lock",
+    "replay --from other --to-topic u --checkpoint {to} --name again": "again.lock",
+}
+
+
+@pytest.mark.parametrize("line", SECOND)
+def test_a_second_run_is_refused_before_spark_is_started(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "run_in_session", pytest.fail)
+    monkeypatch.setenv("NAMESRV_ADDR", "127.0.0.1:1")  # Nobody there is asked.
+    monkeypatch.chdir(tmp_path)
+    arguments = ["pipeline", *line.format(to=tmp_path / "to").split()]
+    with held(Run(), "first", (Plain(tmp_path / "to"), SECOND[line])):
+        done = CliRunner().invoke(program, arguments)
+    assert done.exit_code == 3, done.output
+    option = line.partition(" {to}")[0].rpartition("--")[2]
+    assert f": {option}: {tmp_path}/to: first (process {os.getpid()} on " in done.stderr
+    assert done.stderr.endswith("Start this again when that one has ended\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_is_not_refused_before_it_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_spark(*_: object) -> Report:
+        return Report("archive-vacuum")
+
+    monkeypatch.setattr(command, "run_in_session", without_spark)
+    with held(Run(), "first", (Plain(tmp_path), UPKEEP)):
+        arguments = ["pipeline", "archive-vacuum", "--archive", str(tmp_path), "--dry-run"]
+        done = CliRunner().invoke(program, arguments)
+    assert done.exit_code == 0, done.output
+
+
+def test_where_nothing_can_be_written_says_so_with_what_to_do() -> None:
+    """Where root may do all, the kernel's own folders take no file all the same."""
+    said = r"^path: /proc/x: nothing can be written there \(.+\); choose another folder$"
+    with (
+        pytest.raises(OptionError, match=said),
+        held(Run(), "archive", (Plain(Path("/proc/x")), BATCHES)),
+    ):
+        pytest.fail("it has it")

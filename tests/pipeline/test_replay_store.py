@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,10 @@ from tests.pipeline.store.logs import change, write_log
 from tests.pipeline.tables import Tables, numbers
 from tests.store.apache_stores import manifest_records, unpack
 
-from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.errors import HeldError, OptionError
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
+from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.jobs.holding import held
 from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.replay import ReplaySettings, replay
 from cometmq.pipeline.jobs.spark_errors import ours
@@ -209,6 +212,29 @@ def test_what_expired_between_two_runs_is_told(live: Tables, tmp_path: Path) -> 
     expired = report.details["expired_bytes"]
     assert expired > 0
     assert f"{expired} bytes of the log expired before they were replayed" in news
+
+
+def test_two_replays_of_one_name_do_not_run_at_once(live: Tables, tmp_path: Path) -> None:
+    write_log(tmp_path / "store", [b"1"])
+    given = replaying(live, tmp_path / "store", tmp_path / "cp", to_topic="at-once")
+    with (
+        held(Run(), "replay", (Folder(live.spark, str(tmp_path / "cp")), "to-at-once.lock")),
+        pytest.raises(HeldError, match=r"/cp: replay \(process "),
+    ):
+        replay(live.spark, given)
+    seen: list[object] = []
+
+    def second(_news: object) -> None:
+        with pytest.raises(HeldError, match=r"/cp: replay \(process "):
+            replay(live.spark, given)
+        seen.append(replay(live.spark, replace(given, name="another")).rows)
+
+    assert replay(live.spark, given, Run(progress=second)).rows == 1
+    assert seen == [1]
+    assert sorted(each.name for each in (tmp_path / "cp").iterdir()) == [
+        "another.json",
+        "to-at-once.json",
+    ]
 
 
 def test_a_store_is_not_replayed_into_the_topic_that_it_is_of(

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from cometmq.pipeline import wire
-from cometmq.pipeline.errors import ConnectionLostError, OptionError
+from cometmq.pipeline.errors import ConnectionLostError, OptionError, no_broker_yet
 from cometmq.pipeline.routes import read_brokers, read_route
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ QUERY_CONSUMER_OFFSET: Final = 14
 UPDATE_CONSUMER_OFFSET: Final = 15
 SEARCH_OFFSET_BY_TIMESTAMP: Final = 29
 GET_EARLIEST_MSG_STORETIME: Final = 32
+GET_BROKER_RUNTIME_INFO: Final = 28
 GET_ROUTEINFO_BY_TOPIC: Final = 105
 GET_BROKER_CLUSTER_INFO: Final = 106
 UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Final = 200
@@ -115,6 +116,20 @@ class Cluster:
         """Return all brokers that have registered."""
         answer = self._ask_nameserver(GET_BROKER_CLUSTER_INFO, {})
         return read_brokers(answer.expect(self.nameservers[0]).body)
+
+    def require(self) -> None:
+        """Raise a `ConnectionLostError` unless one of its brokers answers, whatever it says."""
+        addresses = sorted(self.brokers().addresses)
+        if not addresses:
+            raise no_broker_yet(";".join(self.nameservers))
+        for address in addresses:
+            try:
+                self.ask(address, GET_BROKER_RUNTIME_INFO, {})
+            except ConnectionLostError:
+                if address == addresses[-1]:
+                    raise
+            else:
+                return
 
     def topics_like(self, pattern: str) -> tuple[str, ...]:
         """Return the topics whose whole names a regular expression matches, sorted.

@@ -27,6 +27,7 @@ from cometmq.pipeline.errors import (
 )
 from cometmq.pipeline.jobs import JOBS
 from cometmq.pipeline.jobs.credentials import SUFFIX, Credentials
+from cometmq.pipeline.jobs.holding import refuse_held
 from cometmq.pipeline.jobs.in_session import LOG_VARIABLE, run_in_session
 from cometmq.pipeline.jobs.job import Job, Run, StoppedEarly
 from cometmq.pipeline.jobs.metrics import served
@@ -175,6 +176,8 @@ def run_job(
         if find_spec("pyspark") is not None:
             settings_of_delta(pairs)  # Before minutes go by for JARs that do not fit.
         with stopped_by_signals(run):
+            if not dry_run:
+                refuse_held(job.holds(settings))
             if job.look is not None:
                 with run.early():  # A server that does not answer may take a while.
                     job.look(settings)

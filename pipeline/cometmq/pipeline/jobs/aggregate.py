@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.folders import Folder, refuse_batches
-from cometmq.pipeline.jobs.holding import BATCHES, STREAM, held
+from cometmq.pipeline.jobs.holding import BATCHES, STREAM, Places, held, in_folders
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
 from cometmq.pipeline.jobs.spark_errors import told_as
@@ -127,9 +127,7 @@ def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None 
     run = run or Run()
     report = run.report_of("aggregate", counts_bytes=True)
     checkpoint = Folder(spark, settings.checkpoint)
-    places = [(checkpoint, STREAM)]
-    places += [(Folder(spark, settings.to), BATCHES)] if settings.to else []
-    with timed(report), held(run, report.job, *places):
+    with timed(report), held(run, report.job, *in_folders(spark, _holds(settings))):
         frame = _results(counted(read_stream(spark, settings)), settings)
         into = _Files(spark, settings) if settings.to else _Topic(spark, settings)
         check_checkpoint(checkpoint, run, report)
@@ -153,6 +151,11 @@ def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None 
         run_batches(frame, put, settings.checkpoint, settings, run, report, settings.mode)
         _tell_windows(settings, run, report)
     return report
+
+
+def _holds(settings: AggregateSettings) -> Places:
+    files: Places = ((settings.to, BATCHES),) if settings.to else ()
+    return (settings.checkpoint, STREAM), *files
 
 
 def _tell_windows(settings: AggregateSettings, run: Run, report: Report) -> None:
@@ -335,5 +338,6 @@ JOB: Final = Job(
         "aggregate --topic orders --to-topic sums --checkpoint /data/sums \\\n"
         "    --schema 'amount DOUBLE' --aggregations 'count,sum(amount),p95(amount)'",
     ),
+    holds=_holds,
     look=look_for_topics,
 )

@@ -27,7 +27,7 @@ from cometmq.pipeline.jobs.archive_files import (
 )
 from cometmq.pipeline.jobs.archive_writing import Archiving, Last
 from cometmq.pipeline.jobs.folders import STAGING, refuse_batches, stranger_in
-from cometmq.pipeline.jobs.holding import BATCHES, STREAM, held
+from cometmq.pipeline.jobs.holding import BATCHES, STREAM, Places, held, in_folders
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
 from cometmq.pipeline.jobs.streams import (
@@ -110,8 +110,7 @@ def archive(spark: SparkSession, settings: ArchiveSettings, run: Run | None = No
     report = run.report_of("archive", counts_bytes=True)
     kind = ToDelta if settings.format == DELTA else _ToParquet
     archiving = kind(spark, settings, report, run)
-    places = (archiving.folder, BATCHES), (archiving.checkpoint, STREAM)
-    with timed(report), held(run, report.job, *places):
+    with timed(report), held(run, report.job, *in_folders(spark, _holds(settings))):
         prepared = archiving.prepare()
         if not run.dry_run:
             archiving.folder.require_writable()
@@ -127,6 +126,10 @@ def archive(spark: SparkSession, settings: ArchiveSettings, run: Run | None = No
         frame = archiving.observed(frame)
         run_batches(frame, archiving.batch, settings.checkpoint_folder, settings, run, report)
     return report
+
+
+def _holds(settings: ArchiveSettings) -> Places:
+    return (settings.to, BATCHES), (settings.checkpoint_folder, STREAM)
 
 
 class _ToParquet(Archiving):
@@ -235,5 +238,6 @@ JOB: Final = Job(
         "archive --topic orders,refunds --to s3a://bucket/mq --trigger '1 minute'",
         "archive --topic orders --to /data/orders --dry-run",
     ),
+    holds=_holds,
     look=look_for_topics,
 )

@@ -34,7 +34,7 @@ from cometmq.pipeline.jobs.archive_files import (
     unfinished,
 )
 from cometmq.pipeline.jobs.folders import Folder
-from cometmq.pipeline.jobs.holding import UPKEEP, held
+from cometmq.pipeline.jobs.holding import UPKEEP, Places, held, in_folders
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.tables import by_queue, span
 from cometmq.pipeline.option_reading import read_size
@@ -99,7 +99,7 @@ def archive_compact(
     report = run.report_of("archive-compact", counts_bytes=True)
     compacting = _Compacting(spark, settings)
     report.details.update(batches_merged=0, files_before=0, files_after=0)
-    with timed(report), held(run, report.job, (compacting.folder, UPKEEP)):
+    with timed(report), held(run, report.job, *in_folders(spark, _holds(settings))):
         if not run.dry_run:
             compacting.clean_up()
         for group in compacting.groups():
@@ -259,10 +259,15 @@ class _Compacting:
         return [span(each) for each in queues]
 
 
+def _holds(settings: CompactSettings) -> Places:
+    return ((settings.archive, UPKEEP),)
+
+
 JOB: Final = Job(
     "archive-compact",
     CompactSettings,
     archive_compact,
     "Many small files of an archive made few large ones.",
     examples=("archive-compact --archive /data/orders",),
+    holds=_holds,
 )

@@ -20,7 +20,7 @@ from cometmq.pipeline.jobs.archive_files import (
     unfinished,
 )
 from cometmq.pipeline.jobs.folders import STAGING, Folder
-from cometmq.pipeline.jobs.holding import UPKEEP, held
+from cometmq.pipeline.jobs.holding import UPKEEP, Places, held, in_folders
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def archive_vacuum(spark: SparkSession, settings: VacuumSettings, run: Run | Non
         raise OptionError(f"archive: {settings.archive} is no archive, or has nothing in it")
     removed: list[str] = []
     report.details.update(removed=removed, removed_bytes=0)
-    with timed(report), held(run, report.job, (folder, UPKEEP)):
+    with timed(report), held(run, report.job, *in_folders(spark, _holds(settings))):
         if not run.dry_run:
             folder.require_writable()
         for path in _strays(folder, settings):
@@ -76,10 +76,15 @@ def _strays(folder: Folder, settings: VacuumSettings) -> list[str]:
     return [*merged_away(folder), *old]  # What was merged is nobody's any more.
 
 
+def _holds(settings: VacuumSettings) -> Places:
+    return ((settings.archive, UPKEEP),)
+
+
 JOB: Final = Job(
     "archive-vacuum",
     VacuumSettings,
     archive_vacuum,
     "What no manifest of an archive speaks of, removed.",
     examples=("archive-vacuum --archive /data/orders --dry-run",),
+    holds=_holds,
 )

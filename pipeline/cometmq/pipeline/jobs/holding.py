@@ -8,6 +8,9 @@ process dies, however it dies, and a file that a kill left behind holds nothing.
 in the file. Its holder removes it at the end, so what was locked may be a file whose name is gone
 or another's by then: that is looked at, and begun anew. On file systems other than this machine's
 there is no such lock.
+
+Which file system a path is on, Spark knows. Before it is started, `refuse_held` looks for such a
+file under the path as it is, and makes none.
 """
 
 from __future__ import annotations
@@ -15,18 +18,22 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import socket
+import time
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import HeldError, OptionError
+from cometmq.pipeline.jobs.folders import Folder
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterable
 
-    from cometmq.pipeline.jobs.folders import Folder
+    from pyspark.sql import SparkSession
+
     from cometmq.pipeline.jobs.job import Run
 
 STREAM: Final = "_cometmq-stream.lock"
@@ -36,6 +43,40 @@ BATCHES: Final = "_cometmq-batches.lock"
 UPKEEP: Final = "_cometmq-upkeep.lock"
 """In an archive, while its batches are merged or what is left of some is removed. A stream may
 write to it meanwhile. Readers of tables pass over names that begin so."""
+_NOT_LOCAL: Final = re.compile(r"//|(?!file:)[A-Za-z][A-Za-z0-9+.-]*:")
+"""What a path begins with that is none of this machine's files, whatever Spark is told."""
+_LOOK_SECONDS: Final = 0.05
+"""For how long at most who only looks has a lock, which takes it some microseconds."""
+
+Places = tuple[tuple[str, str], ...]
+"""Folders that a job holds, each with the name of the file by which it does."""
+
+
+def in_folders(spark: SparkSession, places: Places) -> list[tuple[Folder, str]]:
+    """Return folders by their paths, for `held`."""
+    return [(Folder(spark, path), name) for path, name in places]
+
+
+def refuse_held(places: Iterable[tuple[str, str]]) -> None:
+    """Refuse folders that another run holds, as far as it can be told without Spark.
+
+    That run may begin later, too, and other things may be wrong: it is `held` that counts.
+    """
+    for said, name in places:
+        if not said or _NOT_LOCAL.match(said):
+            continue
+        try:
+            lock = os.open(Path(re.sub("^file:/*", "/", said), name), os.O_RDWR)
+        except OSError:  # Most often there is none; what else is wrong is said in its place.
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise _is_held(said, lock) from None
+        except OSError:
+            continue
+        finally:
+            os.close(lock)
 
 
 @contextmanager
@@ -56,7 +97,9 @@ def _held(run: Run, job: str, said: str, path: Path, name: str) -> Generator[Non
     try:
         lock = _locked(run, said, file)
     except OSError as error:
-        raise OptionError(f"path: {said}: {error.strerror} ({name})") from None
+        raise OptionError(
+            f"path: {said}: nothing can be written there ({error.strerror}); choose another folder"
+        ) from None
     try:
         _sign(lock, job)
         yield
@@ -88,17 +131,25 @@ def _locked(run: Run, said: str, file: Path) -> int:
 
 def _lock(run: Run, said: str, lock: int) -> None:
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:  # It may be somebody who only looks.
+            time.sleep(_LOOK_SECONDS)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise HeldError(
-            f"path: {said}: {_holder(lock)} is at work there; nothing was changed. Start this again"
-            " when that one has ended"
-        ) from None
+        raise _is_held(said, lock) from None
     except OSError as error:  # Some file systems of networks know no locks.
         run.tell(
             warning=f"{said} cannot be locked ({error.strerror}): nothing keeps a second run out;"
             " see to it that there is one at a time"
         )
+
+
+def _is_held(said: str, lock: int) -> HeldError:
+    return HeldError(
+        f"path: {said}: {_holder(lock)} is at work there; nothing was changed. Start this again"
+        " when that one has ended"
+    )
 
 
 def _is(file: Path, lock: int) -> bool:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from cometmq.pipeline.jobs.holding import Places
+
 _LOOK_SECONDS: Final = 0.2
 _SHOWN: Final = ("lost", "late_rows", "windows", "windows_open")
 """What a stream says in its progress besides: how many messages had expired before they were read;
@@ -256,6 +258,10 @@ def _passed(start: str | None, end: str | None) -> Iterator[Span]:
         yield Span(topic, broker, queue, first, offset)
 
 
+def _nothing(_settings: Any) -> Places:
+    return ()
+
+
 class JobFunction(Protocol):
     """The function of a job."""
 
@@ -277,6 +283,8 @@ class Job:
     """Whether one that failed and is started again goes on where it was; else it begins anew."""
     examples: tuple[str, ...] = ()
     """Command lines that `--help` shows, from the job's name on."""
+    holds: Callable[[Any], Places] = _nothing
+    """Which folders are its own while it runs, by its settings."""
     look: Callable[[Any], None] | None = None
     """Looks whether what the settings name is there, before Spark is started for it."""
 

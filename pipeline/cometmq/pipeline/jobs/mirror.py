@@ -15,7 +15,7 @@ from cometmq.pipeline.cluster import read_nameservers
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.folders import Folder
-from cometmq.pipeline.jobs.holding import STREAM, held
+from cometmq.pipeline.jobs.holding import STREAM, Places, held, in_folders
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.streams import (
     CopySettings,
@@ -25,6 +25,7 @@ from cometmq.pipeline.jobs.streams import (
     look_for_topics,
     note_job,
     read_stream,
+    require_cluster,
     source_options,
     triggered,
     would_read,
@@ -87,7 +88,7 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
     run = run or Run()
     report = run.report_of("mirror", counts_bytes=True)
     checkpoint = Folder(spark, settings.checkpoint)
-    with timed(report), held(run, report.job, (checkpoint, STREAM)):
+    with timed(report), held(run, report.job, *in_folders(spark, _holds(settings))):
         _refuse_promise(settings)
         _refuse_copies(settings)
         frame = counted(read_stream(spark, settings, _COPIED)).withColumn(
@@ -148,10 +149,15 @@ def _brokers(options: ReadOptions | WriteOptions) -> frozenset[str]:
     return options.retried(lambda: options.cluster().brokers().addresses)
 
 
+def _holds(settings: MirrorSettings) -> Places:
+    return ((settings.checkpoint, STREAM),)
+
+
 def _look(settings: MirrorSettings) -> None:
     _refuse_promise(settings)
     _refuse_copies(settings)
     look_for_topics(settings)
+    require_cluster(write_options(settings.written))
 
 
 JOB: Final = Job(
@@ -164,5 +170,6 @@ JOB: Final = Job(
         "mirror --topic orders --to-nameserver other:9876 --checkpoint /data/mirror \\\n"
         "    --trigger '1 second'",
     ),
+    holds=_holds,
     look=_look,
 )

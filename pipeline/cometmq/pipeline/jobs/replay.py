@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.jobs.holding import Places, held, in_folders
 from cometmq.pipeline.jobs.job import Job, Run, timed
 from cometmq.pipeline.jobs.marks import read_mark
 from cometmq.pipeline.jobs.pacing import Pace, Tempo
@@ -33,7 +34,9 @@ from cometmq.pipeline.jobs.replay_sources import (
     store_source,
 )
 from cometmq.pipeline.jobs.spark_errors import told_as
+from cometmq.pipeline.jobs.streams import require_cluster
 from cometmq.pipeline.jobs.tables import by_queue, span
+from cometmq.pipeline.options import write_options
 from cometmq.pipeline.store.files import check_store
 
 if TYPE_CHECKING:
@@ -46,7 +49,6 @@ if TYPE_CHECKING:
 
 __all__ = ("JOB", "ReplaySettings", "replay")
 
-_REPLAYS: Final = "_replays"
 _NAMES: Final = {
     "source_topic": "topic",
     "source_broker": "broker",
@@ -68,7 +70,7 @@ def replay(spark: SparkSession, settings: ReplaySettings, run: Run | None = None
     run = run or Run()
     report = run.report_of("replay", counts_bytes=True)
     replaying = _Replaying(spark, settings)
-    with timed(report):
+    with timed(report), held(run, report.job, *in_folders(spark, _holds(settings))):
         replaying.replay(run, report)
     return report
 
@@ -92,19 +94,17 @@ class _Replaying:
     def __init__(self, spark: SparkSession, settings: ReplaySettings) -> None:
         self.spark = spark
         self.settings = settings
-        place = settings.place
-        self.name = settings.name or f"to-{settings.to_topic}"
+        self.name = settings.notes_name
         self.source: Source = _source(spark, settings)
         self.condition = condition(settings)
         self.where_to = settings.credentials.at(settings.nameserver)
         self.notes = Notes(
-            Folder(spark, settings.checkpoint or f"{place.path.rstrip('/')}/{_REPLAYS}"),
+            Folder(spark, settings.notes_folder),
             self.name,
             self._origin,
             self.condition,
             Target(self.where_to, settings.to_topic),
         )
-        self.notes.read()
 
     @property
     def _origin(self) -> str:
@@ -120,6 +120,7 @@ class _Replaying:
         notes = self.notes
         if not run.dry_run:
             notes.folder.require_writable()
+        notes.read()
         self._look_at_notes(run, report)
         pace = _pace(self.settings, run)
         self._tell_of_loss(run, report)
@@ -300,13 +301,19 @@ def _source(spark: SparkSession, settings: ReplaySettings) -> Source:
     )
 
 
+def _holds(settings: ReplaySettings) -> Places:
+    """Return where its notes are, of which a folder may have those of several replays."""
+    return ((settings.notes_folder, f"{settings.notes_name}.lock"),)
+
+
 def _look(settings: ReplaySettings) -> None:
-    """Look at a store as far as that can be done without reading its log."""
+    """Look at a store as far as that can be done without reading its log, and at the cluster."""
     place = settings.place
     if place.kind == STORE:
         check_store(place.path)
         if not settings.chosen_topic and (named := named_topics(place.path)):
             only_topic(place.path, named)
+    require_cluster(write_options(settings.credentials.at(settings.nameserver)))
 
 
 def _pace(settings: ReplaySettings, run: Run) -> Pace | Tempo:
@@ -329,5 +336,6 @@ JOB: Final = Job(
         "replay --from store:/var/lib/cometmq#orders --broker broker-a --to-topic again \\\n"
         "    --checkpoint /data/again",
     ),
+    holds=_holds,
     look=_look,
 )

@@ -18,6 +18,8 @@ from cometmq.pipeline.store.files import check_store
 
 _KIND: Final = re.compile(r"[a-z]+:(?!//)", re.IGNORECASE)
 """What no path begins with."""
+_REPLAYS: Final = "_replays"
+"""In an archive: a folder of notes."""
 _SPEED: Final = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)x", re.ASCII)
 
 
@@ -101,6 +103,16 @@ class ReplaySettings:
         if found is None or found.kind not in (ARCHIVE, STORE):
             raise OptionError(f"from: {self.from_!r} is neither archive:DIR nor store:DIR[#TOPIC]")
         return found
+
+    @property
+    def notes_folder(self) -> str:
+        """Where what is done is noted."""
+        return self.checkpoint or f"{self.place.path.rstrip('/')}/{_REPLAYS}"
+
+    @property
+    def notes_name(self) -> str:
+        """The name under which it is: who says it again goes on."""
+        return self.name or f"to-{self.to_topic}"
 
     @property
     def chosen_topic(self) -> str:

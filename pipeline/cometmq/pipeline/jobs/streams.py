@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cometmq.pipeline.cluster import Bounds, Queue
     from cometmq.pipeline.jobs.job import Run
     from cometmq.pipeline.jobs.report import Report
-    from cometmq.pipeline.options import ReadOptions
+    from cometmq.pipeline.options import ReadOptions, WriteOptions
 
 ONCE: Final = "once"
 _BEGUN_BY: Final = "cometmq-job.json"
@@ -123,11 +123,19 @@ def counted(frame: DataFrame) -> DataFrame:
 def look_for_topics(settings: StreamSettings) -> None:
     """Say what is wrong with topics and offsets before Spark is started, which takes a while.
 
-    Of a stream that has begun, or may have, what is gone meanwhile is the source's to say.
+    Of a stream that has begun, or may have, what is gone meanwhile is the source's to say, but for
+    a cluster that is away.
     """
     checkpoint = settings.checkpoint_folder
     if "://" not in checkpoint and not _has_begun(_listed(Path(checkpoint, "offsets"))):
         _look_at_start(settings)
+    else:
+        require_cluster(read_options(source_options(settings)))
+
+
+def require_cluster(options: ReadOptions | WriteOptions) -> None:
+    """Refuse to start without the cluster that is read, or written to."""
+    options.retried(options.cluster().require)
 
 
 def _has_begun(offsets: Iterable[str]) -> bool:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cometmq.pipeline.errors import OptionError, SinkError
 from cometmq.pipeline.jobs import functions as python_functions
 from cometmq.pipeline.jobs.folders import Folder
-from cometmq.pipeline.jobs.holding import STREAM, held
+from cometmq.pipeline.jobs.holding import STREAM, Places, held, in_folders
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.json_bodies import with_text, with_value
 from cometmq.pipeline.jobs.repeatable import require_repeatable
@@ -105,7 +105,7 @@ def transform(spark: SparkSession, settings: TransformSettings, run: Run | None 
     report = run.report_of("transform", counts_bytes=True)
     transforming = _Transforming(spark, settings, report)
     checkpoint = Folder(spark, settings.checkpoint)
-    with timed(report), held(run, report.job, (checkpoint, STREAM)):
+    with timed(report), held(run, report.job, *in_folders(spark, _holds(settings))):
         python_functions.register(spark, settings.udf)
         stream = read_stream(spark, settings)
         report.details["columns"] = transforming.check(stream)
@@ -282,6 +282,10 @@ def _names_once(sql: str) -> bool:
     )
 
 
+def _holds(settings: TransformSettings) -> Places:
+    return ((settings.checkpoint, STREAM),)
+
+
 def _look(settings: TransformSettings) -> None:
     python_functions.look_for_modules(settings.udf)
     look_for_topics(settings)
@@ -298,5 +302,6 @@ JOB: Final = Job(
         " WHERE tag = 'paid'\"",
         "transform --topic orders --to-topic paid --checkpoint /data/paid --sql @paid.sql",
     ),
+    holds=_holds,
     look=_look,
 )
