@@ -48,7 +48,9 @@ def test_the_last_file_of_a_store_that_a_broker_has_open_is_open(
     assert set(verdicts) == {"sound", "open"}
 
 
-def test_an_audit_finds_each_kind_of_damage(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_audit_finds_each_kind_of_damage(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     root = unpack("clean", tmp_path)
     lines = [line for line in manifest_records("clean") if line["topic"] == "S_big"]
     lines = lines or [line for line in manifest_records("clean") if line.get("client")]
@@ -71,6 +73,7 @@ def test_an_audit_finds_each_kind_of_damage(spark: SparkSession, tmp_path: Path)
     assert found["kinds"]["dangling item"] >= 1
     damaged = [path for path, verdict in found["files"].items() if verdict == "damaged"]
     assert len(damaged) == 1
+    assert "passed over" not in capfd.readouterr().err  # It is a finding, and told as that.
     assert spark.read.parquet(folder).count() == found["findings"]
 
 

@@ -163,6 +163,57 @@ def test_what_follows_noise_is_shown_though_it_is_indented_or_empty() -> None:
     assert shown(f"{FLUSHING}\nsaid\n") == "\nsaid\n"
 
 
+IVY = """\
+:: loading settings :: url = jar:file:/spark/ivy-2.5.3.jar!/org/ivysettings.xml
+Ivy Default Cache set to: /root/.ivy2.5.2/cache
+The jars for the packages stored in: /root/.ivy2.5.2/jars
+https://maven.here/repo added as a remote repository with the name: repo-1
+io.delta#delta-spark_4.2_2.13 added as a dependency
+:: resolving dependencies :: org.apache.spark#spark-submit-parent-4f2b;1.0
+\tconfs: [default]
+\tfound io.delta#delta-spark_4.2_2.13;4.4.0 in central
+downloading https://repo1.maven.org/maven2/io/delta/delta-spark_4.2_2.13-4.4.0.jar ...
+\t[SUCCESSFUL ] io.delta#delta-spark_4.2_2.13;4.4.0!delta-spark_4.2_2.13.jar (812ms)
+:: resolution report :: resolve 100ms :: artifacts dl 5ms
+\t:: modules in use:
+\tio.delta#delta-spark_4.2_2.13;4.4.0 from central in [default]
+\t:: evicted modules:
+\tio.delta#delta-storage;4.3.0 by [io.delta#delta-storage;4.4.0] in [default]
+\t---------------------------------------------------------------------
+\t|                  |            modules            ||   artifacts   |
+\t|       conf       | number| search|dwnlded|evicted|| number|dwnlded|
+\t---------------------------------------------------------------------
+\t|      default     |   3   |   0   |   0   |   0   ||   3   |   0   |
+\t---------------------------------------------------------------------
+:: retrieving :: org.apache.spark#spark-submit-parent-4f2b
+\tconfs: [default]
+\t3 artifacts copied, 0 already retrieved (9123kB/41ms)
+"""
+MISSING = """\
+
+:: problems summary ::
+:::: WARNINGS
+\t\tmodule not found: io.delta#nothing;4.4.0
+\t==== central: tried
+\t  https://repo1.maven.org/maven2/io/delta/nothing-4.4.0.pom
+\t\t:: io.delta#nothing;4.4.0: not found
+Exception in thread "main" java.lang.RuntimeException: [unresolved dependency: not found]
+"""
+HOSTNAME = """\
+26/11/26 02:00:01 WARN Utils: Your hostname, vm, resolves to a loopback address: 127.0.1.1; using
+26/11/26 02:00:01 WARN Utils: Set SPARK_LOCAL_IP if you need to bind to another address
+"""
+
+
+def test_what_spark_tells_of_jars_that_are_there_and_of_its_host_is_left_out() -> None:
+    sieve = Sieve()
+    assert sieve.sift((HOSTNAME + IVY).encode()) + sieve.end() == b""
+
+
+def test_jars_that_are_not_there_are_told() -> None:
+    assert shown(IVY + MISSING) == MISSING
+
+
 def test_nothing_else_waits() -> None:
     sieve = Sieve()
     sieve.holds_half_lines = False

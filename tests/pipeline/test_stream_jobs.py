@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
 from dataclasses import replace
 from shutil import copytree, rmtree
 from typing import TYPE_CHECKING, Any
@@ -295,6 +297,23 @@ def test_a_folder_where_spark_has_no_files_is_a_mistake(
     with pytest.raises(OptionError) as caught:
         Folder(spark, path)
     assert str(caught.value) == f"path: {path}: {said}"
+
+
+def test_a_file_system_that_is_not_there_is_told_in_a_line_with_what_to_do(
+    spark: SparkSession,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        nobody = f"hdfs://127.0.0.1:{server.getsockname()[1]}/to"
+    spark.sparkContext._jsc.hadoopConfiguration().set("ipc.client.connect.max.retries", "0")
+    for path in (nobody, "hdfs://nobody.invalid:8020/to"):
+        with pytest.raises(PipelineError) as caught:
+            Folder(spark, path).names()
+        assert not isinstance(caught.value, OptionError)  # It may be there soon.
+        assert re.fullmatch(
+            rf"path: {path}: its file system cannot be reached \(.*(refused|nobody\.invalid)\S*\);"
+            " look whether the host and the port are right and a server is there",
+            str(caught.value),
+        )
 
 
 def transforming(tables: Tables, checkpoint: Path, **more: Any) -> TransformSettings:

@@ -18,11 +18,21 @@ _LINES: Final = re.compile(
     rb"|Using Spark's default log4j profile: "
     rb'|Setting default log level to "WARN"'
     rb"|To adjust logging level use sc\.setLogLevel"
-    rb"|\d\d/\d\d/\d\d \d\d:\d\d:\d\d WARN NativeCodeLoader: "
+    rb"|\d\d/\d\d/\d\d \d\d:\d\d:\d\d WARN (?:NativeCodeLoader: "
+    rb"|Utils: (?:Your hostname, |Set SPARK_LOCAL_IP ))"
     rb"|Warning: Java versions > Java 11 can only operate in restricted mode"
+    # What Ivy tells of JARs that are there or come, but not of those that it does not find.
+    rb"|:: (?:loading settings|resolving dependencies|resolution report|retrieving) :: "
+    rb"|Ivy Default Cache set to: |The jars for the packages stored in: "
+    rb"|\S+ added as a (?:dependency$|remote repository with the name: )"
+    rb"|downloading \S+ \.\.\.$"
+    rb"|\t(?:confs: \[|found \S+ in |\[SUCCESSFUL \] |\d+ artifacts copied, "
+    rb"|:: (?:modules in use|evicted modules):$|\S+#\S+ (?:from \S+|by \[.*\]) in \["
+    rb"|-{40,}$|\|[ |a-z0-9]+\|$)",
+    re.MULTILINE,
 )
-"""What lines begin with that Spark writes as it starts, but for the last, which a function for
-counting says when it is used for the first time. The second one is of Java 25."""
+"""What lines begin with that Spark writes as it starts, but for that of Java 11, which a function
+for counting says when it is used for the first time. The second one is of Java 25."""
 _HEADER: Final = b"Traceback (most recent call last):"
 _FLUSHING: Final = b"PySpark daemon failed to flush the output to the worker process:"
 """What the daemon puts in front of a traceback, and an empty line behind it."""

@@ -164,13 +164,14 @@ class StoreReader(DataSourceReader):
     def _tell(self, damage: Damage, part: Part) -> None:
         if self.options.on_damage == "fail":
             raise DamagedRecordError(damage.start, damage.reason, part.path)
-        log.warning(
-            "%s: %d bytes at %d are passed over: %s",
-            part.path,
-            damage.end - damage.start,
-            damage.start,
-            damage.reason,
-        )
+        if self.options.on_damage == "skip":
+            log.warning(
+                "%s: %d bytes at %d are passed over: %s",
+                part.path,
+                damage.end - damage.start,
+                damage.start,
+                damage.reason,
+            )
 
 
 class PushingStoreReader(StoreReader):

@@ -19,7 +19,7 @@ def test_options_are_told_apart_without_regard_to_case() -> None:
         ({"path": "/s", "veiw": "queues"}, r"veiw: there is no such option; did you mean view\?"),
         ({"path": "/s", "nonsense": "x"}, "there is no such option; there are path, view"),
         ({"path": "/s", "view": "rows"}, "view: 'rows' is none of records, queues, index, survey"),
-        ({"path": "/s", "onDamage": "stop"}, "onDamage: 'stop' is neither fail nor skip"),
+        ({"path": "/s", "onDamage": "stop"}, "onDamage: 'stop' is none of fail, skip, silent"),
         ({"path": "/s", "splitBytes": "100"}, "splitBytes: 100 is under 4096"),
         ({"path": "/s", "splitBytes": "much"}, "splitBytes: 'much' is no number"),
         ({"path": "/s", "sample": "few"}, "sample: 'few' is no number"),

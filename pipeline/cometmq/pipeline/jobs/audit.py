@@ -162,6 +162,7 @@ class _Audit:
         self.log = store.log
         self.first = store.first
         self.found: list[DataFrame] = []
+        self.has_told_of_damage = "log" in settings.checks
 
     def judge(self, checks: tuple[str, ...]) -> None:
         survey = None
@@ -199,9 +200,11 @@ class _Audit:
         options = {
             "splitBytes": self.settings.split_size or 0,
             "firstOffset": self.first,
-            "onDamage": "skip",
+            # What is damaged is a finding, where the log is checked; else it is told once.
+            "onDamage": "silent" if self.has_told_of_damage else "skip",
             **options,
         }
+        self.has_told_of_damage |= view == "records"
         for name, value in options.items():
             reading = reading.option(name, value)
         frame: DataFrame = reading.load(self.settings.store)

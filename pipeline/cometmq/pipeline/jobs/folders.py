@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from cometmq.pipeline.errors import DamagedFileError, OptionError
+from cometmq.pipeline.errors import DamagedFileError, OptionError, PipelineError
 from cometmq.pipeline.jobs.writable import require_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -26,6 +27,35 @@ _NO_PATH: Final = re.compile(
 )
 """What Hadoop says of a scheme that nobody knows, or whose JAR is not there, and of what is no
 path; but not of a host that is not there, for it may be soon."""
+_NOT_REACHED: Final = re.compile(
+    r"\b(?:Connect|UnknownHost|NoRouteToHost|SocketTimeout|ConnectTimeout)Exception\b"
+)
+_NOT_ALLOWED: Final = re.compile(r"\bAccess(?:Control|Denied)Exception\b|\bPermission denied\b")
+_CLASSES: Final = re.compile(r"\b(?:[a-z]\w*\.)+[A-Z]\w*: ?|;? *For more details see: .*")
+"""What of Hadoop's errors says nothing to who reads them: a class, and a page for authors."""
+
+
+@contextmanager
+def _told(path: str) -> Generator[None]:
+    """Say of what Hadoop raises which path it is about, and what to do about it, in one line."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        text = (str(error).partition("\n: ")[2] or str(error)).strip().partition("\n")[0]
+        said = _CLASSES.sub("", text).strip()
+        if _NOT_REACHED.search(text):
+            raise PipelineError(
+                f"path: {path}: its file system cannot be reached ({said}); look whether the host"
+                " and the port are right and a server is there"
+            ) from error
+        if _NOT_ALLOWED.search(text):
+            raise OptionError(
+                f"path: {path}: no permission ({said}); choose another folder, or have it given"
+            ) from error
+        raise PipelineError(f"path: {path}: its file system says: {said}") from error
 
 
 def refuse_batches(folder: Folder) -> None:
@@ -57,13 +87,11 @@ class Folder:
 
     def _filesystem(self) -> Any:
         """Return its file system; an `OptionError` for one that Spark does not have."""
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
         try:
-            return self._path_class(self.path).getFileSystem(self._conf)
-        except (Py4JError, PySparkException) as error:
-            if (why := _NO_PATH.search(str(error))) is None:
+            with _told(self.path):
+                return self._path_class(self.path).getFileSystem(self._conf)
+        except PipelineError as error:
+            if (why := _NO_PATH.search(str(error.__cause__))) is None:
                 raise
             raise OptionError(f"path: {self.path}: {why[0]}") from None
 
@@ -90,15 +118,17 @@ class Folder:
 
     def exists(self, *names: str) -> bool:
         """Whether something is there."""
-        found: bool = self._system.exists(self._path_class(self.of(*names)))
+        with _told(self.path):
+            found: bool = self._system.exists(self._path_class(self.of(*names)))
         return found
 
     def names(self, *names: str) -> list[str]:
         """Return the names in a folder, sorted; none of one that is not there."""
         if not self.exists(*names):
             return []
-        listed = self._system.listStatus(self._path_class(self.of(*names)))
-        return sorted(each.getPath().getName() for each in listed)
+        with _told(self.path):
+            listed = self._system.listStatus(self._path_class(self.of(*names)))
+            return sorted(each.getPath().getName() for each in listed)
 
     def files(self, *names: str) -> list[tuple[str, int]]:
         """Return all files below a folder, each with its bytes; none of one that is not there."""
@@ -107,41 +137,48 @@ class Folder:
         root = self._path_class(self.of(*names))
         base = len(self._system.makeQualified(root).toUri().getPath()) + 1
         found: list[tuple[str, int]] = []
-        listed = self._system.listFiles(root, True)
-        while listed.hasNext():
-            each = listed.next()
-            found.append((each.getPath().toUri().getPath()[base:], each.getLen()))
+        with _told(self.path):
+            listed = self._system.listFiles(root, True)
+            while listed.hasNext():
+                each = listed.next()
+                found.append((each.getPath().toUri().getPath()[base:], each.getLen()))
         return sorted(found)
 
     def has_files(self, *names: str) -> bool:
         """Whether there is a file below a folder."""
         path = self._path_class(self.of(*names))
-        return bool(self._system.exists(path) and self._system.listFiles(path, True).hasNext())
+        with _told(self.path):
+            return bool(self._system.exists(path) and self._system.listFiles(path, True).hasNext())
 
     def modified_ms(self, *names: str) -> int:
         """Return when something was changed last."""
-        found = self._system.getFileStatus(self._path_class(self.of(*names)))
+        with _told(self.path):
+            found = self._system.getFileStatus(self._path_class(self.of(*names)))
         milliseconds: int = found.getModificationTime()
         return milliseconds
 
     def remove(self, *names: str) -> None:
         """Remove something, and all that is in it."""
-        self._system.delete(self._path_class(self.of(*names)), True)
+        with _told(self.path):
+            self._system.delete(self._path_class(self.of(*names)), True)
 
     def rename(self, old: str, new: str) -> None:
         """Give something another place; in one step, where the file system can do that."""
         target = self._path_class(self.of(new))
-        self._system.mkdirs(target.getParent())
-        if not self._system.rename(self._path_class(self.of(old)), target):
+        with _told(self.path):
+            self._system.mkdirs(target.getParent())
+            is_done = self._system.rename(self._path_class(self.of(old)), target)
+        if not is_done:
             raise OSError(f"{self.of(old)} could not be renamed to {self.of(new)}")
 
     def read(self, *names: str) -> str:
         """Return a file as text."""
-        stream = self._system.open(self._path_class(self.of(*names)))
-        try:
-            text: str = self._io.toString(stream, "UTF-8")
-        finally:
-            stream.close()
+        with _told(self.path):
+            stream = self._system.open(self._path_class(self.of(*names)))
+            try:
+                text: str = self._io.toString(stream, "UTF-8")
+            finally:
+                stream.close()
         return text
 
     def read_json(self, *names: str, if_damaged: str) -> dict[str, Any]:
@@ -157,6 +194,10 @@ class Folder:
 
     def write(self, text: str, *names: str) -> None:
         """Write a file as a whole: who looks sees all of it, or none."""
+        with _told(self.path):
+            self._write(text, *names)
+
+    def _write(self, text: str, *names: str) -> None:
         hidden = self.of(*names[:-1], f".{names[-1]}.new")
         source, target = self._path_class(hidden), self._path_class(self.of(*names))
         system = self._system

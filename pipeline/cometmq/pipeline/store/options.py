@@ -17,6 +17,7 @@ INDEX: Final = "index"
 SURVEY: Final = "survey"
 VIEWS: Final = (RECORDS, QUEUES, INDEX, SURVEY)
 
+ON_DAMAGE: Final = ("fail", "skip", "silent")
 _SPLIT_SIZE_MIN: Final = 4096
 
 
@@ -44,7 +45,7 @@ class StoreOptions:
     """Whether bodies are compared with the checksums that were stored with them."""
     on_damage: str = "fail"
     """`fail`: the job fails at a damaged place, and says where it is. `skip`: it is told in the
-    executor's log, and passed over."""
+    executor's log, and passed over. `silent`: the same without a word, for who knows of it."""
     runs: bool = True
     """Of a survey: whether it says how the offsets of queues follow one another."""
     sample: float = 1.0
@@ -67,8 +68,8 @@ def store_options(options: Mapping[str, str]) -> StoreOptions:
         raise OptionError("path: is required; name the folder of a store, the one with commitlog/")
     if found.view not in VIEWS:
         raise OptionError(f"view: {found.view!r} is none of {', '.join(VIEWS)}")
-    if found.on_damage not in ("fail", "skip"):
-        raise OptionError(f"onDamage: {found.on_damage!r} is neither fail nor skip")
+    if found.on_damage not in ON_DAMAGE:
+        raise OptionError(f"onDamage: {found.on_damage!r} is none of {', '.join(ON_DAMAGE)}")
     if found.split_bytes and found.split_bytes < _SPLIT_SIZE_MIN:
         raise OptionError(f"splitBytes: {found.split_bytes} is under {_SPLIT_SIZE_MIN}")
     if not 0 < found.sample <= 1:
