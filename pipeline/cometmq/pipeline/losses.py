@@ -56,18 +56,24 @@ class Listener(NamedTuple):
     token: str
 
 
+_unreachable: Final[set[Listener]] = set()
+"""Those that this process has found no way to: no other task shall wait for that."""
+
+
 def tell(listener: Listener, part: Range, lost: int) -> None:
     """Say that messages of a range had expired before they were read."""
     queue = part.queue
     said = {"token": listener.token, "queue": list(queue), "first": part.first, "lost": lost}
     try:
-        where = (listener.host, listener.port)
-        with socket.create_connection(where, timeout=_TIMEOUT) as peer:
+        if listener in _unreachable:
+            raise TimeoutError("nor could it before")
+        with socket.create_connection(listener[:2], timeout=_TIMEOUT) as peer:
             peer.sendall(json.dumps(said).encode() + b"\n")
             if peer.recv(1) == _HEARD:
                 return
             why = "it was not heard"
     except OSError as error:
+        _unreachable.add(listener)
         why = str(error)
     log.warning(
         "queue %s: %d messages that had expired are not counted as lost, for the driver could not"
