@@ -165,8 +165,8 @@ def test_what_follows_noise_is_shown_though_it_is_indented_or_empty() -> None:
 
 IVY = """\
 :: loading settings :: url = jar:file:/spark/ivy-2.5.3.jar!/org/ivysettings.xml
-Ivy Default Cache set to: /root/.ivy2.5.2/cache
-The jars for the packages stored in: /root/.ivy2.5.2/jars
+Ivy Default Cache set to: /me/.ivy2.5.2/cache
+The jars for the packages stored in: /me/.ivy2.5.2/jars
 https://maven.here/repo added as a remote repository with the name: repo-1
 io.delta#delta-spark_4.2_2.13 added as a dependency
 :: resolving dependencies :: org.apache.spark#spark-submit-parent-4f2b;1.0
