@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from contextlib import contextmanager
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from cometmq.pipeline.errors import DamagedFileError, OptionError, PipelineError
+from cometmq.pipeline.jobs.durable import sync, sync_name
 from cometmq.pipeline.jobs.writable import require_folder
 
 if TYPE_CHECKING:
@@ -162,14 +163,25 @@ class Folder:
         with _told(self.path):
             self._system.delete(self._path_class(self.of(*names)), True)
 
+    def sync(self, *names: str) -> None:
+        """Have a file, or all below a folder, outlast a power cut; others do so once closed."""
+        if (root := self.local_path) is not None:
+            sync(Path(root, *names))
+            sync_name(Path(root, *names))
+
     def rename(self, old: str, new: str) -> None:
-        """Give something another place; in one step, where the file system can do that."""
+        """Give something another place; in one step, where the file system can do that.
+
+        What it was given in place of, or is said to be there for, may go then: it is on the disk.
+        """
+        self.sync(old)
         target = self._path_class(self.of(new))
         with _told(self.path):
             self._system.mkdirs(target.getParent())
             is_done = self._system.rename(self._path_class(self.of(old)), target)
         if not is_done:
             raise OSError(f"{self.of(old)} could not be renamed to {self.of(new)}")
+        self._sync_name(new)
 
     def read(self, *names: str) -> str:
         """Return a file as text."""
@@ -193,12 +205,13 @@ class Folder:
         return cast("dict[str, Any]", said)
 
     def write(self, text: str, *names: str) -> None:
-        """Write a file as a whole: who looks sees all of it, or none."""
+        """Write a file as a whole: who looks sees all of it, or none, be it behind a power cut."""
         with _told(self.path):
             self._write(text, *names)
 
     def _write(self, text: str, *names: str) -> None:
-        hidden = self.of(*names[:-1], f".{names[-1]}.new")
+        new = (*names[:-1], f".{names[-1]}.new")
+        hidden = self.of(*new)
         source, target = self._path_class(hidden), self._path_class(self.of(*names))
         system = self._system
         if system.getScheme() == "file":
@@ -208,11 +221,17 @@ class Folder:
         stream = system.create(source, True)
         stream.write(bytearray(text.encode()))
         stream.close()
+        self.sync(*new)
         if system.rename(source, target):  # A local file is replaced in one step.
+            self._sync_name(*names)
             return
         system.delete(target, False)
         if not system.rename(source, target):
             raise OSError(f"{hidden} could not be renamed")
+
+    def _sync_name(self, *names: str) -> None:
+        if (root := self.local_path) is not None:
+            sync_name(Path(root, *names))
 
     def write_table(
         self, frame: DataFrame, name: str, *, parts: Sequence[str] = (), compression: str = "zstd"

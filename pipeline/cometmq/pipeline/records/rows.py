@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 _I32: Final = Struct(">i")
 _FLAG_AND_QUEUE_OFFSET: Final = Struct(">iq")
+_QUEUE_AT: Final = 12
 _FLAG_AT: Final = 16
+_QUEUE_OFFSET_AT: Final = 20
 _PHYSICAL_OFFSET_AT: Final = 28
 _BODY_SIZE_MAX: Final = 64 << 20
 
@@ -114,7 +116,10 @@ def _plain_body(layout: Layout, row: int, how: Reading) -> bytes | None:
 
 def _damaged(layout: Layout, row: int, reason: str, how: Reading) -> DamagedRecordError:
     at = layout.int64s(_PHYSICAL_OFFSET_AT)[row]
-    return DamagedRecordError(int(at), reason, how.source)
+    topic = layout.raw[layout.topic_starts[row] : layout.topic_ends[row]].tobytes()
+    queue, offset = layout.int32s(_QUEUE_AT)[row], layout.int64s(_QUEUE_OFFSET_AT)[row]
+    place = f"{topic.decode(errors='replace')}, queue {queue}, offset {offset}"
+    return DamagedRecordError(int(at), f"{reason} ({place})", how.source)
 
 
 def _unwrapped(layout: Layout, how: Reading) -> Layout:
@@ -149,7 +154,7 @@ def _inner_records(layout: Layout, row: int, how: Reading) -> list[bytes] | None
     head = raw[start : body_start - _I32.size].tobytes()
     topic = raw[layout.body_ends[row] : layout.topic_ends[row]].tobytes()
     properties = raw[layout.topic_ends[row] + 2 : layout.ends[row]].tobytes()
-    queue_offset = int(layout.int64s(_FLAG_AT + _I32.size)[row])
+    queue_offset = int(layout.int64s(_QUEUE_OFFSET_AT)[row])
     try:
         body = raw[body_start : layout.body_ends[row]].tobytes()
         if layout.sys_flags[row] & COMPRESSED:

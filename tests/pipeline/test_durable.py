@@ -1,0 +1,134 @@
+"""What archives and notes are on the disk before something else goes by them, or is removed."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+
+from tests.pipeline.tables import Tables
+
+from cometmq.pipeline.jobs import durable
+from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
+from cometmq.pipeline.jobs.archive_compact import CompactSettings, archive_compact
+from cometmq.pipeline.jobs.archive_files import MANIFESTS
+from cometmq.pipeline.jobs.folders import Folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from cometmq.testing import Cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
+
+
+class Disk:
+    """What a power cut now would leave: files by content, and folders by their names."""
+
+    def __init__(self) -> None:
+        self._synced: dict[int, Any] = {}
+
+    def fsync(self, descriptor: int) -> None:
+        """Note what a file or folder is at this moment."""
+        found = os.fstat(descriptor)
+        is_folder = stat.S_ISDIR(found.st_mode)
+        self._synced[found.st_ino] = (
+            set(os.listdir(descriptor)) if is_folder else (found.st_size, found.st_mtime_ns)
+        )
+
+    def lacks(self, root: Path, *places: Path) -> list[str]:
+        """Return what of these files and folders is not as it is, or not reached from above."""
+        every = [each for place in places for each in (place, *_below(place))]
+        every += [each for place in places for each in place.parents if root in each.parents]
+        return sorted({str(each.relative_to(root)) for each in every if not self._has(each)})
+
+    def _has(self, path: Path) -> bool:
+        if path.name not in self._synced.get(path.parent.stat().st_ino, ()):
+            return False
+        found = path.stat()
+        if path.is_dir():
+            return found.st_ino in self._synced
+        return bool(self._synced.get(found.st_ino) == (found.st_size, found.st_mtime_ns))
+
+
+def _below(place: Path) -> Iterator[Path]:
+    return place.rglob("*") if place.is_dir() else iter(())
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    disk = Disk()
+    monkeypatch.setattr(durable.os, "fsync", disk.fsync)
+    return disk
+
+
+def test_a_batch_and_where_it_ends_are_on_the_disk_before_its_manifest_and_that_before_the_next(
+    spark: SparkSession,
+    rocketmq_session: Cluster,
+    tmp_path: Path,
+    disk: Disk,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tables, root = Tables(spark, rocketmq_session), tmp_path / "new" / "archive"
+    tables.fill("on-the-disk", 4)
+    lacking: list[list[str]] = []
+    write, remove = Folder.write, Folder.remove
+
+    def writing(folder: Folder, text: str, *names: str) -> None:
+        if names[0] == MANIFESTS:
+            number = names[1].removesuffix(".json")
+            offsets = [] if "-" in number else [root / "_checkpoint/offsets" / str(int(number))]
+            lacking.append(disk.lacks(tmp_path / "new", root / f"batch={number}", *offsets))
+        write(folder, text, *names)
+        lacking.append(disk.lacks(tmp_path / "new", Path(folder.path, *names)))
+
+    def removing(folder: Folder, *names: str) -> None:
+        if names[0] == "batch=000000" and (merged := root / "batch=000000-000001").exists():
+            manifest = root / MANIFESTS / "000000-000001.json"
+            lacking.append(disk.lacks(tmp_path / "new", merged, manifest))
+        remove(folder, *names)
+
+    monkeypatch.setattr(Folder, "write", writing)
+    monkeypatch.setattr(Folder, "remove", removing)
+    nameserver = rocketmq_session.nameserver
+    archive(
+        spark,
+        ArchiveSettings(nameserver=nameserver, topic="on-the-disk", to=str(root), max_rows=2),
+    )
+    assert archive_compact(spark, CompactSettings(archive=str(root))).details["batches_merged"] == 2
+    # Whose checkpoint it is, two batches with their manifests, and the merged one's and its end.
+    assert lacking == [[]] * 8
+
+
+def test_folders_that_cannot_be_synced_or_read_are_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    refused: list[int] = []
+
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            refused.append(descriptor)
+            raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(durable.os, "fsync", fsync)
+    durable.sync(tmp_path)
+    durable.sync_name(tmp_path / "file")
+    assert len(refused) > 2
+
+    def failing(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(durable.os, "fsync", failing)
+    for path in (tmp_path, tmp_path / "file"):
+        with pytest.raises(OSError, match="Input/output"):
+            durable.sync(path)
+    with pytest.raises(OSError, match="Input/output"):
+        durable.sync_name(tmp_path / "file")
