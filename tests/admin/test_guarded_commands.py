@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.pipeline.guarded import ACCESS_KEY, Guarded, guarded
+from tests.pipeline.guarded import ACCESS_KEY, Guarded, guarded, make_certificate
 
 from cometmq.admin.program import program
 
@@ -60,6 +60,16 @@ def test_who_is_not_let_in_is_told_so(there: Guarded) -> None:
     said = run("topic", "list", *there.arguments(), status=1, COMETMQ_SECRET_KEY="another").output
     assert "16" in said
     assert there.refused
+
+
+def test_a_certificate_that_nobody_vouches_for_is_told_as_that(
+    there: Guarded, secret_file: str, tmp_path: Path
+) -> None:
+    given = [*there.arguments(), "--secret-key-file", secret_file]
+    given += ["--tls-ca", str(make_certificate(tmp_path))]
+    said = run("topic", "list", *given, status=1).output
+    assert "--tls-ca does not vouch for it" in said
+    assert "Is it running?" not in said
 
 
 @pytest.mark.parametrize(

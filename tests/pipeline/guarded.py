@@ -37,12 +37,12 @@ NO_PERMISSION = 16
 ACCESS_KEY = "etl"
 _MAKING = (
     "req -x509 -nodes -newkey ec -pkeyopt ec_paramgen_curve:P-256 -days 2 -subj /CN=front"
-    f" -addext subjectAltName=IP:{FRONT}"
+    " -addext subjectAltName=IP:"
 )
 
 
-def make_certificate(folder: Path) -> Path:
-    """Make a certificate for the fronts, with its key in the same file."""
+def make_certificate(folder: Path, host: str = FRONT) -> Path:
+    """Make a certificate for the fronts, or another host, with its key in the same file."""
     program = shutil.which("openssl")
     if program is None:
         if os.environ.get("CI"):
@@ -50,7 +50,7 @@ def make_certificate(folder: Path) -> Path:
         pytest.skip("openssl is missing")
     key, certificate = folder / "key.pem", folder / "certificate.pem"
     subprocess.run(
-        [program, *f"{_MAKING} -keyout {key} -out {certificate}".split()],
+        [program, *f"{_MAKING}{host} -keyout {key} -out {certificate}".split()],
         check=True,
         capture_output=True,
     )

@@ -126,6 +126,17 @@ def test_a_row_that_cannot_be_a_message_is_refused(row: dict[str, Any], said: st
         messages([row, row], topic="" if "to_topic" in row else "T")
 
 
+def test_which_message_of_a_topic_has_no_body_is_told() -> None:
+    rows = [
+        dict(zip(("body", *COORDINATES), (body, "orders", "broker-a", 3, 7 + n), strict=True))
+        for n, body in enumerate((b"x", b"", b"y"))
+    ]
+    with pytest.raises(
+        SinkError, match=r"empty.*, in the row of orders, broker-a, queue 3, off.*8$"
+    ):
+        messages(rows)
+
+
 def test_a_row_without_a_value_of_its_key_is_refused() -> None:
     with pytest.raises(SinkError, match="column id: null, where dedupKey needs a value"):
         messages([{"body": b"x", "id": 1}, {"body": b"x", "id": None}], dedup_key="id")

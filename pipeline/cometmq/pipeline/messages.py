@@ -154,8 +154,11 @@ class Forming:
         columns = dict(zip(form.columns, batch.columns, strict=True))
         count = batch.num_rows
         bodies = columns["body"].cast(BINARY)
-        if bodies.null_count or (pc.binary_length(bodies).to_numpy() == 0).any():
-            raise SinkError("column body: null or empty, which brokers refuse")
+        empty = pc.equal(pc.fill_null(pc.binary_length(bodies), 0), 0)
+        if (row := empty.index(True).as_py()) >= 0:
+            raise SinkError(
+                "column body: null or empty, which brokers refuse" + self._of(columns, row)
+            )
         flags = columns.get("flag", pa.nulls(count, pa.int32()))
         to = form.topic or _topics(form.topic_column, columns[form.topic_column])
         found = self._identities(columns, to)
@@ -172,6 +175,13 @@ class Forming:
             None if found is None else found.untimed,
             None if found is None else found.stored_ms,
         )
+
+    def _of(self, columns: dict[str, pa.Array], row: int) -> str:
+        """Say of which message a row was made, if it says so itself."""
+        if not self._form.coordinates:
+            return ""
+        topic, broker, queue, offset = (columns[name][row] for name in self._form.coordinates)
+        return f", in the row of {topic}, {broker}, queue {queue}, offset {offset}"
 
     def _identities(
         self, columns: dict[str, pa.Array], to: str | pa.DictionaryArray

@@ -78,6 +78,13 @@ class Settings:
             raise OptionError("tlsCa: without tls nothing is encrypted; say that, too")
         if self.tls_ca and not Path(self.tls_ca).is_file():
             raise OptionError(f"tlsCa: {self.tls_ca}: there is no such file")
+        if self.tls_ca:
+            try:
+                ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(self.tls_ca)
+            except OSError as error:
+                raise OptionError(
+                    f"tlsCa: {self.tls_ca}: no certificates as PEM: {error}"
+                ) from None
 
     def __repr__(self) -> str:
         return f"Settings(timeout={self.timeout}, access_key={self.access_key!r}, tls={self.tls})"

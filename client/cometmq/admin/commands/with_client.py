@@ -103,6 +103,11 @@ def _told(error: BaseException) -> click.ClickException:
         return click.UsageError(in_options(str(error), click.get_current_context().command))
     if isinstance(error, NetworkError):
         what_to_do = "Is it running? `cometmq up` starts a name server and a broker here."
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):  # No type says so of several name servers.
+            what_to_do = (
+                "It answers, and --tls-ca does not vouch for it. A certificate must name the"
+                " address that is connected to, which a broker registers: often an IP address."
+            )
         return click.ClickException(f"{error}\n{what_to_do}")
     return click.ClickException(str(error))
 
