@@ -360,6 +360,23 @@ def test_vacuum_removes_what_no_manifest_speaks_of_once_it_is_old(
     assert archived.bodies == numbers(0, 30)
 
 
+def test_a_vacuum_that_is_stopped_leaves_the_rest_to_the_next(archived: Archived) -> None:
+    for name in ("batch=000007", "batch=000008", "_staging/000001"):
+        (archived.path / name).mkdir(parents=True)
+        os.utime(archived.path / name, (1_000_000, 1_000_000))
+
+    def stop_at_the_first(each: Mapping[str, Any]) -> None:
+        if "removed" in each:
+            run.stop()
+
+    run = Run(progress=stop_at_the_first)
+    settings = VacuumSettings(archive=str(archived.path))
+    report = archive_vacuum(archived.tables.spark, settings, run)
+    assert (report.stopped, report.details["removed"]) == (True, ["_staging/000001"])
+    report = archive_vacuum(archived.tables.spark, settings)
+    assert (report.stopped, len(report.details["removed"])) == (False, 2)
+
+
 def test_a_replay_goes_on_behind_batches_that_were_merged_since(
     tables: Tables, tmp_path: Path
 ) -> None:

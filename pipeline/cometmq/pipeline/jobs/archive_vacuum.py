@@ -57,6 +57,9 @@ def archive_vacuum(spark: SparkSession, settings: VacuumSettings, run: Run | Non
         if not run.dry_run:
             folder.require_writable()
         for path in _strays(folder, settings):
+            if run.is_stopping:
+                report.stopped = True
+                break
             size = sum(bytes_ for _, bytes_ in folder.files(path))
             if not run.dry_run:
                 folder.remove(path)
