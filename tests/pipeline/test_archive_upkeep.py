@@ -155,6 +155,51 @@ def test_a_batch_that_is_repeated_after_it_was_merged_is_not_there_twice(
     assert archived.bodies == numbers(0, 15)
 
 
+def _emptied(archived: Archived, note: str) -> None:
+    """Leave what a power cut may leave of a note of Spark's."""
+    path = archived.path / "_checkpoint" / note
+    path.write_bytes(b"")
+    path.with_name(f".{path.name}.crc").write_bytes(b"")
+
+
+def _forgotten(archived: Archived, note: str) -> None:
+    path = archived.path / "_checkpoint" / note
+    path.unlink()
+    path.with_name(f".{path.name}.crc").unlink()
+
+
+def test_a_stream_goes_on_behind_notes_that_a_power_cut_left_empty(
+    tables: Tables, tmp_path: Path
+) -> None:
+    archived = Archived(tables, "power-cut", tmp_path)
+    archived.grow(4)
+    archived.grow(4)
+    _emptied(archived, "commits/1")
+    archived.grow(2)
+    assert (archived.names, archived.bodies) == (["000000", "000001", "000002"], numbers(0, 10))
+    shutil.rmtree(tmp_path / "batch=000002")
+    (tmp_path / "_manifests" / "000002.json").unlink()
+    _forgotten(archived, "commits/2")
+    _emptied(archived, "offsets/2")
+    archived.grow(2)
+    assert (archived.names, archived.bodies) == (["000000", "000001", "000002"], numbers(0, 12))
+
+
+def test_a_batch_that_is_there_and_would_end_elsewhere_now_is_refused(
+    tables: Tables, tmp_path: Path
+) -> None:
+    """As with an old copy of the checkpoint: what is between would be in no batch."""
+    archived = Archived(tables, "forgotten", tmp_path)
+    archived.grow(4)
+    archived.grow(4)
+    for note in ("commits/1", "offsets/1"):
+        _forgotten(archived, note)
+    with pytest.raises(PipelineError, match="batch 000001 is there, and ends elsewhere"):
+        archived.grow(2)
+    archived.grow(0, checkpoint=str(tmp_path / "new"), adopt=True)
+    assert archived.bodies == numbers(0, 10)
+
+
 @pytest.mark.parametrize("dies_at", ["write", "rename", "manifest", "clean_up"])
 def test_a_compaction_that_dies_leaves_every_message_there_once(
     archived: Archived, dies_at: str, monkeypatch: pytest.MonkeyPatch

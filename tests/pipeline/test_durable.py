@@ -65,7 +65,7 @@ def _below(place: Path) -> Iterator[Path]:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     disk = Disk()
-    monkeypatch.setattr(durable.os, "fsync", disk.fsync)
+    monkeypatch.setattr(durable, "fsync", disk.fsync)
     return disk
 
 
@@ -118,7 +118,7 @@ def test_folders_that_cannot_be_synced_or_read_are_passed_over(
             refused.append(descriptor)
             raise OSError(22, "Invalid argument")
 
-    monkeypatch.setattr(durable.os, "fsync", fsync)
+    monkeypatch.setattr(durable, "fsync", fsync)
     durable.sync(tmp_path)
     durable.sync_name(tmp_path / "file")
     assert len(refused) > 2
@@ -126,7 +126,7 @@ def test_folders_that_cannot_be_synced_or_read_are_passed_over(
     def failing(_: int) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(durable.os, "fsync", failing)
+    monkeypatch.setattr(durable, "fsync", failing)
     for path in (tmp_path, tmp_path / "file"):
         with pytest.raises(OSError, match="Input/output"):
             durable.sync(path)

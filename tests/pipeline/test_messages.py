@@ -127,7 +127,7 @@ def test_a_row_that_cannot_be_a_message_is_refused(row: dict[str, Any], said: st
 
 
 def test_which_message_of_a_topic_has_no_body_is_told() -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         dict(zip(("body", *COORDINATES), (body, "orders", "broker-a", 3, 7 + n), strict=True))
         for n, body in enumerate((b"x", b"", b"y"))
     ]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.delta import is_delta
-from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.archive_delta import ToDelta
 from cometmq.pipeline.jobs.archive_files import (
     CHECKSUM,
@@ -40,6 +40,7 @@ from cometmq.pipeline.jobs.streams import (
     run_batches,
     would_read,
 )
+from cometmq.pipeline.jobs.torn_checkpoints import mend
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -111,6 +112,8 @@ def archive(spark: SparkSession, settings: ArchiveSettings, run: Run | None = No
     kind = ToDelta if settings.format == DELTA else _ToParquet
     archiving = kind(spark, settings, report, run)
     with timed(report), held(run, report.job, *in_folders(spark, _holds(settings))):
+        if not run.dry_run:
+            mend(archiving.checkpoint, run)  # Batches are numbered by it.
         prepared = archiving.prepare()
         if not run.dry_run:
             archiving.folder.require_writable()
@@ -175,6 +178,7 @@ class _ToParquet(Archiving):
         name = BatchName(number, number)
         # One that was repeated may have been merged with others meanwhile.
         if number <= self.last_written and self._is_there(name):
+            self._require_same(name, batch_id)
             return
         counted = {"rows": "count(*)", "bytes": "sum(length(body))", "checksum": CHECKSUM}
         if self.settings.schema:
@@ -195,6 +199,17 @@ class _ToParquet(Archiving):
 
     def _is_there(self, name: BatchName) -> bool:
         return any(each.holds(name) for each in batches(self.folder))
+
+    def _require_same(self, name: BatchName, batch_id: int) -> None:
+        """Refuse a batch that is there, but ends elsewhere: what is between would be in none."""
+        there = next(each for each in batches(self.folder) if each.holds(name))
+        ends = self.written(name.last, batch_id).ends
+        if there.last != name.last or Manifest.read(self.folder, there).ends != ends:
+            raise PipelineError(
+                f"batch {name} is there, and ends elsewhere than the checkpoint"
+                f" {self.checkpoint.path} says, which has forgotten something or is an old copy; go"
+                " on with a new --checkpoint and --adopt"
+            )
 
     def _manifest(self, batch: Last, seen: dict[str, Any]) -> Manifest:
         size = seen["bytes"] or 0

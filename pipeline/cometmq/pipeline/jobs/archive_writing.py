@@ -127,9 +127,6 @@ class Archiving(ABC):
 
     def batch(self, frame: DataFrame, batch_id: int) -> None:
         """Write one batch, unless it is there."""
-        # It is not written again, so where it ends must not be forgotten by a power cut: planned
-        # anew, the batch could end later, and what is between would be in none.
-        self.checkpoint.sync("offsets", str(batch_id))
         self.write(self._shaped(frame), self._first_number + batch_id, batch_id)
 
     def _shaped(self, frame: DataFrame) -> DataFrame:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from contextlib import suppress
+from os import fsync
 from pathlib import Path
 from typing import Final
 
@@ -44,7 +45,7 @@ def sync_name(path: Path) -> None:
 def _sync_file(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        fsync(descriptor)
     finally:
         os.close(descriptor)
 

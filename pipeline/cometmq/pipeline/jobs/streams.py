@@ -13,6 +13,7 @@ from cometmq.pipeline.filter_check import require_filter
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import setting
+from cometmq.pipeline.jobs.torn_checkpoints import keep, keep_done, mend
 from cometmq.pipeline.options import EARLIEST, read_options
 from cometmq.pipeline.spark_settings import interval_seconds, read_interval
 
@@ -175,6 +176,7 @@ def check_checkpoint(checkpoint: Folder, run: Run, report: Report) -> None:
     """Refuse one that another job began: what that has read would count as read by this one."""
     if not run.dry_run:
         checkpoint.require_writable()
+        mend(checkpoint, run)
     if checkpoint.exists(_BEGUN_BY) and _has_begun(checkpoint.names("offsets")):
         said = checkpoint.read_json(
             _BEGUN_BY, if_damaged="remove it, if this job began what is there"
@@ -242,14 +244,17 @@ def run_batches(
     that is tried again some times, from where the stream is.
     """
 
+    kept = Folder(frame.sparkSession, checkpoint)
+
     def unless_stopping(batch: DataFrame, batch_id: int) -> None:
         run.begin_batch()
+        keep(kept, batch_id)
         each(batch, batch_id)
 
     if run.is_stopping:  # Spark would plan the first batch before that is refused.
         report.stopped = True
         return
-    note_job(Folder(frame.sparkSession, checkpoint), report)
+    note_job(kept, report)
     writer = frame.writeStream.foreachBatch(unless_stopping).outputMode(mode)
     writer = writer.option("checkpointLocation", checkpoint)
     for left in reversed(range(_TRIES)):
@@ -264,6 +269,7 @@ def run_batches(
             return
         finally:
             query.stop()
+            keep_done(kept, next_batch(kept) - 1)
 
 
 def query_id(checkpoint: Folder) -> str | None:
