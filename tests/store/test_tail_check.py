@@ -6,12 +6,15 @@ import struct
 
 import pytest
 from tests.crash.disk import SimulatedFileSystem
+from tests.store.records import HOST
 from tests.store.test_deletions import bodies, opened, put
 
+from cometmq.proto.sysflag import SysFlag
 from cometmq.store.consume_queue import ENTRY
 from cometmq.store.errors import CorruptionError
 from cometmq.store.filesystem import File
 from cometmq.store.log_scan import LogScan
+from cometmq.store.turn import Origin
 
 LOG = "/s/commitlog/00000000000000000000"
 QUEUE_ID_AT, QUEUE_OFFSET_AT = 12, 20
@@ -61,6 +64,21 @@ def test_a_record_that_went_to_another_queue_is_cut() -> None:
     store = opened(disk)
     assert bodies(store) == [b"promised 0", b"promised 1", b"promised 2"]
     assert store.max_offset("T", 1) == 0
+
+
+@pytest.mark.parametrize("properties", [b"", b"INNER_NUM\x013\x02"])
+def test_a_batch_with_another_number_in_its_head_is_cut(properties: bytes) -> None:
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    flag = SysFlag.INNER_BATCH if properties else 0
+    put(store, b"promised", topic="Batches")
+    start = store.end_offset
+    store.put("Batches", 0, b"late", properties, Origin(1, 1, HOST, int(flag)))
+    store.commit()
+    assert bodies(opened(disk.kill()), "Batches") == [b"promised", b"late"]
+    disk = disk.kill()
+    disk.open(LOG).write(struct.pack(">q", 1 << 40), start + QUEUE_OFFSET_AT)
+    assert bodies(opened(disk), "Batches") == [b"promised"]
 
 
 def test_a_record_whose_topic_is_no_text_is_cut_or_named() -> None:

@@ -79,6 +79,8 @@ class Succession:
             entry = batch_entry(message, _ANY_LEVELS)
             assert entry is not None
             number, count = entry.base_offset, entry.batch_size
+            if number != message.queue_offset:  # Which we write as a property and in the head.
+                self._gap = message.physical_offset
         queue = message.topic_raw, message.queue_id
         if number != self._expected(queue, number, message.physical_offset):
             self._gap = message.physical_offset
