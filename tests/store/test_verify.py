@@ -300,6 +300,27 @@ def test_removed_queues_and_index_files_are_missed() -> None:
     assert report.counts == {Kind.MISSING_ENTRY: 20, Kind.MISSING_ITEM: 39, Kind.WRONG_ITEM: 1}
 
 
+def test_a_removed_first_index_file_is_missed_where_we_wrote_all_of_the_log() -> None:
+    disk = small_store()
+    disk.remove(f"{ROOT}/index/{disk.list(f'{ROOT}/index')[0].name}")
+    counts = verified(disk).counts
+    assert counts == {Kind.MISSING_ITEM: 39}
+    disk.remove(f"{ROOT}/checkpoint")  # Whose log it is, and since when, nobody knows then.
+    assert Kind.MISSING_ITEM not in verified(disk).counts
+
+
+def test_a_removed_only_index_file_is_missed() -> None:
+    config = replace(SMALL, index_items=4000)
+    disk = small_store(config)
+    assert verified(disk, config=config).is_sound
+    (name,) = (entry.name for entry in disk.list(f"{ROOT}/index"))
+    disk.remove(f"{ROOT}/index/{name}")
+    (finding,) = verified(disk, config=config).findings
+    assert (finding.kind, finding.path) == (Kind.INDEX_FILE, f"{ROOT}/index")
+    disk.remove_directory(f"{ROOT}/index")
+    assert verified(disk, config=config).is_sound  # The next start makes it of all the log.
+
+
 def test_a_topic_that_was_deleted_and_made_again_is_sound() -> None:
     disk = SimulatedFileSystem()
     store = write_small_store(disk, ROOT, close=False)

@@ -21,6 +21,7 @@ from cometmq.store.index_hash import Hashed, hash_noted
 from cometmq.store.index_items import IndexItems, read_headers
 from cometmq.store.index_off import load_off
 from cometmq.store.index_structure import check_structure
+from cometmq.store.log_scan import NEVER
 from cometmq.store.names import has_place_of, in_place_of, is_index_file
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ class IndexCheck:
         """The file, and the item in it, from which on the next start makes all anew."""
         self._began = False
         self._unindexed: list[int] = []  # Count, first and last record in front of the first item.
+        self._filled_from = store.start.ours_from
+        """From here on all keys are in the index, unless `index_off` says it: we always fill it."""
+        if not self._files and not store.filesystem.exists(folder):
+            self._filled_from = NEVER  # The next start makes it of all the log.
         for entry in store.filesystem.list(folder):
             if has_place_of(entry, is_index_file):
                 problem = f"{in_place_of(entry, 'file')}: move it elsewhere"
@@ -118,10 +123,10 @@ class IndexCheck:
 
     def take(self, message: StoredMessage) -> None:
         """Take the next record of the log."""
-        if (
-            not self._is_readable
-            or message.sys_flag & TRANSACTION_MASK == TransactionType.ROLLED_BACK
-        ):
+        if message.sys_flag & TRANSACTION_MASK == TransactionType.ROLLED_BACK:
+            return
+        if not self._is_readable:
+            self._look_for_file(message)
             return
         self._noted.append(
             (
@@ -133,6 +138,18 @@ class IndexCheck:
         )
         if len(self._noted) >= NOTED_MAX:
             self._compare()
+
+    def _look_for_file(self, message: StoredMessage) -> None:
+        """Report that all files are gone, at the first record that one must have had keys of."""
+        offset = message.physical_offset
+        is_missed = not self._files and self._filled_from <= offset < self._settled
+        if is_missed and (message.unique_id or message.keys or message.tags):
+            self._filled_from = NEVER
+            path = f"{self._store.root}/{INDEX_FOLDER}"
+            problem = (
+                "there is no file, and the records have keys; `cometmq store rebuild` makes it"
+            )
+            self._find(Kind.INDEX_FILE, path, 0, problem, "", offset)
 
     def _compare(self) -> None:
         hashed = hash_noted(self._noted) if self._noted else None
@@ -236,7 +253,7 @@ class IndexCheck:
 
     def _miss(self, called: Hashed, at: int, has_more: bool) -> int:
         offset = int(called.offsets[at])
-        if not self._began and has_more:
+        if not self._began and has_more and offset < self._filled_from:
             self._note_unindexed(offset)
         else:
             path, number = self._items.where()
