@@ -302,9 +302,8 @@ def test_a_file_that_was_made_ahead_is_no_log_of_which_all_has_expired(is_clean:
     for name in names:
         disk.remove(f"{ROOT}/commitlog/{name}")
     before = contents(disk)
-    with pytest.raises(
-        CorruptionError, match=f"begins here, but it was on the disk up to {log_end}"
-    ):
+    problem = f"begins here, but nothing had expired behind {log_end}"
+    with pytest.raises(CorruptionError, match=problem):
         opened(disk)
     (finding,) = (each for each in verified(disk).findings if "files are missing" in each.problem)
     assert finding.physical_offset == ahead
@@ -484,3 +483,21 @@ def test_a_full_disk_leaves_no_half_of_the_entries_that_a_cut_keeps() -> None:
     assert not [path for path in contents(disk, f"{ROOT}/cut") if "-queues-" in path]
     kept = repaired(disk, cut=True)
     assert any("-queues-" in path for path in kept)
+
+
+def test_a_first_file_that_the_checkpoint_still_needs_has_not_expired() -> None:
+    disk = small_store(close=False).kill()
+    assert inspect(disk, ROOT, SMALL).start.replay_from == 0
+    end = inspect(disk, ROOT, SMALL).segments.end_offset
+    disk.remove(f"{ROOT}/commitlog/{0:020d}")
+    before = contents(disk)
+    with pytest.raises(CorruptionError, match="begins here, but nothing had expired behind 0"):
+        opened(disk)
+    assert contents(disk) == before
+    (finding,) = (each for each in verified(disk).findings if "files are missing" in each.problem)
+    assert finding.physical_offset == SMALL.segment_size
+    repaired(disk)
+    store = opened(disk)
+    assert SMALL.segment_size == store.first_offset < store.end_offset < end
+    assert store.close(1)
+    assert verified(disk).is_sound

@@ -171,7 +171,7 @@ def choose_start(segments: Segments, checkpoint: Checkpoint) -> Start:
             is_noted=True,
             ours_from=claims.ours_from,
             checked_from=claims.checked_from,
-            most_begin=claims.synced_offset,
+            most_begin=claims.recover_from,
         )
     least_end = noted = checkpoint.longs.queues_offset
     if checkpoint.last_claims is not None:
@@ -218,10 +218,10 @@ def find_end(
 
 def missing_files(segments: Segments, missing_end: int) -> tuple[int, str]:
     """Return where files of the log are missing, and what says so."""
-    place, what = segments.data_limit, "ends"
+    place, what = segments.data_limit, "ends here, but it was on the disk up to"
     if segments.first_offset > missing_end:
-        place, what = segments.first_offset, "begins"
-    return place, f"the log {what} here, but it was on the disk up to {missing_end}"
+        place, what = segments.first_offset, "begins here, but nothing had expired behind"
+    return place, f"the log {what} {missing_end}"
 
 
 def end_at(
