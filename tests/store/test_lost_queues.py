@@ -365,6 +365,21 @@ def test_a_new_store_lists_its_queues_at_each_whole_checkpoint() -> None:
     }
 
 
+@pytest.mark.parametrize("queue", [SIMPLE_QUEUE, BATCH_QUEUE])
+def test_a_new_store_misses_a_queue_from_its_first_checkpoint_on(queue: str) -> None:
+    held = Held()
+    for number in range(100):  # So many are not all walked yet when it is taken.
+        held.put(b"", f"N{number}")
+    while not inspect(held.disk.other_process(), ROOT, CONFIG).start.replay_from:
+        held.now_ms += 1000
+        held.store.tick(held.now_ms)
+        held.store.run_jobs()
+    held.disk = held.disk.kill()
+    remove_all(held.disk, queue)
+    with pytest.raises(LostQueuesError, match=rf"{queue.removeprefix(ROOT).split('/')[2]}/0 \("):
+        held.opened()
+
+
 def test_the_size_of_the_files_that_is_set_does_not_matter_to_a_store_that_has_some() -> None:
     held = Held()
     held.stop(clean=True)

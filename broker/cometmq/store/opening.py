@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cometmq.store.appending import Appender
 from cometmq.store.catching_up import CatchUp
 from cometmq.store.checkpoint import CheckpointFile, Claims, Longs, load_checkpoint
 from cometmq.store.checkpointing import Checkpointer, first_longs
 from cometmq.store.commit_log import CommitLog
-from cometmq.store.consume_queues import SIMPLE_FOLDER
+from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.delay_levels import load_delay_levels
 from cometmq.store.deletions import Deletions
 from cometmq.store.entry_journal import EntryJournal
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.filesystem import File, FileSystem
     from cometmq.store.tail_check import Succession
+
+_OF_QUEUES: Final = (LOG_FOLDER, SIMPLE_FOLDER, BATCH_FOLDER)
 
 
 class Opening:
@@ -284,6 +286,8 @@ class Opening:
         if ends is not None:
             known = without_deleted(ends, deletions, self._says_batch)
             queues.ends.begin_with(ends, known)
+        elif not any(self._filesystem.exists(f"{self._root}/{name}") for name in _OF_QUEUES):
+            queues.ends.is_whole = True  # A list of no queue: the first checkpoint brings one.
 
     def _make_folders(self) -> None:
         """Make what is empty, too: a folder that is missing at the next start was removed."""
