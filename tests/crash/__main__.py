@@ -22,6 +22,7 @@ class Tally(NamedTuple):
     """What some seeds came to."""
 
     images: int
+    spoilt: int
     uncovered: int
     failures: int
 
@@ -38,7 +39,7 @@ def _range(text: str) -> range:
 def run(seeds: range, images_max: int, seconds_max: float) -> tuple[Tally, int]:
     """Run seeds until one of the limits is met, or Ctrl-C; the tally and the next seed."""
     start = time.monotonic()
-    images = uncovered = failures = reported = 0
+    images = spoilt = uncovered = failures = reported = 0
     seed = seeds.start
     for seed in seeds:
         if images >= images_max or time.monotonic() - start >= seconds_max:
@@ -54,13 +55,14 @@ def run(seeds: range, images_max: int, seconds_max: float) -> tuple[Tally, int]:
                 break
         else:
             images += done.images
+            spoilt += done.spoilt
             uncovered += done.uncovered
         if images >= reported + REPORT_EACH:
             reported = images
-            _say(f"{images} images, {failures} failures; next seed {seed + 1}")
+            _say(f"{images} images, {spoilt} spoilt, {failures} failures; next seed {seed + 1}")
     else:
         seed = seeds.stop
-    return Tally(images, uncovered, failures), seed
+    return Tally(images, spoilt, uncovered, failures), seed
 
 
 def main() -> int:
@@ -73,8 +75,8 @@ def main() -> int:
     tally, next_seed = run(arguments.seeds, arguments.images, arguments.seconds)
     _say(
         f"seeds {arguments.seeds.start}..{next_seed}: {tally.images} images,"
-        f" {tally.failures} failures, {tally.uncovered} images with damage to records that were not"
-        " promised, where no checksum covers them"
+        f" {tally.spoilt} spoilt ones, {tally.failures} failures, {tally.uncovered} images with"
+        " damage to records that were not promised, where no checksum covers them"
     )
     is_done = next_seed == arguments.seeds.stop or tally.images >= arguments.images
     if not is_done:

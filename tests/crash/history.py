@@ -154,7 +154,10 @@ class History:
         found = log.records
         if log.start > self.first_offset:
             raise BrokenPromise(f"the log begins at {log.start}, not at {self.first_offset}")
-        gone = sum(1 for sent in self.committed if sent.physical_offset < log.start)
+        # A number that was given out, and whose record nobody knows, has no size.
+        gone = sum(
+            1 for sent in self.committed if sent.physical_offset < log.start or not sent.size
+        )
         everything = self.committed + self._unfinished(found, gone)
         sent = everything[gone:]
         needed = max(0, self.survivors_min(ending) - gone)

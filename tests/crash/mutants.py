@@ -20,7 +20,9 @@ from cometmq.store import (
     entry_journal,
     log_repair,
     log_scan,
+    lost_queues,
     opening,
+    recovery,
     segments,
     sync,
     turn,
@@ -31,8 +33,10 @@ from cometmq.store import (
 if TYPE_CHECKING:
     from cometmq.store.checkpoint import Claims, Longs
     from cometmq.store.checkpointing import Checkpointer
+    from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.entry_journal import EntryJournal, JournalClaim
     from cometmq.store.filesystem import FileSystem
+    from cometmq.store.queue_ends import Ends
     from cometmq.store.recovery import LogEnd, Start
     from cometmq.store.segments import Segment, Segments
     from cometmq.store.sync import Syncer
@@ -47,6 +51,8 @@ class Mutant(NamedTuple):
     owner: Any
     attribute: str
     replacement: Any
+    is_spoilt: bool = False
+    """Whether only stores that were spoilt show it."""
 
     @contextmanager
     def at_work(self) -> Generator[None]:
@@ -155,6 +161,10 @@ def _claim_more(one: EntryJournal, end: int, now_ms: int) -> None:
     _WRITE_JOURNAL(one, end, now_ms)
 
 
+def _no_queues(queues: ConsumeQueues) -> Ends:
+    return {}
+
+
 _REMOVE_OTHERS = entry_journal.EntryJournal.remove_others
 _WRITE_JOURNAL = entry_journal.EntryJournal.write
 
@@ -226,4 +236,18 @@ MUTANTS = (
     Mutant("zeros do not make way for records", zero_ahead.ZeroAhead, "make_way", _stay_in_the_way),
     Mutant("a sync of zeros that fails is forgotten", zero_ahead.ZeroAhead, "step", _fill_in_spite),
     Mutant("a topic is deleted without a mark", deletions.Deletions, "add", _nothing),
+    Mutant(
+        "a start misses no queue that lost its end",
+        lost_queues,
+        "lost_queues",
+        _no_queues,
+        is_spoilt=True,
+    ),
+    Mutant(
+        "a start misses no file at the end of the log",
+        recovery.Start,
+        "missing_end",
+        _nothing,
+        is_spoilt=True,
+    ),
 )

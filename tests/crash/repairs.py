@@ -182,7 +182,7 @@ def _go_on_with(run: Run, victims: list[Sent], safe: int) -> None:
     """Know what stands now where the damaged messages did; in front of `safe` nothing is lost."""
     history, log = run.history, log_of(run.disk)
     instead = [
-        _sent(record)
+        sent_of(record)
         for record in log.records
         if any(sent.physical_offset <= record.physical_offset < sent.end for sent in victims)
     ]
@@ -241,7 +241,7 @@ def _has_queue_of(instead: list[Sent], victim: Sent) -> bool:
     return any((sent.topic, sent.queue_id) == (victim.topic, victim.queue_id) for sent in instead)
 
 
-def _sent(record: Record) -> Sent:
+def sent_of(record: Record) -> Sent:
     return Sent(
         record.topic,
         record.queue_id,
