@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 SECONDS_EACH ?= 60
-PYTHONS ?= 3.11 3.12 3.13
+PYTHONS ?= 3.11 3.12 3.13 3.14
 SEEDS ?= 0..20000
 ROUNDS ?= 30
 TESTS ?= tests
@@ -86,7 +86,7 @@ test-slow: install ## Run the tests that take longer: wheels per extra, long pro
 	$(call tests-on-all-cores,-m 'slow and not spark' --durations=10 --ignore=tests/interop --ignore=tests/crash/test_model.py)
 
 .PHONY: test-pythons
-test-pythons: install ## Run the fast tests on the other Pythons, 3.11 to 3.13 (PYTHONS=...), that are installed here.
+test-pythons: install ## Run the fast tests on the other Pythons, 3.11 to 3.14 (PYTHONS=...), that are installed here.
 	@set -e; for version in $(PYTHONS); do \
 	  python=$$(ls -d $$HOME/.pyenv/versions/$$version.*/bin/python3 2>/dev/null | tail -1 || true); \
 	  python=$${python:-$$(command -v python$$version || true)}; \

@@ -162,3 +162,23 @@ def test_the_files_of_a_batch_queue_under_the_name_of_another_are_no_witness() -
     kinds = {each.kind for each in verified(disk, config=CONFIG).findings}
     assert Kind.RECORD not in kinds
     assert repaired(disk).is_empty
+
+
+def test_no_order_is_missed_where_nothing_says_that_a_topic_has_batches() -> None:
+    """Behind a power cut the queues and the list may be lost, and the table by an operator."""
+    disk = SimulatedFileSystem()
+    store = opened(disk)
+    for number, (queue_id, count) in enumerate([(0, 9), (1, 10), (0, 2), (1, 1), (0, 1)]):
+        kind = (
+            (b"INNER_NUM\x01%d\x02" % count, inner(1)) if count > 1 else (b"", Origin(1, 1, HOST))
+        )
+        store.put("B", queue_id, b"body %02d" % number, *kind)
+    store.commit()
+    assert store.close(2)
+    assert verified(disk, config=CONFIG).findings == []
+    disk = disk.kill()
+    for path in contents(disk):
+        if "queue" in path:
+            disk.remove(path)
+    assert Kind.RECORD not in {each.kind for each in verified(disk, config=CONFIG).findings}
+    assert repaired(disk).heads == []

@@ -121,20 +121,23 @@ class Inspected:
             return False
         return self.ended_topics.get(topic, self._has_begun(BATCH_FOLDER, topic))
 
+    def is_kind_known(self, topic: str) -> bool:
+        """Whether anything but records says if the queues of a topic are batch queues."""
+        return (
+            topic in (self.topics or ())
+            or topic in self.ended_topics
+            or any(
+                self.holds(folder, topic) or self._has_begun(folder, topic)
+                for folder in (SIMPLE_FOLDER, BATCH_FOLDER)
+            )
+        )
+
     def is_deleted_topic(self, topic: str) -> bool:
         """Whether a topic that the log has records of is gone: unknown, and nobody misses a queue.
 
         The table may be of an older copy: a topic of ours that was deleted is not in the list.
         """
-        return (
-            self.topics is not None
-            and topic not in self.topics
-            and topic not in self.ended_topics
-            and not any(
-                self.holds(folder, topic) or self._has_begun(folder, topic)
-                for folder in (SIMPLE_FOLDER, BATCH_FOLDER)
-            )
-        )
+        return self.topics is not None and not self.is_kind_known(topic)
 
     def holds(self, folder: str, topic: str) -> bool:
         """Whether a topic has queues there, and not only what others put there, or what is gone."""

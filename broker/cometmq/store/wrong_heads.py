@@ -51,7 +51,7 @@ class WrongHeads:
         """By their number, records without which their queue has no jump, and where they begin."""
         self._truths: dict[int, Place] = {}
         """What the first entry that leads to a record says."""
-        self._segments = store.segments
+        self._segments, self._is_kind_known = store.segments, store.is_kind_known
         self._promised_to = NEVER if store.is_clean else store.start.unpromised_from
 
     def note_jump(self, track: QueueTrack, message: StoredMessage) -> None:
@@ -92,11 +92,17 @@ class WrongHeads:
         """Take a record that its queue has too many for the one that another queue lacks there.
 
         If there is just one, of the same number, and but for its topic or its queue id the same.
+        Of a topic of which nobody knows whether it has batches, no number can be missed.
         """
+        known: dict[bytes, bool] = {}
         for key, track in tracks.items():
             if track.jumped[0] == track.last:
                 self._note_stray(track.last, track.next - 1, key)
         for (topic, queue_id), number, low, high in self._holes:
+            if topic not in known:
+                known[topic] = self._is_kind_known(topic.decode("utf-8", "replace"))
+            if not known[topic]:
+                continue
             fitting = {
                 offset
                 for offset, said in self._strays.get(number, ())
