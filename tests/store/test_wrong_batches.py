@@ -15,9 +15,12 @@ from cometmq.store.errors import CorruptionError
 from cometmq.store.findings import Kind
 from cometmq.store.message_store import MessageStore
 from cometmq.store.placeholders import Lost
+from cometmq.store.queue_files import QueueFiles
 from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from cometmq.store.mending import Plan
     from cometmq.store.right_heads import Place
 
@@ -162,6 +165,27 @@ def test_the_files_of_a_batch_queue_under_the_name_of_another_are_no_witness() -
     kinds = {each.kind for each in verified(disk, config=CONFIG).findings}
     assert Kind.RECORD not in kinds
     assert repaired(disk).is_empty
+
+
+def test_queues_that_have_the_files_of_one_another_are_read_once_for_all_entries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = two_queues()
+    paths = [f"{ROOT}/batchconsumequeue/B/{each}/{0:020d}" for each in (0, 1)]
+    first, second = (contents(disk)[each] for each in paths)
+    overwrite(disk, paths[0], 0, second)
+    overwrite(disk, paths[1], 0, first)
+    reads: list[str] = []
+    read = QueueFiles.entries_outside
+
+    def count(files: QueueFiles, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, bytes]]:
+        reads.append(files.folder)
+        return read(files, ranges)
+
+    monkeypatch.setattr(QueueFiles, "entries_outside", count)
+    kinds = [each.kind for each in verified(disk, config=CONFIG).findings]
+    assert kinds.count(Kind.WRONG_ENTRY) == COUNT
+    assert len(reads) <= 4
 
 
 def test_no_order_is_missed_where_nothing_says_that_a_topic_has_batches() -> None:

@@ -6,7 +6,8 @@ what the entry says only if it then calls for all of it, the time and the number
 
 from __future__ import annotations
 
-from bisect import bisect
+from bisect import bisect, bisect_left
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from cometmq.store.batch_consume_queue import BATCH_ENTRY, BatchEntry
@@ -33,6 +34,9 @@ class BatchHeads:
     def __init__(self, store: Inspected, expected: Expected) -> None:
         self._store = store
         self._expected = expected
+        self._there: dict[tuple[str, int], frozenset[bytes]] = {}
+        self._places: dict[tuple[str, int], list[int]] = {}
+        """Both as they are asked for: all entries of a queue may be those of another."""
 
     def wrong_head(
         self, place: Place, entry: bytes, right: Sequence[BatchEntry]
@@ -69,24 +73,25 @@ class BatchHeads:
         """Whether there is an entry of the record where it says that it is."""
         topic, queue_id = said
         is_batch = self._store.is_batch_topic(topic)
-        files = files_of(self._store, QueueKey(is_batch, topic, queue_id))
-        try:
-            if not is_batch:
-                there = ENTRY.unpack(files.read(record.queue_offset, 1))
-                return there[:2] == (record.physical_offset, record.size)
-            wanted = self._expected.get(said, {}).get(record.physical_offset)
-            return any(entry == wanted for _, entry in files.entries_outside([]))
-        finally:
-            files.close()
+        if said not in self._there:
+            with closing(files_of(self._store, QueueKey(is_batch, topic, queue_id))) as files:
+                if not is_batch:
+                    there = ENTRY.unpack(files.read(record.queue_offset, 1))
+                    return there[:2] == (record.physical_offset, record.size)
+                self._there[said] = frozenset(entry for _, entry in files.entries_outside([]))
+        return self._expected.get(said, {}).get(record.physical_offset) in self._there[said]
 
     def _is_jump(self, offset: int, said: tuple[str, int]) -> bool:
         """Whether the numbers of a record do not follow where it says, or are not followed."""
         held = self._expected.get(said, {})
         if offset not in held:
             return False  # That queue is of the other kind.
-        places = list(held)
-        at = places.index(offset)
-        around = [BatchEntry._make(BATCH_ENTRY.unpack(held[each])) for each in places[:at][-1:]]
+        if said not in self._places:
+            self._places[said] = list(held)
+        places = self._places[said]
+        at = bisect_left(places, offset)
+        before = places[max(at - 1, 0) : at]
+        around = [BatchEntry._make(BATCH_ENTRY.unpack(held[each])) for each in before]
         here = BatchEntry._make(BATCH_ENTRY.unpack(held[offset]))
         begins = 0 if self._store.segments.first_offset == 0 else here.base_offset
         expected = around[0].end_offset if around else begins

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cometmq.store.batch_consume_queue import BATCH_ENTRY, BATCH_ENTRY_SIZE, BatchEntry
 from cometmq.store.batch_heads import BatchHeads
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from cometmq.store.log_check import Damage
     from cometmq.store.wrong_heads import WrongHeads
 
+_NEAR_MAX: Final = 8
+"""Bytes in which an entry may differ from the one that it is taken for."""
+
 
 class BatchQueueCheck:
     """The check of all batch queues of a store."""
@@ -43,6 +46,7 @@ class BatchQueueCheck:
         self._heads = heads
         self._promised_to = NEVER if store.is_clean else store.start.unpromised_from
         self._expected: Expected = {}
+        self._batch_heads = BatchHeads(store, self._expected)
         settled = store.settled_offset
         self._settled = settled if settled is not None else 1 << 62
 
@@ -82,13 +86,13 @@ class BatchQueueCheck:
         first_offset = self._store.segments.first_offset
         unexplained: list[tuple[int, bytes]] = []
         right: list[BatchEntry] = []
-        missing = dict(expected)
+        missing = _Missing(expected)
         last = settled_to = -1
         for index, entry in about.files.entries_outside([]):
             found = BatchEntry._make(BATCH_ENTRY.unpack(entry))
             offset = found.physical_offset
-            if missing.get(offset) == entry and index > last:
-                del missing[offset]
+            if missing.entries.get(offset) == entry and index > last:
+                del missing.entries[offset]
                 right.append(found)
                 last = index
                 if offset < self._settled:
@@ -99,7 +103,7 @@ class BatchQueueCheck:
             is_last = index > settled_to
             if not self._is_left_out(about, damages, index, entry, is_last=is_last):
                 self._explain(about, index, entry, missing, right)
-        for offset, wanted in missing.items():
+        for offset, wanted in missing.entries.items():
             if offset >= self._settled:
                 self._report.unsettled_entries += 1
             elif self._was_given_again(wanted, right):
@@ -148,21 +152,21 @@ class BatchQueueCheck:
         about: AboutQueue,
         index: int,
         entry: bytes,
-        missing: dict[int, bytes],
+        missing: _Missing,
         right: list[BatchEntry],
     ) -> None:
         """Report an entry that no record calls for: a damaged one, if one is missing."""
         place = Place(about.topic, about.queue_id, BATCH_ENTRY.unpack(entry)[4])
-        record = BatchHeads(self._store, self._expected).wrong_head(place, entry, right)
+        record = self._batch_heads.wrong_head(place, entry, right)
         if record is not None:
             self._heads.note(record, f"the entry of {place} leads to it", place)
             problem = f"the record that it leads to says that it is {name_of(record)}"
             self._report.add(about.finding(Kind.LOST_MESSAGE, index, problem))
-            missing.pop(record.physical_offset, None)
+            missing.entries.pop(record.physical_offset, None)
             return
-        likely = min(missing, key=lambda offset: _distance(missing[offset], entry), default=None)
-        if likely is not None and _distance(missing[likely], entry) <= 8:
-            wanted = _text(missing.pop(likely))
+        likely = missing.like(entry)
+        if likely is not None:
+            wanted = _text(missing.entries.pop(likely))
             self._report.add(about.finding(Kind.WRONG_ENTRY, index, _text(entry), wanted))
         else:
             problem = f"{_text(entry)}: no record calls for it"
@@ -180,6 +184,31 @@ class BatchQueueCheck:
             ]
             for first, end in lacking[-1:]:
                 yield f"the log lacks {topic} queue {queue_id} offset {first} to {end - 1}"
+
+
+class _Missing:
+    """The entries that the records of a queue call for, and that were not found."""
+
+    def __init__(self, expected: dict[int, bytes]) -> None:
+        self.entries = dict(expected)
+        """By where the records are."""
+        self._by_base: dict[int, int] | None = None
+
+    def like(self, entry: bytes) -> int | None:
+        """Return the record whose entry this is, but for few bytes: not its place and number both.
+
+        Each is looked for by these two, for all of a queue's entries may be those of another.
+        """
+        if self._by_base is None:
+            self._by_base = {BATCH_ENTRY.unpack(e)[4]: offset for offset, e in self.entries.items()}
+        found = BatchEntry._make(BATCH_ENTRY.unpack(entry))
+        near = {
+            offset: _distance(self.entries[offset], entry)
+            for offset in (found.physical_offset, self._by_base.get(found.base_offset))
+            if offset in self.entries
+        }
+        offset = min(near, key=near.__getitem__, default=None)
+        return None if offset is None or near[offset] > _NEAR_MAX else offset
 
 
 def _distance(left: bytes, right: bytes) -> int:
