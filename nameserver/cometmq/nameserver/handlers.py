@@ -84,7 +84,8 @@ def _log_registration(
             header.broker_name,
             header.broker_addr,
         )
-    elif done.is_new:
+        return
+    if done.is_new:
         log.info(
             "%s: broker %r id %d at %r registered %d topics",
             peer,
@@ -92,6 +93,15 @@ def _log_registration(
             header.broker_id,
             header.broker_addr,
             topic_count,
+        )
+    if done.displaced is not None:
+        log.warning(
+            "broker %r id %d at %r takes the place of the one at %r, which clients do not find any"
+            " more: if both are to run, each needs a name of its own (cometmq broker --name)",
+            header.broker_name,
+            header.broker_id,
+            header.broker_addr,
+            done.displaced,
         )
 
 

@@ -47,6 +47,8 @@ class Registered(NamedTuple):
     """Whether this address was not known before."""
     master: Member | None = None
     """For a slave: its master, if that one is there."""
+    displaced: str | None = None
+    """The address of another process that had its name and id, and was still there."""
 
 
 class RouteTable:
@@ -94,7 +96,8 @@ class RouteTable:
         if header.broker_id == MASTER_ID or is_acting:
             self._take_topics(header, broker, table, is_changed)
         master = None if header.broker_id == MASTER_ID else broker.members.get(MASTER_ID)
-        return Registered(is_applied=True, is_new=previous is None, master=master)
+        displaced = None if held is None or held.address == header.broker_addr else held.address
+        return Registered(True, previous is None, master, displaced)
 
     def unregister(self, broker_name: str, address: str) -> list[Member]:
         """Let go whoever has this address under this name."""
