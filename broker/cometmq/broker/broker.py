@@ -29,6 +29,7 @@ from cometmq.broker.handlers.consumer import notify_members
 from cometmq.broker.handlers.send_answers import SendAnswers
 from cometmq.broker.handlers.sent_properties import SentProperties
 from cometmq.broker.idempotence import Idempotence
+from cometmq.broker.left_waiting import left_waiting
 from cometmq.broker.locks import Locks
 from cometmq.broker.log_tail import recover
 from cometmq.broker.long_polling import LongPolling
@@ -303,6 +304,8 @@ def _opened(
             store.made_queues,
         )
     topics.store_opened(store)
+    if text := left_waiting(store, filesystem, f"{config.store_path}/config"):
+        log.warning("%s: %s", config.store_path, text)
     return store
 
 
