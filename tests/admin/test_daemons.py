@@ -145,6 +145,20 @@ def test_flags_go_over_the_environment_and_that_over_the_file(
     assert "settings of Apache's that have no meaning here: sendMessageThreadPoolNums" in logged
 
 
+@pytest.mark.parametrize("command", ["up", "broker"])
+def test_a_broker_conf_that_does_not_say_where_the_store_is_begins_none(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broker.conf").write_text("listenPort=0\n")
+    monkeypatch.chdir(tmp_path)
+    status, said = refused(command, "--config", "broker.conf")
+    assert status == 2
+    said = re.sub(r"\s+", " ", said)
+    assert "broker.conf: has no storePathRootDir, and cometmq-data holds no store" in said
+    assert "--dir ~/store opens that one, --dir cometmq-data begins a new one" in said
+    assert [path.name for path in tmp_path.iterdir()] == ["broker.conf"]
+
+
 @pytest.mark.parametrize("command", ["up", "broker", "nameserver"])
 @pytest.mark.parametrize(
     ("words", "problem"),

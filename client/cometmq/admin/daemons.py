@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -127,8 +128,22 @@ def broker_config(base: BrokerConfig, settings: Settings) -> BrokerConfig:
         config, warnings = configured(base, given)
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
+    _check_which_store(config, settings)
     settings.warnings += warnings
     return config
+
+
+def _check_which_store(config: BrokerConfig, settings: Settings) -> None:
+    """Begin no new store beside that of an Apache broker whose file does not say where it is."""
+    said = settings.of[BROKER].keys() & {"store_path", "storePathRootDir"}
+    path = config.store_path
+    if settings.broker_conf is None or said or Path(path, "commitlog").exists():
+        return
+    raise click.UsageError(
+        f"--config {settings.broker_conf}: has no storePathRootDir, and {path} holds no store. To"
+        " Apache's broker that means the folder store in the home of its user: --dir ~/store opens"
+        f" that one, --dir {path} begins a new one"
+    )
 
 
 def nameserver_config(base: NameServerConfig, settings: Settings) -> NameServerConfig:

@@ -15,7 +15,8 @@ file of Apache's     `broker.conf`                                 `namesrv.conf
 ===================  ============================================  ================================
 
 A file is TOML when its name ends with `.toml`, and Java properties otherwise. In a `broker.conf`
-without `flushDiskType`, the flush is asynchronous: that is what it means to Apache's broker.
+without `flushDiskType`, the flush is asynchronous: that is what it means to Apache's broker. One
+without `storePathRootDir` means a store in the home folder there, so it begins no new one here.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ class Settings:
     """The daemon that keys without a daemon's name are for."""
     of: dict[str, dict[str, object]] = field(default_factory=lambda: {BROKER: {}, NAMESERVER: {}})
     warnings: list[str] = field(default_factory=list[str])
+    broker_conf: str | None = None
+    """The file where it is Apache's `broker.conf`."""
 
     def add(self, daemon: str, settings: Mapping[str, object]) -> None:
         """Add the settings of one source."""
@@ -65,7 +68,7 @@ class Settings:
             if path.endswith(".toml"):
                 self._add_toml(path, tomllib.loads(content.decode()))
             else:
-                self._add_properties(decode_settings(content))
+                self._add_properties(path, decode_settings(content))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, BodyError) as error:
             raise click.UsageError(f"--config {path}: {error}") from error
 
@@ -79,8 +82,9 @@ class Settings:
                 raise click.UsageError(f"--config {path}: table {unknown_setting(name, self.of)}")
             self.add(name, table)
 
-    def _add_properties(self, properties: Mapping[str, str]) -> None:
+    def _add_properties(self, path: str, properties: Mapping[str, str]) -> None:
         if self.main == BROKER:
+            self.broker_conf = path
             self.add(BROKER, {"flushDiskType": "ASYNC_FLUSH"})
         self.add(self.main, properties)
 
