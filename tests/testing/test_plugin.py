@@ -107,6 +107,17 @@ FAILING = """
     def test_waits_in_vain(rocketmq):
         rocketmq.sent("orders", count=1, timeout=0.01)
 """
+WITHOUT_THE_EXTRA = """
+    import sys
+
+    sys.modules["trio"] = None
+"""
+BOTH_WAYS = """
+    def test_one(rocketmq): ...
+
+    def test_another(rocketmq_factory):
+        rocketmq_factory()
+"""
 
 
 def pytest_in(folder: Path, *options: str, **modules: str) -> subprocess.CompletedProcess[str]:
@@ -133,6 +144,15 @@ def test_it_serves_tests_of_pytest_asyncio_in_either_mode(mode: str, tmp_path: P
         text = text.replace("    @pytest.mark.asyncio\n", "")
     done = pytest_in(tmp_path, *options, test_asyncio=text)
     assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_where_only_the_sdk_is_installed_a_line_says_what_to_install(tmp_path: Path) -> None:
+    done = pytest_in(tmp_path, conftest=WITHOUT_THE_EXTRA, test_both=BOTH_WAYS)
+    assert "1 failed, 1 error" in done.stdout, done.stdout + done.stderr
+    told = "a broker needs trio, which the bare SDK leaves out. Install it with:  pip install"
+    assert len(re.findall(rf"^{told} 'cometmq\[test\]'$", done.stdout, re.MULTILINE)) == 2
+    assert "Traceback" not in done.stdout
+    assert "import trio" not in done.stdout
 
 
 def test_scopes_are_what_they_say(tmp_path: Path) -> None:

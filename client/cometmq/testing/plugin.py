@@ -17,10 +17,19 @@ if TYPE_CHECKING:
     from cometmq.testing.cluster import Cluster
 
 
-def _cluster() -> Generator[Cluster]:
-    from cometmq.testing.cluster import Cluster
+def _cluster_class() -> type[Cluster]:
+    try:
+        from cometmq.testing.cluster import Cluster
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("cometmq"):
+            raise
+        reason = f"a broker needs {error.name}, which the bare SDK leaves out"
+        pytest.fail(f"{reason}. Install it with:  pip install 'cometmq[test]'", pytrace=False)
+    return Cluster
 
-    with Cluster() as cluster:
+
+def _cluster() -> Generator[Cluster]:
+    with _cluster_class()() as cluster:
         yield cluster
 
 
@@ -70,8 +79,6 @@ def rocketmq_factory() -> Generator[Callable[..., Cluster]]:
     with ExitStack() as stack:
 
         def make(**settings: object) -> Cluster:
-            from cometmq.testing.cluster import Cluster
-
-            return stack.enter_context(Cluster(**settings))
+            return stack.enter_context(_cluster_class()(**settings))
 
         yield make
