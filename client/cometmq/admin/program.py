@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import version
 from typing import Final
@@ -43,6 +44,16 @@ class _Program(click.Group):
             assert isinstance(command, click.Command)
             return command
         return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command. Click knows of none to suggest that is not imported yet."""
+        known = self.list_commands(ctx)
+        close = [] if args[0] in known else get_close_matches(args[0], known, n=1)
+        if close and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
+        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"]})

@@ -6,6 +6,7 @@ import json
 import sys
 import traceback
 from dataclasses import MISSING, fields
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
@@ -94,6 +95,16 @@ class _Jobs(click.Group):
             assert isinstance(job, Job)
             return job_command(job)
         return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command. Click knows of none to suggest that is not imported yet."""
+        known = self.list_commands(ctx)
+        close = [] if args[0] in known else get_close_matches(args[0], known, n=1)
+        if close and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
+        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=_Jobs, short_help="Run the packaged jobs of the data pipeline on Spark.")
