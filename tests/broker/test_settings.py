@@ -169,7 +169,7 @@ def test_a_misspelt_key_is_refused_with_a_suggestion(key: str, meant: str) -> No
         ("segment_size", "5000", "not a positive multiple"),
         ("retention_size_max", "10GB", "or one with KiB, MiB or GiB right behind it"),
         ("retention_size_max", "10", "less than one segment"),
-        ("retention_hours", "-1", "negative"),
+        ("retention_hours", "0", "not positive"),
         ("retention_hours_of_day", "4,24", "24 is no hour"),
         ("disk_used_percent_max", "200", "not 0 to 100"),
         ("connections_max", "0", "not positive"),

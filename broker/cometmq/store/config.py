@@ -193,8 +193,8 @@ class StoreConfig:
                 raise StoreFormatError(f"{field.name}: {value} is not positive")
 
     def _check_retention(self) -> None:
-        if self.retention_hours < 0:
-            raise StoreFormatError(f"retention_hours: {self.retention_hours} is negative")
+        if self.retention_hours < 1:
+            raise StoreFormatError(f"retention_hours: {self.retention_hours} is not positive")
         for hour in self.retention_hours_of_day:
             if not 0 <= hour <= 23:
                 raise StoreFormatError(f"retention_hours_of_day: {hour} is no hour from 0 to 23")
