@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 from tests.pipeline.tables import Tables, numbers
 
 from cometmq.pipeline.cluster import Bounds, Queue
-from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.errors import DamagedFileError, OptionError, PipelineError
 from cometmq.pipeline.jobs import expiry_guard
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
 from cometmq.pipeline.jobs.archive_compact import (
@@ -194,8 +194,28 @@ def test_a_batch_that_is_there_and_would_end_elsewhere_now_is_refused(
     archived.grow(4)
     for note in ("commits/1", "offsets/1"):
         _forgotten(archived, note)
-    with pytest.raises(PipelineError, match="batch 000001 is there, and ends elsewhere"):
+    with pytest.raises(DamagedFileError, match="batch 000001 is there, and ends elsewhere"):
         archived.grow(2)
+    archived.grow(0, checkpoint=str(tmp_path / "new"), adopt=True)
+    assert archived.bodies == numbers(0, 10)
+
+
+@pytest.mark.parametrize("lost", [("000001",), ("000000", "000001")])
+def test_an_archive_that_lacks_what_its_checkpoint_says_is_done_is_refused(
+    tables: Tables, tmp_path: Path, lost: tuple[str, ...]
+) -> None:
+    """An old copy of it, or a folder whose disk is not there: nobody would read that again."""
+    archived = Archived(tables, f"put-back-{len(lost)}", tmp_path / "archive")
+    at = {"checkpoint": str(tmp_path / "at")}
+    archived.grow(4, **at)
+    archived.grow(4, **at)
+    for name in lost:
+        shutil.rmtree(archived.path / f"batch={name}")
+        (archived.path / "_manifests" / f"{name}.json").unlink()
+    there = archived.names
+    with pytest.raises(OptionError, match=f"lacks batches {int(lost[0])} to 1, which"):
+        archived.grow(2, **at)
+    assert archived.names == there
     archived.grow(0, checkpoint=str(tmp_path / "new"), adopt=True)
     assert archived.bodies == numbers(0, 10)
 

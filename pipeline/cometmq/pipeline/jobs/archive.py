@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.delta import is_delta
-from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.errors import DamagedFileError, OptionError
 from cometmq.pipeline.jobs.archive_delta import ToDelta
 from cometmq.pipeline.jobs.archive_files import (
     CHECKSUM,
@@ -118,6 +118,7 @@ def archive(spark: SparkSession, settings: ArchiveSettings, run: Run | None = No
         if not run.dry_run:
             archiving.folder.require_writable()
         check_checkpoint(archiving.checkpoint, run, report)
+        archiving.refuse_missing()
         if run.dry_run:
             report.details["would_read"] = would_read(spark, prepared, settings.checkpoint_folder)
             return report
@@ -205,7 +206,7 @@ class _ToParquet(Archiving):
         there = next(each for each in batches(self.folder) if each.holds(name))
         ends = self.written(name.last, batch_id).ends
         if there.last != name.last or Manifest.read(self.folder, there).ends != ends:
-            raise PipelineError(
+            raise DamagedFileError(
                 f"batch {name} is there, and ends elsewhere than the checkpoint"
                 f" {self.checkpoint.path} says, which has forgotten something or is an old copy; go"
                 " on with a new --checkpoint and --adopt"

@@ -28,6 +28,7 @@ _TYPES: Final = {"date": "date", "hour": "int"}
 class ToDelta(Archiving):
     """An archive that is a table of Delta."""
 
+    has_all_batches = False
     _done: Last | None = None
 
     def last(self) -> Last | None:

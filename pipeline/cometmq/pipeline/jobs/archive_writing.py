@@ -50,6 +50,9 @@ class Last:
 class Archiving(ABC):
     """One archive that is being written."""
 
+    has_all_batches = True
+    """Whether a batch without rows leaves something in it, too."""
+
     def __init__(
         self, spark: SparkSession, settings: ArchiveSettings, report: Report, run: Run
     ) -> None:
@@ -108,6 +111,20 @@ class Archiving(ABC):
         if self.settings.start != EARLIEST or self.checkpoint.names("offsets"):
             return self.settings
         return replace(self.settings, start=json.dumps(self._reached_of(last)))
+
+    def refuse_missing(self) -> None:
+        """Refuse an archive that lacks what the checkpoint says is done: it is not read again."""
+        # One that is adopted has its batches from another checkpoint.
+        if not self.has_all_batches or self._adopted_number is not None:
+            return
+        first, done = self.last_written + 1, self._first_number + next_batch(self.checkpoint) - 1
+        if first <= done:
+            raise OptionError(
+                f"to: {self.folder.path} lacks batches {first} to {done}, which the checkpoint"
+                f" {self.checkpoint.path} says are done: it is an old copy, or another folder, and"
+                " their messages would be in none. Put them back, or go on with a new --checkpoint"
+                " and --adopt, which reads them again"
+            )
 
     def _reached_of(self, last: Last) -> dict[str, Any]:
         """Return where the archive ends, of the queues that there are: a new checkpoint goes on."""
