@@ -185,6 +185,22 @@ def test_a_stream_goes_on_behind_notes_that_a_power_cut_left_empty(
     assert (archived.names, archived.bodies) == (["000000", "000001", "000002"], numbers(0, 12))
 
 
+def test_a_power_cut_in_front_of_the_first_batch_leaves_a_stream_that_begins_anew(
+    tables: Tables, tmp_path: Path
+) -> None:
+    archived = Archived(tables, "power-cut-early", tmp_path)
+    (tmp_path / "_checkpoint" / "offsets").mkdir(parents=True)
+    for note in ("metadata", "offsets/0"):
+        _emptied(archived, note)
+    archived.grow(4)
+    assert (archived.names, archived.bodies) == (["000000"], numbers(0, 4))
+    _emptied(archived, "metadata")  # Which no power cut does now.
+    with pytest.raises(DamagedFileError, match="_checkpoint/metadata is damaged"):
+        archived.grow(2)
+    archived.grow(0, checkpoint=str(tmp_path / "new"), adopt=True)
+    assert archived.bodies == numbers(0, 6)
+
+
 def test_a_batch_that_is_there_and_would_end_elsewhere_now_is_refused(
     tables: Tables, tmp_path: Path
 ) -> None:
@@ -200,20 +216,21 @@ def test_a_batch_that_is_there_and_would_end_elsewhere_now_is_refused(
     assert archived.bodies == numbers(0, 10)
 
 
-@pytest.mark.parametrize("lost", [("000001",), ("000000", "000001")])
+@pytest.mark.parametrize("first_lost", [1, 0])
 def test_an_archive_that_lacks_what_its_checkpoint_says_is_done_is_refused(
-    tables: Tables, tmp_path: Path, lost: tuple[str, ...]
+    tables: Tables, tmp_path: Path, first_lost: int
 ) -> None:
     """An old copy of it, or a folder whose disk is not there: nobody would read that again."""
-    archived = Archived(tables, f"put-back-{len(lost)}", tmp_path / "archive")
+    archived = Archived(tables, f"put-back-{first_lost}", tmp_path / "archive")
     at = {"checkpoint": str(tmp_path / "at")}
     archived.grow(4, **at)
+    shutil.copytree(archived.path, tmp_path / "copy")
     archived.grow(4, **at)
-    for name in lost:
-        shutil.rmtree(archived.path / f"batch={name}")
-        (archived.path / "_manifests" / f"{name}.json").unlink()
+    shutil.rmtree(archived.path)
+    if first_lost:
+        (tmp_path / "copy").rename(archived.path)
     there = archived.names
-    with pytest.raises(OptionError, match=f"lacks batches {int(lost[0])} to 1, which"):
+    with pytest.raises(OptionError, match=f"lacks batches {first_lost} to 1, which"):
         archived.grow(2, **at)
     assert archived.names == there
     archived.grow(0, checkpoint=str(tmp_path / "new"), adopt=True)
@@ -423,6 +440,27 @@ def test_vacuum_removes_what_no_manifest_speaks_of_once_it_is_old(
     assert archived.folders == [*(f"batch=00000{number}" for number in range(3)), "batch=kept"]
     assert (tmp_path / "_compacting" / "000000-000001").exists()
     assert archived.bodies == numbers(0, 30)
+
+
+def test_vacuum_leaves_a_batch_that_was_written_again_while_it_removed_others(
+    archived: Archived,
+) -> None:
+    """`archive` went on behind a crash of days ago, and replaced what that left."""
+    path = archived.path
+    for name in ("batch=000007", "batch=000008", "batch=000009"):
+        (path / name).mkdir()
+        os.utime(path / name, (1_000_000, 1_000_000))
+
+    def write_again(news: Mapping[str, Any]) -> None:
+        if news.get("removed") == "batch=000007":
+            os.utime(path / "batch=000008")
+            shutil.copy(path / "_manifests" / "000000.json", path / "_manifests" / "000009.json")
+
+    run = Run(progress=write_again)
+    report = archive_vacuum(archived.tables.spark, VacuumSettings(archive=str(path)), run)
+    assert report.details["removed"] == ["batch=000007"]
+    assert (path / "batch=000008").is_dir()
+    assert (path / "batch=000009").is_dir()
 
 
 def test_a_vacuum_that_is_stopped_leaves_the_rest_to_the_next(archived: Archived) -> None:

@@ -18,6 +18,7 @@ from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
 from cometmq.pipeline.jobs.archive_compact import CompactSettings, archive_compact
 from cometmq.pipeline.jobs.archive_files import MANIFESTS
 from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.jobs.mirror import MirrorSettings, mirror
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,6 +106,23 @@ def test_a_batch_and_where_it_ends_are_on_the_disk_before_its_manifest_and_that_
     assert archive_compact(spark, CompactSettings(archive=str(root))).details["batches_merged"] == 2
     # Whose checkpoint it is, two batches with their manifests, and the merged one's and its end.
     assert lacking == [[]] * 8
+
+
+def test_which_stream_a_mirror_is_outlasts_a_power_cut(
+    spark: SparkSession, rocketmq_session: Cluster, tmp_path: Path, disk: Disk
+) -> None:
+    """As another one it would send all again, and the other cluster would have that twice."""
+    Tables(spark, rocketmq_session).fill("mirrored-on-the-disk", 1)
+    nameserver, checkpoint = rocketmq_session.nameserver, tmp_path / "new" / "checkpoint"
+    settings = MirrorSettings(
+        nameserver=nameserver,
+        topic="mirrored-on-the-disk",
+        to_nameserver=nameserver,
+        prefix="copy-",
+        checkpoint=str(checkpoint),
+    )
+    assert mirror(spark, settings).rows == 1
+    assert disk.lacks(tmp_path / "new", checkpoint / "metadata") == []
 
 
 def test_folders_that_cannot_be_synced_or_read_are_passed_over(

@@ -24,6 +24,8 @@ from cometmq.pipeline.jobs.holding import UPKEEP, Places, held, in_folders
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
 
     from cometmq.pipeline.jobs.report import Report
@@ -69,14 +71,21 @@ def archive_vacuum(spark: SparkSession, settings: VacuumSettings, run: Run | Non
     return report
 
 
-def _strays(folder: Folder, settings: VacuumSettings) -> list[str]:
+def _strays(folder: Folder, settings: VacuumSettings) -> Iterator[str]:
+    """Yield what is to be removed next, as it is then.
+
+    `archive` may be at work: it replaces what a crash left of a batch, and that is there then.
+    """
+    yield from merged_away(folder)  # What was merged is nobody's any more.
     under_way = [
         f"{parent}/{name}" for parent in (STAGING, COMPACTING) for name in folder.names(parent)
     ]
     youngest_ms = int(time.time() * 1000) - settings.older_than_hours * _HOUR_MS
-    maybe = [*under_way, *(each.folder for each in unfinished(folder))]
-    old = [path for path in maybe if folder.modified_ms(path) <= youngest_ms]
-    return [*merged_away(folder), *old]  # What was merged is nobody's any more.
+    for path in [*under_way, *(each.folder for each in unfinished(folder))]:
+        if not folder.exists(path) or folder.modified_ms(path) > youngest_ms:
+            continue
+        if path in under_way or path in {each.folder for each in unfinished(folder)}:
+            yield path
 
 
 def _holds(settings: VacuumSettings) -> Places:

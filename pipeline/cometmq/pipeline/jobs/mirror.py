@@ -31,6 +31,7 @@ from cometmq.pipeline.jobs.streams import (
     would_read,
 )
 from cometmq.pipeline.jobs.topic_names import check_written
+from cometmq.pipeline.jobs.torn_checkpoints import keep_stream
 from cometmq.pipeline.lanes import require_cometmq
 from cometmq.pipeline.options import read_options, write_options
 
@@ -106,6 +107,7 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
         note_job(checkpoint, report)
         query: StreamingQuery = triggered(writer.queryName("mirror"), settings.trigger).start()
         try:
+            keep_stream(checkpoint)
             run.watch(query, report)
         finally:
             query.stop()

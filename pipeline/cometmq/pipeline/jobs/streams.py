@@ -13,7 +13,7 @@ from cometmq.pipeline.filter_check import require_filter
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import setting
-from cometmq.pipeline.jobs.torn_checkpoints import keep, keep_done, mend
+from cometmq.pipeline.jobs.torn_checkpoints import STREAM, keep, keep_done, mend
 from cometmq.pipeline.options import EARLIEST, read_options
 from cometmq.pipeline.spark_settings import interval_seconds, read_interval
 
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 ONCE: Final = "once"
 _BEGUN_BY: Final = "cometmq-job.json"
 """In a checkpoint: which job began it."""
+_IF_NO_STREAM: Final = (
+    "put it back from a copy, or use a new --checkpoint, with --adopt where that is an option; a"
+    " new one reads from --start on"
+)
 _TRIES: Final = 3
 OPTIONS: Final = {
     "topic": "topic",
@@ -177,6 +181,7 @@ def check_checkpoint(checkpoint: Folder, run: Run, report: Report) -> None:
     if not run.dry_run:
         checkpoint.require_writable()
         mend(checkpoint, run)
+    query_id(checkpoint)  # Spark says of a damaged one neither which file it is nor what to do.
     if checkpoint.exists(_BEGUN_BY) and _has_begun(checkpoint.names("offsets")):
         said = checkpoint.read_json(
             _BEGUN_BY, if_damaged="remove it, if this job began what is there"
@@ -274,9 +279,9 @@ def run_batches(
 
 def query_id(checkpoint: Folder) -> str | None:
     """Return the id of the stream of a checkpoint; `None` before its first start."""
-    if not checkpoint.exists("metadata"):
+    if not checkpoint.exists(STREAM):
         return None
-    found: str = json.loads(checkpoint.read("metadata"))["id"]
+    found: str = checkpoint.read_json(STREAM, if_damaged=_IF_NO_STREAM).get("id", "")
     return found
 
 
