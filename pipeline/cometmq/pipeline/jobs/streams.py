@@ -248,7 +248,9 @@ def run_batches(
     On a busy machine Spark gives up on a Python process that starts slowly, and the stream with it:
     that is tried again some times, from where the stream is.
     """
-
+    if run.is_stopping:  # Spark would plan the first batch before that is refused.
+        report.stopped = True
+        return
     kept = Folder(frame.sparkSession, checkpoint)
 
     def unless_stopping(batch: DataFrame, batch_id: int) -> None:
@@ -256,9 +258,6 @@ def run_batches(
         keep(kept, batch_id)
         each(batch, batch_id)
 
-    if run.is_stopping:  # Spark would plan the first batch before that is refused.
-        report.stopped = True
-        return
     note_job(kept, report)
     writer = frame.writeStream.foreachBatch(unless_stopping).outputMode(mode)
     writer = writer.option("checkpointLocation", checkpoint)
