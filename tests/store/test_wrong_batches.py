@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.crash.disk import SimulatedFileSystem
-from tests.store.damaged_stores import INNER, ROOT, contents, overwrite, verified
+from tests.store.damaged_stores import (
+    BATCHES,
+    INNER,
+    ROOT,
+    SMALL,
+    contents,
+    overwrite,
+    verified,
+    write_small_store,
+)
 from tests.store.records import HOST
 from tests.store.test_rebuilding import rebuilt
 from tests.store.test_wrong_heads import CONFIG, LOG, NUMBER, QUEUE_ID, record, repaired
@@ -25,6 +35,8 @@ if TYPE_CHECKING:
     from cometmq.store.right_heads import Place
 
 COUNT = 20
+SMALLER = replace(SMALL, batch_consume_queue_file_size=92)
+"""Two entries of a batch queue in a file."""
 CHANGES = {
     "a queue that is not there": (QUEUE_ID, b"\x20\0\0\0"),
     "another queue": (QUEUE_ID, b"\0\0\0\x01"),
@@ -206,3 +218,17 @@ def test_no_order_is_missed_where_nothing_says_that_a_topic_has_batches() -> Non
             disk.remove(path)
     assert Kind.RECORD not in {each.kind for each in verified(disk, config=CONFIG).findings}
     assert repaired(disk).heads == []
+
+
+def test_files_of_a_batch_queue_that_were_exchanged_are_found() -> None:
+    """Their entries are all there; but a reader would skip what stands behind later messages."""
+    disk = SimulatedFileSystem()
+    write_small_store(disk, ROOT, SMALLER)
+    queue = f"{ROOT}/batchconsumequeue/{BATCHES}/0"
+    first, second = (f"{queue}/{number * 92:020d}" for number in range(2))
+    disk.exchange(first, second)
+    found = verified(disk, config=SMALLER).findings
+    assert {(each.kind, each.path) for each in found} == {(Kind.WRONG_ENTRY, second)}
+    assert "it stands behind that of a later record" in found[0].problem
+    rebuilt(disk, config=SMALLER)
+    assert not verified(disk, config=SMALLER).findings

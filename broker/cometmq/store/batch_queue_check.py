@@ -87,14 +87,18 @@ class BatchQueueCheck:
         unexplained: list[tuple[int, bytes]] = []
         right: list[BatchEntry] = []
         missing = _Missing(expected)
-        last = settled_to = -1
+        last = settled_to = reached = -1
         for index, entry in about.files.entries_outside([]):
             found = BatchEntry._make(BATCH_ENTRY.unpack(entry))
             offset = found.physical_offset
             if missing.entries.get(offset) == entry and index > last:
                 del missing.entries[offset]
+                if offset < reached:
+                    problem = f"{_text(entry)}: it stands behind that of a later record"
+                    self._report.add(about.finding(Kind.WRONG_ENTRY, index, problem))
+                    continue
                 right.append(found)
-                last = index
+                last, reached = index, offset
                 if offset < self._settled:
                     settled_to = index
             elif not 0 <= offset < first_offset:
@@ -103,16 +107,22 @@ class BatchQueueCheck:
             is_last = index > settled_to
             if not self._is_left_out(about, damages, index, entry, is_last=is_last):
                 self._explain(about, index, entry, missing, right)
-        for offset, wanted in missing.entries.items():
+        self._report_missing(about, missing.entries, right, last + 1)
+
+    def _report_missing(
+        self, about: AboutQueue, missing: dict[int, bytes], right: list[BatchEntry], end: int
+    ) -> None:
+        """Report the entries that a queue has not, which ends at a place."""
+        for offset, wanted in missing.items():
             if offset >= self._settled:
                 self._report.unsettled_entries += 1
             elif self._was_given_again(wanted, right):
                 problem = "its offsets were given out again, to other messages"
                 kind, text = Kind.OFFSET_TWICE, _text(wanted)
-                self._report.add(about.finding(kind, last + 1, problem, text, offset))
+                self._report.add(about.finding(kind, end, problem, text, offset))
             else:
                 self._report.add(
-                    about.finding(Kind.MISSING_ENTRY, last + 1, "there is none", _text(wanted))
+                    about.finding(Kind.MISSING_ENTRY, end, "there is none", _text(wanted))
                 )
 
     def _was_given_again(self, wanted: bytes, right: list[BatchEntry]) -> bool:
