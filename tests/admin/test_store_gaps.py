@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 
+import pytest
 from click.testing import CliRunner, Result
 from tests.crash.disk import SimulatedFileSystem
 from tests.store.damaged_stores import BATCHES, ROOT, SMALL, damage, overwrite, small_store
-from tests.store.test_wrong_heads import change, two_queues
+from tests.store.test_wrong_heads import CONFIG, LOG, change, two_queues
 
 from cometmq.admin.program import program
 from cometmq.store.consume_queue import ENTRY_SIZE
@@ -77,3 +79,33 @@ def test_what_a_repair_put_in_the_place_of_damage_is_of_no_deleted_topic() -> No
     text = run("rebuild", disk=disk).stdout
     assert "COMETMQ" not in text
     assert "1 record in the place of damaged bytes, of a repair\n" in text
+
+
+@pytest.mark.parametrize("close", [True, False])
+def test_zeros_where_the_log_was_safe_are_given_up_with_a_word(close: bool) -> None:
+    disk = two_queues(close=close)
+    last = list(LogCheck(inspect(disk, ROOT, CONFIG)))[-3:]
+    start, end = last[0].physical_offset, last[-1].physical_offset + last[-1].size
+    overwrite(disk, LOG, start, bytes(end - start))
+    will = run("repair", "--dry-run", disk=disk).stdout
+    assert will.startswith(
+        f"would be given up: {end - start} B of the log where zeros stand now: it was safe on the"
+        f" disk up to physical offset {end}, and ends at {start} now; "
+    )
+    assert ("  lost: T queue 1 offset 13 to 14; the next message gets 13\n" in will) is close
+    assert ("only the log may have known, and those are not named" in will) is not close
+    plan = json.loads(run("repair", "--dry-run", "--json", disk=disk).stdout)
+    assert (plan["safe_to"], plan["blank_size"]) == (end, end - start)
+    assert run("repair", "--yes", disk=disk).stdout.startswith("given up: ")
+    assert "nothing to repair" in run("repair", "--yes", disk=disk).stdout
+
+
+def test_a_torn_tail_is_no_loss_of_what_was_safe() -> None:
+    disk = two_queues(close=False)
+    end = inspect(disk, ROOT, CONFIG).start.synced_offset
+    assert end is not None
+    overwrite(disk, LOG, end, b"torn")
+    text = run("repair", "--dry-run", disk=disk).stdout
+    assert text.startswith("would be cut off: 4 B, the torn tail")
+    assert "only the log" not in text
+    assert "given up" not in text

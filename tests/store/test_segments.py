@@ -109,7 +109,9 @@ def test_a_last_file_that_was_cut_short_is_left_to_recovery_when_the_size_is_kno
     segments.complete(last)
     assert last.length == disk.list(LOG)[-1].size == SIZE
     make_file(disk, f"{0:020d}", 50)
-    with pytest.raises(StoreFormatError, match="50 bytes"):
+    with pytest.raises(
+        StoreFormatError, match=rf"50 bytes.*zeros \(`truncate -s {SIZE}`\), and run"
+    ):
         Segments(disk, LOG, 1, known_size=SIZE)
 
 

@@ -86,6 +86,8 @@ class Plan:
     """Whether their checksums are made anew from what stands there."""
     missing_to: int | None = None
     """How far the log went, if files at its end are missing."""
+    safe_to: int | None = None
+    """How far it was known to be on the disk, if zeros stand behind a cut up to there."""
     lost: list[LostMessages] = field(default_factory=list[LostMessages])
     """What the queues have of messages behind a cut that is not of a torn tail."""
 
@@ -94,6 +96,11 @@ class Plan:
         """Bytes of the log that are lost with its missing files."""
         here = max(self.cut_end, self.end_offset)
         return 0 if self.missing_to is None else max(0, self.missing_to - here)
+
+    @property
+    def blank_size(self) -> int:
+        """Bytes behind the cut that were safe, and are zeros."""
+        return 0 if self.safe_to is None else self.safe_to - max(self.cut_end, self.end_offset)
 
     @property
     def is_empty(self) -> bool:
@@ -171,6 +178,9 @@ def _note_missing(
     if plan.missing_to is not None and plan.cut_end == plan.cut_at:
         plan.cut_problem = "the files behind it are missing"
     plan.is_cut_torn = plan.is_cut_torn and plan.missing_to is None
+    safe_to, is_cut_short = store.start.synced_offset or 0, plan.missing_to is None
+    if is_cut_short and plan.cut_at is not None and safe_to > max(plan.cut_end, plan.cut_at):
+        plan.safe_to = safe_to
     if plan.cut_at is not None and not plan.is_cut_torn:
         kept, cut_off = (fronts.in_front, fronts.behind) if cut else (fronts.all, {})
         plan.lost = list(lost_messages(store, plan.cut_at, kept, cut_off))

@@ -105,9 +105,11 @@ class Segments:
             segment = Segment(self._filesystem, path, length, read_only=self._read_only)
             cut_short = is_size_known and number == len(entries) and length < self.size
             if length != self.size and not cut_short:
+                is_cut = is_size_known and length < self.size
                 raise StoreFormatError(
                     f"{length} bytes, but the segments of this store have {self.size};"
-                    " restore it from a copy, or move it elsewhere if it is not of this store",
+                    " restore it from a copy, or move it elsewhere if it is not of this store"
+                    + (f"; without a copy, fill it up with {self._zeros()}" if is_cut else ""),
                     path,
                 )
             if segment.start % self.size:
@@ -118,12 +120,17 @@ class Segments:
             if row and segment.start - self.size not in row:
                 raise StoreFormatError(
                     "missing, while those before and behind it are there; restore it from a copy;"
-                    f" without one, make it of {self.size} zeros (`truncate -s {self.size}`), and"
-                    " run `cometmq store repair --dry-run`, which says what is lost",
+                    f" without one, make it of {self.size} {self._zeros()}",
                     f"{self.directory}/{segment.start - self.size:020d}",
                 )
             row[segment.start] = segment
         return row
+
+    def _zeros(self) -> str:
+        return (
+            f"zeros (`truncate -s {self.size}`), and run `cometmq store repair --dry-run`, which"
+            " says what is lost"
+        )
 
     def __iter__(self) -> Iterator[Segment]:
         """The segments in order; the last may still be without a record."""

@@ -280,21 +280,27 @@ def _show_plan(
             f"{will}cut off: {size_text(plan.cut_end - plan.cut_at)}, the {what} from physical"
             f" offset {plan.cut_at} ({plan.cut_problem}), with {plan.records_cut} sound records"
         )
-    _show_lost(plan, will)
+    _show_lost(inspected, plan, will)
     for path in kept:
         click.echo(f"kept: {path}")
     if is_done and not (plan.is_tail_only or plan.is_log_kept):
         click.echo("The next start brings the ConsumeQueues and the index in line.")
 
 
-def _show_lost(plan: Plan, will: str) -> None:
-    """Say what is lost with what is cut off, and with files that are missing."""
+def _show_lost(inspected: Inspected, plan: Plan, will: str) -> None:
+    """Say what is lost with what is cut off, with zeros, and with files that are missing."""
     if plan.missing_to is not None:
         size = "all" if plan.missing_to < plan.end_offset else size_text(plan.missing_size)
         click.echo(
             f"{will}given up: {size} of the log whose files are missing: it went up to physical"
             f" offset {plan.missing_to}, and ends at {plan.cut_at} now; restore them from a copy if"
             " there is one"
+        )
+    if plan.safe_to is not None:
+        click.echo(
+            f"{will}given up: {size_text(plan.blank_size)} of the log where zeros stand now: it was"
+            f" safe on the disk up to physical offset {plan.safe_to}, and ends at {plan.cut_at}"
+            " now; restore it from a copy if there is one"
         )
     for each in plan.lost:
         goes_on = each.first_offset if each.has_others else each.next_offset
@@ -306,6 +312,11 @@ def _show_lost(plan: Plan, will: str) -> None:
         click.echo(
             "Offsets are given out again where the log keeps older messages of a queue: reset the"
             " groups that were further (`cometmq offset reset`)."
+        )
+    if not (inspected.is_clean or plan.cut_at is None or plan.is_cut_torn):
+        click.echo(
+            "The store was killed: of its last messages only the log may have known, and those are"
+            " not named here; their offsets are given out again, too."
         )
 
 
@@ -338,6 +349,8 @@ def _plan_document(
         "records_cut": plan.records_cut,
         "missing_to": plan.missing_to,
         "missing_size": plan.missing_size,
+        "safe_to": plan.safe_to,
+        "blank_size": plan.blank_size,
         "lost": [
             {
                 "topic": each.topic,
