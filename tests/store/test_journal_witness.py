@@ -70,9 +70,10 @@ def kinds(disk: SimulatedFileSystem) -> set[Kind]:
 
 
 def damage_last_of_queue_0(disk: SimulatedFileSystem) -> StoredMessage:
+    """Damage its record so that it says nothing of itself any more."""
     last = records(disk)[-QUEUES]
     assert (last.queue_id, last.queue_offset) == (0, ROUNDS)
-    overwrite(disk, LOG, last.physical_offset + BODY, b"\xff")
+    overwrite(disk, LOG, last.physical_offset, bytes(BODY))
     disk.open(LOG).sync()
     return last
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.store.damaged_stores import files_of, flip, overwrite, verified
 from tests.store.test_lost_queues import BATCHES, CONFIG, MESSAGES, ROOT, SIMPLE_QUEUE, Held, repair
 from tests.store.test_offsets_of_expired import RARE_SYNCS, let_all_expire, tear_number_of_last
@@ -182,3 +183,47 @@ def test_numbers_that_only_the_log_tells_behind_a_cut_are_not_given_out_again() 
     held.opened()
     assert held.put(b"next", "Fresh") == 3
     assert held.put(b"next", BATCHES) == MESSAGES
+
+
+@pytest.mark.parametrize("topic", ["Fresh", BATCHES])
+@pytest.mark.parametrize("is_last", [True, False])
+def test_a_damaged_record_that_is_in_no_queue_yet_is_the_message_that_it_says(
+    topic: str, is_last: bool
+) -> None:
+    """Its number was given out, and maybe read: nothing but the record itself still knows."""
+    held = Held()
+    held.stop(clean=True)
+    held.opened()
+    for body in (b"one", b"two"):
+        number = held.put(body, topic)
+    if not is_last:
+        held.put(b"behind it", "Other")
+    held.disk = held.disk.kill()
+    victim = next(m for m in messages_of(held) if m.body == b"two")
+    start = victim.physical_offset // CONFIG.segment_size * CONFIG.segment_size
+    place = victim.body_start - victim.start + victim.physical_offset - start
+    flip(held.disk, f"{ROOT}/commitlog/{start:020d}", place)
+    plan = repair(held, cut=False)
+    if is_last:
+        (lost,) = plan.lost
+        assert (lost.topic, lost.first_offset, lost.next_offset) == (topic, number, number + 1)
+        return
+    assert [step.lost for step in plan.steps] == [[Lost(topic, 0, number, 1)]]
+    held.opened()
+    assert [body.strip(b"\0") for body in held.bodies(topic)[-2:]] == [b"one", b""]
+    assert held.put(b"next", topic) == number + 1
+
+
+def test_one_that_does_not_follow_in_its_queue_is_no_witness() -> None:
+    held = Held()
+    held.stop(clean=True)
+    held.opened()
+    held.put(b"one")
+    held.put(b"behind it", "Other")
+    held.disk = held.disk.kill()
+    victim = next(m for m in messages_of(held) if m.body == b"one")
+    start = victim.physical_offset // CONFIG.segment_size * CONFIG.segment_size
+    path, place = f"{ROOT}/commitlog/{start:020d}", victim.physical_offset - start
+    overwrite(held.disk, path, place + 20, (7000).to_bytes(8, "big"))
+    flip(held.disk, path, place + victim.body_start - victim.start)
+    assert [step.lost for step in repair(held, cut=False).steps] == [[]]

@@ -1,10 +1,12 @@
 """Which messages were in damaged ranges of a log, for a repair that steps over them.
 
-Three things tell of a message that has no sound record. An entry of its queue, or of the entry
+Four things tell of a message that has no sound record. An entry of its queue, or of the entry
 journal, leads into a range: then it was there. The numbers of its queue have a gap between two
 records that are sound: then it was in a range between these. The list of where queues ended names
-it. The first is looked at first, because several ranges may lie in a gap, and each holds only so
-much: what has numbers in front of a message was in front of it in the log as well.
+it. The damaged record itself says so: the last message of a queue of a killed store may be in none
+of these, but its number is the next one. The first is looked at first, because several ranges may
+lie in a gap, and each holds only so much: what has numbers in front of a message was in front of it
+in the log as well.
 """
 
 from __future__ import annotations
@@ -12,14 +14,17 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
+from cometmq.proto.sysflag import TRANSACTION_MASK
 from cometmq.store.batch_consume_queue import BATCH_ENTRY
 from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE
+from cometmq.store.dispatch import RECORDS_WITHOUT_ENTRY, message_count
 from cometmq.store.journal_witness import JournalWitness
 from cometmq.store.known_ends import files_of, queue_keys
 from cometmq.store.log_scan import NEVER
 from cometmq.store.lost_messages import Front
 from cometmq.store.placeholders import BATCH_SIZE_MAX, Lost, least_size
 from cometmq.store.queue_ends import QueueKey
+from cometmq.store.wrong_heads import read_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,6 +62,25 @@ class _Seen(NamedTuple):
 _NONE = _Seen(0, 0, 0)
 
 
+def said_by(store: Inspected, damage: Damage) -> Iterator[Lost]:
+    """Yield what a range says that it was, if it is one record whose lengths are as they were."""
+    segment = store.segments.at(damage.start)
+    if segment is None or damage.said is not None:
+        return
+    head = store.segments.file(segment).read(4, damage.start - segment.start)
+    size, room = int.from_bytes(head, "big"), damage.end - damage.start
+    # The last one may end in zeros, which are not taken for data.
+    if size != room and not (damage.is_last and room < size <= store.segments.size):
+        return
+    record = read_record(store.segments, damage.start, size)
+    if record is None or record.sys_flag & TRANSACTION_MASK in RECORDS_WITHOUT_ENTRY:
+        return
+    topic, count = record.topic_raw.decode("utf-8", "replace"), message_count(record)
+    is_deleted = store.deletions.covers(record) or store.is_deleted_topic(topic)
+    if record.queue_offset >= 0 and record.queue_id >= 0 and not is_deleted:
+        yield Lost(topic, record.queue_id, record.queue_offset, min(count, BATCH_SIZE_MAX))
+
+
 class LostInDamage:
     """Finds them; `lost` has them by the number of the range."""
 
@@ -68,6 +92,11 @@ class LostInDamage:
         self._starts = [damage.start for damage in damages]
         self._journal = JournalWitness(store)
         self._rooms = [damage.end - damage.start for damage in damages]
+        self._said: dict[tuple[str, int], list[_Seen]] = {}
+        for number, damage in enumerate(damages):
+            for lost in said_by(store, damage):
+                said = _Seen(lost.queue_offset, lost.queue_offset + lost.count, number)
+                self._said.setdefault((lost.topic, lost.queue_id), []).append(said)
         found: list[tuple[QueueKey, Gap, list[_Seen]]] = []
         for key in self._keys(gaps) if damages else ():
             for gap, seen in self._gaps_of(key, gaps, fronts):
@@ -76,15 +105,15 @@ class LostInDamage:
                     self._add(key, each)
         for key, gap, seen in sorted(found, key=lambda each: each[1].high):
             self._place_rest(key, gap, seen)  # Those with the least choice first.
-        for lost in self.lost.values():
-            lost.sort(key=lambda each: (each.topic, each.queue_id, each.queue_offset))
+        for messages in self.lost.values():
+            messages.sort(key=lambda each: (each.topic, each.queue_id, each.queue_offset))
 
     def _keys(self, gaps: Gaps) -> dict[QueueKey, None]:
         """Return the queues that have files, or are in a list, or that the log alone tells of."""
         store = self._store
         keys = dict.fromkeys([*queue_keys(store), *self._journal.keys])
         named = {(key.topic, key.queue_id) for key in keys}
-        for topic, queue_id in sorted(gaps.keys() - named):
+        for topic, queue_id in sorted((gaps.keys() | self._said.keys()) - named):
             keys[QueueKey(store.is_batch_topic(topic), topic, queue_id)] = None
         return keys
 
@@ -100,7 +129,8 @@ class LostInDamage:
         all_gaps = [*gaps.get(name, ()), last]
         seen = self._seen(key, all_gaps)
         yield from zip(all_gaps[:-1], seen, strict=False)
-        yield self._at_end(key, all_gaps[-1], seen[-1])
+        gap, seen_last = self._at_end(key, all_gaps[-1], seen[-1])
+        yield self._as_said(name, gap, seen_last)
 
     def _seen(self, key: QueueKey, gaps: list[Gap]) -> list[list[_Seen]]:
         """Return, by gap, the messages whose entries lead into a range.
@@ -149,6 +179,18 @@ class LostInDamage:
             gap = gap._replace(first=end, has_begun=True)
         high = min(behind, self._damages[last].end)
         return gap._replace(end=known.next_offset, high=high), seen
+
+    def _as_said(
+        self, name: tuple[str, int], gap: Gap, seen: list[_Seen]
+    ) -> tuple[Gap, list[_Seen]]:
+        """Return the gap at the end of a queue with the damaged records that say they follow."""
+        end, low = gap.end, bisect_right(self._starts, gap.low)
+        low = max(low, seen[-1].damage + 1 if seen else low)
+        for each in self._said.get(name, ()):
+            if each.damage >= low and each.first == end:
+                seen = [*seen, each]
+                end, low = each.end, each.damage + 1
+        return gap._replace(end=end), seen
 
     def _place_rest(self, key: QueueKey, gap: Gap, seen: list[_Seen]) -> None:
         """Put what no entry tells of into the ranges between what is seen."""

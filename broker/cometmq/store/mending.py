@@ -34,8 +34,14 @@ from cometmq.store.log_check import Damage, LogCheck
 from cometmq.store.log_fronts import FrontsOfLog
 from cometmq.store.log_repair import keep, repair, sync_again, write_again
 from cometmq.store.log_scan import NEVER
-from cometmq.store.lost_in_damage import LostInDamage
-from cometmq.store.lost_messages import LostMessages, ends_to_keep, keep_entries, lost_messages
+from cometmq.store.lost_in_damage import LostInDamage, said_by
+from cometmq.store.lost_messages import (
+    Front,
+    LostMessages,
+    ends_to_keep,
+    keep_entries,
+    lost_messages,
+)
 from cometmq.store.placeholders import Lost, fill
 from cometmq.store.queue_ends import remove_queue_ends, save_queue_ends
 from cometmq.store.recovery import LogEnd
@@ -50,6 +56,7 @@ if TYPE_CHECKING:
     from cometmq.store.segments import Segments
 
 STEP_BYTES: Final = 4 << 20
+_NO_FRONT: Final = Front(0, 0)
 _HEAD_SIZE: Final = 8
 """Of the size and the magic of a record."""
 
@@ -183,6 +190,10 @@ def _note_missing(
         plan.safe_to = safe_to
     if plan.cut_at is not None and not plan.is_cut_torn:
         kept, cut_off = (fronts.in_front, fronts.behind) if cut else (fronts.all, {})
+        for each in said_by(store, log.damages[-1]) if log.damages and not cut else ():
+            queue = each.topic, each.queue_id
+            if each.queue_offset == kept.get(queue, _NO_FRONT).next_offset:
+                cut_off[queue] = Front(each.queue_offset + each.count, plan.cut_at)
         plan.lost = list(lost_messages(store, plan.cut_at, kept, cut_off))
 
 
