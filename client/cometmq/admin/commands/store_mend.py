@@ -313,11 +313,20 @@ def _show_lost(inspected: Inspected, plan: Plan, will: str) -> None:
             "Offsets are given out again where the log keeps older messages of a queue: reset the"
             " groups that were further (`cometmq offset reset`)."
         )
-    if not (inspected.is_clean or plan.cut_at is None or plan.is_cut_torn):
+    if _may_lose_more(inspected, plan):
         click.echo(
             "The store was killed: of its last messages only the log may have known, and those are"
             " not named here; their offsets are given out again, too."
         )
+
+
+def _may_lose_more(inspected: Inspected, plan: Plan) -> bool:
+    """Whether messages may be lost that were in the log alone, with no entry anywhere yet."""
+    settled = inspected.settled_offset
+    if inspected.is_clean or settled is None:
+        return False
+    is_cut = plan.cut_at is not None and not plan.is_cut_torn
+    return is_cut or any(step.damage.end > settled for step in plan.steps)
 
 
 def _plan_document(
