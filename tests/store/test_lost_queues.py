@@ -523,3 +523,58 @@ def test_where_the_log_is_read_for_the_index_the_list_names_all_of_a_queue() -> 
     held.stop(clean=True)
     held.opened()
     assert held.put(b"next") == MESSAGES + 20
+
+
+def blank_in_the_middle(disk: SimulatedFileSystem, queue: str) -> None:
+    path = list(files_of(disk, queue))[-1]
+    size = disk.open(path).size() // ENTRIES_OF_A_FILE
+    overwrite(disk, path, 5 * size, bytes(3 * size))
+
+
+def blank_at_the_end(disk: SimulatedFileSystem, queue: str) -> None:
+    path = list(files_of(disk, queue))[-1]
+    overwrite(disk, path, 0, bytes(disk.open(path).size()))
+
+
+MORE = 8
+
+
+def shut_down_by_another() -> Held:
+    """A store whose last clean stop was another program's, which wrote its own checkpoint."""
+    held = Held()
+    for topic in ("T", "Other", BATCHES) * MORE:  # In the segment that a start reads.
+        held.put(b"more", topic)
+    held.stop(clean=True)
+    overwrite(held.disk, f"{ROOT}/checkpoint", 6, b"\x55")
+    return held
+
+
+@pytest.mark.parametrize("damage", [remove_last, blank_in_the_middle, blank_at_the_end])
+@pytest.mark.parametrize("queue", [SIMPLE_QUEUE, BATCH_QUEUE])
+def test_what_another_program_shut_down_is_refused_where_a_queue_ends_too_early(
+    queue: str, damage: Callable[[SimulatedFileSystem, str], None]
+) -> None:
+    """It leaves no list; but the records that are read anyway have numbers behind the end."""
+    held = shut_down_by_another()
+    damage(held.disk, queue)
+    before = contents(held.disk)
+    name = queue.split("/", 3)[3]
+    with pytest.raises(LostQueuesError, match=rf"entries that were there are lost, of {name} \("):
+        held.opened()
+    assert contents(held.disk) == before
+    rebuild(held)
+    held.opened()
+    assert held.put(b"next", name.split("/")[0]) == MESSAGES + MORE
+
+
+@pytest.mark.parametrize("damage", [None, remove_all])
+def test_what_another_program_shut_down_is_taken_where_queues_are_whole_or_deleted(
+    damage: Callable[[SimulatedFileSystem, str], None] | None,
+) -> None:
+    """Such a program notes nowhere that a topic was deleted: a queue without files may be its."""
+    held = shut_down_by_another()
+    if damage is not None:
+        damage(held.disk, SIMPLE_QUEUE)
+    held.opened()
+    assert held.put(b"next", "Other") == MESSAGES + MORE
+    assert held.put(b"next") == (MESSAGES + MORE if damage is None else 0)

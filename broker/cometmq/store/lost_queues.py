@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.store.errors import CorruptionError, LostQueuesError
 from cometmq.store.names import some_of
-from cometmq.store.queue_ends import NO_RECORD, end_of
+from cometmq.store.queue_ends import NO_RECORD, QueueEnd, QueueKey, end_of
+from cometmq.store.record_check import RecordCheck
 from cometmq.store.topic_folders import has_files
 
 if TYPE_CHECKING:
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.entry_disk import Shelf
     from cometmq.store.filesystem import FileSystem
-    from cometmq.store.queue_ends import Ends, QueueEnd, QueueKey
+    from cometmq.store.queue_ends import Ends
     from cometmq.store.segments import Segments
+    from cometmq.store.tail_check import Succession
 
 LOOK_QUEUES: Final = 1024
 """That one thread looks at in a row."""
@@ -81,6 +83,39 @@ def queues_to_make(
         for key, end in lost.items()
         if key not in to_make and (end.lacks_from is None or not _has_files(queues, key))
     }
+    _refuse(queues, refused)
+    return to_make
+
+
+def refuse_shortened(
+    queues: ConsumeQueues,
+    segments: Segments,
+    dispatched: Succession,
+    is_batch_topic: Callable[[str], bool],
+) -> None:
+    """Refuse what another program shut down, if queues lack entries of records that it had placed.
+
+    It leaves no list; but a queue does not end in front of a number that the log has, as far as
+    that was read, nor in front of zeros with an entry of its own behind them. One without files
+    may be of a deleted topic, which such a program notes nowhere.
+    """
+    short: dict[QueueKey, QueueEnd] = {}
+    backs = RecordCheck(segments)
+    for is_batch in (False, True):
+        for queue in queues.table(is_batch=is_batch).loaded():
+            offset, size = queue.behind_hole()
+            if size > 0 and backs(queue.topic, queue.queue_id, offset, size):
+                short[queue.key] = QueueEnd(queue.end + 1, offset, queue.max_offset + 1)
+    for (raw, queue_id), following in () if dispatched.has_gap else dispatched.following.items():
+        topic = raw.decode()
+        key = QueueKey(is_batch_topic(topic), topic, queue_id)
+        found = queues.table(is_batch=key.is_batch).find_sound(topic, queue_id)
+        if found is not None and _has_files(queues, key) and found.max_offset < following:
+            short[key] = QueueEnd(found.end + 1, NO_RECORD, following)
+    _refuse(queues, short)
+
+
+def _refuse(queues: ConsumeQueues, refused: Ends) -> None:
     if refused:
         folder = queues.table(is_batch=next(iter(refused)).is_batch).root
         raise LostQueuesError(
@@ -88,7 +123,6 @@ def queues_to_make(
             " nothing was changed: restore the folder from a copy, or run `cometmq store rebuild`,"
             " which makes the queues again from the log"
         )
-    return to_make
 
 
 def forget_cut(

@@ -30,7 +30,7 @@ from cometmq.store.integrity import Integrity
 from cometmq.store.lock import RunningMark, acquire_lock, give_up_lock, sign_lock, was_shut_down
 from cometmq.store.log_repair import repair
 from cometmq.store.log_scan import NEVER
-from cometmq.store.lost_queues import queues_to_make
+from cometmq.store.lost_queues import queues_to_make, refuse_shortened
 from cometmq.store.opened import Opened
 from cometmq.store.queue_ends import (
     listed_to,
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from cometmq.store.config import StoreConfig
     from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.filesystem import File, FileSystem
-    from cometmq.store.tail_check import Succession
 
 _OF_QUEUES: Final = (LOG_FOLDER, SIMPLE_FOLDER, BATCH_FOLDER)
 
@@ -263,11 +262,14 @@ class Opening:
             journal = find_journal(filesystem, root, segments, claims, start, end, deletions)
         parts = integrity, sealed, deletions, successions.unpromised
         found = Found(history, checkpoint, segments, queues, start, end, *parts, to_make, journal)
-        self._foresee(found, successions.promised, clean=clean)
+        self._foresee(found, successions, clean=clean)
         return found
 
-    def _foresee(self, found: Found, promised: Succession, *, clean: bool) -> None:
-        """Refuse what would be refused later."""
+    def _foresee(self, found: Found, successions: Successions, *, clean: bool) -> None:
+        """Refuse what would be refused later, or by nobody."""
+        if found.history is History.FOREIGN and found.checkpoint.claims is None:
+            placed, is_batch_topic = successions.placed, self._is_batch_topic
+            refuse_shortened(found.queues, found.segments, placed, is_batch_topic)
         foresight = Foresight(
             self._filesystem,
             self._root,
@@ -278,7 +280,7 @@ class Opening:
             is_batch_topic=self._is_batch_topic,
             clean=clean,
         )
-        foresight.check(promised)
+        foresight.check(successions.promised)
 
     def _take_ends(self, queues: ConsumeQueues, deletions: Deletions) -> None:
         """Let the queues know where they ended."""

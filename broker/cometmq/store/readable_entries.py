@@ -184,6 +184,18 @@ class ReadableEntries:
             if any(file.read(WINDOW_ENTRIES * self._shelf.entry_size, position)):
                 raise CorruptionError(file.path, position, f"not an entry; {REBUILD}")
 
+    def behind_hole(self) -> tuple[int, int]:
+        """Return the head of the first entry behind zeros at the end; (0, 0) without one."""
+        shelf = self._shelf
+        number, place = divmod(self.end, shelf.file_entries)
+        if not place and self.end != self._first:
+            return 0, 0
+        data = self._file(number).read(WINDOW_ENTRIES * shelf.entry_size, place * shelf.entry_size)
+        if any(data[: shelf.entry_size]):
+            return 0, 0
+        whole = data[: len(data) // shelf.entry_size * shelf.entry_size]
+        return next((head for head in shelf.heads.iter_unpack(whole) if any(head)), (0, 0))
+
     def _correct_min(self) -> None:
         """Move the minimum over entries whose records are gone, and over pre-blank ones."""
         offset = self._shelf.disk.min_physical_offset

@@ -186,8 +186,15 @@ class Successions:
         self.promised = Succession(replay_from, deletions, is_batch_topic, until=border)
         """Of those that nobody may cut any more."""
         self.unpromised = Succession(border, deletions, is_batch_topic)
+        self.placed = Succession(
+            start.scan_from, deletions, is_batch_topic, until=start.replay_from
+        )
+        """Of those in front of what is read back, which the queues had; of others' stores alone."""
+        self._parts = [self.promised, self.unpromised]
+        if claims is None:
+            self._parts.append(self.placed)
 
     def look_at(self, each: StoredMessage | Stretch) -> None:
         """Take note of what comes next in the log."""
-        self.promised.look_at(each)
-        self.unpromised.look_at(each)
+        for part in self._parts:
+            part.look_at(each)
