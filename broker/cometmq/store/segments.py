@@ -14,6 +14,7 @@ is let go of when it can be.
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Final
@@ -105,7 +106,7 @@ class Segments:
             segment = Segment(self._filesystem, path, length, read_only=self._read_only)
             cut_short = is_size_known and number == len(entries) and length < self.size
             if length != self.size and not cut_short:
-                is_cut = is_size_known and length < self.size
+                is_cut = length < self.size
                 raise StoreFormatError(
                     f"{length} bytes, but the segments of this store have {self.size};"
                     " restore it from a copy, or move it elsewhere if it is not of this store"
@@ -312,7 +313,8 @@ def _entries(filesystem: FileSystem, directory: str) -> list[Entry]:
 def _size_of(directory: str, entries: list[Entry]) -> int | None:
     if not entries:
         return None
-    size = entries[0].size
+    counts = Counter(entry.size for entry in entries)
+    size = max(counts, key=lambda size: (counts[size], size))  # One of them may be cut short.
     if size == 0 or (len(entries) == 1 and size % PAGE_SIZE):
         raise StoreFormatError(
             f"its {size} bytes are no length of a whole file;"
