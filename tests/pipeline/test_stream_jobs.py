@@ -691,6 +691,9 @@ def test_windows_are_files_once_also_when_a_batch_is_repeated(
     with pytest.raises(OptionError, match="was begun with another checkpoint"):
         aggregate(tables.spark, other)
     assert not (tmp_path / "other").exists()
+    rmtree(settings.to)  # As where its disk is not mounted.
+    with pytest.raises(OptionError, match=r"says that \d+ batches are done, whose results"):
+        aggregate(tables.spark, settings)
 
 
 @pytest.mark.parametrize("dry_run", [False, True])

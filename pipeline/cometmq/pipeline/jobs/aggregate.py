@@ -42,6 +42,7 @@ from cometmq.pipeline.jobs.streams import (
     check_checkpoint,
     counted,
     look_for_topics,
+    next_batch,
     query_id,
     read_stream,
     run_batches,
@@ -206,6 +207,12 @@ class _Files:
         self._begun = self._folder.exists(*_OWNER)
         if not self._begun:
             refuse_batches(self._folder)
+            if done := next_batch(self._checkpoint):
+                raise OptionError(
+                    f"to: {settings.to} has no results of a stream, and the checkpoint"
+                    f" {settings.checkpoint} says that {done} batches are done, whose results it"
+                    " would lack: put the folder back, or choose a new --checkpoint, too"
+                )
         if self._begun:
             owner = self._folder.read_json(
                 *_OWNER, if_damaged="put it back from a copy, or choose another folder"
