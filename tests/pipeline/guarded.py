@@ -11,12 +11,12 @@ import base64
 import hmac
 import json
 import os
-import select
 import shutil
 import socket
 import ssl
 import subprocess
 from contextlib import contextmanager, suppress
+from selectors import EVENT_READ, DefaultSelector
 from struct import Struct
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -93,13 +93,20 @@ class Front:
     def _serve(self, plain: socket.socket) -> None:
         with suppress(OSError), plain:  # ssl's errors are some, too: of a client without TLS.
             peer = self._context.wrap_socket(plain, server_side=True)
-            with peer, socket.create_connection(self._behind) as behind:
-                self._pass_on(peer, behind)
+            # Not `select`: the process of a long run of tests has many open files.
+            with (
+                peer,
+                socket.create_connection(self._behind) as behind,
+                DefaultSelector() as selector,
+            ):
+                selector.register(peer, EVENT_READ)
+                selector.register(behind, EVENT_READ)
+                self._pass_on(peer, behind, selector)
 
-    def _pass_on(self, peer: ssl.SSLSocket, behind: socket.socket) -> None:
+    def _pass_on(self, peer: ssl.SSLSocket, behind: socket.socket, both: DefaultSelector) -> None:
         asked = bytearray()
         while True:
-            ready = [peer] if peer.pending() else select.select([peer, behind], [], [])[0]
+            ready = [peer] if peer.pending() else [key.fileobj for key, _ in both.select()]
             if peer in ready:
                 if not (data := peer.recv(1 << 16)):
                     return
