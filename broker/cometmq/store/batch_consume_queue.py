@@ -51,6 +51,11 @@ class BatchEntry(NamedTuple):
     compacted_offset: int = NOT_COMPACTED
     reserved: int = 0
 
+    @classmethod
+    def read(cls, data: bytes) -> BatchEntry:
+        """Read an entry as it stands in a file."""
+        return cls._make(BATCH_ENTRY.unpack(data))
+
     @property
     def end_offset(self) -> int:
         """The queue offset behind the record's last message."""
@@ -101,7 +106,7 @@ class BatchConsumeQueue(EntryFiles):
         data = self.read_entries(index, 1)
         if len(data) < BATCH_ENTRY_SIZE:
             return BatchEntry(0, 0, 0, 0, 0, 0)
-        return BatchEntry._make(BATCH_ENTRY.unpack(data))
+        return BatchEntry.read(data)
 
     def append(self, entry: BatchEntry) -> None:
         """Make the next record's messages readable. Entries come in the order of their records."""

@@ -46,7 +46,7 @@ class BatchHeads:
         `right` are the entries of the queue that are. The numbers must tell as well: that some are
         missing here, or that these do not follow there.
         """
-        found = BatchEntry._make(BATCH_ENTRY.unpack(entry))
+        found = BatchEntry.read(entry)
         offset, store = found.physical_offset, self._store
         record = read_record(store.segments, offset, found.size)
         if record is None or not self._calls_for(record, place, entry):
@@ -91,10 +91,12 @@ class BatchHeads:
         places = self._places[said]
         at = bisect_left(places, offset)
         before = places[max(at - 1, 0) : at]
-        around = [BatchEntry._make(BATCH_ENTRY.unpack(held[each])) for each in before]
-        here = BatchEntry._make(BATCH_ENTRY.unpack(held[offset]))
+        around = [BatchEntry.read(held[each]) for each in before]
+        here = BatchEntry.read(held[offset])
         begins = 0 if self._store.segments.first_offset == 0 else here.base_offset
         expected = around[0].end_offset if around else begins
         behind = places[at + 1 : at + 2]
-        is_followed = all(BATCH_ENTRY.unpack(held[each])[4] == here.end_offset for each in behind)
+        is_followed = all(
+            BatchEntry.read(held[each]).base_offset == here.end_offset for each in behind
+        )
         return here.base_offset != expected or not is_followed

@@ -89,7 +89,7 @@ class BatchQueueCheck:
         missing = _Missing(expected)
         last = settled_to = reached = -1
         for index, entry in about.files.entries_outside([]):
-            found = BatchEntry._make(BATCH_ENTRY.unpack(entry))
+            found = BatchEntry.read(entry)
             offset = found.physical_offset
             if missing.entries.get(offset) == entry and index > last:
                 del missing.entries[offset]
@@ -127,7 +127,7 @@ class BatchQueueCheck:
 
     def _was_given_again(self, wanted: bytes, right: list[BatchEntry]) -> bool:
         """Whether the numbers of a queue began again behind a record, when we alone wrote both."""
-        entry = BatchEntry._make(BATCH_ENTRY.unpack(wanted))
+        entry = BatchEntry.read(wanted)
         at = bisect(right, entry.physical_offset, key=lambda each: each.physical_offset)
         is_ours = entry.physical_offset >= self._store.start.ours_from
         return is_ours and at < len(right) and right[at].base_offset <= entry.base_offset
@@ -142,7 +142,7 @@ class BatchQueueCheck:
         is_last: bool,
     ) -> bool:
         """Whether an entry that no record calls for is none that is looked at; count it then."""
-        found = BatchEntry._make(BATCH_ENTRY.unpack(entry))
+        found = BatchEntry.read(entry)
         if found.size == BLANK_SIZE:
             return True
         if found.physical_offset < self._settled and any(
@@ -166,7 +166,7 @@ class BatchQueueCheck:
         right: list[BatchEntry],
     ) -> None:
         """Report an entry that no record calls for: a damaged one, if one is missing."""
-        place = Place(about.topic, about.queue_id, BATCH_ENTRY.unpack(entry)[4])
+        place = Place(about.topic, about.queue_id, BatchEntry.read(entry).base_offset)
         record = self._batch_heads.wrong_head(place, entry, right)
         if record is not None:
             self._heads.note(record, f"the entry of {place} leads to it", place)
@@ -185,7 +185,7 @@ class BatchQueueCheck:
     def gaps(self) -> Iterator[str]:
         """Say which messages the log lacks, for no reason that was found; the last ones of each."""
         for (topic, queue_id), expected in () if self._heads.found else self._expected.items():
-            entries = [BatchEntry._make(BATCH_ENTRY.unpack(each)) for each in expected.values()]
+            entries = [BatchEntry.read(each) for each in expected.values()]
             lacking = [
                 (before.end_offset, entry.base_offset)
                 for before, entry in pairwise(entries)
@@ -210,8 +210,10 @@ class _Missing:
         Each is looked for by these two, for all of a queue's entries may be those of another.
         """
         if self._by_base is None:
-            self._by_base = {BATCH_ENTRY.unpack(e)[4]: offset for offset, e in self.entries.items()}
-        found = BatchEntry._make(BATCH_ENTRY.unpack(entry))
+            self._by_base = {
+                BatchEntry.read(e).base_offset: offset for offset, e in self.entries.items()
+            }
+        found = BatchEntry.read(entry)
         near = {
             offset: _distance(self.entries[offset], entry)
             for offset in (found.physical_offset, self._by_base.get(found.base_offset))

@@ -24,17 +24,19 @@ class HeadCheck:
         self._store = store
         self._queues = QueueCheck(store, Report(0))
         self._batches = BatchQueueCheck(store, Report(0), self._queues.heads)
-        self._topics: dict[bytes, QueueCheck | BatchQueueCheck] = {}
-        """By the bytes of a name, which of the two a topic is for."""
+        self._topics: dict[bytes, tuple[str, QueueCheck | BatchQueueCheck]] = {}
+        """By the bytes of a name the name, and which of the two such a topic is for."""
 
     def take(self, message: StoredMessage) -> None:
         """Take the next sound record."""
         raw, topics, deletions = message.topic_raw, self._topics, self._store.deletions
         if raw not in topics:
-            is_batch = self._store.is_batch_topic(message.topic)
-            topics[raw] = self._batches if is_batch else self._queues
+            topic = message.topic
+            is_batch = self._store.is_batch_topic(topic)
+            topics[raw] = topic, self._batches if is_batch else self._queues
         if not (deletions.offsets and deletions.covers(message)):
-            topics[raw].take(message, message.topic)
+            topic, check = topics[raw]
+            check.take(message, topic)
 
     def finish(self, log: LogCheck) -> dict[int, Damage]:
         """Return the records that are not what they say, by where they begin."""

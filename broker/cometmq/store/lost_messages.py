@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from cometmq.store.batch_consume_queue import BATCH_ENTRY, BATCH_ENTRY_SIZE, BatchEntry
+from cometmq.store.batch_consume_queue import BATCH_ENTRY_SIZE, BatchEntry
 from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE
 from cometmq.store.entry_search import BLANK_SIZE
 from cometmq.store.journal_witness import JournalWitness
@@ -151,7 +151,7 @@ def _span(index: int, entry: bytes) -> tuple[int, int]:
     """Return the queue offset of an entry's first message, and that behind its last."""
     if len(entry) == ENTRY_SIZE:
         return index, index + 1
-    batch = BatchEntry._make(BATCH_ENTRY.unpack(entry))
+    batch = BatchEntry.read(entry)
     return batch.base_offset, batch.end_offset
 
 
