@@ -22,6 +22,23 @@ if TYPE_CHECKING:
     from cometmq.store.index import Index
 
 
+def index_from(filesystem: FileSystem, root: str, found: Found, index: Index | None) -> int:
+    """Return from where on records may be missing in an index, after repairing it."""
+    if index is None:
+        return found.complete_to
+    off = load_off(filesystem, root)
+    if not filesystem.exists(f"{root}/{INDEX_FOLDER}"):
+        resume = 0
+    elif found.history is History.FOREIGN and off is None:
+        resume = index.resume_offset - 1  # The last record that is in it.
+    else:
+        replay_from, check = found.complete_to, RecordCheck(found.segments)
+        replay_from = replay_from if off is None else min(off, replay_from)
+        is_ours = found.checkpoint.claims is not None
+        resume = index.recover(replay_from, synced=is_ours, count_sound=check.count_items)
+    return max(resume, found.segments.first_offset)
+
+
 class CatchUp:
     """What the queues and the index of one store lack, read back from the log."""
 
@@ -52,20 +69,7 @@ class CatchUp:
 
     def index_from(self) -> int:
         """Return from where on records may be missing in the index, after repairing it."""
-        found = self._found
-        if (index := self._index) is None:
-            return found.complete_to
-        off = load_off(self._filesystem, self._root)
-        if not self._filesystem.exists(f"{self._root}/{INDEX_FOLDER}"):
-            resume = 0
-        elif found.history is History.FOREIGN and off is None:
-            resume = index.resume_offset - 1  # The last record that is in it.
-        else:
-            replay_from, check = found.complete_to, RecordCheck(found.segments)
-            replay_from = replay_from if off is None else min(off, replay_from)
-            is_ours = found.checkpoint.claims is not None
-            resume = index.recover(replay_from, synced=is_ours, count_sound=check.count_items)
-        return max(resume, found.segments.first_offset)
+        return index_from(self._filesystem, self._root, self._found, self._index)
 
     def run(self, replay_from: int) -> tuple[int, LogEnd]:
         """Take the records that were promised, and find out whether those behind them follow.

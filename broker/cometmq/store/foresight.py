@@ -7,6 +7,9 @@ of those that are about to be read back, which a start sees anyway while it veri
 with which one each queue goes on: the journal, the list of the queues' ends, and where both do not
 tell, its files. If all follow, as they do but for damage, nothing can be refused later. If not, or
 if that cannot be said, the whole of it is rehearsed, on files that stay in memory: see `overlay`.
+
+An index that lacks more than the queues do has a start read the log from in front of what it
+verifies. So that is read here first: a damaged record there is refused as early as any other.
 """
 
 from __future__ import annotations
@@ -15,9 +18,11 @@ from contextlib import ExitStack, closing
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from cometmq.store.catching_up import CatchUp
+from cometmq.store.catching_up import CatchUp, index_from
 from cometmq.store.folder import load_queues
 from cometmq.store.found import History
+from cometmq.store.index import INDEX_FOLDER, Index
+from cometmq.store.index_off import load_off
 from cometmq.store.lost_queues import forget_cut
 from cometmq.store.overlay import Overlay
 from cometmq.store.queue_ends import QueueKey
@@ -97,6 +102,9 @@ class Foresight:
         found = self._found
         if found.history is History.COMPLETE:
             return
+        if (begin := self._index_from()) < found.complete_to:
+            for _ in records_up_to(found.segments, begin, found.start, found.end.offset):
+                pass
         with self._looked_at:
             if found.history is History.BROKEN_OFF and not found.queues.ends.is_whole:
                 # Without a list nobody has looked yet whether the disk gives them all.
@@ -106,6 +114,22 @@ class Foresight:
             is_sure = self._follows(self._promised(replayed))
         if not is_sure:
             self._rehearse()
+
+    def _index_from(self) -> int:
+        """Return from where on records may be missing in the index; repairs it in memory alone."""
+        filesystem, root, found = self._filesystem, self._root, self._found
+        if not self._config.index or found.complete_to <= found.segments.first_offset:
+            return found.complete_to
+        off = load_off(filesystem, root)
+        is_broken_off = found.history is History.BROKEN_OFF
+        is_there = off is None and filesystem.exists(f"{root}/{INDEX_FOLDER}")
+        if is_broken_off and is_there and found.checkpoint.claims is not None:
+            return found.complete_to  # It was synced as far as the queues were.
+        overlay = Overlay(filesystem)
+        with closing(
+            Index(overlay, root, self._config, clean=self._clean and off is None)
+        ) as index:
+            return index_from(overlay, root, found, index)
 
     @cached_property
     def _on_disk(self) -> ConsumeQueues:

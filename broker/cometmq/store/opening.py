@@ -160,7 +160,6 @@ class Opening:
         off_from = 0 if noted is None else found.complete_to
         settle_off(self._filesystem, self._root, self._index, off_from, found.end.offset)
         self._journal = EntryJournal(self._filesystem, self._root)
-        self._journal.remove_others(journal)
         self._make_folders()
         # The last process may have made or removed segments without coming to sync that.
         found.segments.sync_names()
@@ -181,6 +180,7 @@ class Opening:
         )
         self._checkpoint_file.note_synced(end.offset)
         catch_up.finish(at)
+        self._journal.remove_others(journal)  # If the log is refused meanwhile, a repair asks them.
         found.deletions.settle(found.segments.first_offset, end.offset)
         self._levels.change(end.offset, self._config.delay_levels_ms, found.segments.first_offset)
         return self._assemble(lock, found, kept)
