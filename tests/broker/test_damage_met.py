@@ -81,9 +81,9 @@ def test_a_filter_that_cannot_read_a_message_has_its_place_told(
 ) -> None:
     broker = filled(b"before", BODY, b"behind")
     flip(broker.disk, "magic")
-    for _ in range(3):
-        answer = pull(broker, subscription="a IS NULL", expression_type="SQL92", sys_flag=6)
-        assert answer.code == ResponseCode.SYSTEM_ERROR
+    for offset, code in enumerate((ResponseCode.SUCCESS, *[ResponseCode.SYSTEM_ERROR] * 3)):
+        by_content = {"subscription": "a IS NULL", "expression_type": "SQL92", "sys_flag": 6}
+        assert pull(broker, min(offset, 1), **by_content).code == code
     (told,) = errors(caplog)
     assert "message 1 of BenchmarkTest/0 is damaged" in told
 

@@ -197,12 +197,16 @@ def test_an_entry_that_leads_to_no_record_is_an_error(hot_size: int) -> None:
     assert queue is not None
     queue.append(5, 100, 0)
     queue.append(1, 1 << 30, 0)
-    with pytest.raises(CorruptionError, match="a ConsumeQueue names a record of 100 bytes here"):
+    with pytest.raises(CorruptionError, match=r"message 3 of T/0: .* a record of 100 bytes here"):
         read(opened, "T", 0, 3, 4, WHOLE)
-    with pytest.raises(CorruptionError, match="names a record of 1073741824 bytes here"):
+    with pytest.raises(
+        CorruptionError, match="message 4 of T/0 names a record of 1073741824 bytes "
+    ):
         read(opened, "T", 0, 4, 5, WHOLE)
     queue.append(0, 0, 0)
-    with pytest.raises(CorruptionError, match="names a record of 0 bytes here"):
+    with pytest.raises(
+        CorruptionError, match="zeros stand in place of the entry of message 5 of T/0"
+    ):
         read(opened, "T", 0, 5, 6, WHOLE)
 
 

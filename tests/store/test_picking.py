@@ -6,28 +6,36 @@ import struct
 
 import pytest
 
+from cometmq.proto.record import MAGIC_V1, MAGIC_V2
 from cometmq.store.errors import CorruptionError
 from cometmq.store.picking import picked
 
+MAGICS = (MAGIC_V2, MAGIC_V1)
 START = 7_000_000
 ALIKE = (100, 100, 100, 100)
 UNLIKE = (100, 36, 120, 100)
 BOTH = pytest.mark.parametrize("sizes", [ALIKE, UNLIKE], ids=["of one size", "of several"])
 
 
-def stretch(sizes: tuple[int, ...]) -> tuple[bytearray, tuple[int, ...]]:
-    """Make a piece of the log with records of these sizes, each with a stranger behind it."""
+def stretch(sizes: tuple[int, ...], *, mixed: bool = False) -> tuple[bytearray, tuple[int, ...]]:
+    """Make a piece of the log with records of these sizes, each with a stranger behind it.
+
+    Of one kind, or mixed as where some have a topic with a long name.
+    """
     piece, offsets = bytearray(), list[int]()
     for number, size in enumerate(sizes):
         offsets.append(START + len(piece))
-        head = struct.pack(">i24xq", size, offsets[-1])
+        head = struct.pack(">iI20xq", size, MAGICS[number % 2] if mixed else MAGIC_V1, offsets[-1])
         piece += head + bytes([number]) * (size - len(head)) + b"\xff" * (17 + number)
     return piece, tuple(offsets)
 
 
 @BOTH
-def test_records_are_joined_in_the_order_of_their_entries(sizes: tuple[int, ...]) -> None:
-    piece, offsets = stretch(sizes)
+@pytest.mark.parametrize("mixed", [False, True])
+def test_records_are_joined_in_the_order_of_their_entries(
+    sizes: tuple[int, ...], mixed: bool
+) -> None:
+    piece, offsets = stretch(sizes, mixed=mixed)
     expected = b"".join(
         piece[offset - START : offset - START + size]
         for offset, size in zip(offsets, sizes, strict=True)
@@ -38,7 +46,9 @@ def test_records_are_joined_in_the_order_of_their_entries(sizes: tuple[int, ...]
 
 @BOTH
 @pytest.mark.parametrize("number", range(4))
-@pytest.mark.parametrize("byte", [0, 3, 28, 35], ids=["size", "size's end", "place", "its end"])
+@pytest.mark.parametrize(
+    "byte", [0, 3, 4, 7, 28, 35], ids=["size", "its end", "magic", "its end", "place", "its end"]
+)
 def test_a_record_that_is_not_what_its_entry_says_is_named(
     sizes: tuple[int, ...], number: int, byte: int
 ) -> None:

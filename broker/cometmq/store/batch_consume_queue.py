@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 from cometmq.store.consume_queue import Boundary
 from cometmq.store.entry_files import EntryFiles
 from cometmq.store.entry_search import BLANK_SIZE
-from cometmq.store.errors import REBUILD, CorruptionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,6 +100,11 @@ class BatchConsumeQueue(EntryFiles):
         index = self.min_entry
         return self.max_offset if index == self.end else self._base_offset(index, 0)
 
+    def index_of(self, queue_offset: int) -> int:
+        """Return the place of the entry that leads to a message, as far as the others tell."""
+        places = range(self.end)
+        return bisect_right(places, queue_offset, lo=self.min_entry, key=self._end_offset)
+
     def entry(self, index: int) -> BatchEntry:
         """Return one entry by its place."""
         data = self.read_entries(index, 1)
@@ -156,7 +160,7 @@ class BatchConsumeQueue(EntryFiles):
                 if found:
                     return found
         self.check_files()
-        raise self._damaged(index, f"no entry leads to message {queue_offset}")
+        raise self.damaged(index, f"no entry leads to message {queue_offset}")
 
     def offset_by_time(self, timestamp: int, boundary: Boundary) -> int:
         """Return the queue offset for a store timestamp: the base of the record that it means.
@@ -177,7 +181,7 @@ class BatchConsumeQueue(EntryFiles):
         """Return where the messages of an entry begin; `CorruptionError` where they cannot."""
         entry = self.entry(index)
         if not least <= entry.base_offset <= entry.end_offset <= self._behind(index):
-            raise self._damaged(
+            raise self.damaged(
                 index,
                 f"messages {entry.base_offset} to {entry.end_offset} do not fit what is around",
             )
@@ -189,11 +193,6 @@ class BatchConsumeQueue(EntryFiles):
         if following and following.size:
             return min(following.base_offset, self.max_offset)
         return self.max_offset
-
-    def _damaged(self, index: int, problem: str) -> CorruptionError:
-        number, place = divmod(index, self._shelf.file_entries)
-        path = self._shelf.path(self.topic, self.queue_id, number)
-        return CorruptionError(path, place * BATCH_ENTRY_SIZE, f"{problem}; {REBUILD}")
 
     def _end_offset(self, index: int) -> int:
         return self.entry(index).end_offset

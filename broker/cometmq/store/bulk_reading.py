@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
+from cometmq.proto.record import MAGIC_V1, MAGIC_V2
 from cometmq.store.commit_log import Cold
 from cometmq.store.consume_queue import ENTRY_SIZE
 from cometmq.store.consume_queue_ext import ADDRESS_MAX
+from cometmq.store.errors import CorruptionError
 from cometmq.store.picking import check_head
 from cometmq.store.reading import ReadResult, ReadStatus, outside
 
@@ -104,7 +106,10 @@ class BulkReader:
             queue.check_files()
         if wanted is not None and (entries["code"] <= ADDRESS_MAX).any():
             return self._as_a_pull(topic, queue_id, queue_offset, end_offset, wanted, fetched)
-        return self._picked(entries, queue_offset, bounds, size_max, wanted, fetched)
+        try:
+            return self._picked(entries, queue_offset, bounds, size_max, wanted, fetched)
+        except CorruptionError as error:
+            raise self._reader.told(error, queue, queue_offset, entries.tolist()) from error
 
     def _likely_count(self, queue: ConsumeQueue, queue_offset: int, size_max: int) -> int:
         """Return about how many records of a queue have so many bytes, by the first of them.
@@ -311,7 +316,9 @@ def _records(piece: Buffer, start: int, offsets: Longs, sizes: Longs) -> list[Bu
     raw = np.frombuffer(piece, np.uint8)
     named = np.ndarray(len(raw) - 3, ">i4", raw, strides=(1,))[places]
     placed = np.ndarray(len(raw) - 35, ">i8", raw, offset=28, strides=(1,))[places]
+    magics = np.ndarray(len(raw) - 7, ">u4", raw, offset=4, strides=(1,))[places]
     wrong = (named != sizes) | (placed != offsets)
+    wrong |= (magics != MAGIC_V1) & (magics != MAGIC_V2)
     if wrong.any():
         row = int(np.argmax(wrong))
         check_head(piece, int(offsets[row]), int(sizes[row]), int(places[row]))

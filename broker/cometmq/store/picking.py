@@ -6,9 +6,11 @@ from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from cometmq.proto.errors import MessageError
 from cometmq.proto.java import tags_code
 from cometmq.proto.message import read_message
 from cometmq.proto.properties import find_property
+from cometmq.proto.record import MAGIC_V1, MAGIC_V2
 from cometmq.store.commit_log import Cold
 from cometmq.store.consume_queue_ext import ADDRESS_MAX
 from cometmq.store.errors import CorruptionError
@@ -20,9 +22,13 @@ if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage
     from cometmq.store.reading import Fetched, Filter, QueueReader
 
-_HEAD: Final = Struct(">i24xq")  # Total size and physical offset, see `proto.record`.
+_HEAD: Final = Struct(">q20xq")
+"""Total size and magic, as one number, and the physical offset, see `proto.record`."""
 _unpack_head: Final = _HEAD.unpack_from
 _I32_SIGN: Final = 1 << 31
+
+LOG: Final = "commitlog"
+"""In errors about a place in the log: the log as a whole, and the physical offset."""
 
 
 def _signed(code: int) -> int:
@@ -75,7 +81,13 @@ class Selection:
                 if self.next_offset == queue_offset:
                     raise self._reader.misled(physical_offset, size)
                 return
-            if self._is_wanted(physical_offset, size, code):
+            try:
+                is_wanted = self._is_wanted(physical_offset, size, code)
+            except CorruptionError:
+                if self.next_offset == queue_offset:
+                    raise
+                return
+            if is_wanted:
                 if self._is_full(size):
                     return
                 self.picked.append((physical_offset, size))
@@ -100,7 +112,7 @@ class Selection:
             self.has_expired = True
             return False
         check_head(piece, physical_offset, size)
-        message = read_message(bytes(piece))
+        message = _read(piece, physical_offset)
         if codes is not None and asks_record and _code_of(message) not in codes:
             return False
         return matches is None or matches(message)
@@ -136,16 +148,28 @@ class Selection:
 
 def check_head(piece: Buffer, physical_offset: int, size: int, at: int = 0) -> None:
     """Raise `CorruptionError` unless a record of that size and place begins at these bytes."""
-    found_size, found_offset = (
-        _HEAD.unpack_from(piece, at) if len(piece) - at >= _HEAD.size else (0, 0)
+    named, found_offset = _unpack_head(piece, at) if len(piece) - at >= _HEAD.size else (0, 0)
+    if found_offset == physical_offset and named in (size << 32 | MAGIC_V1, size << 32 | MAGIC_V2):
+        return
+    found_size, magic = named >> 32, named & 0xFFFFFFFF
+    problem = f"one of {found_size} bytes that says it is at {found_offset}"
+    if found_size == size and found_offset == physical_offset:
+        problem = f"the magic {magic:#010x}, which begins none"
+    raise CorruptionError(
+        LOG,
+        physical_offset,
+        f"a ConsumeQueue names a record of {size} bytes here, but there is {problem}; verify the"
+        " store",
     )
-    if found_size != size or found_offset != physical_offset:
-        raise CorruptionError(
-            "commitlog",
-            physical_offset,
-            f"a ConsumeQueue names a record of {size} bytes here, but there is one of"
-            f" {found_size} bytes that says it is at {found_offset}; verify the store",
-        )
+
+
+def _read(piece: Buffer, physical_offset: int) -> StoredMessage:
+    """Read the record at a physical offset; `CorruptionError` when it is none."""
+    try:
+        return read_message(bytes(piece))
+    except MessageError as error:
+        problem = str(error).partition(": ")[2]  # Without the place, which is one in these bytes.
+        raise CorruptionError(LOG, physical_offset, f"{problem}; verify the store") from None
 
 
 def merged(records: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -162,7 +186,7 @@ def merged(records: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 @lru_cache(maxsize=64)
 def _heads_of(count: int, size: int) -> Callable[[Buffer], tuple[int, ...]]:
     """Return what takes the heads out of so many records of one size, one behind the other."""
-    return Struct(f">{f'i24xq{size - _HEAD.size}x' * count}").unpack
+    return Struct(f">{f'q20xq{size - _HEAD.size}x' * count}").unpack
 
 
 def picked(piece: Buffer, start: int, offsets: Sequence[int], sizes: Sequence[int]) -> bytes | None:
@@ -179,7 +203,9 @@ def picked(piece: Buffer, start: int, offsets: Sequence[int], sizes: Sequence[in
         return None
     joined = b"".join([piece[at - start : at + behind] for at in offsets])
     heads = _heads_of(len(offsets), size)(joined)
-    if heads[1::2] != offsets or heads[::2] != sizes:
+    named = heads[0]
+    is_head = named in (size << 32 | MAGIC_V1, size << 32 | MAGIC_V2)
+    if not is_head or heads[1::2] != offsets or heads[::2].count(named) != len(sizes):
         return _picked_singly(piece, start, offsets, sizes)  # Which says what is wrong.
     return joined
 
@@ -193,7 +219,7 @@ def _picked_singly(
         at = physical_offset - start
         if not 0 <= at <= room - size or size < _HEAD.size:
             return None
-        if _unpack_head(piece, at) != (size, physical_offset):
+        if _unpack_head(piece, at) != (size << 32 | MAGIC_V1, physical_offset):
             check_head(piece, physical_offset, size, at)
         parts.append(piece[at : at + size])
     return b"".join(parts)

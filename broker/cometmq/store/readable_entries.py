@@ -164,6 +164,16 @@ class ReadableEntries:
                     f"this file of a ConsumeQueue is {problem}; {REBUILD}",
                 )
 
+    def index_of(self, queue_offset: int) -> int:
+        """Return the place of the entry that leads to a message, as far as the others tell."""
+        return queue_offset
+
+    def damaged(self, index: int, problem: str) -> CorruptionError:
+        """Make the error for an entry that cannot be one, with its place and what to do."""
+        number, place = divmod(index, self._shelf.file_entries)
+        path = self._shelf.path(self.topic, self.queue_id, number)
+        return CorruptionError(path, place * self._shelf.entry_size, f"{problem}; {REBUILD}")
+
     def check_end(self, log_end: int) -> None:
         """Refuse a queue that ends in front of bytes: its next messages would take their place.
 
@@ -172,12 +182,8 @@ class ReadableEntries:
         if self.end > self.start:
             offset, size = self.head(self.end - 1)
             if size not in KEEPS_OFFSET and offset + size > log_end:
-                number, place = divmod(self.end - 1, self._shelf.file_entries)
-                raise CorruptionError(
-                    self._shelf.path(self.topic, self.queue_id, number),
-                    place * self._shelf.entry_size,
-                    f"not an entry: it leads behind the log, which ends at {log_end}; {REBUILD}",
-                )
+                problem = f"not an entry: it leads behind the log, which ends at {log_end}"
+                raise self.damaged(self.end - 1, problem)
         number, place = divmod(self.end, self._shelf.file_entries)
         if place or self.end == self._first:
             file, position = self._file(number), place * self._shelf.entry_size
