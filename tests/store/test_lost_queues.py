@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.crash.disk import Killed, SimulatedFileSystem
-from tests.store.damaged_stores import contents, files_of, flip, overwrite, verified
+from tests.store.damaged_stores import content, contents, files_of, flip, overwrite, verified
 from tests.store.records import HOST, messages_in
 
 from cometmq.store import lost_queues, rebuilding
@@ -560,6 +561,36 @@ def test_what_another_program_shut_down_is_refused_where_a_queue_ends_too_early(
     before = contents(held.disk)
     name = queue.split("/", 3)[3]
     with pytest.raises(LostQueuesError, match=rf"entries that were there are lost, of {name} \("):
+        held.opened()
+    assert contents(held.disk) == before
+    rebuild(held)
+    held.opened()
+    assert held.put(b"next", name.split("/")[0]) == MESSAGES + MORE
+
+
+@pytest.mark.parametrize("into", [0, 7], ids=["a record", "the middle of one"])
+@pytest.mark.parametrize("queue", [SIMPLE_QUEUE, BATCH_QUEUE])
+def test_what_another_program_shut_down_is_refused_where_a_queue_goes_on_behind_its_records(
+    queue: str, into: int
+) -> None:
+    """Its entries of what it cut from the log stay in its files, and the log has grown since."""
+    held, name = Held(), queue.split("/", 3)[3]
+    for topic in ("T", BATCHES, "Other") * MORE:
+        held.put(b"more", topic)
+    place, size = held.store.queues.simple.get("Other", 0).head(MESSAGES + MORE - 1)
+    held.stop(clean=True)
+    overwrite(held.disk, f"{ROOT}/checkpoint", 6, b"\x55")
+    entry_size, path = ENTRY_SIZES[name.split("/")[0]], list(files_of(held.disk, queue))[-1]
+    at = (MESSAGES + MORE) % ENTRIES_OF_A_FILE * entry_size
+    entry = bytearray(content(held.disk, path)[at - entry_size : at])
+    entry[:12] = struct.pack(">qi", place + into, size - into)
+    if queue == BATCH_QUEUE:
+        entry[28:36] = (MESSAGES + MORE).to_bytes(8, "big")
+    overwrite(held.disk, path, at, bytes(entry))
+    before = contents(held.disk)
+    with pytest.raises(
+        CorruptionError, match=f"{path}: at byte {at}: not .* message 118 of {name}:"
+    ):
         held.opened()
     assert contents(held.disk) == before
     rebuild(held)

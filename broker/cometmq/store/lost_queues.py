@@ -93,11 +93,13 @@ def refuse_shortened(
     dispatched: Succession,
     is_batch_topic: Callable[[str], bool],
 ) -> None:
-    """Refuse what another program shut down, if queues lack entries of records that it had placed.
+    """Refuse what another program shut down, if queues do not end where the log says.
 
     It leaves no list; but a queue does not end in front of a number that the log has, as far as
     that was read, nor in front of zeros with an entry of its own behind them. One without files
-    may be of a deleted topic, which such a program notes nowhere.
+    may be of a deleted topic, which such a program notes nowhere. Nor does one end behind the last
+    number: Apache's brokers leave entries of what they cut from the log in the files, and take them
+    for messages again once the log is as long as it was.
     """
     short: dict[QueueKey, QueueEnd] = {}
     backs = RecordCheck(segments)
@@ -110,8 +112,16 @@ def refuse_shortened(
         topic = raw.decode()
         key = QueueKey(is_batch_topic(topic), topic, queue_id)
         found = queues.table(is_batch=key.is_batch).find_sound(topic, queue_id)
-        if found is not None and _has_files(queues, key) and found.max_offset < following:
+        if found is None or not _has_files(queues, key):
+            continue
+        if found.max_offset < following:
             short[key] = QueueEnd(found.end + 1, NO_RECORD, following)
+        elif found.max_offset > following:
+            last = found.end - 1
+            if not backs(topic, queue_id, *found.head(last)):
+                of = f"message {found.max_offset - 1} of {topic}/{queue_id}"
+                problem = f"not the entry of {of}: the log has those up to {following - 1}"
+                raise found.damaged(last, problem)
     _refuse(queues, short)
 
 
