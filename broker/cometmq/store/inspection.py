@@ -10,6 +10,7 @@ queue files from most of them, the shape of index files from where the items of 
 
 from __future__ import annotations
 
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -46,6 +47,8 @@ from cometmq.store.tables import TOPICS, TableFile
 from cometmq.store.topic_folders import has_queue_files, holds_queues
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from cometmq.store.checkpoint import Checkpoint
     from cometmq.store.config import StoreConfig
     from cometmq.store.filesystem import FileSystem
@@ -219,6 +222,16 @@ def inspect(
         ended_topics={key.topic: key.is_batch for key in ends},
         is_index_shape_known=shape is not None,
     )
+
+
+@contextmanager
+def looking_at(
+    filesystem: FileSystem, root: str, config: StoreConfig, *, is_locked: bool = False
+) -> Generator[Inspected, None, None]:
+    """Look at a store, see `inspect`; what of its log is open in the end is closed."""
+    store = inspect(filesystem, root, config, is_locked=is_locked)
+    with closing(store.segments):
+        yield store
 
 
 def check_store(filesystem: FileSystem, root: str) -> None:

@@ -21,7 +21,7 @@ from cometmq.store.checkpoint import Longs
 from cometmq.store.config import StoreConfig
 from cometmq.store.errors import StoreError, disk_error_text
 from cometmq.store.filesystem import RealFileSystem
-from cometmq.store.inspection import inspect
+from cometmq.store.inspection import looking_at
 from cometmq.store.summary import summarize
 from cometmq.store.unlisted import unlisted_text
 
@@ -122,6 +122,15 @@ def clean_root(root: str) -> str:
     return root.rstrip("/") or "/"
 
 
+def look_at(
+    context: click.Context, root: str, index_slots: int | None, index_items: int | None
+) -> Inspected:
+    """Look at a store that is only read; the files of its log are closed with the command."""
+    config = config_of(index_slots, index_items)
+    seen = looking_at(filesystem_of(context), clean_root(root), config)
+    return context.with_resource(seen)
+
+
 @click.command()
 @store_command
 @click.option("--queues", is_flag=True, help="List every queue, not only topics.")
@@ -145,9 +154,7 @@ def stat(
       cometmq store stat --queues ~/store
       cometmq store stat --json ./cometmq-data | jq .messages
     """
-    inspected = inspect(
-        filesystem_of(context), clean_root(root), config_of(index_slots, index_items)
-    )
+    inspected = look_at(context, root, index_slots, index_items)
     summary = summarize(inspected)
     if as_json:
         show_json(_document(inspected, summary))

@@ -7,18 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cometmq.admin.commands.store import (
-    clean_root,
-    config_of,
-    filesystem_of,
-    store_command,
-)
+from cometmq.admin.commands.store import look_at, store_command
 from cometmq.admin.render import TimeParameter, show_line, time_text, warn
 from cometmq.proto.compression import decompress
 from cometmq.proto.errors import MessageError
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.folder import queue_folders
-from cometmq.store.inspection import inspect
 from cometmq.store.names import some_of
 from cometmq.store.selection import Selection, Wanted
 
@@ -113,9 +107,7 @@ def dump(
       cometmq store dump ./cometmq-data --key order-17 --json | jq .properties
       cometmq store dump ./cometmq-data --physical 65536..131072 --body hex
     """
-    inspected = inspect(
-        filesystem_of(context), clean_root(root), config_of(index_slots, index_items)
-    )
+    inspected = look_at(context, root, index_slots, index_items)
     at, end = physical or (None, None)
     wanted = Wanted(
         topic=topic,

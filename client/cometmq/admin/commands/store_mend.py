@@ -24,7 +24,7 @@ from cometmq.admin.render import (
     warn,
 )
 from cometmq.store.errors import StoreLockedError
-from cometmq.store.inspection import check_store, inspect
+from cometmq.store.inspection import check_store, looking_at
 from cometmq.store.lock import acquire_lock, give_up_lock
 from cometmq.store.mending import Plan, carry_out, make_plan
 from cometmq.store.owned_files import file_system_for
@@ -48,11 +48,13 @@ def _taken(
     if unfinished_swaps(filesystem, root):
         with closing(acquire_lock(filesystem, root)):
             finish_swap(filesystem, root)
-    _refuse_open(inspect(filesystem, root, config))
+    with looking_at(filesystem, root, config) as seen:
+        _refuse_open(seen)
     is_made = not filesystem.exists(f"{root}/lock")
     lock = acquire_lock(filesystem, root)
     try:
-        yield inspect(filesystem, root, config, is_locked=True)
+        with looking_at(filesystem, root, config, is_locked=True) as taken:
+            yield taken
     finally:
         give_up_lock(filesystem, root, lock, is_made=is_made)
 
@@ -62,9 +64,9 @@ def _seen(
     filesystem: FileSystem, root: str, config: StoreConfig
 ) -> Generator[Inspected, None, None]:
     """Look at a store, to say what would be done to it."""
-    inspected = inspect(filesystem, root, config)
-    _refuse_open(inspected)
-    yield inspected
+    with looking_at(filesystem, root, config) as seen:
+        _refuse_open(seen)
+        yield seen
 
 
 def _with_shape(

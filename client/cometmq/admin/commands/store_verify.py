@@ -7,15 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cometmq.admin.commands.store import (
-    clean_root,
-    config_of,
-    filesystem_of,
-    store_command,
-)
+from cometmq.admin.commands.store import look_at, store_command
 from cometmq.admin.render import count_text, progress_bar, show_facts, show_json, size_text
 from cometmq.store.findings import Kind, Report
-from cometmq.store.inspection import inspect
 from cometmq.store.verify import verify as run_verify
 
 if TYPE_CHECKING:
@@ -68,9 +62,7 @@ def verify(
       cometmq store verify --json ./cometmq-data | jq '.findings[].path'
     """
     began = time.monotonic()
-    inspected = inspect(
-        filesystem_of(context), clean_root(root), config_of(index_slots, index_items)
-    )
+    inspected = look_at(context, root, index_slots, index_items)
     report = Report(findings_max or KEPT_MAX * as_json)
     with progress_bar() as bar:
         bar.follow(run_verify(inspected, report))

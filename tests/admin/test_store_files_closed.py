@@ -1,0 +1,52 @@
+"""What a command on a store opens it closes, for who calls many in one process."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tests.store.damaged_stores import SMALL, flip, write_small_store
+
+from cometmq.admin.commands.store_commands import store
+from cometmq.store.filesystem import RealFileSystem
+
+COMMANDS = (
+    "stat",
+    "verify",
+    "dump",
+    "dump --limit 1",
+    "dump --physical 5",
+    "repair",
+    "repair --dry-run",
+    "repair --yes",
+    "rebuild",
+)
+FIRST_BODY_AT = 31
+
+
+def open_in(folder: Path) -> list[Path]:
+    """Return what this process has open there; the descriptor of the listing itself is gone."""
+    links = list[Path]()
+    for each in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            links.append(each.readlink())
+    return [link for link in links if link.is_relative_to(folder)]
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_file_of_the_store_stays_open(command: str, is_damaged: bool, tmp_path: Path) -> None:
+    write_small_store(RealFileSystem(), str(tmp_path), SMALL)
+    if is_damaged:
+        flip(RealFileSystem(), str(tmp_path / "commitlog" / f"{0:020d}"), FIRST_BODY_AT)
+    gc.collect()
+    gc.disable()
+    try:
+        result = CliRunner().invoke(store, [*command.split(), str(tmp_path)])
+        assert isinstance(result.exception, SystemExit | None), result.exception
+        assert open_in(tmp_path) == []
+    finally:
+        gc.enable()
