@@ -7,9 +7,9 @@ queue's own entry, becomes a message without a body and with the property `COMET
 no queue has a gap; the rest becomes a record that no consumer ever sees, a rolled back half of a
 transaction, which Apache's brokers pass over, too. *Cutting* ends the log in front of the damage,
 and all that stands behind is lost. A sound record that is not the message it says, see
-`wrong_heads`, is *written right* where the entry of its queue tells which one it is, else stepped
-over as well; but no cut begins there: a start goes on behind it. Sealed blocks of which only the
-checksum is wrong can be *accepted*: see `block_check`.
+`wrong_heads`, is *written right* where the entry of its queue, or else the order, tells which one
+it is, if it has room for that, else stepped over as well; but no cut begins there: a start goes on
+behind it. Sealed blocks of which only the checksum is wrong can be *accepted*: see `block_check`.
 
 Either way the bytes that are replaced are kept in `cut/` first, then the store is marked as not
 shut down, with a checkpoint in front of the damage: the next start makes the ConsumeQueues and the

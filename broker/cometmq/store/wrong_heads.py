@@ -14,6 +14,7 @@ from cometmq.proto.message import read_message
 from cometmq.store.consume_queue import ENTRY
 from cometmq.store.log_check import Damage
 from cometmq.store.log_scan import NEVER
+from cometmq.store.right_heads import Place, placed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage
     from cometmq.store.inspection import Inspected
     from cometmq.store.queue_check import QueueTrack
-    from cometmq.store.right_heads import Place
     from cometmq.store.segments import Segments
 
 Key = tuple[bytes, int]
@@ -66,7 +66,10 @@ class WrongHeads:
         if jumped == track.last >= 0 and number == expected + 1 and jumped < self._promised_to:
             record = self._record_at(jumped)
             if record is not None:
-                self.note(record, f"the message behind it is number {number}")
+                key = message.topic_raw, message.queue_id
+                self._note_by_order(
+                    record, f"the message behind it is number {number}", key, expected
+                )
         if len(track.jumps) < NOTED_MAX:
             track.jumps |= {track.last, message.physical_offset}
         key = message.topic_raw, message.queue_id
@@ -111,7 +114,8 @@ class WrongHeads:
             record = self._record_at(fitting.pop()) if len(fitting) == 1 else None
             if record is not None:
                 name = f"{topic.decode('utf-8', 'replace')} queue {queue_id}"
-                self.note(record, f"it does not follow there, and {name} lacks this number here")
+                problem = f"it does not follow there, and {name} lacks this number here"
+                self._note_by_order(record, problem, (topic, queue_id), number)
 
     def is_wrong(
         self, track: QueueTrack, index: int, said: QueueTrack, record: StoredMessage
@@ -147,6 +151,16 @@ class WrongHeads:
             end, topic = start + record.size, record.topic_raw.decode("utf-8", "replace")
             said = topic, record.queue_id, record.queue_offset
             self.found[start] = Damage(start, end, problem, is_last=False, said=said, truth=truth)
+
+    def _note_by_order(self, record: StoredMessage, problem: str, key: Key, number: int) -> None:
+        """Note which message a record is by the order alone; an entry may tell otherwise later."""
+        start, known = record.physical_offset, self.found.get(record.physical_offset)
+        self.note(record, problem)
+        place = Place(key[0].decode("utf-8", "replace"), key[1], number)
+        is_told_otherwise = known is not None and known.truth != place
+        has_room = placed(record, place) is not None
+        if start in self.found and has_room and not is_told_otherwise:
+            self.found[start] = self.found[start]._replace(truth=place)
 
     def _record_at(self, physical_offset: int) -> StoredMessage | None:
         segment = self._segments.at(physical_offset)
