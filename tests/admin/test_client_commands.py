@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from click.testing import CliRunner, Result
 from tests.client.running import Servers, play
 
 from cometmq.admin.program import program
+from cometmq.net import Limits
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -323,6 +325,18 @@ def test_a_broker_is_no_name_server(tmp_path: Path) -> None:
             assert "it looks like a broker" in result.stderr
 
     play(tmp_path, scenario)
+
+
+def test_a_broker_that_lets_nobody_in_is_named_once_and_its_limit_with_it(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        with socket.create_connection(("127.0.0.1", servers.port_of("broker"))):
+            said = Terminal(servers).run("send", "orders", "x", status=1).stderr
+        assert said.startswith(f"Error: {servers.broker}: the connection ended: ")
+        assert said.count(servers.broker) == 1
+        assert "`cometmq up`" not in said
+        assert "connections_max" in said
+
+    play(tmp_path, scenario, limits=Limits(connections_max=1))
 
 
 def test_without_a_server_it_says_how_to_start_one() -> None:

@@ -139,6 +139,19 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_path: P
         assert disk_error_text(refused.value).startswith(f"{path}: a pipe or device is where")
 
 
+def test_a_folder_that_cannot_be_made_has_not_vanished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    for path in ("/proc/nope", "here"):
+        with pytest.raises(OSError, match="no folder can be made there") as refused:
+            RealFileSystem().make_directories(path)
+        assert disk_error_text(refused.value).startswith(f"{path}: no folder can be made there: ")
+        assert "vanished" not in disk_error_text(refused.value)
+
+
 def test_a_file_opened_read_only_refuses_writes(disk: FileSystem, root: str) -> None:
     disk.open(f"{root}/f", create=True).close()
     file = disk.open(f"{root}/f", read_only=True)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from cometmq.store.linux_calls import exchange_names, first_byte_locked_by, sync_partition
 from cometmq.store.lock_file import LockFile, is_held
-from cometmq.store.real_files import RealFile, open_file
+from cometmq.store.real_files import RealFile, make_folders, open_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -328,7 +328,7 @@ class RealFileSystem:
 
     def make_directories(self, path: str) -> None:
         """Make a folder and those above it."""
-        os.makedirs(path, exist_ok=True)
+        make_folders(path)
 
     def rename(self, source: str, target: str) -> None:
         """Give a file another name in one step, over what had that name."""

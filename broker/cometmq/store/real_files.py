@@ -6,7 +6,7 @@ import errno
 import mmap
 import os
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cometmq.store.linux_calls import cached_pages
 from cometmq.store.names import PIPE
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
     from cometmq.proto.buffer import Buffer
 
+_NO_FOLDERS: Final = (
+    "no folder can be made there: the folder that it is in was removed, or is none of a disk, as"
+    " those in /proc; choose another one"
+)
 BUFFERS_MAX = os.sysconf("SC_IOV_MAX")
 
 
@@ -195,3 +199,11 @@ def open_file(path: str, flags: int) -> RealFile:
 
 
 _NOT_SUPPORTED = 95  # EOPNOTSUPP on Linux, where alone RWF_NOWAIT exists.
+
+
+def make_folders(path: str) -> None:
+    """Make a folder and those above it."""
+    try:
+        os.makedirs(path, exist_ok=True)
+    except FileNotFoundError as error:  # What is above is there, or was made: nothing vanished.
+        raise OSError(errno.ENOTSUP, _NO_FOLDERS, error.filename) from error

@@ -87,7 +87,9 @@ class Membership:
         except AnswerTimeoutError:
             link.drop("no answer to a heartbeat")
             raise DeadlineError(f"{address}: no answer to a heartbeat in {timeout:.3g} s") from None
-        except (ConnectionLostError, LocalProtocolError) as error:
+        except ConnectionLostError as error:  # It names the address.
+            raise ConnectionEndedError(str(error)) from None
+        except LocalProtocolError as error:
             raise ConnectionEndedError(f"{address}: {error}") from None
         if response.code != ResponseCode.SUCCESS:
             raise refusal(response.code, response.remark, address)

@@ -108,6 +108,11 @@ def _told(error: BaseException) -> click.ClickException:
                 "It answers, and --tls-ca does not vouch for it. A certificate must name the"
                 " address that is connected to, which a broker registers: often an IP address."
             )
+        elif "the connection ended" in str(error):  # Said by several kinds, too.
+            what_to_do = (
+                "It took the connection and closed it: has it as many as its connections_max, or"
+                " did it end? Its log says which."
+            )
         return click.ClickException(f"{error}\n{what_to_do}")
     return click.ClickException(str(error))
 
