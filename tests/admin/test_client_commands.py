@@ -250,8 +250,9 @@ def test_a_consume_may_begin_before_its_topic_is_there(tmp_path: Path) -> None:
             assert said.startswith("no broker serves the topic 'orders'")
             assert said.endswith("Waiting for it.\n")
             Terminal(servers).run("send", "orders", "x")
-            output, _ = consumer.communicate(timeout=60)
+            output, said = consumer.communicate(timeout=60)
             assert output.endswith("  x\n")
+            assert said == "1 message consumed as g\n"  # No more of the topic that was not there.
 
     play(tmp_path, scenario)
 

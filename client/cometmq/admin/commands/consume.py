@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
@@ -22,9 +24,9 @@ from cometmq.client import Client, RefusedError, Sql
 from cometmq.client._routes import NoRouteError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
-    from cometmq.client import Message, Queue, ReceivedMessage
+    from cometmq.client import Consumer, Message, Queue, ReceivedMessage
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
@@ -130,8 +132,9 @@ async def consume(
             message.ack()
             shown += 1
 
-    async with consumer, until_stopped():
-        await show_all()
+    with _missing_topic_told_once(consumer):
+        async with consumer, until_stopped():
+            await show_all()
     if hung_up is not None:
         raise hung_up
     if problem is not None:
@@ -152,6 +155,25 @@ async def _tell_first(mq: Client, topic: str, group: str, *, may_wait: bool, beg
     except NoRouteError as error:  # Who consumes may be there before who sends.
         if may_wait:
             warn(f"{await explain(mq, error)}. Waiting for it.")
+
+
+@contextmanager
+def _missing_topic_told_once(consumer: Consumer) -> Generator[None, None, None]:
+    """Leave out of the client's log that no broker serves a topic, until one has served it.
+
+    `_tell_first` says so, or `_why_nothing` does.
+    """
+
+    def is_news(record: logging.LogRecord) -> bool:
+        said = record.args if isinstance(record.args, tuple) else ()
+        return bool(consumer.queues) or not any(isinstance(each, NoRouteError) for each in said)
+
+    log = logging.getLogger("cometmq.client")
+    log.addFilter(is_news)
+    try:
+        yield
+    finally:
+        log.removeFilter(is_news)
 
 
 async def _why_nothing(mq: Client, topic: str, group: str, queues: list[Queue]) -> str | None:
