@@ -118,8 +118,37 @@ def test_standard_input_is_one_message_or_a_message_a_line(tmp_path: Path) -> No
 def test_what_a_terminal_would_obey_is_shown_and_not_obeyed(tmp_path: Path) -> None:
     def scenario(servers: Servers) -> None:
         terminal = Terminal(servers)
-        terminal.run("send", "orders", "a\x1b[2Jb\nc")
-        assert terminal.lines("tail", "orders", "--no-follow")[0].endswith("a\\x1b[2Jb\\nc")
+        said = ["--tag", "t\x1b[2J", "--key", "k\x1b[2J", "--property", "p=\x1b[2J"]
+        identifier = terminal.json("send", "orders", "a\x1b[2Jb\nc", *said)["id"]
+        assert terminal.lines("tail", "orders", "--no-follow")[0].endswith(
+            "  [t\\x1b[2J]  k\\x1b[2J  a\\x1b[2Jb\\nc"
+        )
+        assert "\x1b" not in terminal.run("message", "show", identifier).stdout
+
+    play(tmp_path, scenario)
+
+
+def test_a_long_body_is_cut_for_a_terminal_and_whole_elsewhere(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        terminal = Terminal(servers)
+        body = "x" * 5000
+        identifier = terminal.json("send", "orders", body, "--key", "k")["id"]
+        assert terminal.lines("consume", "orders", "--start", "first", "-c1")[0].endswith(body)
+        cut = f"{'x' * 7} ... (5000 bytes)"
+        for command in (["tail", "orders", "-c1"], ["message", "find", "orders", "k"]):
+            assert terminal.lines(*command)[0].endswith(body)
+            assert terminal.lines(*command, "--cut", "7")[0].endswith(f"  {cut}")
+        assert terminal.lines("message", "show", identifier)[-1].endswith(body)
+        ours, theirs = os.openpty()
+        tail = [sys.executable, "-m", "cometmq.admin", "tail", "orders", "-c1"]
+        environment = os.environ | {"NAMESRV_ADDR": servers.nameserver}
+        for options, shown in ([], f"{'x' * 1000} ... (5000 bytes)"), (["--cut", "7"], cut):
+            subprocess.run(
+                [*tail, *options], env=environment, stdout=theirs, timeout=60, check=True
+            )
+            assert os.read(ours, 9999).decode().endswith(f"  {shown}\r\n")
+        os.close(ours)
+        os.close(theirs)
 
     play(tmp_path, scenario)
 

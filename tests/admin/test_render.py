@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from cometmq.admin.program import program
-from cometmq.admin.render import TimeParameter
+from cometmq.admin.render import TimeParameter, body_text, show_facts, show_table
 
 TIME_COMMANDS = [
     ["offset", "reset", "billing", "orders", "--to"],
@@ -77,3 +77,30 @@ def test_a_time_without_a_zone_is_utc_wherever_the_machine_is(given: str) -> Non
 def test_each_command_that_takes_a_time_says_that_it_is_utc(command: list[str]) -> None:
     names = [each for each in command[:2] if each not in ("orders", "billing")]
     assert "UTC" in CliRunner().invoke(program, [*names, "--help"]).stdout
+
+
+@pytest.mark.parametrize(
+    ("body", "cut", "shown"),
+    [
+        (b"paid", 0, "paid"),
+        (b"paid", 4, "paid"),
+        (b"paid", 3, "pai ... (4 bytes)"),
+        ("zażółć".encode(), 3, "za ... (10 bytes)"),
+        (b"a\x1b[2J\n", 0, "a\\x1b[2J\\n"),
+        (b"\x00\xff\x00", 2, "b'\\x00\\xff' ... (3 bytes)"),
+        (b"cut in the middle \xc5", 0, "b'cut in the middle \\xc5'"),
+    ],
+)
+def test_a_body_is_shown_in_a_line_that_no_terminal_obeys(
+    body: bytes, cut: int, shown: str
+) -> None:
+    assert body_text(body, cut) == shown
+
+
+def test_what_peers_wrote_into_facts_and_tables_is_shown_and_not_obeyed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show_facts([("property a", "\x1b[2J")])
+    show_table(["group"], [["g\x1b[2J"]])
+    facts, _, row = capsys.readouterr().out.splitlines()
+    assert (facts, row) == ("property a  \\x1b[2J", "g\\x1b[2J")

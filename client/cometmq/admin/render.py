@@ -6,6 +6,8 @@ What was asked for goes to stdout, everything else (progress, warnings, errors) 
 from __future__ import annotations
 
 import json
+import sys
+from codecs import getincrementaldecoder
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from math import isfinite
@@ -32,6 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from rich.progress import Task, TaskID
+
+
+BODY_SHOWN_MAX: Final = 1000
+"""Bytes of a body that a terminal shows, unless it is told another number."""
 
 
 class Step(Protocol):
@@ -88,7 +94,7 @@ def show_facts(facts: Iterable[tuple[str, str]]) -> None:
     pairs = list(facts)
     width = max((len(name) for name, _ in pairs), default=0)
     for name, value in pairs:
-        click.echo(f"{name:<{width}}  {value}")
+        click.echo(one_line(f"{name:<{width}}  {value}"))
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -98,7 +104,7 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
         is_number = column.startswith("#")
         table.add_column(column.lstrip("#"), justify="right" if is_number else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*(Text(str(cell)) for cell in row))
+        table.add_row(*(Text(one_line(str(cell))) for cell in row))
     console = Console()
     if not console.is_terminal:
         console = Console(width=10_000)
@@ -131,6 +137,32 @@ def _cell(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, cast("Sequence[object]", value)))
     return str(value)
+
+
+def one_line(text: str) -> str:
+    """Write as Python does what would end a line, or what a terminal would obey."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def body_text(body: bytes, cut: int = 0) -> str:
+    """Say a body in a line: as text, or, when it is none, as bytes; no more than `cut`, or all."""
+    part = body[:cut] if cut else body
+    is_whole = len(part) == len(body)
+    try:
+        # Only a character that the cut goes through is left out: the rest has to be text.
+        shown = one_line(getincrementaldecoder("utf-8")().decode(part, is_whole))
+    except UnicodeDecodeError:
+        shown = repr(part)
+    return shown if is_whole else f"{shown} ... ({len(body)} bytes)"
+
+
+def cut_of(asked: int | None) -> int:
+    """How much of a body to show: all where no terminal is, for that may be the only copy then."""
+    if asked is None:
+        return BODY_SHOWN_MAX if sys.stdout.isatty() else 0
+    return asked
 
 
 def warn(text: str) -> None:

@@ -13,13 +13,21 @@ import click
 
 from cometmq.admin.commands.with_client import (
     client_command,
+    cut_option,
     explain,
     json_option,
     message_document,
     message_line,
     until_stopped,
 )
-from cometmq.admin.render import NumberParameter, TimeParameter, count_text, show_line, warn
+from cometmq.admin.render import (
+    NumberParameter,
+    TimeParameter,
+    count_text,
+    cut_of,
+    show_line,
+    warn,
+)
 from cometmq.client import Client, RefusedError, Sql
 from cometmq.client._routes import NoRouteError
 
@@ -83,6 +91,7 @@ def filter_options(function: Function) -> Function:
     metavar="SECONDS",
     help="End when nothing has come for so long.",
 )
+@cut_option
 @json_option
 @client_command
 async def consume(
@@ -94,6 +103,7 @@ async def consume(
     start: Literal["first", "last"] | datetime | None,
     count: int | None,
     idle: float | None,
+    cut: int | None,
     as_json: bool,
 ) -> None:
     """Consume TOPIC as a member of a group: show each message, and acknowledge it.
@@ -124,7 +134,7 @@ async def consume(
                     problem = await _why_nothing(mq, topic, group, consumer.queues)
                 return
             try:
-                show(message, as_json)
+                show(message, cut, as_json)
             except BrokenPipeError as error:  # Nobody reads on: what was not seen stays.
                 hung_up = error
                 await consumer.drain(timeout=0)
@@ -221,6 +231,7 @@ async def _unreadable(mq: Client, topic: str) -> str | None:
 )
 @click.option("--follow/--no-follow", default=True, show_default=True, help="Wait for more.")
 @click.option("-c", "--count", type=click.IntRange(min=1), help="End after so many messages.")
+@cut_option
 @json_option
 @client_command
 async def tail(
@@ -231,6 +242,7 @@ async def tail(
     last: int,
     follow: bool,
     count: int | None,
+    cut: int | None,
     as_json: bool,
 ) -> None:
     """Show the last messages of TOPIC, and those that come, without consuming them.
@@ -253,7 +265,7 @@ async def tail(
             nonlocal shown, hung_up
             if shown != count and hung_up is None:
                 try:
-                    show(message, as_json)
+                    show(message, cut, as_json)
                 except BrokenPipeError as error:  # Nobody reads on.
                     hung_up = error
                 shown += 1
@@ -287,9 +299,9 @@ async def _follow(
         offset = found.next_offset
 
 
-def show(message: ReceivedMessage, as_json: bool) -> None:
+def show(message: ReceivedMessage, cut: int | None, as_json: bool) -> None:
     """Print one message."""
     if as_json:
         show_line(message_document(message))
     else:
-        click.echo(message_line(message))
+        click.echo(message_line(message, cut_of(cut)))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from cometmq.admin.commands.with_client import (
-    body_text,
     client_command,
+    cut_option,
     iso_time,
     json_option,
     message_document,
@@ -20,7 +20,10 @@ from cometmq.admin.commands.with_client import (
 from cometmq.admin.render import (
     TimeParameter,
     ask,
+    body_text,
     count_text,
+    cut_of,
+    one_line,
     show_done,
     show_json,
     show_table,
@@ -128,11 +131,18 @@ async def list_groups(mq: Client, *, as_json: bool) -> None:
 @click.option(
     "-c", "--count", type=click.IntRange(min=1), default=100, show_default=True, help="At most."
 )
+@cut_option
 @json_option
 @client_command
 @_wanted
 async def show(
-    mq: Client, *, group: str, wanted: DeadLetterFilter, count: int, as_json: bool
+    mq: Client,
+    *,
+    group: str,
+    wanted: DeadLetterFilter,
+    count: int,
+    cut: int | None,
+    as_json: bool,
 ) -> None:
     """Show dead letters of GROUP, the oldest first; the time is when they died, in UTC."""
     found = await mq.admin.dead_letters.show(group, wanted, count=count)
@@ -140,7 +150,7 @@ async def show(
         show_json([message_document(each) for each in found])
         return
     for each in found:
-        click.echo(_line(each))
+        click.echo(_line(each, cut_of(cut)))
     warn(count_text(len(found), "dead letter"))
 
 
@@ -248,7 +258,7 @@ def _told(redriven: Redriven, *, dry_run: bool) -> str:
     return ", ".join(parts)
 
 
-def _line(message: ReceivedMessage) -> str:
+def _line(message: ReceivedMessage, cut: int) -> str:
     """Say a dead letter in a line: when it died, where it was from, and what it is."""
     about = [f"{message.stored_at:%Y-%m-%dT%H:%M:%SZ}", message.topic, message.id]
     about.append(f"{message.attempt - 1}x")
@@ -256,7 +266,7 @@ def _line(message: ReceivedMessage) -> str:
         about.append(f"[{message.tag}]")
     if message.keys:
         about.append(" ".join(message.keys))
-    return f"{'  '.join(about)}  {body_text(message.body)}"
+    return f"{one_line('  '.join(about))}  {body_text(message.body, cut)}"
 
 
 def _time(time_ms: int | None) -> datetime | None:

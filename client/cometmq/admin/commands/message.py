@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from cometmq.admin.commands.with_client import (
-    body_text,
     client_command,
+    cut_option,
     iso_time,
     json_option,
     message_document,
     message_line,
 )
-from cometmq.admin.render import show_facts, show_json, show_table
+from cometmq.admin.render import body_text, cut_of, show_facts, show_json, show_table
 from cometmq.client._core.trace_format import TRACE_TOPIC
 
 if TYPE_CHECKING:
@@ -37,9 +37,12 @@ def message() -> None:
 @click.argument("topic")
 @click.argument("key")
 @click.option("-c", "--count", default=32, show_default=True, help="Of each broker.")
+@cut_option
 @json_option
 @client_command
-async def find(mq: Client, *, topic: str, key: str, count: int, as_json: bool) -> None:
+async def find(
+    mq: Client, *, topic: str, key: str, count: int, cut: int | None, as_json: bool
+) -> None:
     """Find the messages of TOPIC that have KEY, or that id, the newest first."""
     found = await mq.admin.find_messages(topic, key, count=count)
     if not found:
@@ -50,7 +53,7 @@ async def find(mq: Client, *, topic: str, key: str, count: int, as_json: bool) -
     if not found:
         raise click.ClickException(f"{topic} has no message with the key {key}")
     for each in found:
-        click.echo(message_line(each))
+        click.echo(message_line(each, cut_of(cut)))
 
 
 @message.command("show", short_help="Show all of one message, by its id.")

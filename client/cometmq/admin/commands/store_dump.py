@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from cometmq.admin.commands.store import look_at, store_command
-from cometmq.admin.render import TimeParameter, show_line, time_text, warn
+from cometmq.admin.render import TimeParameter, one_line, show_line, time_text, warn
 from cometmq.proto.compression import decompress
 from cometmq.proto.errors import MessageError
 from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
@@ -177,23 +177,16 @@ def _row(message: StoredMessage, body: str | None, cut: int) -> str:
         time_text(message.store_timestamp),
         message.queue_id,
         message.queue_offset,
-        _one_line(message.topic_raw.decode("utf-8", "replace")),
-        _one_line(message.tags or ""),
-        _one_line(" ".join(keys)),
+        one_line(message.topic_raw.decode("utf-8", "replace")),
+        one_line(message.tags or ""),
+        one_line(" ".join(keys)),
     ).rstrip()
     if body is None:
         return row
     text, encoding, size = _body(message, body, cut)
-    shown = text if encoding == "hex" else _one_line(text)
+    shown = text if encoding == "hex" else one_line(text)
     rest = "" if cut == 0 or size <= cut else f" ... ({size} bytes)"
     return f"{row}\n{'':>14}  {encoding}: {shown}{rest}"
-
-
-def _one_line(text: str) -> str:
-    """Escape what would end the line or drive the terminal."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def _body(message: StoredMessage, form: str, cut: int) -> tuple[str, str, int]:

@@ -8,13 +8,21 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from cometmq.admin.commands.with_client import (
-    body_text,
     client_command,
     iso_time,
     json_option,
     message_document,
 )
-from cometmq.admin.render import ask, count_text, show_done, show_facts, show_json, show_table
+from cometmq.admin.render import (
+    BODY_SHOWN_MAX,
+    ask,
+    body_text,
+    count_text,
+    show_done,
+    show_facts,
+    show_json,
+    show_table,
+)
 
 if TYPE_CHECKING:
     from cometmq.client import Client, PendingTransaction
@@ -99,10 +107,11 @@ async def resolve(mq: Client, *, identifier: str, how: str, yes: bool, as_json: 
     """Commit the transaction ID or roll it back, in its producer's stead."""
     found = await mq.admin.transactions.find(identifier)
     if not yes:
+        body = body_text(found.message.body, BODY_SHOWN_MAX)
         what = "Deliver it" if how == "commit" else "Never deliver it"
         ask(
             f"{found.id} for {found.topic}, of {found.producer_group},"
-            f" sent {_age(found, datetime.now(UTC))} ago, body {body_text(found.message.body)}\n"
+            f" sent {_age(found, datetime.now(UTC))} ago, body {body}\n"
             f"{what}? This cannot be undone.",
             as_json=as_json,
         )

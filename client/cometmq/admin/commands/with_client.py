@@ -16,7 +16,7 @@ import click
 
 from cometmq.admin.commands.access import access_options, take_config
 from cometmq.admin.commands.wording import in_options
-from cometmq.admin.render import show_json
+from cometmq.admin.render import BODY_SHOWN_MAX, body_text, one_line, show_json
 from cometmq.client import Client, ClientError, NetworkError, UsageError
 from cometmq.client._routes import NoRouteError
 
@@ -186,30 +186,31 @@ def message_document(message: ReceivedMessage) -> dict[str, Any]:
     }
 
 
-def message_line(message: ReceivedMessage) -> str:
-    """Say a message in a line, for people."""
+def cut_option(function: Function) -> Function:
+    """Give a command `--cut`."""
+    return click.option(
+        "--cut",
+        type=click.IntRange(min=0),
+        metavar="BYTES",
+        help="Bytes of a body to show; 0 for all of it, as --json has it."
+        f"  [default: {BODY_SHOWN_MAX} on a terminal, else 0]",
+    )(function)
+
+
+def message_line(message: ReceivedMessage, cut: int) -> str:
+    """Say a message in a line, for people, with so many bytes of its body; 0 for all."""
     about = [f"{message.stored_at:%H:%M:%SZ}", f"{message.queue.broker}:{message.queue.id}"]
     about.append(f"@{message.offset}")
     if message.tag:
         about.append(f"[{message.tag}]")
     if message.keys:
         about.append(" ".join(message.keys))
-    return f"{'  '.join(about)}  {body_text(message.body)}"
+    return f"{one_line('  '.join(about))}  {body_text(message.body, cut)}"
 
 
 def iso_time(time: datetime | None) -> str | None:
     """Say a time in ISO 8601."""
     return None if time is None else time.isoformat(timespec="milliseconds")
-
-
-def body_text(body: bytes) -> str:
-    """Say a body in a line: as text, or, when it is none, as bytes."""
-    try:
-        text = body.decode()
-    except UnicodeDecodeError:
-        return repr(body)
-    # What a terminal would obey, or what breaks the line, is written as Python writes it.
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def _body_of(body: bytes) -> dict[str, str]:
