@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
+from cometmq.admin.daemons import broker_config, nameserver_config
 from cometmq.admin.sources import BROKER, NAMESERVER, Settings
 from cometmq.broker.config import BrokerConfig
 from cometmq.broker.settings import configured
@@ -124,3 +125,49 @@ def test_the_example_of_the_documentation_is_accepted(tmp_path: Path) -> None:
     broker = configured(BrokerConfig(), settings.of[BROKER]).config
     assert (broker.broker_name, broker.store.segment_size) == ("broker-b", 256 << 20)
     assert nameserver_configured(NameServerConfig(), settings.of[NAMESERVER]).warnings == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.conf", "\n# a=b\nfileReservedTime: x\n", "line 3: fileReservedTime: 'x' is not"),
+        ("a.conf", "a\\u0062c=1", "line 1: abc: no such setting"),
+        ("a.conf", "regionId=\\\nlistenPort=y\nlistenPort=x", "line 3: listenPort: 'x' is not"),
+        ("a.conf", "brokerName=a\nfileReservedTime=0", "line 2: retention_hours: 0 is not"),
+        ("a.conf", "brokerRole=SLAVE", "line 1: brokerRole: only ASYNC_MASTER"),
+        ("a.conf", "brokerIP1=a.invalid", "line 1: brokerIP1 a.invalid: "),
+        ("a.toml", "[nameserver]\nlisten_port = 1\n[broker]\nlisten_port = -1", "line 4: listen_"),
+        ("a.toml", "\n'flush' = 'x'", "line 2: flush: 'x' is not sync or async"),
+        ("a.toml", "broker.flush = 'x'", "a.toml: flush: 'x' is not sync or async"),
+        ("a.toml", "[broker]\nflsh = 'sync'", "line 2: flsh: no such setting"),
+    ],
+)  # fmt: skip
+def test_a_refusal_of_a_setting_says_in_which_line_of_which_file_it_is(
+    tmp_path: Path, name: str, text: str, said: str
+) -> None:
+    settings = from_file(tmp_path, name, text)
+    with pytest.raises(click.UsageError) as refused:
+        broker_config(BrokerConfig(), settings)
+    assert refused.value.message.startswith(f"--config {tmp_path}/{name}")
+    assert said in refused.value.message
+
+
+def test_a_refusal_of_a_setting_of_the_name_server_says_where_it_is(tmp_path: Path) -> None:
+    settings = from_file(tmp_path, "a.conf", "listenPort=x", NAMESERVER)
+    with pytest.raises(click.UsageError, match=r"^--config .*a\.conf, line 1: listenPort: 'x' is"):
+        nameserver_config(NameServerConfig(), settings)
+
+
+def test_what_counts_of_several_sources_is_refused_as_what_it_is(tmp_path: Path) -> None:
+    settings = from_file(tmp_path, "a.conf", "listenPort=1")
+    settings.add_environment({"COMETMQ_LISTEN_PORT": "70001"}, KNOWN)
+    with pytest.raises(
+        click.UsageError, match=r"^environment: COMETMQ_LISTEN_PORT: listen_port: 7"
+    ):
+        broker_config(BrokerConfig(), settings)
+    settings.add_pairs(["listen_port=70002"])
+    with pytest.raises(click.UsageError, match=r"^--set listen_port: 70002 is no port"):
+        broker_config(BrokerConfig(), settings)
+    settings.add(BROKER, {"listen_port": 70003})
+    with pytest.raises(click.UsageError, match=r"^listen_port: 70003 is no port"):
+        broker_config(BrokerConfig(), settings)

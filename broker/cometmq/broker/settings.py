@@ -313,7 +313,19 @@ def _parsed(key: str, value: object) -> tuple[str, object]:
             return name, same.read(str(value))
         return name, parse_setting(name, _DEFAULTS[name], value)
     except SettingError as error:
-        raise ConfigError(f"{key}: {error}") from None
+        raise ConfigError(f"{key}: {error}{_hint(name, value)}") from None
+
+
+def _hint(name: str, value: object) -> str:
+    """Say how a value that is written in Apache's way is written in ours."""
+    key = _KEY_OF.get(name, "")
+    read = MAPPED[key].read if key in MAPPED else None
+    words: list[object] = [*value] if isinstance(value, list) else [value]  # pyright: ignore[reportUnknownVariableType]  # As TOML has it.
+    text = " ".join(map(str, words))
+    try:
+        return "" if read is None else f"; write {format_setting(read(text))}, or {key}={text}"
+    except SettingError:
+        return ""
 
 
 def _applied(base: BrokerConfig, found: Mapping[str, Any]) -> BrokerConfig:

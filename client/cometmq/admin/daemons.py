@@ -120,14 +120,14 @@ def gathered(
 def broker_config(base: BrokerConfig, settings: Settings) -> BrokerConfig:
     """Make a broker's config of its settings; a `UsageError` says what is wrong with them."""
     from cometmq.broker.errors import ConfigError
-    from cometmq.broker.settings import configured
+    from cometmq.broker.settings import MAPPED, configured
 
-    given = settings.of[BROKER]
-    _advertise(given)
+    own_names = {key: same.name for key, same in MAPPED.items()}
+    _advertise(settings)
     try:
-        config, warnings = configured(base, given)
+        config, warnings = configured(base, settings.of[BROKER])
     except ConfigError as error:
-        raise click.UsageError(str(error)) from error
+        raise settings.refusal(BROKER, error, own_names) from error
     _check_which_store(config, settings)
     settings.warnings += warnings
     return config
@@ -149,32 +149,35 @@ def _check_which_store(config: BrokerConfig, settings: Settings) -> None:
 def nameserver_config(base: NameServerConfig, settings: Settings) -> NameServerConfig:
     """Make a name server's config of its settings, likewise."""
     from cometmq.nameserver import ConfigError, configured
+    from cometmq.nameserver.config import APACHE_KEYS
 
     try:
         config, warnings = configured(base, settings.of[NAMESERVER])
     except ConfigError as error:
-        raise click.UsageError(str(error)) from error
+        raise settings.refusal(NAMESERVER, error, APACHE_KEYS) from error
     settings.warnings += warnings
     return config
 
 
-def _advertise(given: dict[str, object]) -> None:
+def _advertise(settings: Settings) -> None:
     """Advertise the address that is bound unless told otherwise, and names as what they are."""
+    given = settings.of[BROKER]
     for key in ("brokerIP1", "advertise_address"):
         if isinstance(name := given.get(key), str):
-            given[key] = _resolved(name.strip())
+            place = settings.place_of(BROKER, key, {})
+            given[key] = _resolved(name.strip(), f"{place}{key}" if place else "--advertise")
             return
     bound = given.get("bindAddress", given.get("bind_address"))
     if isinstance(bound, str):
         given["advertise_address"] = "127.0.0.1" if bound == "localhost" else bound.strip()
 
 
-def _resolved(name: str) -> str:
+def _resolved(name: str, said_by: str) -> str:
     """Look a host's name up; clients are told an address in four or sixteen bytes."""
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise click.UsageError(f"--advertise {name}: {error}") from error
+        raise click.UsageError(f"{said_by} {name}: {error}") from error
     found.sort(key=lambda each: each[0] != socket.AF_INET)
     return str(found[0][4][0])
 

@@ -21,6 +21,7 @@ without `storePathRootDir` means a store in the home folder there, so it begins 
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cometmq.proto.bodies import decode_settings
+from cometmq.proto.bodies import decode_settings, lines_of_settings
 from cometmq.proto.errors import BodyError
 from cometmq.proto.settings import unknown_setting
 
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 BROKER: Final = "broker"
 NAMESERVER: Final = "nameserver"
 _PREFIX: Final = "COMETMQ_"
+_TOML_TABLE: Final = re.compile(r"\s*\[\s*([\w-]+)\s*\]")
+_TOML_KEY: Final = re.compile(r"""\s*(["']?)([\w-]+)\1\s*=""")
 
 
 @dataclass(slots=True)
@@ -50,13 +53,35 @@ class Settings:
     warnings: list[str] = field(default_factory=list[str])
     broker_conf: str | None = None
     """The file where it is Apache's `broker.conf`."""
+    _places: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
+    """Where those are from that are of no flag, as the text of an error begins."""
 
-    def add(self, daemon: str, settings: Mapping[str, object]) -> None:
-        """Add the settings of one source."""
+    def add(
+        self, daemon: str, settings: Mapping[str, object], places: Mapping[str, str] | None = None
+    ) -> None:
+        """Add the settings of one source; `places` says of each where it is written."""
         known = self.of[daemon]
         for key, value in settings.items():
             known.pop(key, None)  # Last in the order, too: it may be there by another name.
             known[key] = value
+            self._places[daemon, key] = (places or {}).get(key, "")
+
+    def place_of(self, daemon: str, name: str, own_names: Mapping[str, str]) -> str:
+        """Tell where a setting is from, by its key or our name; nothing for one of a flag.
+
+        `own_names` has our names by Apache's keys.
+        """
+        for key in reversed(self.of[daemon]):  # Of two names the later one counts.
+            if name in (key, own_names.get(key)):
+                return self._places.get((daemon, key), "")
+        return ""
+
+    def refusal(
+        self, daemon: str, problem: Exception, own_names: Mapping[str, str]
+    ) -> click.UsageError:
+        """Say of a problem, whose text begins with the name of a setting, where that is from."""
+        text = str(problem)
+        return click.UsageError(self.place_of(daemon, text.partition(":")[0], own_names) + text)
 
     def add_file(self, path: str) -> None:
         """Add those of a file; a `UsageError` when it cannot be read."""
@@ -66,27 +91,33 @@ class Settings:
             raise click.UsageError(f"--config {path}: {error.strerror}") from error
         try:
             if path.endswith(".toml"):
-                self._add_toml(path, tomllib.loads(content.decode()))
+                self._add_toml(path, content.decode())
             else:
-                self._add_properties(path, decode_settings(content))
+                self._add_properties(path, content)
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, BodyError) as error:
             raise click.UsageError(f"--config {path}: {error}") from error
 
-    def _add_toml(self, path: str, tree: Mapping[str, object]) -> None:
-        self.add(self.main, {k: v for k, v in tree.items() if not isinstance(v, dict)})
+    def _add_toml(self, path: str, text: str) -> None:
+        tree: Mapping[str, object] = tomllib.loads(text)
+        lines = _lines_of_toml(text)
+        plain = {k: v for k, v in tree.items() if not isinstance(v, dict)}
+        self.add(self.main, plain, {key: _in_file(path, lines.get(("", key))) for key in plain})
         tables: dict[str, dict[str, object]] = {
             name: table for name, table in tree.items() if isinstance(table, dict)
         }
         for name, table in tables.items():
             if name not in self.of:
                 raise click.UsageError(f"--config {path}: table {unknown_setting(name, self.of)}")
-            self.add(name, table)
+            places = {key: _in_file(path, lines.get((name, key))) for key in table}
+            self.add(name, table, places)
 
-    def _add_properties(self, path: str, properties: Mapping[str, str]) -> None:
+    def _add_properties(self, path: str, content: bytes) -> None:
+        properties = decode_settings(content)
+        lines = lines_of_settings(content)
         if self.main == BROKER:
             self.broker_conf = path
             self.add(BROKER, {"flushDiskType": "ASYNC_FLUSH"})
-        self.add(self.main, properties)
+        self.add(self.main, properties, {key: _in_file(path, lines[key]) for key in properties})
 
     def add_environment(
         self, environ: Mapping[str, str], known: Mapping[str, Iterable[str]]
@@ -100,7 +131,7 @@ class Settings:
                 daemon, key = NAMESERVER, key.removeprefix(f"{NAMESERVER}_")
             # A container's platform sets names of its own that begin like ours.
             if key in known[daemon]:
-                self.add(daemon, {key: value})
+                self.add(daemon, {key: value}, {key: f"environment: {name}: "})
             else:
                 self.warnings.append(f"environment: {name}: {unknown_setting(key, known[daemon])}")
 
@@ -112,6 +143,22 @@ class Settings:
                 raise click.UsageError(f"--set {pair}: must be key=value")
             daemon, dot, rest = key.strip().partition(".")
             if dot and daemon in self.of:
-                self.add(daemon, {rest: value})
+                self.add(daemon, {rest: value}, {rest: f"--set {daemon}."})
             else:
-                self.add(self.main, {key.strip(): value})
+                self.add(self.main, {key.strip(): value}, {key.strip(): "--set "})
+
+
+def _in_file(path: str, line: int | None) -> str:
+    return f"--config {path}: " if line is None else f"--config {path}, line {line}: "
+
+
+def _lines_of_toml(text: str) -> dict[tuple[str, str], int]:
+    """Tell in which line each key of each table is, where it is written as `key = value`."""
+    table = ""
+    lines: dict[tuple[str, str], int] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        if found := _TOML_TABLE.match(line):
+            table = found[1]
+        elif found := _TOML_KEY.match(line):
+            lines.setdefault((table, found[2]), number)
+    return lines

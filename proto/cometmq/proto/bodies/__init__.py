@@ -81,7 +81,11 @@ from cometmq.proto.bodies.offsets import (
     decode_reset_offsets,
 )
 from cometmq.proto.bodies.pop import BatchAck, BatchAcks
-from cometmq.proto.bodies.properties_text import decode_settings, encode_settings
+from cometmq.proto.bodies.properties_text import (
+    decode_settings,
+    encode_settings,
+    lines_of_settings,
+)
 from cometmq.proto.bodies.registration import (
     RegisterBrokerBody,
     decode_registration,
@@ -233,6 +237,7 @@ __all__ = [
     "decode_settings",
     "encode_compressed",
     "encode_settings",
+    "lines_of_settings",
 ]
 
 # What the bodies of requests and of successful answers are, by request code: the JSON ones that

@@ -35,18 +35,12 @@ def decode_settings(data: Buffer | None) -> dict[str, str]:
 
     `BodyError` for a malformed `\uXXXX` and for text that is not UTF-8.
     """
-    try:
-        text = bytes(data or b"").decode()
-    except UnicodeDecodeError as error:
-        raise BodyError(f"properties: not UTF-8 at byte {error.start}") from None
-    properties: dict[str, str] = {}
-    for number, line in _logical_lines(text):
-        key = _KEY.match(line)
-        assert key is not None  # It matches nothing too.
-        separator = _SEPARATOR.match(line, key.end())
-        assert separator is not None  # It matches nothing too.
-        properties[_unescaped(key[0], number)] = _unescaped(line[separator.end() :], number)
-    return properties
+    return {key: value for _, key, value in _pairs(data)}
+
+
+def lines_of_settings(data: Buffer) -> dict[str, int]:
+    """Tell in which line of a properties text each key is: the one that counts."""
+    return {key: number for number, key, _ in _pairs(data)}
 
 
 def encode_settings(properties: Mapping[str, str]) -> bytes:
@@ -55,6 +49,20 @@ def encode_settings(properties: Mapping[str, str]) -> bytes:
         f"{_TO_ESCAPE_IN_KEY.sub(_escaped, key)}={_TO_ESCAPE.sub(_escaped, value)}\n"
         for key, value in properties.items()
     ).encode()
+
+
+def _pairs(data: Buffer | None) -> Iterator[tuple[int, str, str]]:
+    """Keys and values, with the lines that they begin in."""
+    try:
+        text = bytes(data or b"").decode()
+    except UnicodeDecodeError as error:
+        raise BodyError(f"properties: not UTF-8 at byte {error.start}") from None
+    for number, line in _logical_lines(text):
+        key = _KEY.match(line)
+        assert key is not None  # It matches nothing too.
+        separator = _SEPARATOR.match(line, key.end())
+        assert separator is not None  # It matches nothing too.
+        yield number, _unescaped(key[0], number), _unescaped(line[separator.end() :], number)
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
