@@ -86,6 +86,23 @@ def repaired(disk: SimulatedFileSystem) -> Plan:
     return plan
 
 
+def check_refused(disk: SimulatedFileSystem) -> None:
+    """See `verify` find a wrong record, and `rebuild` send to `repair` before it changes a byte."""
+    before = contents(disk)
+    kinds = {each.kind for each in verified(disk, config=CONFIG).findings}
+    assert {Kind.RECORD, Kind.LOST_MESSAGE} <= kinds
+    with pytest.raises(CorruptionError, match=r"not the message it says.*store repair"):
+        rebuilt(disk, config=CONFIG)
+    assert contents(disk) == before
+
+
+def check_nothing_to_repair(disk: SimulatedFileSystem) -> None:
+    """See neither `verify` nor `repair` take a record for wrong."""
+    kinds = {each.kind for each in verified(disk, config=CONFIG).findings}
+    assert Kind.RECORD not in kinds
+    assert repaired(disk).is_empty
+
+
 @pytest.mark.parametrize("name", CHANGES)
 @pytest.mark.parametrize("number", [0, 1, 10, 11, COUNT - 2])
 def test_where_the_entry_of_another_message_leads_to_it_a_record_is_written_right(
@@ -96,11 +113,7 @@ def test_where_the_entry_of_another_message_leads_to_it_a_record_is_written_righ
         pytest.skip("it is there already")
     was = change(disk, number, name)
     before = contents(disk)
-    kinds = {each.kind for each in verified(disk, config=CONFIG).findings}
-    assert {Kind.RECORD, Kind.LOST_MESSAGE} <= kinds
-    with pytest.raises(CorruptionError, match=r"not the message it says.*store repair"):
-        rebuilt(disk, config=CONFIG)
-    assert contents(disk) == before
+    check_refused(disk)
     plan = repaired(disk)
     (head,) = plan.heads
     assert head.truth == ("T", number % 2, was.queue_offset)
@@ -260,9 +273,7 @@ def test_an_entry_that_is_wrong_itself_is_no_witness_against_a_record() -> None:
 def test_the_files_of_a_queue_under_the_name_of_another_are_no_witness() -> None:
     disk = two_queues()
     disk.rename(f"{ROOT}/consumequeue/T", f"{ROOT}/consumequeue/V")
-    kinds = {each.kind for each in verified(disk, config=CONFIG).findings}
-    assert Kind.RECORD not in kinds
-    assert repaired(disk).is_empty
+    check_nothing_to_repair(disk)
 
 
 def test_messages_in_front_of_a_gap_are_put_out_of_reach_only_when_that_is_asked_for() -> None:
