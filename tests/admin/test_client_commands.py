@@ -209,6 +209,9 @@ def test_topics_are_made_listed_looked_at_and_deleted(tmp_path: Path) -> None:
         (["send", "orders", "x", "--key", "a b"], 2, "--key 'a b': a str"),
         (["send", "orders", "x", "--key", "a b"], 2, "; --key may be repeated\n"),
         (["send", "orders", "x", "--delay", "nan"], 2, "--delay=nan: seconds"),
+        (["send", "orders", "x", "--delay", "1e308"], 2, "--delay=1e+308: seconds"),
+        (["send", "orders", "x", "--timeout", "1e308"], 2, "--timeout=1e+308: seconds"),
+        (["send", "orders", "x", "--tls"], 1, ": the connection ended\nIt took the connection"),
         (["send", "orders", "x", "--sharding-key", ""], 2, "--sharding-key: it is empty"),
         (["consume", "orders", "--filter", "a LIKE 'x'"], 2, "say so: --sql \"a LIKE 'x'\"\n"),
         (

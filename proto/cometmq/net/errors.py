@@ -53,5 +53,6 @@ def reason_of(error: OSError) -> str:
     if causes := [cause for cause in attempts if isinstance(cause, OSError)]:
         return ", ".join(dict.fromkeys(map(reason_of, causes)))
     if error.errno is None or isinstance(error, socket.gaierror | ssl.SSLError):
-        return error.strerror or str(error)
+        # Of a peer that leaves in the middle of TLS' handshake asyncio says nothing at all.
+        return error.strerror or str(error) or "the connection ended"
     return os.strerror(error.errno)

@@ -110,8 +110,8 @@ def _told(error: BaseException) -> click.ClickException:
             )
         elif "the connection ended" in str(error):  # Said by several kinds, too.
             what_to_do = (
-                "It took the connection and closed it: has it as many as its connections_max, or"
-                " did it end? Its log says which."
+                "It took the connection and closed it: has it as many as its connections_max, is TLS"
+                " on at one end only (--tls), or did it end? Its log says which."
             )
         return click.ClickException(f"{error}\n{what_to_do}")
     return click.ClickException(str(error))

@@ -15,7 +15,7 @@ def check_seconds(name: str, value: Any, *, above_zero: bool = False) -> float:
     """Return a number of seconds, 0 or more, or say what is wrong with it."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UsageError(f"{name}={value!r}: a number of seconds, such as 5 or 0.5")
-    if not isfinite(value) or value < 0 or (above_zero and not value):
+    if not isfinite(value * 1000) or value < 0 or (above_zero and not value):
         least = "more than 0" if above_zero else "0 or more"
         raise UsageError(f"{name}={value}: seconds, {least}")
     return value
