@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import base64
 import hmac
+import time
 from dataclasses import fields
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
-from tests.pipeline.guarded import ACCESS_KEY, Guarded, guarded
+from tests.pipeline.guarded import ACCESS_KEY, Guarded, guarded, make_certificate
 
 from cometmq.admin.program import program
 from cometmq.pipeline import command, wire
-from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.cluster import Cluster, Queue
+from cometmq.pipeline.errors import ConnectionLostError, OptionError, UntrustedError
+from cometmq.pipeline.fetching import Pulling, chunks
 from cometmq.pipeline.jobs import JOBS
 from cometmq.pipeline.jobs.credentials import Credentials
 from cometmq.pipeline.jobs.dlq import DlqSettings
 from cometmq.pipeline.jobs.job import Job
 from cometmq.pipeline.jobs.report import Report
+from cometmq.pipeline.lanes import Lane, Sending
+from cometmq.pipeline.planning import Range
+from cometmq.pipeline.wire import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from cometmq.testing import Cluster
+    from cometmq.testing import Cluster as Running
 
 pytestmark = pytest.mark.usefixtures("no_connection_is_kept")
 
@@ -33,7 +39,7 @@ SECRET = "hush-hush"
 
 
 @pytest.fixture
-def there(rocketmq_session: Cluster, certificate: Path) -> Iterator[Guarded]:
+def there(rocketmq_session: Running, certificate: Path) -> Iterator[Guarded]:
     rocketmq_session.admin.create_topic("there", queues=1)
     rocketmq_session.admin.create_topic("%DLQ%there", queues=1)
     with guarded(rocketmq_session, certificate, SECRET) as found:
@@ -102,6 +108,48 @@ def test_another_secret_is_refused_and_shown_nowhere(
     assert "refused with code 16: no" in done.stderr
     assert "another-secret" not in done.output
     assert settings == []
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Path:
+    """A certificate that signed none of the fronts'."""
+    return make_certificate(tmp_path)
+
+
+def test_a_certificate_that_is_refused_ends_a_job_at_once(
+    there: Guarded, settings: list[Any], stranger: Path
+) -> None:
+    begun = time.monotonic()
+    arguments = ["archive", "--topic", "there", "--to", "a", "--tls", f"--tls-ca={stranger}"]
+    done = CliRunner().invoke(program, ["pipeline", *arguments, "-n", there.nameserver])
+    assert done.exit_code == 2, done.output
+    said = f"the certificate of {there.nameserver} is refused: self-signed certificate; --tls-ca"
+    assert said in done.stderr
+    assert f"and is {stranger}" in done.stderr
+    assert time.monotonic() - begun < 5  # Trying again took six seconds and more.
+    assert settings == []
+
+
+def test_a_name_server_whose_certificate_is_refused_is_asked_again_while_another_is_away(
+    there: Guarded, stranger: Path
+) -> None:
+    """The other one may have a certificate that is trusted."""
+    both = Cluster([there.nameserver, "127.0.0.1:1"], Settings(tls=True, tls_ca=str(stranger)))
+    with pytest.raises(ConnectionLostError, match=r"no name server answers: .* is refused"):
+        both.brokers()
+
+
+def test_a_task_does_not_ask_again_whose_certificate_is_refused(
+    there: Guarded, stranger: Path
+) -> None:
+    broker = there.fronts[1].address
+    how = Pulling(Settings(tls=True, tls_ca=str(stranger)), retry_interval_ms=60_000)
+    wanted = Range(Queue("there", "broker-a", 0), broker, 0, 1)
+    with pytest.raises(UntrustedError, match=f"the certificate of {broker} is refused"):
+        list(chunks([wanted], how))
+    lane = Lane(broker, Sending(how.settings, retry_interval_ms=60_000))
+    with pytest.raises(UntrustedError):
+        assert lane.speaks_cometmq
 
 
 def test_secrets_are_not_shown_by_settings(there: Guarded) -> None:

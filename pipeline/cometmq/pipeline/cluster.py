@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from cometmq.pipeline import wire
-from cometmq.pipeline.errors import ConnectionLostError, OptionError, no_broker_yet
+from cometmq.pipeline.errors import ConnectionLostError, OptionError, UntrustedError, no_broker_yet
 from cometmq.pipeline.routes import read_brokers, read_route
 
 if TYPE_CHECKING:
@@ -297,13 +297,15 @@ class Cluster:
         return with_wire(address, self.settings, ask)
 
     def _ask_nameserver(self, code: int, fields: Mapping[str, str]) -> Answer:
-        errors: list[str] = []
+        errors: list[ConnectionLostError | UntrustedError] = []
         for address in random.sample(self.nameservers, len(self.nameservers)):
             try:
                 return self.ask(address, code, fields)
-            except ConnectionLostError as error:
-                errors.append(str(error))
-        raise ConnectionLostError(f"no name server answers: {'; '.join(errors)}")
+            except (ConnectionLostError, UntrustedError) as error:
+                errors.append(error)
+        if all(isinstance(error, UntrustedError) for error in errors):
+            raise errors[0]
+        raise ConnectionLostError(f"no name server answers: {'; '.join(map(str, errors))}")
 
 
 def with_wire(address: str, settings: Settings, use: Callable[[Wire], R]) -> R:

@@ -4,6 +4,7 @@
 
     PipelineError
     ├── OptionError           what was asked for cannot be: its text says which option, and what can
+    │   └── UntrustedError    a server's certificate is refused, each time that it is shown
     ├── DamagedRecordError    bytes that should be records, and are not
     ├── DamagedFileError      a file that a job wrote is none any more
     ├── HeldError             another run is at work in the folder
@@ -30,6 +31,10 @@ class PipelineError(Exception):
 
 class OptionError(PipelineError, ValueError):
     """An option is missing, unknown, or has a value that cannot be."""
+
+
+class UntrustedError(OptionError):
+    """A server's certificate is refused: by another one, or another file, it may be taken."""
 
 
 class DamagedRecordError(PipelineError):

@@ -36,7 +36,13 @@ from pathlib import Path
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cometmq.pipeline.errors import BusyError, ConnectionLostError, OptionError, RefusedError
+from cometmq.pipeline.errors import (
+    BusyError,
+    ConnectionLostError,
+    OptionError,
+    RefusedError,
+    UntrustedError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -139,6 +145,11 @@ class Wire:
             plain = socket.create_connection((host.strip("[]"), int(port)), settings.timeout)
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket = _with_tls(plain, host, settings) if settings.tls else plain
+        except ssl.SSLCertVerificationError as error:  # It will be as bad the next time.
+            raise UntrustedError(
+                f"the certificate of {address} is refused: {error.verify_message}; `tlsCa` must"
+                f" name a file with who signed it, and is {settings.tls_ca}"
+            ) from None
         except (OSError, ValueError) as error:
             raise ConnectionLostError(f"no connection to {address}: {error}") from error
         self._stream = self._socket.makefile("rb", _READ_AHEAD)

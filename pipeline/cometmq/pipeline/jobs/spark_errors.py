@@ -18,6 +18,7 @@ from cometmq.pipeline.errors import (
     DataLossError,
     OptionError,
     PipelineError,
+    UntrustedError,
     WorkerLateError,
 )
 from cometmq.pipeline.jobs.hidden_modules import about_hidden
@@ -29,7 +30,7 @@ _WHERE: Final = ("\tat ", "===")
 """What lines begin with that say where in the JVM, or in which query, an error was."""
 _TOLD_APART: Final = {
     f"{each.__module__}.{each.__name__}": each
-    for each in (DamagedFileError, DataLossError, OptionError)
+    for each in (DamagedFileError, DataLossError, OptionError, UntrustedError)
 }
 """Of ours, those of which a command says something else than that it failed, by their names."""
 _WORKER_LATE: Final = "Python worker failed to connect back"
