@@ -164,6 +164,19 @@ def test_trap_13_a_batch_without_its_manifest_is_written_again_and_strays_are_no
     assert not stray.exists()
 
 
+def test_what_a_first_batch_left_that_was_killed_refuses_no_new_checkpoint(
+    tables: Tables, tmp_path: Path
+) -> None:
+    tables.fill("killed-first", 10)
+    staged = tmp_path / "archive" / STAGING / "batch=000000"
+    staged.mkdir(parents=True)
+    (staged / "part-0.parquet").write_bytes(b"half of a file")
+    at = str(tmp_path / "another")
+    assert run(tables, "killed-first", tmp_path / "archive", checkpoint=at).rows == 10
+    assert bodies(tables, tmp_path / "archive") == numbers(0, 10)
+    assert not list(staged.parent.iterdir())
+
+
 def test_a_folder_that_another_checkpoint_began_is_refused(tables: Tables, tmp_path: Path) -> None:
     tables.fill("foreign", 3)
     run(tables, "foreign", tmp_path / "archive")

@@ -52,7 +52,7 @@ def test_damaged_notes_are_named_with_what_to_do(tmp_path: Path, text: str, why:
 def test_what_a_batch_would_replace_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "notes.txt").touch()
     refuse_batches(Plain(tmp_path))
-    (tmp_path / name).mkdir()
+    (tmp_path / name / "somebody's").mkdir(parents=True)
     with pytest.raises(OptionError, match=f"^to: .* has {name} in it, which this job did not wri"):
         refuse_batches(Plain(tmp_path))
 

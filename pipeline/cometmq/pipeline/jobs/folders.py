@@ -60,9 +60,15 @@ def _told(path: str) -> Generator[None]:
 
 
 def refuse_batches(folder: Folder) -> None:
-    """Refuse a folder that nobody has begun and that has what a batch would take the place of."""
+    """Refuse a folder that nobody has begun and that has what a batch would take the place of.
+
+    What a run leaves that is killed in its first batch is none: no reader sees it.
+    """
     for name in folder.names():
-        if name == STAGING or name.startswith(_BATCH):
+        is_taken = name == STAGING and not all(
+            each.startswith(_BATCH) for each in folder.names(STAGING)
+        )
+        if is_taken or name.startswith(_BATCH):
             raise OptionError(
                 f"to: {folder.path} has {name} in it, which this job did not write, and would"
                 " replace; choose another folder"
