@@ -108,7 +108,7 @@ def test_a_batch_and_where_it_ends_are_on_the_disk_before_its_manifest_and_that_
     assert lacking == [[]] * 8
 
 
-def test_which_stream_a_mirror_is_outlasts_a_power_cut(
+def test_which_stream_a_mirror_is_and_how_far_it_came_outlasts_a_power_cut(
     spark: SparkSession, rocketmq_session: Cluster, tmp_path: Path, disk: Disk
 ) -> None:
     """As another one it would send all again, and the other cluster would have that twice."""
@@ -122,7 +122,8 @@ def test_which_stream_a_mirror_is_outlasts_a_power_cut(
         checkpoint=str(checkpoint),
     )
     assert mirror(spark, settings).rows == 1
-    assert disk.lacks(tmp_path / "new", checkpoint / "metadata") == []
+    kept = [checkpoint / name for name in ("metadata", "offsets/0", "commits/0")]
+    assert disk.lacks(tmp_path / "new", *kept) == []
 
 
 def test_folders_that_cannot_be_synced_or_read_are_passed_over(

@@ -862,6 +862,30 @@ def test_a_mirror_keeps_all_of_a_message_and_copies_it_once(tables: Tables, tmp_
     assert (copy.body, copy.keys, copy.tag, copy.user_properties) == (b"0", ["k"], "t", {"a": "b"})
 
 
+def test_a_mirror_goes_on_behind_a_power_cut_and_copies_each_message_once(
+    tables: Tables, tmp_path: Path
+) -> None:
+    """It has no hand in its batches, so what Spark notes of them may be lost with them."""
+    tables.fill("mirrored-cut", 60)
+    settings = MirrorSettings(
+        nameserver=tables.cluster.nameserver,
+        to_nameserver=tables.cluster.nameserver,
+        prefix="copy-of-",
+        topic="mirrored-cut",
+        checkpoint=str(tmp_path),
+        max_rows=20,
+    )
+    assert mirror(tables.spark, settings).batches == [0, 1, 2]
+    for note in ("offsets/2", "offsets/.2.crc"):
+        (tmp_path / note).write_bytes(b"")
+    tables.fill("mirrored-cut", 5, first=60)
+    said: list[str] = []
+    report = mirror(tables.spark, settings, Run(progress=lambda news: said.append(str(news))))
+    assert report.rows == 25
+    assert "offsets/2 is empty, as behind a power cut; the stream goes on behind batch 1" in said[0]
+    assert tables.bodies("copy-of-mirrored-cut") == numbers(0, 65)
+
+
 def test_a_topic_that_was_made_anew_is_mirrored_from_its_beginning(
     tables: Tables, tmp_path: Path
 ) -> None:

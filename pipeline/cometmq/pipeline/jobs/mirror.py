@@ -31,9 +31,9 @@ from cometmq.pipeline.jobs.streams import (
     would_read,
 )
 from cometmq.pipeline.jobs.topic_names import check_written
-from cometmq.pipeline.jobs.torn_checkpoints import keep_stream
+from cometmq.pipeline.jobs.torn_checkpoints import keep_last, keep_stream, mend
 from cometmq.pipeline.lanes import require_cometmq
-from cometmq.pipeline.options import read_options, write_options
+from cometmq.pipeline.options import GROUP_PREFIX, LATEST, read_options, write_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,6 +70,11 @@ class MirrorSettings(CopySettings):
         if self.nameserver == self.to_nameserver and not self.prefix:
             raise _is_read(self.to_nameserver)
 
+    @property
+    def begins_there_again(self) -> bool:
+        """Whether a stream that begins anew leaves nothing out that another one would have read."""
+        return self.start != LATEST and not self.start.startswith(GROUP_PREFIX)
+
     def check_copies(self, topics: Iterable[str]) -> None:
         """Refuse topics whose copies would have names that cannot be."""
         option = "prefix" if self.prefix else "topic"
@@ -92,6 +97,8 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
     with timed(report), held(run, report.job, *in_folders(spark, _holds(settings))):
         _refuse_promise(settings)
         _refuse_copies(settings)
+        if not run.dry_run:
+            mend(checkpoint, run, repeats=True, from_start=settings.begins_there_again)
         frame = counted(read_stream(spark, settings, _COPIED)).withColumn(
             "to_topic", functions.concat(functions.lit(settings.prefix), "topic")
         )
@@ -111,6 +118,7 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
             run.watch(query, report)
         finally:
             query.stop()
+            keep_last(checkpoint)
     return report
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline import bounds
-from cometmq.pipeline.errors import DataLossError, OptionError, WorkerLateError
+from cometmq.pipeline.errors import DamagedFileError, DataLossError, OptionError, WorkerLateError
 from cometmq.pipeline.filter_check import require_filter
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import setting
-from cometmq.pipeline.jobs.torn_checkpoints import STREAM, keep, keep_done, mend
+from cometmq.pipeline.jobs.torn_checkpoints import ENDS, LOST, STREAM, keep, keep_done, mend
 from cometmq.pipeline.options import EARLIEST, read_options
 from cometmq.pipeline.spark_settings import interval_seconds, read_interval
 
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 ONCE: Final = "once"
 _BEGUN_BY: Final = "cometmq-job.json"
 """In a checkpoint: which job began it."""
-_IF_NO_STREAM: Final = (
-    "put it back from a copy, or use a new --checkpoint, with --adopt where that is an option; a"
-    " new one reads from --start on"
-)
 _TRIES: Final = 3
 OPTIONS: Final = {
     "topic": "topic",
@@ -280,12 +276,16 @@ def query_id(checkpoint: Folder) -> str | None:
     """Return the id of the stream of a checkpoint; `None` before its first start."""
     if not checkpoint.exists(STREAM):
         return None
-    found: str = checkpoint.read_json(STREAM, if_damaged=_IF_NO_STREAM).get("id", "")
+    found: str = checkpoint.read_json(STREAM, if_damaged=LOST).get("id", "")
     return found
 
 
 def source_end(checkpoint: Folder, batch_id: int) -> dict[str, Any]:
     """Return where a batch ends, which Spark writes before the batch begins."""
-    # The third line is the position of the one source.
-    said: dict[str, Any] = json.loads(checkpoint.read("offsets", str(batch_id)).splitlines()[2])
+    lines = checkpoint.read(ENDS, str(batch_id)).splitlines()
+    try:
+        # The third line is the position of the one source.
+        said: dict[str, Any] = json.loads(lines[2])
+    except (IndexError, ValueError):
+        raise DamagedFileError(f"{checkpoint.of(ENDS, str(batch_id))} is damaged: {LOST}") from None
     return said

@@ -2,16 +2,24 @@
 
 Where a batch ends, and that it is done, Spark notes in files that are in the kernel's memory alone
 for up to half a minute. Each is put on the disk before the next step, so a power cut can leave the
-last one of a kind empty; of `mirror`, which has no hand in its batches, some more. A batch whose
-end is not noted has not begun, and one that is not noted as done is repeated, which each job
-stands. Which stream it is, is on the disk before anything is written; where that is empty nothing
-was, and another one begins. With an empty file the stream would fail at each start.
+last one of a kind empty. A batch whose end is not noted has not begun, and one that is not noted as
+done is repeated, which each job stands. Which stream it is, is on the disk before anything is
+written; where that is empty nothing was, and another one begins. With an empty file the stream
+would fail at each start.
+
+`mirror` has no hand in its batches, so while it runs the power cut may empty all that was noted in
+that half a minute. What it sent is known when it comes again, so it goes back to where it knows
+where a batch ended. Of other jobs only damage leaves the end of a batch empty that has begun, and
+what they have written of it cannot be told apart from what they would write.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from cometmq.pipeline.errors import DamagedFileError
 
 if TYPE_CHECKING:
     from cometmq.pipeline.jobs.folders import Folder
@@ -23,6 +31,17 @@ DONE: Final = "commits"
 """In a checkpoint: which batches are done."""
 STREAM: Final = "metadata"
 """In a checkpoint: which stream it is."""
+_READ: Final = 2
+"""The last ends of batches, which Spark reads when a stream is started again."""
+LOST: Final = (
+    "put it back from a copy, or use a new --checkpoint, with --adopt where that is an option; a"
+    " new one reads from --start on"
+)
+"""What to do about a file of a checkpoint that has been lost."""
+_IF_NO_START: Final = (
+    "say --start earliest, or where it began as JSON, and all behind that is sent again, but what"
+    " brokers of CometMQ have; or use a new --checkpoint"
+)
 
 
 def keep(checkpoint: Folder, batch_id: int) -> None:
@@ -48,25 +67,101 @@ def keep_done(checkpoint: Folder, batch_id: int) -> None:
         checkpoint.sync(DONE, str(batch_id))
 
 
-def mend(checkpoint: Folder, run: Run) -> None:
-    """Remove the last notes where a power cut has left them empty; the checkpoint must be held."""
-    root = checkpoint.local_path
-    if root is None:
+def keep_last(checkpoint: Folder) -> None:
+    """Put on the disk what Spark reads when a stream is started again that has ended."""
+    ends = _numbers(checkpoint, ENDS)
+    for number in ends[-_READ:]:
+        checkpoint.sync(ENDS, str(number))
+    if ends:
+        keep_done(checkpoint, ends[-1])
+
+
+def mend(checkpoint: Folder, run: Run, *, repeats: bool = False, from_start: bool = True) -> None:
+    """Remove the last notes where a power cut has left them empty; the checkpoint must be held.
+
+    A stream that `repeats` may do again what it has done: all, if it begins `from_start` again.
+    """
+    if (root := checkpoint.local_path) is None:
         return
-    for kind in (DONE, ENDS):
-        numbers = sorted(int(name) for name in checkpoint.names(kind) if name.isdigit())
-        for number in reversed(numbers):
-            note = Path(root, kind, str(number))
-            is_done = kind == ENDS and checkpoint.exists(DONE, note.name)
-            if is_done or not _is_empty(note):
-                break
+    noted = _Noted(Path(root), _numbers(checkpoint, ENDS), _numbers(checkpoint, DONE))
+    before = noted.notes()
+    emptied = noted.drop_empty()
+    if (torn := noted.torn_end()) is not None:
+        if not repeats:
+            raise DamagedFileError(f"{torn} is empty, and that batch was begun: {LOST}")
+        emptied.append(torn)
+        noted.go_back()
+        emptied += noted.drop_empty()
+    if repeats and emptied and not (noted.ends or from_start):
+        raise DamagedFileError(
+            f"{emptied[-1]} is empty, as behind a power cut, and nothing else says how far the"
+            f" stream was: {_IF_NO_START}"
+        )
+    for note in reversed(before):  # Killed in between, it begins with what is left.
+        if note not in noted.notes():
             _remove(note)
-            run.tell(warning=f"{note} is empty, as behind a power cut; batch {number} is repeated")
+    for note in emptied:
+        run.tell(warning=f"{note} is empty, as behind a power cut; {noted.what_follows()}")
     stream = Path(root, STREAM)
-    has_begun = any(name.isdigit() for name in (*checkpoint.names(ENDS), *checkpoint.names(DONE)))
-    if not has_begun and stream.exists() and _is_empty(stream):
+    if not noted.notes() and stream.exists() and _is_empty(stream):
         _remove(stream)
         run.tell(warning=f"{stream} is empty, as behind a power cut; the stream begins anew")
+
+
+@dataclass
+class _Noted:
+    """Of which batches there is a note that counts."""
+
+    root: Path
+    ends: list[int]
+    done: list[int]
+
+    def notes(self) -> list[Path]:
+        """Return them."""
+        of_kinds = ((ENDS, self.ends), (DONE, self.done))
+        return [self._note(kind, number) for kind, numbers in of_kinds for number in numbers]
+
+    def drop_empty(self) -> list[Path]:
+        """Count no more the last ones that are empty, of batches that are not done; return them."""
+        dropped: list[Path] = []
+        while self.done and _is_empty(self._note(DONE, self.done[-1])):
+            dropped.append(self._note(DONE, self.done.pop()))
+        while self.ends and self.ends[-1] not in self.done and _is_empty(self._last_end):
+            dropped.append(self._last_end)
+            self.ends.pop()
+        return dropped
+
+    def torn_end(self) -> Path | None:
+        """Return an end that Spark reads, and that is empty."""
+        read = [self._note(ENDS, number) for number in self.ends[-_READ:]]
+        return next((each for each in reversed(read) if _is_empty(each)), None)
+
+    def go_back(self) -> None:
+        """Count no more what is behind the last batch of which Spark can read what it reads."""
+        while self.ends and (self.torn_end() or self.ends[0] == self.ends[-1] > 0):
+            self.ends.pop()
+        last = self.ends[-1] if self.ends else -1
+        self.done = [number for number in self.done if number <= last]
+
+    def what_follows(self) -> str:
+        """Say what the stream does next."""
+        if not self.ends:
+            return "the stream begins anew"
+        last = self.ends[-1]
+        if last in self.done:
+            return f"the stream goes on behind batch {last}"
+        return f"batch {last} is repeated"
+
+    @property
+    def _last_end(self) -> Path:
+        return self._note(ENDS, self.ends[-1])
+
+    def _note(self, kind: str, number: int) -> Path:
+        return self.root / kind / str(number)
+
+
+def _numbers(checkpoint: Folder, kind: str) -> list[int]:
+    return sorted(int(name) for name in checkpoint.names(kind) if name.isdigit())
 
 
 def _is_empty(note: Path) -> bool:

@@ -1,0 +1,126 @@
+"""What a power cut leaves of a checkpoint, and what a stream makes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cometmq.pipeline.errors import DamagedFileError
+from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.jobs.job import Run
+from cometmq.pipeline.jobs.torn_checkpoints import mend
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Checkpoint(Folder):
+    """A folder without Spark, with these notes; the text of one that is empty is too."""
+
+    def __init__(self, path: Path, ends: str, done: str) -> None:
+        self.path = str(path)
+        for kind, numbers in (("offsets", ends), ("commits", done)):
+            (path / kind).mkdir()
+            for each in numbers.split():
+                number = each.removesuffix("-")
+                (path / kind / number).write_bytes(b"\0" * 7 if each.endswith("-") else b"v1")
+                (path / kind / f".{number}.crc").write_bytes(b"")
+
+    @property
+    def local_path(self) -> str:
+        """Where it is."""
+        return self.path
+
+    def names(self, *names: str) -> list[str]:
+        """Return the names in a folder."""
+        return sorted(each.name for each in Path(self.of(*names)).iterdir())
+
+    @property
+    def left(self) -> tuple[str, str]:
+        """The notes that are there, and have a checksum."""
+        ends, done = (
+            " ".join(name for name in self.names(kind) if f".{name}.crc" in self.names(kind))
+            for kind in ("offsets", "commits")
+        )
+        return ends, done
+
+
+def mended(checkpoint: Checkpoint, **how: bool) -> list[str]:
+    """Return what it says behind the name of each note."""
+    said: list[Mapping[str, Any]] = []
+    mend(checkpoint, Run(progress=said.append), **how)
+    texts = [each["warning"].removeprefix(f"{checkpoint.path}/") for each in said]
+    return [text.replace(" is empty, as behind a power cut; ", ": ") for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("notes", "left", "said"),
+    [
+        (("0 1", "0 1"), ("0 1", "0 1"), []),
+        (("0 1", "0 1-"), ("0 1", "0"), ["commits/1: batch 1 is repeated"]),
+        (("0 1", "0-"), ("0 1", ""), ["commits/0: batch 1 is repeated"]),
+        (("0 1-", "0"), ("0", "0"), ["offsets/1: the stream goes on behind batch 0"]),
+        (("0-", ""), ("", ""), ["offsets/0: the stream begins anew"]),
+        (
+            ("0 1-", "0-"),
+            ("0", ""),
+            ["commits/0: batch 0 is repeated", "offsets/1: batch 0 is repeated"],
+        ),
+    ],
+)
+@pytest.mark.parametrize("repeats", [False, True])
+def test_notes_of_what_was_under_way_are_forgotten(
+    tmp_path: Path, notes: tuple[str, str], left: tuple[str, str], said: list[str], repeats: bool
+) -> None:
+    checkpoint = Checkpoint(tmp_path, *notes)
+    assert mended(checkpoint, repeats=repeats) == said
+    assert checkpoint.left == left
+
+
+@pytest.mark.parametrize(
+    ("notes", "left"),
+    [
+        (("0 1 2-", "0 1 2"), ("0 1", "0 1")),
+        (("0 1 2- 3", "0 1 2 3"), ("0 1", "0 1")),
+        (("0 1 2- 3", "0 1- 2 3-"), ("0 1", "0")),
+        (("0 1 2- 3 4- 5", "0 1 2 3 4"), ("0 1", "0 1")),
+        (("0- 1", "0 1"), ("", "")),
+        (("7 8- 9", "7 8 9"), ("", "")),
+    ],
+)
+def test_a_stream_that_may_repeat_goes_back_to_where_it_knows_the_end_of_a_batch(
+    tmp_path: Path, notes: tuple[str, str], left: tuple[str, str]
+) -> None:
+    checkpoint = Checkpoint(tmp_path, *notes)
+    said = mended(checkpoint, repeats=True)
+    assert checkpoint.left == left
+    follows = {"0 1 / 0 1": "the stream goes on behind batch 1", "0 1 / 0": "batch 1 is repeated"}
+    assert said
+    assert {each.partition(": ")[2] for each in said} == {
+        follows.get(" / ".join(left), "the stream begins anew")
+    }
+
+
+@pytest.mark.parametrize("notes", [("0 1 2-", "0 1 2"), ("0 1- 2", "0 1")])
+def test_others_refuse_a_batch_that_was_begun_and_ends_nobody_knows_where(
+    tmp_path: Path, notes: tuple[str, str]
+) -> None:
+    checkpoint = Checkpoint(tmp_path, *notes)
+    before = checkpoint.left
+    said = r"/offsets/[12] is empty, and that batch was begun: put it back from a copy, or use a"
+    with pytest.raises(DamagedFileError, match=said):
+        mend(checkpoint, Run())
+    assert checkpoint.left == before
+
+
+@pytest.mark.parametrize("notes", [("0-", "0"), ("0-", ""), ("0- 1", "0 1")])
+def test_a_stream_that_would_begin_later_than_it_had_is_refused(
+    tmp_path: Path, notes: tuple[str, str]
+) -> None:
+    checkpoint = Checkpoint(tmp_path, *notes)
+    before = checkpoint.left
+    with pytest.raises(DamagedFileError, match="nothing else says how far the stream was: say --"):
+        mend(checkpoint, Run(), repeats=True, from_start=False)
+    assert checkpoint.left == before
