@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,7 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 from tests.pipeline.tables import Tables, numbers
 
 from cometmq.pipeline.cluster import Bounds, Queue
-from cometmq.pipeline.errors import DamagedFileError, OptionError, PipelineError
+from cometmq.pipeline.errors import DamagedFileError, HeldError, OptionError, PipelineError
 from cometmq.pipeline.jobs import expiry_guard
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
 from cometmq.pipeline.jobs.archive_compact import (
@@ -26,6 +27,7 @@ from cometmq.pipeline.jobs.archive_files import Manifest, batches, read_archive
 from cometmq.pipeline.jobs.archive_vacuum import VacuumSettings, archive_vacuum
 from cometmq.pipeline.jobs.expiry_guard import ExpiryGuard
 from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.jobs.holding import BATCHES, held
 from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.replay import ReplaySettings, replay
 from cometmq.pipeline.jobs.report import Report
@@ -461,6 +463,54 @@ def test_vacuum_leaves_a_batch_that_was_written_again_while_it_removed_others(
     assert report.details["removed"] == ["batch=000007"]
     assert (path / "batch=000008").is_dir()
     assert (path / "batch=000009").is_dir()
+
+
+def test_vacuum_leaves_the_batch_that_an_archive_beside_it_writes_however_young(
+    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its new name and its manifest it looks like what a crash left."""
+    archived = Archived(tables, "vacuumed-beside", tmp_path)
+    archived.grow(4)
+    for name, age_seconds in (("batch=000007", 3_600), ("batch=000008", 25 * 3_600)):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (time.time() - age_seconds,) * 2)
+    settings = VacuumSettings(archive=str(tmp_path), older_than_hours=0)
+    removed: list[list[str]] = []
+    rename = Folder.rename
+
+    def renaming(folder: Folder, old: str, new: str) -> None:
+        for is_dry in (True, False):
+            report = archive_vacuum(tables.spark, settings, Run(dry_run=is_dry))
+            removed.append(report.details["removed"])
+        rename(folder, old, new)
+        removed.append(archive_vacuum(tables.spark, settings).details["removed"])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Folder, "rename", renaming)
+        archived.grow(4)
+    assert removed == [["batch=000008"], ["batch=000008"], []]
+    assert archived.bodies == numbers(0, 8)
+    assert archive_vacuum(tables.spark, settings).details["removed"] == ["batch=000007"]
+    assert archived.bodies == numbers(0, 8)
+
+
+def test_no_archive_begins_while_vacuum_removes_something(archived: Archived) -> None:
+    (archived.path / "batch=000007").mkdir()
+    refused: list[str] = []
+
+    def begin(news: Mapping[str, Any]) -> None:
+        folder = Folder(archived.tables.spark, str(archived.path))
+        with (
+            pytest.raises(HeldError) as raised,
+            held(Run(), "archive", (folder, BATCHES)),
+        ):
+            pytest.fail(f"it has begun beside {news}")
+        refused.append(str(raised.value))
+
+    settings = VacuumSettings(archive=str(archived.path), older_than_hours=0)
+    archive_vacuum(archived.tables.spark, settings, Run(progress=begin))
+    assert len(refused) == 1
+    assert "archive-vacuum (process" in refused[0]
 
 
 def test_a_vacuum_that_is_stopped_leaves_the_rest_to_the_next(archived: Archived) -> None:

@@ -2,12 +2,15 @@
 
 A crash can leave files behind that are in no batch: those of a batch whose manifest was not written
 yet, of one that was merged, of one that was being written. No reader that goes by manifests sees
-them. Those of a job that is running look the same, so what is younger than a day stays.
+them. Those of a job that is running look the same, so what is younger than a day stays; and while
+`archive` writes there, that holds whatever is said. So that none begins while something is looked
+at and removed, the folder is held meanwhile.
 """
 
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -20,17 +23,19 @@ from cometmq.pipeline.jobs.archive_files import (
     unfinished,
 )
 from cometmq.pipeline.jobs.folders import STAGING, Folder
-from cometmq.pipeline.jobs.holding import UPKEEP, Places, held, in_folders
+from cometmq.pipeline.jobs.holding import BATCHES, UPKEEP, Places, held, held_if_free, in_folders
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from pyspark.sql import SparkSession
 
     from cometmq.pipeline.jobs.report import Report
 
 _HOUR_MS: Final = 3_600_000
+_OLD_HOURS: Final = 24
+"""By then a batch that is being written is there, with its manifest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +43,7 @@ class VacuumSettings:
     """What to clean up."""
 
     archive: str = setting("The folder of the archive.", metavar="DIR")
-    older_than_hours: int = setting("Leave what is younger: a job may be writing it.", 24)
+    older_than_hours: int = setting("Leave what is younger: a job may be writing it.", _OLD_HOURS)
 
     def __post_init__(self) -> None:
         if self.older_than_hours < 0:
@@ -58,21 +63,22 @@ def archive_vacuum(spark: SparkSession, settings: VacuumSettings, run: Run | Non
     with timed(report), held(run, report.job, *in_folders(spark, _holds(settings))):
         if not run.dry_run:
             folder.require_writable()
-        for path in _strays(folder, settings):
-            if run.is_stopping:
-                report.stopped = True
-                break
-            size = sum(bytes_ for _, bytes_ in folder.files(path))
-            if not run.dry_run:
-                folder.remove(path)
-            removed.append(path)
-            report.details["removed_bytes"] += size
-            run.tell(removed=path, bytes=size)
+        with closing(_strays(folder, settings, run, report)) as strays:
+            for path in strays:
+                if run.is_stopping:
+                    report.stopped = True
+                    break
+                size = sum(bytes_ for _, bytes_ in folder.files(path))
+                if not run.dry_run:
+                    folder.remove(path)
+                removed.append(path)
+                report.details["removed_bytes"] += size
+                run.tell(removed=path, bytes=size)
     return report
 
 
-def _strays(folder: Folder, settings: VacuumSettings) -> Iterator[str]:
-    """Yield what is to be removed next, as it is then.
+def _strays(folder: Folder, settings: VacuumSettings, run: Run, report: Report) -> Generator[str]:
+    """Yield what is to be removed next, as it is then, and stays until the next is asked for.
 
     `archive` may be at work: it replaces what a crash left of a batch, and that is there then.
     """
@@ -80,12 +86,15 @@ def _strays(folder: Folder, settings: VacuumSettings) -> Iterator[str]:
     under_way = [
         f"{parent}/{name}" for parent in (STAGING, COMPACTING) for name in folder.names(parent)
     ]
-    youngest_ms = int(time.time() * 1000) - settings.older_than_hours * _HOUR_MS
     for path in [*under_way, *(each.folder for each in unfinished(folder))]:
-        if not folder.exists(path) or folder.modified_ms(path) > youngest_ms:
-            continue
-        if path in under_way or path in {each.folder for each in unfinished(folder)}:
-            yield path
+        with held_if_free(run, report.job, folder, BATCHES) as is_free:
+            hours = settings.older_than_hours
+            hours = hours if is_free else max(hours, _OLD_HOURS)
+            youngest_ms = int(time.time() * 1000) - hours * _HOUR_MS
+            if not folder.exists(path) or folder.modified_ms(path) > youngest_ms:
+                continue
+            if path in under_way or path in {each.folder for each in unfinished(folder)}:
+                yield path
 
 
 def _holds(settings: VacuumSettings) -> Places:

@@ -94,11 +94,11 @@ def held(run: Run, job: str, *places: tuple[Folder, str]) -> Generator[None]:
 def held_if_free(run: Run, job: str, folder: Folder, name: str) -> Generator[bool]:
     """Hold a folder for a moment, unless another run does; say whether that is so."""
     with ExitStack() as stack:
+        is_free = True
         try:
             if run.dry_run:
                 refuse_held(((folder.path, name),))
             stack.enter_context(held(run, job, (folder, name)))
-            is_free = True
         except HeldError:
             is_free = False
         yield is_free
