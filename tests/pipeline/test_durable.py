@@ -14,6 +14,7 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 from tests.pipeline.tables import Tables
 
 from cometmq.pipeline.jobs import durable
+from cometmq.pipeline.jobs.aggregate import AggregateSettings, aggregate
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
 from cometmq.pipeline.jobs.archive_compact import CompactSettings, archive_compact
 from cometmq.pipeline.jobs.archive_files import MANIFESTS
@@ -124,6 +125,70 @@ def test_which_stream_a_mirror_is_and_how_far_it_came_outlasts_a_power_cut(
     assert mirror(spark, settings).rows == 1
     kept = [checkpoint / name for name in ("metadata", "offsets/0", "commits/0")]
     assert disk.lacks(tmp_path / "new", *kept) == []
+
+
+def test_what_windows_have_reckoned_is_on_the_disk_before_their_batch_is_done(
+    spark: SparkSession,
+    rocketmq_session: Cluster,
+    tmp_path: Path,
+    disk: Disk,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Spark writes a version for each batch, and could go on from no other."""
+    Tables(spark, rocketmq_session).fill("reckoned", 4)
+    checkpoint = tmp_path / "new" / "checkpoint"
+    settings = AggregateSettings(
+        nameserver=rocketmq_session.nameserver,
+        topic="reckoned",
+        to_topic="reckoned-sums",
+        mode="update",
+        checkpoint=str(checkpoint),
+        max_rows=2,
+    )
+    early: list[tuple[str, bool]] = []
+
+    def fsync(descriptor: int) -> None:
+        disk.fsync(descriptor)
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if path.suffix == ".zip":
+            batch = int(path.stem) - 1
+            early.append((path.stem, not (checkpoint / "commits" / str(batch)).exists()))
+
+    monkeypatch.setattr(durable, "fsync", fsync)
+    assert aggregate(spark, settings).batches == [0, 1]
+    assert early == [("1", True), ("2", True)]
+    assert disk.lacks(tmp_path / "new", checkpoint / "state") == []
+
+
+def test_of_a_folder_that_grows_each_file_is_synced_once_and_again_when_it_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+
+    def fsync(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if tmp_path in path.parents:
+            synced.append(str(path.relative_to(tmp_path)))
+
+    def news() -> list[str]:
+        synced.clear()
+        growing.sync()
+        return synced
+
+    monkeypatch.setattr(durable, "fsync", fsync)
+    growing = durable.Growing(tmp_path / "state")
+    assert news() == []
+    (tmp_path / "state" / "0").mkdir(parents=True)
+    (tmp_path / "state" / "0" / "1.zip").write_text("1")
+    assert news() == ["state/0/1.zip", "state/0", "state"]
+    assert news() == []
+    (tmp_path / "state" / "0" / "2.zip").write_text("2")
+    assert news() == ["state/0/2.zip", "state/0"]
+    (tmp_path / "another").write_text("3")
+    (tmp_path / "another").rename(tmp_path / "state" / "0" / "2.zip")
+    assert news() == ["state/0/2.zip", "state/0"]
+    (tmp_path / "state" / "1").mkdir()
+    assert news() == ["state/1", "state"]
 
 
 def test_folders_that_cannot_be_synced_or_read_are_passed_over(

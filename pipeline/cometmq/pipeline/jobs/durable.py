@@ -31,6 +31,39 @@ def sync(path: Path) -> None:
         _sync_file(path.with_name(f".{path.name}.crc"))
 
 
+class Growing:
+    """A folder into which others write files, each of which is put on the disk once.
+
+    `None` is one of another file system.
+    """
+
+    def __init__(self, root: Path | None) -> None:
+        self._root = root
+        self._there: set[tuple[Path, int, int]] = set()
+
+    def sync(self) -> None:
+        """Put on the disk what was not there when this was done last, or is another one."""
+        if self._root is None or not self._root.is_dir():
+            return
+        before, self._there = self._there, set()
+        for folder, _, names in os.walk(self._root, topdown=False):
+            here = Path(folder)
+            for name in names:
+                # What is old is removed meanwhile, and what has no name yet gets one.
+                with suppress(FileNotFoundError):
+                    self._sync(here / name, before)
+            self._sync(here, before)
+        if not before:
+            sync_name(self._root)
+
+    def _sync(self, path: Path, before: set[tuple[Path, int, int]]) -> None:
+        found = path.stat()
+        each = (path, found.st_ino, found.st_mtime_ns)
+        if each not in before:
+            (_sync_folder if path.is_dir() else _sync_file)(path)
+        self._there.add(each)
+
+
 def sync_name(path: Path) -> None:
     """Put on the disk that something has its name, in its folder and in all those above.
 

@@ -13,7 +13,15 @@ from cometmq.pipeline.filter_check import require_filter
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import setting
-from cometmq.pipeline.jobs.torn_checkpoints import ENDS, LOST, STREAM, keep, keep_done, mend
+from cometmq.pipeline.jobs.torn_checkpoints import (
+    ENDS,
+    LOST,
+    STREAM,
+    keep,
+    keep_done,
+    kept_state,
+    mend,
+)
 from cometmq.pipeline.options import EARLIEST, read_options
 from cometmq.pipeline.spark_settings import interval_seconds, read_interval
 
@@ -248,11 +256,13 @@ def run_batches(
         report.stopped = True
         return
     kept = Folder(frame.sparkSession, checkpoint)
+    state = kept_state(kept)
 
     def unless_stopping(batch: DataFrame, batch_id: int) -> None:
         run.begin_batch()
         keep(kept, batch_id)
         each(batch, batch_id)
+        state.sync()  # Spark notes behind this that the batch is done.
 
     note_job(kept, report)
     writer = frame.writeStream.foreachBatch(unless_stopping).outputMode(mode)

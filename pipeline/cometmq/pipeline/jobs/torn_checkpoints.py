@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.errors import DamagedFileError
+from cometmq.pipeline.jobs.durable import Growing
 
 if TYPE_CHECKING:
     from cometmq.pipeline.jobs.folders import Folder
@@ -33,6 +34,8 @@ STREAM: Final = "metadata"
 """In a checkpoint: which stream it is."""
 _READ: Final = 2
 """The last ends of batches, which Spark reads when a stream is started again."""
+_STATE: Final = "state"
+"""In a checkpoint: what a stream with windows has reckoned, of which each batch makes a version."""
 LOST: Final = (
     "put it back from a copy, or use a new --checkpoint, with --adopt where that is an option; a"
     " new one reads from --start on"
@@ -65,6 +68,12 @@ def keep_done(checkpoint: Folder, batch_id: int) -> None:
     """Put on the disk that a batch is done, if it is."""
     if checkpoint.exists(DONE, str(batch_id)):
         checkpoint.sync(DONE, str(batch_id))
+
+
+def kept_state(checkpoint: Folder) -> Growing:
+    """Return what Spark keeps between batches, to be put on the disk before one counts as done."""
+    root = checkpoint.local_path
+    return Growing(Path(root, _STATE) if root is not None else None)
 
 
 def keep_last(checkpoint: Folder) -> None:
