@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from cometmq.pipeline.errors import OptionError
+from cometmq.pipeline.jobs.full_disks import told_if_full
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,4 +118,5 @@ def append_batch(frame: DataFrame, folder: Folder, query: str, number: int, **op
     parts = options.pop("parts")
     writer = frame.write.format("delta").mode("append").options(**options)
     writer = writer.options(txnAppId=f"cometmq archive {query}", txnVersion=number)
-    (writer.partitionBy(*parts) if parts else writer).save(folder.path)
+    with told_if_full(folder.path):
+        (writer.partitionBy(*parts) if parts else writer).save(folder.path)

@@ -34,6 +34,7 @@ from cometmq.pipeline.jobs.archive_files import (
     unfinished,
 )
 from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.jobs.full_disks import told_if_full
 from cometmq.pipeline.jobs.holding import UPKEEP, Places, held, in_folders
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.tables import by_queue, span
@@ -237,7 +238,8 @@ class _Compacting:
         writer = frame.sortWithinPartitions(*parts, *_ORDER).write.mode("overwrite")
         writer = writer.option("compression", self._settings.compression)
         writer = writer.option("maxRecordsPerFile", rows_of_file)
-        (writer.partitionBy(*parts) if parts else writer).parquet(path)
+        with told_if_full(self.folder.path):
+            (writer.partitionBy(*parts) if parts else writer).parquet(path)
 
     def _compare(self, manifest: Manifest, path: str) -> list[Span]:
         """Refuse files that do not hold what the manifests say; return what of which queues."""

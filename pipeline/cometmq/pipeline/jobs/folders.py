@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from cometmq.pipeline.errors import DamagedFileError, OptionError, PipelineError
 from cometmq.pipeline.jobs.durable import sync, sync_name
+from cometmq.pipeline.jobs.full_disks import told_if_full
 from cometmq.pipeline.jobs.writable import require_folder
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def _told(path: str) -> Generator[None]:
     from pyspark.errors import PySparkException
 
     try:
-        yield
+        with told_if_full(path):
+            yield
     except (Py4JError, PySparkException) as error:
         text = (str(error).partition("\n: ")[2] or str(error)).strip().partition("\n")[0]
         said = _CLASSES.sub("", text).strip()
@@ -172,8 +174,9 @@ class Folder:
     def sync(self, *names: str) -> None:
         """Have a file, or all below a folder, outlast a power cut; others do so once closed."""
         if (root := self.local_path) is not None:
-            sync(Path(root, *names))
-            sync_name(Path(root, *names))
+            with told_if_full(self.path):
+                sync(Path(root, *names))
+                sync_name(Path(root, *names))
 
     def rename(self, old: str, new: str) -> None:
         """Give something another place; in one step, where the file system can do that.
@@ -237,7 +240,8 @@ class Folder:
 
     def _sync_name(self, *names: str) -> None:
         if (root := self.local_path) is not None:
-            sync_name(Path(root, *names))
+            with told_if_full(self.path):
+                sync_name(Path(root, *names))
 
     def write_table(
         self, frame: DataFrame, name: str, *, parts: Sequence[str] = (), compression: str = "zstd"
@@ -248,7 +252,8 @@ class Folder:
         """
         staged = f"{STAGING}/{name}"
         writer = frame.write.mode("overwrite").option("compression", compression)
-        (writer.partitionBy(*parts) if parts else writer).parquet(self.of(staged))
+        with told_if_full(self.path):
+            (writer.partitionBy(*parts) if parts else writer).parquet(self.of(staged))
         self.remove(staged, "_SUCCESS")
         self.remove(name)
         self.rename(staged, name)

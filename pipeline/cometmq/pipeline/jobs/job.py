@@ -124,7 +124,12 @@ class Run:
         self._stop.wait(seconds)
 
     def watch(
-        self, query: StreamingQuery, report: Report, *, refuses_batches: bool = False
+        self,
+        query: StreamingQuery,
+        report: Report,
+        checkpoint: str = "",
+        *,
+        refuses_batches: bool = False,
     ) -> None:
         """Wait for the end of a stream, and note its batches in the report.
 
@@ -137,7 +142,7 @@ class Run:
         stopping_at: int | None = None
         while True:
             try:
-                is_over = self._ended(query)
+                is_over = self._ended(query, checkpoint)
             except PipelineError:
                 if not self._has_refused:
                     raise
@@ -154,13 +159,13 @@ class Run:
                     report.stopped = True
                     return
 
-    def _ended(self, query: StreamingQuery) -> bool:
+    def _ended(self, query: StreamingQuery, checkpoint: str) -> bool:
         from pyspark.errors import StreamingQueryException
 
         try:
             ended: bool = query.awaitTermination(_LOOK_SECONDS)
         except StreamingQueryException as error:
-            said = ours(error)
+            said = ours(error, checkpoint)
             raise (PipelineError(str(said)) if isinstance(said, OptionError) else said) from error
         return ended
 

@@ -115,7 +115,7 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
         query: StreamingQuery = triggered(writer.queryName("mirror"), settings.trigger).start()
         try:
             keep_stream(checkpoint)
-            run.watch(query, report)
+            run.watch(query, report, settings.checkpoint)
         finally:
             query.stop()
             keep_last(checkpoint)

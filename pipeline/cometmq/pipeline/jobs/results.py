@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.folders import Folder
+from cometmq.pipeline.jobs.full_disks import told_if_full
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +76,8 @@ class Results:
         folder = Folder(frame.sparkSession, self.path)
         if not self._remove(folder, within):
             folder.write(json.dumps({"job": self.job}) + "\n", _OWNER)
-        frame.write.mode("append").parquet(folder.of(*within))
+        with told_if_full(self.path):
+            frame.write.mode("append").parquet(folder.of(*within))
 
     def remove(self, spark: SparkSession) -> None:
         """Remove what an earlier run has written, of a job that has nothing to write now."""

@@ -21,6 +21,7 @@ from cometmq.pipeline.errors import (
     UntrustedError,
     WorkerLateError,
 )
+from cometmq.pipeline.jobs.full_disks import about_full
 from cometmq.pipeline.jobs.hidden_modules import about_hidden
 
 if TYPE_CHECKING:
@@ -50,10 +51,11 @@ _IN_SQL: Final = re.compile(
 )
 
 
-def ours(error: Exception) -> PipelineError:
+def ours(error: Exception, written: str = "") -> PipelineError:
     """Return what matters of an error of Spark: the last one of ours in it, or what it begins with.
 
-    Where in the JVM it was matters to nobody here.
+    Where in the JVM it was matters to nobody here. `written` is the folder that Spark wrote to, if
+    it did.
     """
     # What comes from the JVM as it is has a line in front that tells which object was called.
     text = str(error).partition("\n: ")[2] or str(error)
@@ -61,6 +63,8 @@ def ours(error: Exception) -> PipelineError:
         name, colon, rest = line.strip().partition(": ")
         if colon and name.startswith("cometmq.pipeline.errors."):
             return _TOLD_APART.get(name, PipelineError)(rest)
+    if full := about_full(error, written):
+        return PipelineError(full)
     if _WORKER_LATE in text:
         return WorkerLateError(
             "this machine is so busy that a Python process took more than the ten seconds to start"

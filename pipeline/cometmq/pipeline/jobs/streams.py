@@ -270,7 +270,7 @@ def run_batches(
     for left in reversed(range(_TRIES)):
         query: StreamingQuery = triggered(writer.queryName(report.job), settings.trigger).start()
         try:
-            run.watch(query, report, refuses_batches=True)
+            run.watch(query, report, checkpoint, refuses_batches=True)
         except WorkerLateError as error:
             if not left or run.is_stopping:
                 raise

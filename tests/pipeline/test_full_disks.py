@@ -1,0 +1,84 @@
+"""A disk that is full, as Spark and the kernel tell of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from tests.pipeline.test_folders import Plain
+
+from cometmq.pipeline.errors import ConnectionLostError, PipelineError
+from cometmq.pipeline.jobs import durable
+from cometmq.pipeline.jobs.full_disks import told_if_full
+from cometmq.pipeline.jobs.spark_errors import ours
+
+TASK = """An error occurred while calling o122.parquet.
+: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to \
+file:/data/a/_staging/batch=000000. SQLSTATE: 58030
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.taskFailed(QueryExecutionErrors.scala:823)
+Caused by: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device
+\tat org.apache.hadoop.fs.RawLocalFileSystem$LocalFSFileOutputStream.write(RawLocalFileSystem:549)
+Caused by: java.io.IOException: No space left on device
+\tat java.base/java.io.FileOutputStream.write(FileOutputStream.java:349)
+\t... 41 more"""
+STREAM = (
+    "[STREAM_FAILED] Query [id = b, runId = e] terminated with exception: java.io.IOException: No"
+    " space left on device"
+)
+SHUFFLE = """An error occurred while calling o122.parquet.
+: org.apache.spark.SparkException: Job aborted due to stage failure: java.io.IOException: No space \
+left on device
+\tat java.base/java.io.FileOutputStream.writeBytes(Native Method)
+\tat org.apache.spark.storage.TimeTrackingOutputStream.write(TimeTrackingOutputStream.java:59)
+\tat org.apache.hadoop.fs.FSDataOutputStream.close(FSDataOutputStream.java:106)"""
+STATE = """[STREAM_FAILED] Query terminated with exception: IO error: No space left on device: \
+While appending to file: /tmp/spark-1/000012.sst
+\tat org.rocksdb.RocksDB.flush(Native Method)"""
+OF_SPARK = (
+    "the disk of Spark's own files is full; make room there, or name a folder on another one by"
+    " --conf spark.local.dir=DIR"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "written", "said"),
+    [
+        (TASK, "/data/a", "path: /data/a: its disk is full; make room there"),
+        (TASK, "", "path: /data/a/_staging/batch=000000: its disk is full; make room there"),
+        (STREAM, "/data/c", "path: /data/c: its disk is full; make room there"),
+        (STREAM.replace("No space left on device", "Disk quota exceeded"), "", "a disk is full"),
+        (SHUFFLE, "/data/c", OF_SPARK),
+        (STATE, "/data/c", OF_SPARK),
+        (f"{TASK}\ncometmq.pipeline.errors.PipelineError: path: /b: it", "/data/c", "path: /b: it"),
+    ],
+)
+def test_the_folder_is_told_whose_disk_is_full(text: str, written: str, said: str) -> None:
+    error = ours(RuntimeError(text), written)
+    assert (type(error), str(error)) == (PipelineError, said)
+
+
+def test_a_folder_that_cannot_be_put_on_a_full_disk_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Local(Plain):
+        @property
+        def local_path(self) -> str:
+            return self.path
+
+    def full(_: int) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(durable, "fsync", full)
+    with pytest.raises(PipelineError, match=f"^path: {tmp_path}: its disk is full; make room ther"):
+        Local(tmp_path).sync()
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EIO, "Input/output error"), ConnectionLostError("No space left on dev")]
+)
+def test_another_error_stays_what_it_is(error: OSError) -> None:
+    with pytest.raises(type(error)) as raised, told_if_full("/data/a"):
+        raise error
+    assert raised.value is error
