@@ -108,6 +108,18 @@ def test_a_repair_that_is_ended_anywhere_knows_that_message_the_next_time() -> N
         pytest.fail("it never came to its end")
 
 
+def test_a_rebuild_behind_a_repair_is_not_measured_by_the_journal_of_before() -> None:
+    """What takes the place of several records is shorter, and so stands at other places."""
+    disk = killed()
+    first, second = records(disk)[QUEUES : QUEUES + 2]
+    overwrite(disk, LOG, first.physical_offset, bytes(first.size + second.size))
+    disk.open(LOG).sync()
+    (step,) = repaired(disk).steps
+    assert len(step.lost) == 2
+    rebuilt(disk, ROOT, CONFIG)
+    assert kinds(disk) == set()
+
+
 def test_a_cut_names_what_only_the_journal_has_of_a_queue() -> None:
     disk = killed()
     last = damage_last_of_queue_0(disk)

@@ -124,7 +124,8 @@ class JournalWitness:
 
     def _take(self, journal: Journal) -> None:
         store = self._store
-        low, high = store.segments.first_offset, store.start.unpromised_from
+        # In front the files have every entry: a rebuild may have made them anew since.
+        low, high = store.start.replay_from, store.start.unpromised_from
         for each in journal.queues(low, high, store.deletions.offsets):
             key = QueueKey(each.is_batch, each.topic, each.queue_id)
             if each.is_batch and not store.is_batch_topic(each.topic):
