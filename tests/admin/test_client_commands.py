@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -93,6 +94,31 @@ def test_who_stops_reading_ends_the_command_and_consumes_nothing_unseen(
         if command == "consume":
             seen = terminal.lines("consume", "orders", "--group", "g", "-c", "3")
             assert sorted(line.split("  ")[-1] for line in seen) == ["1", "2", "3"]
+
+    play(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("command", ["consume", "tail"])
+def test_where_nothing_can_be_printed_that_is_said_and_nothing_consumed(
+    tmp_path: Path, command: str
+) -> None:
+    def scenario(servers: Servers) -> None:
+        terminal = Terminal(servers)
+        terminal.run("send", "orders", "-", "--lines", given="1\n2\n3")
+        options = ["--group", "g", "--start", "first"] if command == "consume" else []
+        with open("/dev/full", "w") as full:  # noqa: PTH123  # A device.
+            ended = subprocess.run(
+                [sys.executable, "-m", "cometmq.admin", command, "orders", *options],
+                env=os.environ | {"NAMESRV_ADDR": servers.nameserver},
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=60,
+            )
+        said = "Error: standard input or output: No space left on device\n"
+        assert (ended.returncode, ended.stderr) == (1, said)
+        if command == "consume":
+            assert len(terminal.lines("consume", "orders", "--group", "g", "-c", "3")) == 3
 
     play(tmp_path, scenario)
 
@@ -195,7 +221,9 @@ def test_topics_are_made_listed_looked_at_and_deleted(tmp_path: Path) -> None:
         (["send", "orders", ""], 2, "empty"),
         (["send", "orders", "x", "--property", "a"], 2, "write NAME=VALUE"),
         (["send", "orders", "x", "--lines", "--delay", "1"], 2, "no delays in batches"),
-        (["consume", "orders", "--start", "soon"], 2, "'soon' is neither"),
+        (["consume", "orders", "--start", "soon"], 2, "'soon' is neither first, last, milli"),
+        (["message", "find", "orders", ""], 2, "key: it is empty"),
+        (["offset", "set", "g", "orders", "broker-a", "0", "9" * 20], 2, "from 0 to 92233"),
         (["consume", "orders", "-g", "a b"], 2, "group"),
         (["consume", "orders", "--filter", "paid, refunded"], 2, "'paid, refunded' is no tag"),
         (["consume", "orders", "--filter", "paid", "--sql", "a = 1"], 2, "give one"),
@@ -370,6 +398,35 @@ def test_a_broker_that_lets_nobody_in_is_named_once_and_its_limit_with_it(tmp_pa
         assert "connections_max" in said
 
     play(tmp_path, scenario, limits=Limits(connections_max=1))
+
+
+def test_a_web_server_is_no_name_server_and_that_is_said_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.recv(1)
+                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        address = "{}:{}".format(*listening.getsockname())
+        ended = subprocess.run(
+            [sys.executable, "-m", "cometmq.admin", "topic", "list", "-n", address],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        listening.shutdown(socket.SHUT_RDWR)
+    why = "the connection begins with an HTTP answer: a web server, or a proxy, is there\n"
+    logged, error, hint = ended.stderr.splitlines(keepends=True)
+    assert logged == f"{address}: dropped: {why}"
+    assert error.endswith(why)
+    assert hint.startswith("Something else listens there")
 
 
 def test_without_a_server_it_says_how_to_start_one() -> None:

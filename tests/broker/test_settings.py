@@ -180,6 +180,7 @@ def test_a_misspelt_key_is_refused_with_a_suggestion(key: str, meant: str) -> No
         ("flush", "SYNC_FLUSH", "not sync or async; write sync, or flushDiskType=SYNC_FLUSH$"),
         ("deleteWhen", "four", "not a list of integers|not an integer"),
         ("trace_on", "1", "true or false"),
+        ("store_path", "", "store_path: it is empty"),
         ("advertise_address", "0.0.0.0", "none that a client can connect to.*--advertise 10"),
         ("nameservers", "10.0.0.1", "'10.0.0.1' has no port; write host:port, such as 10"),
         ("namesrvAddr", "a:9876;b:x", "'b:x' has 'x' for a port"),

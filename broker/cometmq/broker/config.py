@@ -166,6 +166,8 @@ class BrokerConfig:
                 raise ConfigError(f"{name}: {port} is no port")
         if problem := exposure(self.bind_address, insecure=self.insecure):
             raise ConfigError(f"bind_address: {problem}")
+        if not self.store_path:
+            raise ConfigError("store_path: it is empty; name the folder of the store (--dir)")
         self._check_names()
         self._check_advertised()
         for part in (self, self.limits):

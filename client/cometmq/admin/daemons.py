@@ -177,7 +177,8 @@ def _resolved(name: str, said_by: str) -> str:
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise click.UsageError(f"{said_by} {name}: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise click.UsageError(f"{said_by} {name}: {why}") from error
     found.sort(key=lambda each: each[0] != socket.AF_INET)
     return str(found[0][4][0])
 

@@ -32,6 +32,7 @@ from cometmq.client._core.checking import time_ms
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
+    from typing import TextIO
 
     from rich.progress import Task, TaskID
 
@@ -160,9 +161,10 @@ def body_text(body: bytes, cut: int = 0) -> str:
 
 def cut_of(asked: int | None) -> int:
     """How much of a body to show: all where no terminal is, for that may be the only copy then."""
-    if asked is None:
-        return BODY_SHOWN_MAX if sys.stdout.isatty() else 0
-    return asked
+    if asked is not None:
+        return asked
+    stdout: TextIO | None = sys.stdout  # None where the shell has closed it (`>&-`).
+    return BODY_SHOWN_MAX if stdout is not None and stdout.isatty() else 0
 
 
 def warn(text: str) -> None:
@@ -258,6 +260,8 @@ class TimeParameter(click.ParamType):  # type: ignore[type-arg]  # Generic only 
     name = "time"
     instead = ""
     """What else the caller of a bare number may have wanted."""
+    words = ""
+    """What it may be besides, each with a comma."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return milliseconds; a time without a zone is UTC, as all that are printed."""
@@ -279,7 +283,8 @@ class TimeParameter(click.ParamType):  # type: ignore[type-arg]  # Generic only 
             at = at.replace(tzinfo=UTC)
         if at is None or not _is_time(time_ms(at)):
             self.fail(
-                f"{text!r} is neither milliseconds since 1970 nor a time like 2026-11-21T10:00:00",
+                f"{text!r} is neither {self.words}milliseconds since 1970 nor a time like"
+                " 2026-11-21T10:00:00",
                 param,
                 ctx,
             )

@@ -48,6 +48,7 @@ _SYSTEM: Final = frozenset(
 _SYSTEM_PREFIXES: Final = ("CID_RMQ_SYS_", "CID_ONSAPI_")
 _FIRST_MS: Final = 0
 _LAST_MS: Final = -1
+_OFFSET_MAX: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +295,7 @@ class GroupAdmin(AdminAsking):
             _LAST_MS,
             is_force=True,
             queue_id=queue.id,
-            offset=check_whole("offset", offset, 0),
+            offset=check_whole("offset", offset, 0, _OFFSET_MAX),
         )
         await self._reset(header, queue.broker)
 

@@ -120,6 +120,8 @@ class MessageAdmin(TopicAdmin):
         stored. A broker's index is some moments behind its log.
         """
         check_whole("count", count, 1)
+        if not key:
+            raise UsageError("key: it is empty; give one that messages were sent with, or an id")
         begin_ms = 0 if since is None else check_time("since", since)
         end_ms = _FAR_MS if until is None else check_time("until", until)
         header = QueryMessage(check_topic(topic), key, count, begin_ms, end_ms)

@@ -11,6 +11,8 @@ _KINDS = {
     _TLS_HANDSHAKE: "a TLS handshake, and TLS is not set up here: turn it off in the client",
     ord("P"): "a PROXY protocol preamble: turn it off in the load balancer",
     0x0D: "a PROXY protocol preamble, version 2: turn it off in the load balancer",
+    0x15: "an alert of TLS, which is on at the other end only",
+    ord("H"): "an HTTP answer: a web server, or a proxy, is there",
     ord("G"): "an HTTP request: this port speaks the RocketMQ remoting protocol",
 }
 

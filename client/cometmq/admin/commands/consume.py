@@ -45,6 +45,7 @@ class StartParameter(TimeParameter):
     """Where to begin: `first`, `last`, or a time."""
 
     name = "start"
+    words = "first, last, "
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return the word, or a datetime."""

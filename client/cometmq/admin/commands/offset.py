@@ -43,6 +43,7 @@ class _Place(TimeParameter):
     """`first`, `last` or a time."""
 
     name = "first|last|TIME"
+    words = "first, last, "
     instead = "; for an offset there is `cometmq offset set GROUP TOPIC BROKER QUEUE OFFSET`"
 
     def convert(  # type: ignore[override]  # A word, too.

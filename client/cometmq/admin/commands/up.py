@@ -135,6 +135,8 @@ def run(nameserver: NameServerConfig, broker: BrokerConfig, metrics: socket.sock
 def _what_next(names: str, store_path: str) -> str:
     # `make run` has it in .venv/bin, and most shells don't look there.
     program = "cometmq" if shutil.which("cometmq") else sys.argv[0]
+    if program.endswith(".py"):  # Run as a module.
+        program = f"{sys.executable} -m cometmq.admin"
     return (
         f"Clients of RocketMQ, in any language, find it with the name server {names}.\n"
         f"In another terminal:  {program} send greetings hello -n {names}\n"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 import signal
 import threading
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from difflib import get_close_matches
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -21,7 +22,7 @@ from cometmq.client import Client, ClientError, NetworkError, UsageError
 from cometmq.client._routes import NoRouteError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
     from datetime import datetime
 
     from cometmq.client import ReceivedMessage
@@ -71,9 +72,38 @@ def client_command(function: Function) -> Function:
 def run_async(main: Coroutine[Any, Any, None]) -> None:
     """Run a command's coroutine, and say in a line what goes wrong."""
     try:
-        asyncio.run(main)
-    except* ClientError as group:
-        raise _told(_first_of(group)) from None
+        try:
+            with _log_lines_once():
+                asyncio.run(main)
+        except* ClientError as group:
+            raise _told(_first_of(group)) from None
+    except (OSError, BaseExceptionGroup) as error:
+        problem = _first_of(error)
+        # Where nobody reads on (`| head`), click ends without a word.
+        if isinstance(problem, OSError) and not isinstance(problem, BrokenPipeError):
+            why = problem.strerror or problem
+            raise click.ClickException(f"standard input or output: {why}") from None
+        raise
+
+
+@contextmanager
+def _log_lines_once() -> Generator[None, None, None]:
+    """Show no line of the client's log twice: it tries again as long as there is time."""
+    said = set[str]()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        is_first = text not in said
+        said.add(text)
+        return is_first
+
+    handler = logging.lastResort
+    assert handler is not None
+    handler.addFilter(is_new)
+    try:
+        yield
+    finally:
+        handler.removeFilter(is_new)
 
 
 async def explain(mq: Client, error: BaseException) -> BaseException:
@@ -108,10 +138,12 @@ def _told(error: BaseException) -> click.ClickException:
                 "It answers, and --tls-ca does not vouch for it. A certificate must name the"
                 " address that is connected to, which a broker registers: often an IP address."
             )
+        elif "the connection begins with" in str(error):
+            what_to_do = "Something else listens there; -n is the address of a name server."
         elif "the connection ended" in str(error):  # Said by several kinds, too.
             what_to_do = (
-                "It took the connection and closed it: has it as many as its connections_max, is TLS"
-                " on at one end only (--tls), or did it end? Its log says which."
+                "It took the connection and closed it: has it as many as its connections_max, is"
+                " TLS on at one end only (--tls), or did it end? Its log says which."
             )
         return click.ClickException(f"{error}\n{what_to_do}")
     return click.ClickException(str(error))
