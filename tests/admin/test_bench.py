@@ -268,7 +268,7 @@ def test_nobody_there_is_a_clear_error() -> None:
         taken.bind(("127.0.0.1", 0))
         result = bench(Host("127.0.0.1", taken.getsockname()[1]), "send")
     assert result.exit_code == 1
-    assert "Connection refused" in result.stderr
+    assert ": Connection refused\n" in result.stderr
 
 
 def test_forms_make_the_frames_that_they_stand_for() -> None:

@@ -123,6 +123,22 @@ def test_where_nothing_can_be_printed_that_is_said_and_nothing_consumed(
     play(tmp_path, scenario)
 
 
+def test_without_standard_output_nothing_is_consumed_unseen(tmp_path: Path) -> None:
+    def scenario(servers: Servers) -> None:
+        terminal = Terminal(servers)
+        terminal.run("send", "orders", "1")
+        command = f"{sys.executable} -m cometmq.admin consume orders -g g --start first -c1 >&-"
+        environment = os.environ | {"NAMESRV_ADDR": servers.nameserver}
+        ended = subprocess.run(
+            ["sh", "-c", command], env=environment, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+        assert ended.returncode == 2
+        assert "standard output is closed" in ended.stderr
+        assert len(terminal.lines("consume", "orders", "-g", "g", "--start", "first", "-c1")) == 1
+
+    play(tmp_path, scenario)
+
+
 def test_standard_input_is_one_message_or_a_message_a_line(tmp_path: Path) -> None:
     def scenario(servers: Servers) -> None:
         terminal = Terminal(servers)

@@ -990,3 +990,8 @@ def test_a_report_that_cannot_be_written_is_told_before_anything_is_done(
     assert done.exit_code == 2, done.output
     assert f"report: {nowhere}: no such folder" in done.stderr
     assert "Traceback" not in done.output
+
+
+def test_a_wheel_that_cannot_be_written_is_told_in_a_line(runner: CliRunner) -> None:
+    said = runner.invoke(program, ["pipeline", "wheel", "/proc"])
+    assert (said.exit_code, said.stderr) == (1, "Error: /proc: No such file or directory\n")

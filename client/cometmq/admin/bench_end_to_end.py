@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.admin.bench_frames import OPAQUE_MIN, TIME_SIZE, pull_header
 from cometmq.admin.bench_load import BenchError, Link, Sends, received
+from cometmq.net.errors import reason_of
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.commands.offset import GetMaxOffset, OffsetResponse
 from cometmq.proto.commands.pull import PullMessageResponse
@@ -108,14 +109,14 @@ def run(load: Load, rate: float, interrupt: Interrupt) -> Passed:
         opaques = count(OPAQUE_MIN)
         sender = Link(load, Sends(load, count()), opaques.__next__)
     except OSError as error:
-        raise BenchError(f"{load.host}:{load.port}: {error}") from error
+        raise BenchError(f"{load.host}:{load.port}: {reason_of(error)}") from error
     try:
         begun = time.perf_counter()
         sent = _send_all(load, rate, sender, puller, interrupt)
         seconds = time.perf_counter() - begun
         _drain(sent, sender, puller)
     except OSError as error:
-        raise BenchError(f"{load.host}:{load.port}: {error}") from error
+        raise BenchError(f"{load.host}:{load.port}: {reason_of(error)}") from error
     finally:
         sender.socket.close()
         puller.socket.close()

@@ -27,6 +27,7 @@ from cometmq.admin.bench_frames import (
     SendForm,
     topic_part,
 )
+from cometmq.net.errors import reason_of
 from cometmq.proto.capture import decode_frame
 from cometmq.proto.codes import ResponseCode
 
@@ -285,7 +286,7 @@ def run(load: Load, interrupt: Interrupt) -> Done:
         _drive(links, begun + load.seconds, interrupt)
         seconds = time.perf_counter() - begun
     except OSError as error:
-        raise BenchError(f"{load.host}:{load.port}: {error}") from error
+        raise BenchError(f"{load.host}:{load.port}: {reason_of(error)}") from error
     finally:
         for link in links.values():
             link.socket.close()

@@ -43,7 +43,7 @@ from cometmq.pipeline.shipping import write_wheel
 from cometmq.pipeline.spark_settings import read_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from dataclasses import Field
 
     from cometmq.pipeline.doctor import Finding
@@ -137,7 +137,10 @@ def doctor_command(fix_java: bool, as_json: bool) -> None:
 @click.argument("folder", type=click.Path(exists=True, file_okay=False), default=".")
 def wheel_command(folder: str) -> None:
     """Write the wheel that executors need. It is for --py-files; `session()` sends it itself."""
-    click.echo(write_wheel(folder))
+    try:
+        click.echo(write_wheel(folder))
+    except OSError as error:
+        raise click.ClickException(f"{folder}: {error.strerror}") from error
 
 
 def job_command(job: Job) -> click.Command:
@@ -376,11 +379,11 @@ def _json(news: Mapping[str, Any]) -> None:
     print(as_json(news), file=sys.stderr, flush=True)
 
 
-def _none(_news: Mapping[str, Any]) -> None:
-    pass
-
-
-_PROGRESS: Final = {"plain": _plain, "json": _json, "none": _none}
+_PROGRESS: Final[Mapping[str, Callable[[Mapping[str, Any]], None]]] = {
+    "plain": _plain,
+    "json": _json,
+    "none": lambda _news: None,
+}
 
 
 def _shown(report: Report) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import wraps
@@ -33,6 +34,7 @@ from cometmq.client._routes import NoRouteError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+    from typing import TextIO
 
     from cometmq.client import Consumer, Message, Queue, ReceivedMessage
 
@@ -118,6 +120,8 @@ async def consume(
     behind it. To look without consuming there is `cometmq tail`. Times are those of the store, in
     UTC; --json has the day, too.
     """
+    if cast("TextIO | None", sys.stdout) is None:  # As `>&-` leaves it; what is shown is consumed.
+        raise click.UsageError("standard output is closed, so nothing can be shown")
     consumer = mq.consume(topic, group=group, filter=wanted, start=start or "last", concurrency=1)
     await _tell_first(mq, topic, group, may_wait=idle is None, begins=start is not None)
     shown = 0
