@@ -143,6 +143,9 @@ def test_standard_input_is_one_message_or_a_message_a_line(tmp_path: Path) -> No
     def scenario(servers: Servers) -> None:
         terminal = Terminal(servers)
         terminal.run("send", "blobs", "-", given=b"\x00\xff")
+        terminal.run("send", "bytes", "a\udcff")  # As Python has them that are no text.
+        (message,) = map(json.loads, terminal.lines("tail", "bytes", "-c1", "--json"))
+        assert message["body_base64"] == "Yf8="
         (line,) = terminal.lines("tail", "blobs", "--no-follow")
         assert line.endswith(repr(b"\x00\xff"))
         (message,) = map(json.loads, terminal.lines("tail", "blobs", "-c1", "--json"))
@@ -238,6 +241,9 @@ def test_topics_are_made_listed_looked_at_and_deleted(tmp_path: Path) -> None:
         (["send", "orders", "x", "--property", "a"], 2, "write NAME=VALUE"),
         (["send", "orders", "x", "--lines", "--delay", "1"], 2, "no delays in batches"),
         (["consume", "orders", "--start", "soon"], 2, "'soon' is neither first, last, milli"),
+        (["message", "find", "orders", "\udcff"], 2, r"'\udcff' is no text in UTF-8"),
+        (["send", "orders", "x", "--key", "\udcff"], 2, r"'\udcff' is no text in UTF-8"),
+        (["topic", "list", "-n", "\udcff:1"], 2, r"'\udcff:1' is no text in UTF-8"),
         (["message", "find", "orders", ""], 2, "key: it is empty"),
         (["offset", "set", "g", "orders", "broker-a", "0", "9" * 20], 2, "from 0 to 92233"),
         (["consume", "orders", "-g", "a b"], 2, "group"),

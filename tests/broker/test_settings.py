@@ -185,6 +185,7 @@ def test_a_misspelt_key_is_refused_with_a_suggestion(key: str, meant: str) -> No
         ("nameservers", "10.0.0.1", "'10.0.0.1' has no port; write host:port, such as 10"),
         ("namesrvAddr", "a:9876;b:x", "'b:x' has 'x' for a port"),
         ("nameservers", ";", "lists no address"),
+        ("nameservers", "a..b:9876", "'a..b:9876' has 'a..b' for a host"),
         ("broker_name", "", "is blank"),
         ("broker_name", "a/b", "broker_name: 'a/b' cannot be the name of the topic"),
         ("brokerName", "..", "neither . nor .. alone"),

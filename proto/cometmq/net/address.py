@@ -34,8 +34,8 @@ def parse_address(text: str, *, default_port: int | None = None) -> Host:
             raise _refuse(text, "is a URL; leave out what stands before the host")
         raise _refuse(text, "has several colons; an IPv6 address goes into brackets: [::1]:9876")
     host, colon, port = found.partition(":")
-    if not _NAME.fullmatch(host):
-        raise _refuse(text, "has no host" if not host else f"has {host!r} for a host")
+    if not _NAME.fullmatch(host) or not _is_name(host):
+        raise _refuse(text, "has no host" if not host else f"has {host[:_SHOWN_MAX]!r} for a host")
     return Host(host, _port(text, port if colon else None, default_port))
 
 
@@ -72,6 +72,15 @@ def exposure(address: str, *, insecure: bool) -> str | None:
         f"others could reach {address}, and there is no authentication yet: use 127.0.0.1, or say"
         " --insecure (insecure = true) when all who reach it may read and write everything"
     )
+
+
+def _is_name(host: str) -> bool:
+    """Whether a name can be looked up; sockets raise what is no error of the system's else."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return True
 
 
 def _port(text: str, port: str | None, default: int | None) -> int:

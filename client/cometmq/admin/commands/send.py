@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,7 @@ async def send(
     """
     receipts: list[Receipt]
     properties = read_pairs("--property", pairs)
-    data = sys.stdin.buffer.read() if body == "-" else body.encode()
+    data = sys.stdin.buffer.read() if body == "-" else os.fsencode(body)
     if not lines:
         receipts = [
             await mq.send(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+import re
 import signal
 import threading
 from contextlib import asynccontextmanager, contextmanager
 from difflib import get_close_matches
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import anyio
 import click
@@ -32,6 +33,9 @@ Function = TypeVar("Function", bound="Callable[..., Any]")
 
 _CHANGES = {"made": "made on", "changed": "changed on", "kept": "is there, and stays as it is, on"}
 
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+"""What Python has in the place of a byte that is no text."""
+
 DEFAULT_NAMESERVER = "127.0.0.1:9876"
 NO_BROKER = "no broker is registered with {}: is one running, and told of that name server?"
 
@@ -44,6 +48,8 @@ def client_command(function: Function) -> Function:
 
     @wraps(function)
     def run(nameserver: str, timeout: float, **arguments: Any) -> None:
+        _check_texts(nameserver, arguments)
+
         async def main() -> None:
             config = take_config(arguments, timeout=timeout)
             async with Client(nameserver, config) as mq:
@@ -67,6 +73,14 @@ def client_command(function: Function) -> Function:
         metavar="HOST:PORT[;...]",
         help="The cluster's name servers; NAMESRV_ADDR says it, too.",
     )(command)
+
+
+def _check_texts(nameserver: str, arguments: Mapping[str, Any]) -> None:
+    """Refuse bytes of the command line that are no text; a body may have any."""
+    for name, value in {"nameserver": nameserver, **arguments}.items():
+        for text in cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,):
+            if isinstance(text, str) and name != "body" and _SURROGATE.search(text):
+                raise click.UsageError(f"{text!r} is no text in UTF-8, or LANG says another")
 
 
 def run_async(main: Coroutine[Any, Any, None]) -> None:
