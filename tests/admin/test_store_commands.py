@@ -766,3 +766,9 @@ def test_a_rebuild_counts_as_people_do_and_says_which_options_count() -> None:
         "Who gives both gets files of that shape, whatever those that are there say." in explained
     )
     assert explained.count("of an index file; needed where the files do not tell.") == 2
+
+
+def test_a_topic_that_is_no_text_is_looked_for_as_it_is() -> None:
+    nothing = run("dump", "--topic", "\udcff", *SHAPE, ROOT, disk=small_store())
+    assert (nothing.exit_code, nothing.stdout) == (0, "")
+    assert "no record matches" in nothing.stderr

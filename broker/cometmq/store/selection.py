@@ -54,7 +54,7 @@ class Wanted:
             and (self.since_ms is None or time >= self.since_ms)
             and (self.until_ms is None or time < self.until_ms)
             and (self.physical_offset is None or self._is_there(message))
-            and (self.topic is None or message.topic_raw == self.topic.encode())
+            and (self.topic is None or message.topic_raw == _raw(self.topic))
             and (self.key is None or self.key in (message.unique_id, *message.keys))
         )
 
@@ -64,6 +64,11 @@ class Wanted:
         if self.physical_end is None:
             return start == self.physical_offset
         return start < self.physical_end and start + message.size > self.physical_offset
+
+
+def _raw(topic: str) -> bytes:
+    """Encode a topic of the command line, where what is no text stands for its bytes."""
+    return topic.encode("utf-8", "surrogateescape")
 
 
 class Selection:
