@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
     from cometmq.pipeline.doctor import Finding
 
+    _Tell = Callable[[Mapping[str, Any]], None]
+
 _MANY: Final = "tuple[str, ...]"
 """The type of a setting whose option is repeatable."""
 _COMMON: Final = (
@@ -379,11 +381,7 @@ def _json(news: Mapping[str, Any]) -> None:
     print(as_json(news), file=sys.stderr, flush=True)
 
 
-_PROGRESS: Final[Mapping[str, Callable[[Mapping[str, Any]], None]]] = {
-    "plain": _plain,
-    "json": _json,
-    "none": lambda _news: None,
-}
+_PROGRESS: Final[dict[str, _Tell]] = {"plain": _plain, "json": _json, "none": lambda _news: None}
 
 
 def _shown(report: Report) -> str:
