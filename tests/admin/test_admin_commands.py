@@ -83,7 +83,7 @@ def test_offsets_are_shown_set_and_reset(tmp_path: Path) -> None:
         terminal.run("offset", "reset", "billing", "orders", "--to", "2020-01-01T00:00:00+00:00")
         assert offset() == 0
         wrong = terminal.run("offset", "reset", "billing", "orders", "--to", "soon", status=2)
-        assert "neither milliseconds" in wrong.stderr
+        assert "neither first, last, milliseconds" in wrong.stderr
         wrong = terminal.run("offset", "reset", "billing", "orders", "--to", "17", status=2)
         assert "17 is no time" in wrong.stderr
         assert "`cometmq offset set" in wrong.stderr
