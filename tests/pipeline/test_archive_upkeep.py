@@ -16,28 +16,29 @@ from tests.pipeline.tables import Tables, numbers
 
 from cometmq.pipeline.cluster import Bounds, Queue
 from cometmq.pipeline.errors import DamagedFileError, HeldError, OptionError, PipelineError
-from cometmq.pipeline.jobs import expiry_guard
+from cometmq.pipeline.jobs import archive_files, expiry_guard
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
 from cometmq.pipeline.jobs.archive_compact import (
     CompactSettings,
     _Compacting,  # pyright: ignore[reportPrivateUsage]  # To come between two of its steps.
     archive_compact,
 )
-from cometmq.pipeline.jobs.archive_files import Manifest, batches, read_archive
+from cometmq.pipeline.jobs.archive_files import BatchName, Manifest, batches, read_archive
 from cometmq.pipeline.jobs.archive_vacuum import VacuumSettings, archive_vacuum
 from cometmq.pipeline.jobs.expiry_guard import ExpiryGuard
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.holding import BATCHES, held
 from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.replay import ReplaySettings, replay
+from cometmq.pipeline.jobs.replay_sources import ArchiveSource, Part
 from cometmq.pipeline.jobs.report import Report
 from cometmq.pipeline.jobs.streams import StreamSettings, still_there
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from cometmq.testing import Cluster
 
@@ -305,6 +306,81 @@ def test_what_another_compaction_has_merged_meanwhile_is_not_merged_again(
     with pytest.raises(PipelineError, match="another archive-compact has merged them meanwhile"):
         archived.compact()
     assert archived.names == ["000000-000002"]
+    assert archived.bodies == numbers(0, 30)
+
+
+def test_a_replay_beside_a_compaction_leaves_no_batch_out(
+    archived: Archived, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches that are merged behind the first one are where they were no more."""
+    parts = ArchiveSource.parts
+
+    def parted(source: ArchiveSource, done: Any, begun: Any) -> Iterator[Part]:
+        for part in parts(source, done, begun):
+            yield part
+            if part.number == 0:
+                archived.compact()
+
+    monkeypatch.setattr(ArchiveSource, "parts", parted)
+    settings = ReplaySettings(
+        from_dir=str(archived.path),
+        nameserver=archived.tables.cluster.nameserver,
+        to_topic="again-beside",
+    )
+    report = replay(archived.tables.spark, settings, Run(dry_run=True))
+    assert (report.batches, report.details["would_send"]) == ([0, 1, 2], 30)
+    assert archived.names == ["000000-000002"]
+
+
+@pytest.mark.parametrize("merged_at", ["the first look", "the last look", "listing"])
+def test_who_reads_an_archive_beside_a_compaction_sees_all_of_it(
+    archived: Archived, merged_at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_files, read, remove = Folder.has_files, archive_files.read_files, Folder.remove
+
+    def having(folder: Folder, *names: str) -> bool:
+        if names[-1] == ("batch=000000" if merged_at == "the first look" else "batch=000002"):
+            monkeypatch.undo()
+            archived.compact()
+        return has_files(folder, *names)
+
+    def removing(folder: Folder, *names: str) -> None:
+        """Come half way: one folder has no files any more."""
+        if names[-1] == "batch=000001":
+            for file in archived.path.glob("batch=000001/**/*.parquet"):
+                file.unlink()
+        elif not names[-1].startswith("batch="):
+            remove(folder, *names)
+
+    def reading(spark: SparkSession, base: str, paths: Sequence[str]) -> DataFrame:
+        monkeypatch.undo()
+        with monkeypatch.context() as patched:
+            patched.setattr(Folder, "remove", removing)
+            archived.compact()
+        return read(spark, base, paths)
+
+    if merged_at == "listing":
+        monkeypatch.setattr(archive_files, "read_files", reading)
+    else:
+        monkeypatch.setattr(Folder, "has_files", having)
+    assert archived.bodies == numbers(0, 30)
+    assert archived.names == ["000000-000002"]
+
+
+def test_a_stream_begins_beside_a_compaction(
+    archived: Archived, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last manifest goes between the look for it and the look into it."""
+    read = Manifest.read
+
+    def reading(folder: Folder, name: BatchName) -> Manifest:
+        monkeypatch.undo()
+        archived.compact()
+        return read(folder, name)
+
+    monkeypatch.setattr(Manifest, "read", reading)
+    archived.grow(0)
+    assert archived.names[0] == "000000-000002"
     assert archived.bodies == numbers(0, 30)
 
 

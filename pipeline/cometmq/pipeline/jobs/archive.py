@@ -23,7 +23,9 @@ from cometmq.pipeline.jobs.archive_files import (
     BatchName,
     Manifest,
     batches,
+    place_of,
     require_compression,
+    while_there,
 )
 from cometmq.pipeline.jobs.archive_writing import Archiving, Last
 from cometmq.pipeline.jobs.folders import STAGING, refuse_batches, stranger_in
@@ -145,7 +147,7 @@ class _ToParquet(Archiving):
         """Look at the last manifest."""
         if is_delta(self.folder):
             raise OptionError(f"format: {self.folder.path} is a table of delta")
-        if not (written := batches(self.folder)):
+        if not batches(self.folder):
             if not self.checkpoint.names("offsets"):  # Else it may be what a crash left.
                 refuse_batches(self.folder)
             if name := stranger_in(self.folder):
@@ -154,7 +156,7 @@ class _ToParquet(Archiving):
                     " reads the folder as a table reads that, too"
                 )
             return None
-        last = Manifest.read(self.folder, written[-1])
+        last = while_there(self.folder, lambda there: Manifest.read(self.folder, there[-1]))
         return Last(
             number=last.name.last,
             query_id=last.query_id,
@@ -203,9 +205,13 @@ class _ToParquet(Archiving):
 
     def _require_same(self, name: BatchName, batch_id: int) -> None:
         """Refuse a batch that is there, but ends elsewhere: what is between would be in none."""
-        there = next(each for each in batches(self.folder) if each.holds(name))
+
+        def look(there: list[BatchName]) -> Manifest:
+            return Manifest.read(self.folder, place_of(name, there))
+
+        found = while_there(self.folder, look)
         ends = self.written(name.last, batch_id).ends
-        if there.last != name.last or Manifest.read(self.folder, there).ends != ends:
+        if found.name.last != name.last or found.ends != ends:
             raise DamagedFileError(
                 f"batch {name} is there, and ends elsewhere than the checkpoint"
                 f" {self.checkpoint.path} says, which has forgotten something or is an old copy; go"

@@ -20,14 +20,14 @@ import json
 import re
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cometmq.pipeline.delta import is_delta, read_delta
-from cometmq.pipeline.errors import DamagedFileError, OptionError
+from cometmq.pipeline.errors import DamagedFileError, OptionError, PipelineError
 from cometmq.pipeline.jobs.folders import Folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -54,6 +54,7 @@ _IF_DAMAGED: Final = (
 _NAME: Final = re.compile(r"(\d+)(?:-(\d+))?")
 _FOLDER: Final = "batch="
 _SUFFIX: Final = ".json"
+_Seen = TypeVar("_Seen")
 _INFERRED: Final = "spark.sql.sources.partitionColumnTypeInference.enabled"
 
 
@@ -180,21 +181,64 @@ def batches(folder: Folder) -> list[BatchName]:
     return found
 
 
+def while_there(
+    folder: Folder,
+    look: Callable[[list[BatchName]], _Seen],
+    there: list[BatchName] | None = None,
+    batch: BatchName | None = None,
+) -> _Seen:
+    """Return what is seen of the batches, all of which are still there when that is done.
+
+    Once `archive-compact` has merged some, their files go, and who looks then sees a batch with
+    fewer files or none, as if it had no more: so this looks again. `there` are the batches of an
+    earlier look, which spares one; `batch` is the only one that is looked at.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    there = batches(folder) if there is None else there
+    while True:
+        try:
+            seen = look(there)
+        except (PipelineError, Py4JError, PySparkException):
+            if _are_still(folder, there, batch):
+                raise
+        else:
+            if _are_still(folder, there, batch):
+                return seen
+        there = batches(folder)
+
+
+def _are_still(folder: Folder, there: Sequence[BatchName], batch: BatchName | None) -> bool:
+    """Whether none was merged since, or not this one; `archive` may have put more behind them."""
+    if batch is not None:  # Its manifest goes before its files.
+        return folder.exists(MANIFESTS, place_of(batch, there).manifest)
+    return batches(folder)[: len(there)] == there
+
+
+def place_of(batch: BatchName, there: Sequence[BatchName]) -> BatchName:
+    """Return where a batch is: itself, or what it was merged into."""
+    return next(each for each in there if each.holds(batch))
+
+
 def knows_topic(folder: Folder, topic: str) -> bool:
     """Whether a manifest of an archive speaks of a topic, be it of one without a message."""
-    return any(topic in Manifest.read(folder, name).ends for name in reversed(batches(folder)))
+    return while_there(
+        folder,
+        lambda there: any(topic in Manifest.read(folder, name).ends for name in reversed(there)),
+    )
 
 
 def merged_away(folder: Folder) -> Iterator[str]:
-    """Yield what is left of batches that were merged: folders first, their manifests behind."""
+    """Yield what is left of batches that were merged: manifests first, their folders behind."""
     there = batches(folder)
 
     def is_over(name: BatchName) -> bool:
         return any(each != name and each.holds(name) for each in there)
 
-    yield from (each.folder for each in _named(folder.names(), _FOLDER) if is_over(each))
     names = _named(folder.names(MANIFESTS), "", _SUFFIX)
     yield from (f"{MANIFESTS}/{each.manifest}" for each in names if is_over(each))
+    yield from (each.folder for each in _named(folder.names(), _FOLDER) if is_over(each))
 
 
 def unfinished(folder: Folder) -> Iterator[BatchName]:
@@ -214,10 +258,14 @@ def read_archive(spark: SparkSession, path: str) -> DataFrame:
     folder = Folder(spark, path)
     if is_delta(folder):
         return read_delta(spark, folder)
-    names = [name for name in batches(folder) if folder.has_files(name.folder)]
-    if not names:
-        raise OptionError(f"from: {path} is no archive, or has nothing in it")
-    return read_batches(spark, folder, names)
+
+    def look(there: list[BatchName]) -> DataFrame:
+        names = [name for name in there if folder.has_files(name.folder)]
+        if not names:
+            raise OptionError(f"from: {path} is no archive, or has nothing in it")
+        return read_batches(spark, folder, names)
+
+    return while_there(folder, look)
 
 
 def read_batches(spark: SparkSession, folder: Folder, names: Sequence[BatchName]) -> DataFrame:

@@ -7,19 +7,25 @@ the log ends just now: what a running broker appends afterwards is the next run'
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from cometmq.pipeline.cluster import is_users
 from cometmq.pipeline.delta import is_delta, read_delta
 from cometmq.pipeline.errors import OptionError
-from cometmq.pipeline.jobs.archive_files import BatchName, batches, read_batches
+from cometmq.pipeline.jobs.archive_files import (
+    BatchName,
+    batches,
+    place_of,
+    read_batches,
+    while_there,
+)
 from cometmq.pipeline.jobs.tables import store_table
 from cometmq.pipeline.store.files import folders_of
 from cometmq.pipeline.store.queues import BATCH, SIMPLE
 from cometmq.pipeline.store.splits import look
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -27,6 +33,7 @@ if TYPE_CHECKING:
     from cometmq.pipeline.store.splits import Log
 
 _SHOWN: Final = 20
+_Seen = TypeVar("_Seen")
 
 
 class Part(NamedTuple):
@@ -74,28 +81,43 @@ class ArchiveSource:
     def __init__(self, spark: SparkSession, folder: Folder) -> None:
         self._spark = spark
         self._folder = folder
-        there = batches(folder)
-        if not there:
+        self._there = batches(folder)
+        """As they were at the last look: `archive-compact` may merge them meanwhile."""
+        if not self._there:
             raise OptionError(f"from: {folder.path} is no archive, or has nothing in it")
-        self._batches = {BatchName(n, n): each for each in there for n in each.numbers}
-        """Where each batch is: itself, or what it was merged into."""
+        self._batches = [BatchName(n, n) for each in self._there for n in each.numbers]
 
     def parts(self, done: Collection[str], begun: Iterable[str]) -> Iterator[Part]:
         """Yield the batches, the oldest first."""
         del begun
-        for batch, place in self._batches.items():
-            if batch.manifest not in done and self._folder.has_files(place.folder):
+        for batch in self._batches:
+            if batch.manifest not in done and self._has_files(batch):
                 yield Part(batch.manifest, batch.first)
+
+    def _has_files(self, batch: BatchName) -> bool:
+        return self._seen(batch, lambda place: self._folder.has_files(place.folder))
 
     def rows(self, part: Part) -> DataFrame:
         """Return a batch."""
-        place = self._batches[BatchName(part.number, part.number)]
-        frame = read_batches(self._spark, self._folder, [place])
+        batch = BatchName(part.number, part.number)
+        frame = self._seen(batch, lambda place: self._read([place]))
         return frame.where(frame["batch"] == part.number)
 
     def everything(self) -> DataFrame:
         """Return all batches."""
-        return read_batches(self._spark, self._folder, sorted({*self._batches.values()}))
+        return while_there(self._folder, self._read)
+
+    def _read(self, places: list[BatchName]) -> DataFrame:
+        return read_batches(self._spark, self._folder, places)
+
+    def _seen(self, batch: BatchName, look: Callable[[BatchName], _Seen]) -> _Seen:
+        """Return what is seen of a batch, where it is by then."""
+
+        def looking(there: list[BatchName]) -> _Seen:
+            self._there = there
+            return look(place_of(batch, there))
+
+        return while_there(self._folder, looking, self._there, batch)
 
     def holds(self, frame: DataFrame, topic: str) -> bool:
         """Look for it."""
