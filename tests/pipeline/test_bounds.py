@@ -45,6 +45,30 @@ def test_a_name_server_without_brokers_is_asked_again(which: dict[str, str]) -> 
         bounds.survey(Starting({"T"}, 100), options, whole=False)
 
 
+class Registering(Starting):
+    """A cluster whose broker registers right behind the first question for a topic."""
+
+    def bounds(self, topic: str) -> TopicBounds | None:
+        found = super().bounds(topic)
+        self.looks_before = 0
+        return found
+
+    def topics_like(self, pattern: str) -> tuple[str, ...]:
+        found = super().topics_like(pattern)
+        self.looks_before = 0
+        return found
+
+
+@pytest.mark.parametrize("which", [{"topic": "T"}, {"topicPattern": "T"}, {"topic": "T,U"}])
+def test_a_topic_whose_broker_registers_between_two_questions_is_there(
+    which: dict[str, str],
+) -> None:
+    """In front of the first its name server had just started, and knew nobody."""
+    options = options_of(**which)
+    found = bounds.survey(Registering({"T", "U"}, 1), options, whole=True)
+    assert found.topics >= {"T", *options.topics}
+
+
 def test_a_topic_that_the_brokers_do_not_have_is_not_there() -> None:
     options = options_of(topic="T")
     found = bounds.survey(Starting({"U"}, 0), options, whole=True)

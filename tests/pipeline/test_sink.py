@@ -238,6 +238,21 @@ def test_a_name_server_that_knows_no_broker_yet_is_asked_again(
         targets.of("never-there")
 
 
+def test_a_topic_whose_broker_registers_between_two_questions_is_not_made_anew(
+    rocketmq_session: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would have another number of queues, and what is in those behind would be out of reach."""
+    rocketmq_session.admin.create_topic("registered-late", queues=7)
+    route, looks = Asked.route, count(1)
+
+    def unknown(asked: Asked, topic: str) -> Route | None:
+        return None if next(looks) == 1 else route(asked, topic)
+
+    monkeypatch.setattr(Asked, "route", unknown)
+    targets = Targets(Asked([rocketmq_session.nameserver], Settings()), 3, 1)
+    assert len(targets.of("registered-late")) == 7
+
+
 def test_batches_that_are_larger_than_the_broker_takes_are_refused_before_a_row_is_sent(
     tables: Tables,
 ) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import BinaryType, StructField, StructType
 from tests.pipeline.tables import Tables, numbers
 
-from cometmq.pipeline.cluster import Bounds, Queue, TopicBounds
+from cometmq.pipeline.cluster import Bounds, Cluster as Asked, Queue, TopicBounds
 from cometmq.pipeline.errors import (
     ConnectionLostError,
     DataLossError,
@@ -364,6 +365,23 @@ def test_a_topic_of_a_broker_that_has_not_registered_yet_waits(
     assert end["queues"]["half"]["broker-b"] == {"0": 7}
     assert "broker broker-b: has not registered; its queues wait" in caplog.text
     assert "its broker lets nobody" not in caplog.text
+
+
+def test_a_broker_that_registers_while_a_stream_looks_has_not_lost_its_topics(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was killed with its name server: that knew nobody when it was asked for the first one."""
+    tables.fill("asked-early", 2)
+    tables.fill("asked-late", 2)
+    stream = reader(tables, "asked-early,asked-late", startingOffsets="earliest")
+    end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
+    bounds, looks = Asked.bounds, count(1)
+
+    def unknown(asked: Asked, topic: str) -> TopicBounds | None:
+        return None if next(looks) == 1 else bounds(asked, topic)
+
+    monkeypatch.setattr(Asked, "bounds", unknown)
+    assert stream.latestOffset(end, ALL) == end
 
 
 def first_at(stream: TopicStreamReader, first: int, monkeypatch: pytest.MonkeyPatch) -> None:

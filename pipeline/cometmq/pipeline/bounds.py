@@ -39,7 +39,7 @@ def survey(cluster: Cluster, options: ReadOptions, *, whole: bool) -> Survey:
     """
 
     def look() -> Survey:
-        found = _look(cluster, options)
+        found = _look(cluster, options, whole=whole)
         if found.missing and (whole or not found.queues):
             raise next(iter(found.missing.values()))
         return found
@@ -47,7 +47,17 @@ def survey(cluster: Cluster, options: ReadOptions, *, whole: bool) -> Survey:
     return options.retried(look)
 
 
-def _look(cluster: Cluster, options: ReadOptions) -> Survey:
+def _look(cluster: Cluster, options: ReadOptions, *, whole: bool) -> Survey:
+    found = _asked(cluster, options)
+    if not found.topics or (whole and not found.topics.issuperset(options.topics)):
+        # To take topics for deleted would be data loss, and brokers register when they please.
+        if not cluster.brokers().names:
+            raise no_broker_yet(options.nameserver)
+        found = _asked(cluster, options)
+    return found
+
+
+def _asked(cluster: Cluster, options: ReadOptions) -> Survey:
     found = Survey()
     for topic in _topics(cluster, options):
         bounds = cluster.bounds(topic)
@@ -58,8 +68,6 @@ def _look(cluster: Cluster, options: ReadOptions) -> Survey:
         found.addresses.update(bounds.addresses)
         found.missing.update(bounds.missing)
         found.slaves.update(bounds.slaves)
-    if not found.topics and not cluster.brokers().names:
-        raise no_broker_yet(options.nameserver)  # To take topics for deleted would be data loss.
     return found
 
 

@@ -109,12 +109,12 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         That messages were lost is new: it is counted with the batch, which may be empty.
         """
-        found = self._survey(whole=False)
-        self._require_filter(found)
         before = read_stream_offset(start)
+        found, away = self._surveyed(before)
+        self._require_filter(found)
         self._tell_group(before, found)
         looked = self._looked(before, found)
-        begins, lost = self._begins(before, found, looked.other)
+        begins, lost = self._begins(before, found, looked.other, away)
         lost += self._losses.taken()
         ends = self._ends(begins, found)
         if isinstance(limit, ReadMaxRows):
@@ -169,6 +169,22 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._tell("", [f"broker {broker}: {error}; its queues wait" for broker, error in missing])
         return self._seen
 
+    def _surveyed(self, before: StreamOffset) -> tuple[Survey, frozenset[str]]:
+        """Return what there is, and which brokers were read that no name server knows now.
+
+        They may come back, as when that has just started: it knows brokers one by one. One that
+        registers between two questions seems to have lost topics, so those are asked for again.
+        """
+        found = self._survey(whole=False)
+        read = {queue.broker for queue in before.queues}
+        gone = {queue.topic for queue in before.queues} - found.topics
+        if not gone and read <= found.addresses.keys():
+            return found, frozenset()
+        known = self.options.retried(self._cluster.brokers).names
+        if gone and self.options.fail_on_data_loss:
+            found = self._survey(whole=False)
+        return found, frozenset(read - found.addresses.keys() - known)
+
     def _require_filter(self, found: Survey) -> None:
         """Refuse a filter that brokers refuse, once: it stays what it is."""
         if not self._is_filter_known:
@@ -191,7 +207,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return first_messages.look(self._cluster, before.firsts, found, news)
 
     def _begins(
-        self, before: StreamOffset, found: Survey, other: frozenset[Part]
+        self, before: StreamOffset, found: Survey, other: frozenset[Part], away: frozenset[str]
     ) -> tuple[dict[Queue, int], int]:
         """Return where each queue goes on: where it was, unless messages are gone since.
 
@@ -199,7 +215,6 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         begins: dict[Queue, int] = {}
         expired = 0
-        away = self._unregistered(before, found)
         gone = {queue.topic for queue in before.queues} - found.topics
         gone -= {
             queue.topic
@@ -243,16 +258,6 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         news += [f"broker {broker}: has not registered; its queues wait" for broker in away]
         self._tell("not read: ", news)
         return begins, expired
-
-    def _unregistered(self, before: StreamOffset, found: Survey) -> frozenset[str]:
-        """Return brokers that were read, and that no name server knows now: they may come back.
-
-        As when that has just started: it knows brokers one by one.
-        """
-        absent = {queue.broker for queue in before.queues} - found.addresses.keys()
-        if not absent:
-            return frozenset()
-        return frozenset(absent) - self.options.retried(self._cluster.brokers).names
 
     def _gone(self, topic: str) -> str:
         """Say why a topic that was read is not there: nobody asks for it, or it is deleted."""

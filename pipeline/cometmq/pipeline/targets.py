@@ -87,8 +87,11 @@ class Targets:
     def _route(self, topic: str) -> Route | None:
         """Return where a topic is; `None` where there are brokers that do not have it."""
         route = self._cluster.route(topic)
-        if route is None and not self._cluster.brokers().names:
-            raise no_broker_yet(";".join(self._cluster.nameservers))
+        if route is None:
+            if not self._cluster.brokers().names:
+                raise no_broker_yet(";".join(self._cluster.nameservers))
+            # One may have registered since; to make its topic would change its queues.
+            route = self._cluster.route(topic)
         return route
 
     def _made(self, topic: str) -> Route:
