@@ -14,6 +14,7 @@ from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
 from cometmq.pipeline.jobs.archive_compact import CompactSettings, archive_compact
 from cometmq.pipeline.jobs.archive_files import read_archive
+from cometmq.pipeline.jobs.archive_vacuum import VacuumSettings, archive_vacuum
 from cometmq.pipeline.jobs.mirror import MirrorSettings, mirror
 
 if TYPE_CHECKING:
@@ -54,18 +55,19 @@ def run(spark: SparkSession, job: str, nameserver: str, folder: Path, batch: int
 
 
 def compact(spark: SparkSession, folder: Path) -> None:
-    """Compact the archive over and over, and once more when that is enough."""
-    is_enough, runs = False, 0
+    """Compact the archive and vacuum it, over and over, and once more when that is enough."""
+    is_enough = False
+    archived = str(folder / "archive")
     while not is_enough:
         is_enough = (folder / COMPACTED_ENOUGH).exists()
         try:
-            archive_compact(spark, CompactSettings(archive=str(folder / "archive"), file_size="1m"))
+            report = archive_compact(spark, CompactSettings(archive=archived, file_size="1m"))
+            archive_vacuum(spark, VacuumSettings(archive=archived))
         except OptionError as error:  # There is nothing in it yet.
             say(str(error))
             time.sleep(0.1)
         else:
-            runs += 1
-            say(f"{runs} runs")
+            say(f"merged {report.details['batches_merged']}")
 
 
 def count(spark: SparkSession, nameserver: str, folder: Path) -> None:

@@ -1,9 +1,10 @@
 """`python -m tests.pipeline.kills`: streams whose driver, workers and broker are killed at random.
 
 A topic is archived to Parquet and mirrored into another topic, in small batches, and the archive is
-compacted over and over meanwhile. Again and again the parent waits until some batches more have
-begun, and then kills: the driver with its JVM and all workers, or one of the workers, or what
-compacts, or the broker, which is started again on its store. What ended is started again as it was.
+compacted and vacuumed over and over meanwhile. Again and again the parent waits until some batches
+more have begun, and then kills: the driver with its JVM and all workers, or one of the workers, or
+what compacts, or the broker, which is started again on its store. What ended is started again as it
+was.
 In the end every message must be in one file, and once in the other topic.
 
 A kill comes when a new batch has begun, and a moment later, so that it hits all parts of one: a
@@ -112,9 +113,14 @@ class Child:
         """Where Spark notes that a batch begins."""
         return self.folder / f"{self.job}-checkpoint" / "offsets"
 
+    def said(self) -> str:
+        """Return what it has said, in all of its starts."""
+        return "".join(log.read_text() for log in self._logs)
+
     def begun(self) -> int:
-        """Return how many batches have begun."""
-        return sum(path.name.isdigit() for path in self.offsets.glob("*"))
+        """Return how many batches have begun; Spark keeps the notes of the last hundred."""
+        numbers = (int(path.name) for path in self.offsets.glob("*") if path.name.isdigit())
+        return max(numbers, default=-1) + 1
 
     def ensure(self) -> None:
         """Start it if it does not run."""
@@ -262,10 +268,11 @@ def check(folder: Path, broker: Broker, children: Sequence[Child], sent: int) ->
         check=False,
     )
     say(done.stdout.strip())
-    say(f"starts: { {child.job: child.starts for child in children} }")
+    merged = sum(map(int, re.findall(r"merged (\d+)", "".join(map(Child.said, children)))))
+    say(f"starts: { {child.job: child.starts for child in children} }, batches merged: {merged}")
     wanted = f"archive {sent} of {sent} distinct, plain {sent}, mirror {sent} of {sent} distinct"
-    if wanted not in done.stdout:
-        raise SystemExit(f"wanted: {wanted}\n{done.stderr[-3000:]}")
+    if wanted not in done.stdout or not merged:
+        raise SystemExit(f"wanted: {wanted}, and batches merged\n{done.stderr[-3000:]}")
 
 
 def main() -> None:
