@@ -25,7 +25,7 @@ from cometmq.proto.commands.route import GetRouteInfoByTopic
 from cometmq.proto.frame import FrameParser, frame_head
 from cometmq.proto.header_codecs import HEADER_CODECS
 from cometmq.proto.header_json import JSON
-from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.disk.filesystem import RealFileSystem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

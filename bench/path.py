@@ -25,7 +25,7 @@ from cometmq.broker.config import BrokerConfig
 from cometmq.net import LoopPeer, Peers
 from cometmq.proto.host import Host
 from cometmq.store.config import Flush, StoreConfig
-from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.disk.filesystem import RealFileSystem
 
 if TYPE_CHECKING:
     import asyncio

@@ -21,8 +21,8 @@ from bench import memory
 from cometmq.proto.host import pack_host
 from cometmq.proto.properties import encode_properties
 from cometmq.store.config import StoreConfig
+from cometmq.store.log.turn import Origin
 from cometmq.store.message_store import MessageStore
-from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

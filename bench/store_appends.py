@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from bench import memory
 from cometmq.proto.batch import BatchItem, encode_batch
 from cometmq.store.config import Flush, StoreConfig
+from cometmq.store.log.turn import Origin
 from cometmq.store.message_store import MessageStore
-from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

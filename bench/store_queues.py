@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from bench.measure import microseconds_each
 from cometmq.store.config import StoreConfig
-from cometmq.store.consume_queues import ConsumeQueues
-from cometmq.store.filesystem import RealFileSystem
-from cometmq.store.index import Index
+from cometmq.store.disk.filesystem import RealFileSystem
+from cometmq.store.index.index import Index
+from cometmq.store.queues.consume_queues import ConsumeQueues
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -137,7 +137,7 @@ def many_queues(report: Report, directory: str, count: int) -> None:
 
 def index(report: Report, directory: str, items: int) -> None:
     """Build a full index file and ask it."""
-    from cometmq.store.index_hash import record_hashes
+    from cometmq.store.index.index_hash import record_hashes
 
     properties = [b"UNIQ_KEY\x01%032X\x02WAIT\x01true\x02" % n for n in range(BATCH)]
     topics = [TOPIC] * BATCH

@@ -11,8 +11,8 @@ import pytest
 from tests.admin.test_store_commands import run
 from tests.store.damaged_stores import flip, write_small_store
 
-from cometmq.store.filesystem import RealFileSystem
-from cometmq.store.owned_files import OwnedFileSystem, file_system_for
+from cometmq.store.disk.filesystem import RealFileSystem
+from cometmq.store.mending.owned_files import OwnedFileSystem, file_system_for
 
 USER: Final = 65534
 

@@ -31,17 +31,17 @@ from tests.store.test_rebuilding import given_twice
 
 from cometmq.admin.commands import store_verify
 from cometmq.admin.program import program
-from cometmq.store import checkpoint
-from cometmq.store.filesystem import FileSystem, RealFileSystem
-from cometmq.store.findings import Progress, Report
+from cometmq.store.disk.filesystem import FileSystem, RealFileSystem
+from cometmq.store.log.turn import Origin
+from cometmq.store.looking.findings import Progress, Report
 from cometmq.store.message_store import MessageStore
-from cometmq.store.queue_ends import QUEUE_ENDS_NAME
-from cometmq.store.turn import Origin
+from cometmq.store.queues.queue_ends import QUEUE_ENDS_NAME
+from cometmq.store.upkeep import checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cometmq.store.inspection import Inspected
+    from cometmq.store.looking.inspection import Inspected
 
 SHAPE = ("--index-slots", "20", "--index-items", "40")
 COMMANDS = (
@@ -56,7 +56,7 @@ HOLD = """
 import sys
 import time
 from tests.store.damaged_stores import write_small_store
-from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.disk.filesystem import RealFileSystem
 write_small_store(RealFileSystem(), sys.argv[1], close=False)
 print("ready", flush=True)
 sys.stdin.read()

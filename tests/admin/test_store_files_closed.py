@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tests.store.damaged_stores import SMALL, flip, write_small_store
 
 from cometmq.admin.commands.store_commands import store
-from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.disk.filesystem import RealFileSystem
 
 COMMANDS = (
     "stat",

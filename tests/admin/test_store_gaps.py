@@ -12,10 +12,10 @@ from tests.store.damaged_stores import BATCHES, ROOT, SMALL, damage, overwrite, 
 from tests.store.test_wrong_heads import CONFIG, LOG, change, two_queues
 
 from cometmq.admin.program import program
-from cometmq.store.consume_queue import ENTRY_SIZE
-from cometmq.store.inspection import inspect
-from cometmq.store.log_check import LogCheck
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.looking.log_check import LogCheck
 from cometmq.store.message_store import MessageStore
+from cometmq.store.queues.consume_queue import ENTRY_SIZE
 
 
 def run(*arguments: str, disk: SimulatedFileSystem) -> Result:

@@ -19,7 +19,7 @@ from tests.admin.test_full_disk import OWN_MOUNTS, can_mount
 from tests.admin.test_store_commands import fingerprint
 from tests.store.damaged_stores import write_small_store
 
-from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.disk.filesystem import RealFileSystem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

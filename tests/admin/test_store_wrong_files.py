@@ -21,9 +21,9 @@ from tests.store.damaged_stores import (
 )
 
 from cometmq.store.errors import StoreFormatError
-from cometmq.store.findings import Kind
+from cometmq.store.looking.findings import Kind
 from cometmq.store.message_store import MessageStore
-from cometmq.store.swap import finish_swap
+from cometmq.store.starting.swap import finish_swap
 
 if TYPE_CHECKING:
     from pathlib import Path

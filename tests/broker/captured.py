@@ -30,7 +30,7 @@ from cometmq.proto.command import ONEWAY_FLAG, Command
 from cometmq.proto.fastjson import loads
 from cometmq.proto.frame import FrameParser
 from cometmq.proto.header_codecs import HEADER_CODECS
-from cometmq.store.turn import Origin
+from cometmq.store.log.turn import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

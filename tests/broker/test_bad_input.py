@@ -23,10 +23,10 @@ from cometmq.proto.command import RESPONSE_FLAG, Command
 from cometmq.proto.errors import RemoteProtocolError
 from cometmq.proto.frame import FrameParser
 from cometmq.proto.header_codecs import HEADER_CODECS
-from cometmq.store.filesystem import RealFileSystem
-from cometmq.store.findings import Report
-from cometmq.store.inspection import inspect
-from cometmq.store.verify import verify
+from cometmq.store.checking.verify import verify
+from cometmq.store.disk.filesystem import RealFileSystem
+from cometmq.store.looking.findings import Report
+from cometmq.store.looking.inspection import inspect
 
 MANY = int(os.environ.get("BAD_REQUESTS", "240"))
 """Of each code in the slow form; some 8 minutes for 3,000."""

@@ -16,7 +16,7 @@ from cometmq.proto.bodies.enums import ConsumeType, MessageModel
 from cometmq.proto.codes import RequestCode as Code, ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands import DeleteTopicInBroker, PullMessageResponse
-from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.tables import CONSUMER_OFFSETS, TableFile
 
 TOPIC = "Orders"

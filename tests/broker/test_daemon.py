@@ -37,7 +37,7 @@ from cometmq.proto.commands import (
 from cometmq.proto.commands.route import GetRouteInfoByTopic
 from cometmq.proto.host import Host
 from cometmq.store.config import Flush
-from cometmq.store.turn import Origin
+from cometmq.store.log.turn import Origin
 
 FLUSHES = pytest.mark.parametrize("flush", list(Flush), ids=lambda flush: flush.value)
 

@@ -16,11 +16,11 @@ from cometmq.proto.bodies import encode_settings
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.property_names import DELAY
+from cometmq.store.checking.verify import verify
 from cometmq.store.config import Flush
-from cometmq.store.findings import Report
-from cometmq.store.inspection import inspect
+from cometmq.store.looking.findings import Report
+from cometmq.store.looking.inspection import inspect
 from cometmq.store.tables import DELAY_OFFSETS, TableFile
-from cometmq.store.verify import verify
 
 if TYPE_CHECKING:
     from cometmq.broker.config import BrokerConfig

@@ -19,12 +19,12 @@ from cometmq.proto.codes import ResponseCode
 from cometmq.proto.message_list import MessageList
 from cometmq.proto.properties import decode_properties, encode_properties
 from cometmq.store.config import Flush
+from cometmq.store.log.turn import Origin
 from cometmq.store.tables import DELAY_OFFSETS, TableFile
-from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
     from cometmq.proto.command import Command
-    from cometmq.store.consume_queue import ConsumeQueue
+    from cometmq.store.queues.consume_queue import ConsumeQueue
 
 SECOND, FIVE_SECONDS = 1_000, 5_000  # Levels 1 and 2.
 

@@ -11,7 +11,7 @@ from tests.archives import unpack
 from tests.broker.running import config_of
 from tests.broker.wired import Wired
 
-from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.disk.filesystem import RealFileSystem
 
 VECTORS: Final = Path(__file__).parents[1] / "vectors/store"
 

@@ -30,8 +30,8 @@ from cometmq.proto.commands import (
 from cometmq.proto.commands.consumer import ResetOffset
 from cometmq.proto.commands.group import GetConsumeStats
 from cometmq.proto.commands.send import ConsumerSendMsgBack
-from cometmq.store.commit_log import Cold
 from cometmq.store.errors import StoreFormatError
+from cometmq.store.log.commit_log import Cold
 
 if TYPE_CHECKING:
     from cometmq.broker.cold_reads import Fetched

@@ -9,8 +9,8 @@ from tests.store.apache_stores import unpack
 
 from cometmq.broker.saved_table import SavedTable
 from cometmq.proto import fastjson
+from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.errors import StoreFormatError
-from cometmq.store.filesystem import RealFileSystem
 from cometmq.store.tables import CONSUMER_OFFSETS, DELAY_OFFSETS, SUBSCRIPTION_GROUPS, TOPICS
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from cometmq.proto.message_id import decode_offset_id, encode_offset_id
 from cometmq.proto.message_list import MessageList
 from cometmq.proto.sysflag import SysFlag
 from cometmq.store.config import Flush
-from cometmq.store.turn import Origin
+from cometmq.store.log.turn import Origin
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 

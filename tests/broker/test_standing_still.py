@@ -16,9 +16,9 @@ from tests.store.records import HOST
 from cometmq.broker.transaction_records import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import Command
-from cometmq.store import rebuilding
-from cometmq.store.inspection import inspect
-from cometmq.store.turn import Origin
+from cometmq.store.log.turn import Origin
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.mending import rebuilding
 
 if TYPE_CHECKING:
     from tests.broker.test_transactions import Half

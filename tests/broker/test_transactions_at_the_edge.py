@@ -34,7 +34,7 @@ from cometmq.proto.commands.send import ConsumerSendMsgBack
 from cometmq.proto.commands.topic import DeleteTopicInBroker
 from cometmq.proto.message_id import decode_offset_id, encode_offset_id
 from cometmq.proto.record import encode_record
-from cometmq.store.turn import Origin
+from cometmq.store.log.turn import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Generator

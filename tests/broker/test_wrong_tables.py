@@ -15,7 +15,7 @@ from cometmq.store.errors import StoreFormatError
 from cometmq.store.tables import CONSUMER_OFFSETS, DELAY_OFFSETS, SUBSCRIPTION_GROUPS, TOPICS
 
 if TYPE_CHECKING:
-    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.disk.filesystem import FileSystem
 
 FOLDER = Path("/broker")
 ROOT = str(FOLDER / "data")

@@ -12,7 +12,7 @@ from cometmq.broker.filter import compiler
 from cometmq.net import Peer, Peers
 from cometmq.proto.connection import NEED_DATA, Answer, Connection
 from cometmq.proto.host import Host
-from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.disk.filesystem import RealFileSystem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cometmq.proto.buffer import Buffer
     from cometmq.proto.command import Command
     from cometmq.proto.connection import Event
-    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.disk.filesystem import FileSystem
 
 
 PATIENCE_SECONDS: Final = 20

@@ -18,19 +18,19 @@ from tests.crash.oracle import (
     read_log,
 )
 
-from cometmq.store.checkpoint import load_checkpoint
-from cometmq.store.findings import Kind, Report
-from cometmq.store.inspection import inspect
-from cometmq.store.journal_reading import load_journal
-from cometmq.store.store_reader import StoreReader
-from cometmq.store.verify import verify
+from cometmq.store.checking.verify import verify
+from cometmq.store.looking.findings import Kind, Report
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.looking.store_reader import StoreReader
+from cometmq.store.queues.journal_reading import load_journal
+from cometmq.store.upkeep.checkpoint import load_checkpoint
 
 if TYPE_CHECKING:
     from tests.crash.history import History, Sent
     from tests.crash.subject import Subject
 
     from cometmq.store.config import StoreConfig
-    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.disk.filesystem import FileSystem
 
 
 OF_NO_SHAPE = frozenset({Kind.INDEX_HEADER, Kind.INDEX_FILE})

@@ -26,7 +26,7 @@ from tests.crash.content import BLOCK, Content, Luck
 from tests.crash.names import Change, Folder, Names, Node, folder_of
 
 from cometmq.proto.buffer import Buffer
-from cometmq.store.filesystem import Entry, Space
+from cometmq.store.disk.filesystem import Entry, Space
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from cometmq.proto.buffer import Buffer
-    from cometmq.store.filesystem import Entry, File, FileSystem, Mapping, Partition, Space
+    from cometmq.store.disk.filesystem import Entry, File, FileSystem, Mapping, Partition, Space
 
 
 def failpoint_of(operation: Operation, root: str) -> str:

@@ -26,8 +26,8 @@ from tests.crash.hooked import HookedFileSystem, failpoint_of
 from tests.crash.subject import Subject
 
 from cometmq.store.config import Flush, StoreConfig
+from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.errors import PutRefusedError
-from cometmq.store.filesystem import RealFileSystem
 
 if TYPE_CHECKING:
     from typing import IO

@@ -36,7 +36,7 @@ from tests.crash.tending import tend, write_topics
 
 from cometmq.store.config import Flush, StoreConfig
 from cometmq.store.errors import PutRefusedError, StoreFilesError, SyncFailedError
-from cometmq.store.log_scan import LogScan
+from cometmq.store.log.log_scan import LogScan
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,38 +10,25 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cometmq.store import (
-    catching_up,
-    checkpointing,
-    commit_log,
-    consume_queues,
-    deletions,
-    entry_disk,
-    entry_journal,
-    log_repair,
-    log_scan,
-    lost_queues,
-    opening,
-    recovery,
-    segments,
-    sync,
-    turn,
-    unsynced,
-    zero_ahead,
-)
+from cometmq.store import deletions
+from cometmq.store.disk import sync, unsynced
+from cometmq.store.log import commit_log, log_scan, segments, turn, zero_ahead
+from cometmq.store.queues import consume_queues, entry_disk, entry_journal
+from cometmq.store.starting import catching_up, log_repair, lost_queues, opening, recovery
+from cometmq.store.upkeep import checkpointing
 
 if TYPE_CHECKING:
-    from cometmq.store.checkpoint import Claims, Longs
-    from cometmq.store.checkpointing import Checkpointer
-    from cometmq.store.consume_queues import ConsumeQueues
-    from cometmq.store.entry_journal import EntryJournal, JournalClaim
-    from cometmq.store.filesystem import FileSystem
-    from cometmq.store.queue_ends import Ends
-    from cometmq.store.recovery import LogEnd, Start
-    from cometmq.store.segments import Segment, Segments
-    from cometmq.store.sync import Syncer
-    from cometmq.store.turn import Turn
-    from cometmq.store.zero_ahead import ZeroAhead
+    from cometmq.store.disk.filesystem import FileSystem
+    from cometmq.store.disk.sync import Syncer
+    from cometmq.store.log.segments import Segment, Segments
+    from cometmq.store.log.turn import Turn
+    from cometmq.store.log.zero_ahead import ZeroAhead
+    from cometmq.store.queues.consume_queues import ConsumeQueues
+    from cometmq.store.queues.entry_journal import EntryJournal, JournalClaim
+    from cometmq.store.queues.queue_ends import Ends
+    from cometmq.store.starting.recovery import LogEnd, Start
+    from cometmq.store.upkeep.checkpoint import Claims, Longs
+    from cometmq.store.upkeep.checkpointing import Checkpointer
 
 
 class Mutant(NamedTuple):

@@ -15,12 +15,12 @@ from tests.crash.disk import Killed
 from tests.crash.history import BrokenPromise, Ending, Sent, Uncovered
 from tests.crash.oracle import ROOT
 
+from cometmq.store.checking.verify import verify
 from cometmq.store.errors import StoreFilesError
-from cometmq.store.findings import Kind, Report
-from cometmq.store.inspection import inspect
-from cometmq.store.mending import Plan, carry_out, make_plan
-from cometmq.store.swap import finish_swap
-from cometmq.store.verify import verify
+from cometmq.store.looking.findings import Kind, Report
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.mending.repairing import Plan, carry_out, make_plan
+from cometmq.store.starting.swap import finish_swap
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tests.crash.model import Run
     from tests.crash.oracle import Log, Record
 
-    from cometmq.store.filesystem import File
-    from cometmq.store.inspection import Inspected
+    from cometmq.store.disk.filesystem import File
+    from cometmq.store.looking.inspection import Inspected
 
 BODY_SIZE_MIN = 10
 """Of a message that is damaged: a flipped byte of its body never goes unnoticed."""

@@ -46,14 +46,14 @@ from tests.crash.spoiling import (
 from tests.crash.subject import Subject
 from tests.crash.tending import write_topics
 
+from cometmq.store.checking.verify import verify
 from cometmq.store.errors import PutRefusedError, StoreFilesError
-from cometmq.store.findings import Kind, Report
-from cometmq.store.inspection import inspect
-from cometmq.store.mending import Plan, carry_out, make_plan
-from cometmq.store.placeholders import FILLER_TOPIC
-from cometmq.store.rebuilding import Rebuilt, rebuild
-from cometmq.store.store_reader import StoreReader
-from cometmq.store.verify import verify
+from cometmq.store.looking.findings import Kind, Report
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.looking.store_reader import StoreReader
+from cometmq.store.mending.placeholders import FILLER_TOPIC
+from cometmq.store.mending.rebuilding import Rebuilt, rebuild
+from cometmq.store.mending.repairing import Plan, carry_out, make_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

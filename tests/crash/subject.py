@@ -10,14 +10,14 @@ from tests.store.records import messages_in
 
 from cometmq.proto.sysflag import SysFlag
 from cometmq.store.errors import StoreFilesError
+from cometmq.store.log.turn import Origin
 from cometmq.store.message_store import MessageStore
-from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
-    from cometmq.store.commit_log import Cold
     from cometmq.store.config import StoreConfig
-    from cometmq.store.filesystem import FileSystem
-    from cometmq.store.turn import Appended
+    from cometmq.store.disk.filesystem import FileSystem
+    from cometmq.store.log.commit_log import Cold
+    from cometmq.store.log.turn import Appended
 
 HOST = b"\x7f\0\0\x01\0\0\x2a\x9f"
 

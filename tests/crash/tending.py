@@ -17,9 +17,9 @@ from tests.crash.oracle import BATCH_TOPIC, ROOT
 from tests.crash.repairs import damage_and_repair
 
 from cometmq.store.errors import StoreFilesError
-from cometmq.store.inspection import inspect
-from cometmq.store.queue_ends import listed_to, load_queue_ends
-from cometmq.store.rebuilding import Rebuilt, rebuild
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.mending.rebuilding import Rebuilt, rebuild
+from cometmq.store.queues.queue_ends import listed_to, load_queue_ends
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -17,7 +17,7 @@ from tests.crash.disk import (
     SimulatedFileSystem,
 )
 
-from cometmq.store.filesystem import File
+from cometmq.store.disk.filesystem import File
 
 IMAGES = 400
 

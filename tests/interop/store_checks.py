@@ -31,10 +31,10 @@ from tests.interop.store_content import (
 from tests.interop.store_sessions import now_ms
 
 from cometmq.proto.message import StoredMessage, read_message
-from cometmq.store.commit_log import Cold
-from cometmq.store.consume_queue import Boundary
+from cometmq.store.log.commit_log import Cold
 from cometmq.store.message_store import MessageStore
-from cometmq.store.reading import ReadStatus
+from cometmq.store.messages.reading import ReadStatus
+from cometmq.store.queues.consume_queue import Boundary
 
 FAR_MS = 1 << 60
 TimeAnswers: TypeAlias = dict[tuple[str, int, int, Boundary], int]

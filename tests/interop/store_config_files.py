@@ -8,7 +8,7 @@ from tests.interop.store_content import INNER, PLAIN, TOPICS
 
 from cometmq.proto.bodies.groups import SubscriptionGroupConfig
 from cometmq.proto.bodies.topics import TopicConfig
-from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.tables import (
     CONSUMER_OFFSETS,
     SECTIONS,

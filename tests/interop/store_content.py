@@ -19,7 +19,7 @@ from cometmq.proto.message_id import decode_offset_id
 from cometmq.proto.properties import encode_properties
 from cometmq.proto.sysflag import SysFlag
 from cometmq.store.config import Flush, StoreConfig
-from cometmq.store.turn import Origin
+from cometmq.store.log.turn import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

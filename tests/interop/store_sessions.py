@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from tests.interop.store_content import INNER, Known, clock, store_config, write, write_turn
 
-from cometmq.store.entry_journal import JOURNAL_FOLDER
 from cometmq.store.message_store import MessageStore
+from cometmq.store.queues.entry_journal import JOURNAL_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Generator

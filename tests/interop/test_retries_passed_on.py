@@ -18,7 +18,7 @@ from cometmq.client import Client, ClientConfig
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.commands import ConsumerSendMsgBack
-from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.disk.filesystem import RealFileSystem
 
 if TYPE_CHECKING:
     from pathlib import Path

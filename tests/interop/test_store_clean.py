@@ -33,10 +33,10 @@ from tests.interop.store_content import (
 )
 from tests.interop.store_sessions import now_ms, opened, write_and_close
 
-from cometmq.store.checkpoint import load_checkpoint
 from cometmq.store.config import Flush
-from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.tables import CONSUMER_OFFSETS, SUBSCRIPTION_GROUPS, TOPICS
+from cometmq.store.upkeep.checkpoint import load_checkpoint
 
 pytestmark = pytest.mark.slow
 

@@ -22,10 +22,10 @@ from tests.interop.store_content import APACHE_SETTINGS, INNER, PLAIN, Known, se
 from tests.interop.store_sessions import now_ms, opened
 
 from cometmq.proto.java import string_hash
-from cometmq.store.consume_queue_ext import ConsumeQueueExt, is_address
-from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.message_store import MessageStore
-from cometmq.store.reading import Filter
+from cometmq.store.messages.reading import Filter
+from cometmq.store.queues.consume_queue_ext import ConsumeQueueExt, is_address
 
 pytestmark = pytest.mark.slow
 

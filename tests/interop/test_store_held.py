@@ -24,10 +24,10 @@ from tests.interop.store_sessions import now_ms, opened
 
 from cometmq.proto.batch import BatchItem
 from cometmq.proto.properties import encode_properties
-from cometmq.store.filesystem import RealFileSystem
-from cometmq.store.inspection import inspect
-from cometmq.store.rebuilding import Rebuilt, rebuild
-from cometmq.store.turn import Origin
+from cometmq.store.disk.filesystem import RealFileSystem
+from cometmq.store.log.turn import Origin
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.mending.rebuilding import Rebuilt, rebuild
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,7 +14,7 @@ from tests.interop.store_content import APACHE_SETTINGS, store_config
 from tests.interop.store_sessions import now_ms
 
 from cometmq.client import Client, ClientConfig, ReceivedMessage
-from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.disk.filesystem import RealFileSystem
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ from tests.crash.disk import KillAt, Killed, Moment, Operation, SimulatedFileSys
 from cometmq.nameserver.config import NameServerConfig
 from cometmq.nameserver.errors import RequestError
 from cometmq.nameserver.kv_config import KvConfig
+from cometmq.store.disk.filesystem import FileSystem
 from cometmq.store.errors import StoreFormatError
-from cometmq.store.filesystem import FileSystem
 
 PATH = "/ns/kvConfig.json"
 CONFIG = NameServerConfig()

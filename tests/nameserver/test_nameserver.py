@@ -22,8 +22,8 @@ from cometmq.proto.command import ONEWAY_FLAG, RESPONSE_FLAG, Command
 from cometmq.proto.commands import broker, route
 from cometmq.proto.header_codecs import HEADER_CODECS
 from cometmq.proto.version import CURRENT_VERSION
+from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.errors import StoreFormatError
-from cometmq.store.filesystem import RealFileSystem
 
 
 @pytest.fixture

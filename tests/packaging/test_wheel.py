@@ -27,7 +27,7 @@ assert version("cometmq")
 """
 USE_THE_STORE = """
 import sys
-from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.disk.filesystem import RealFileSystem
 disk = RealFileSystem()
 file = disk.open(sys.argv[1] + "/segment", create=True)
 file.allocate(4096); file.write(b"stored", 0); file.sync()

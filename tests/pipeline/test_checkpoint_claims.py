@@ -12,9 +12,9 @@ from tests.store.apache_stores import unpack
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.checkpoint_claims import read_claims, wrong_claims
 from cometmq.pipeline.store.splits import look
-from cometmq.store.checkpoint import CheckpointFile, Claims, Longs
-from cometmq.store.entry_journal import JournalClaim
-from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.disk.filesystem import RealFileSystem
+from cometmq.store.queues.entry_journal import JournalClaim
+from cometmq.store.upkeep.checkpoint import CheckpointFile, Claims, Longs
 
 if TYPE_CHECKING:
     from pathlib import Path

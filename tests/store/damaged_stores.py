@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 from tests.crash.disk import SimulatedFileSystem
 from tests.store.records import HOST
 
-from cometmq.store.checkpoint import CheckpointFile, load_checkpoint
+from cometmq.store.checking.verify import verify
 from cometmq.store.config import StoreConfig
-from cometmq.store.findings import Report
-from cometmq.store.inspection import inspect
+from cometmq.store.log.turn import Origin
+from cometmq.store.looking.findings import Report
+from cometmq.store.looking.inspection import inspect
 from cometmq.store.message_store import MessageStore
-from cometmq.store.queue_ends import QUEUE_ENDS_NAME
-from cometmq.store.turn import Origin
-from cometmq.store.verify import verify
+from cometmq.store.queues.queue_ends import QUEUE_ENDS_NAME
+from cometmq.store.upkeep.checkpoint import CheckpointFile, load_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cometmq.proto.message import StoredMessage
-    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.disk.filesystem import FileSystem
 
 ROOT = "/s"
 BATCHES = "Batches"

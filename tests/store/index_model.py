@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from cometmq.proto.java import string_hash
 from cometmq.store.config import StoreConfig
-from cometmq.store.index_format import HEADER, ITEM
+from cometmq.store.index.index_format import HEADER, ITEM
 
 
 class Indexed(NamedTuple):

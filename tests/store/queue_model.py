@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tests.crash.disk import SimulatedFileSystem
 
-from cometmq.store.batch_consume_queue import BATCH_ENTRY_SIZE
 from cometmq.store.config import StoreConfig
-from cometmq.store.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
-from cometmq.store.consume_queues import ConsumeQueues
+from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY_SIZE
+from cometmq.store.queues.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
+from cometmq.store.queues.consume_queues import ConsumeQueues
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,10 +10,10 @@ from tests.crash.disk import KillAt, Killed, Moment, SimulatedFileSystem
 from tests.store.damaged_stores import files_of, overwrite
 from tests.store.test_lost_queues import CONFIG, MESSAGES, ROOT, Held, rebuild
 
-from cometmq.store.checkpoint import load_checkpoint
 from cometmq.store.config import Flush, StoreConfig
 from cometmq.store.message_store import MessageStore
-from cometmq.store.queue_ends import QUEUE_ENDS_NAME, Changes, load_queue_ends
+from cometmq.store.queues.queue_ends import QUEUE_ENDS_NAME, Changes, load_queue_ends
+from cometmq.store.upkeep.checkpoint import load_checkpoint
 
 RARE = replace(CONFIG, checkpoint_interval_ms=100_000, flush=Flush.ASYNC)
 """No checkpoint comes between a start and its end."""

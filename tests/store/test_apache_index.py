@@ -9,10 +9,10 @@ from tests.proto.apache_messages import STORES
 from tests.store.apache_stores import config, manifest_records, records, unpack
 
 from cometmq.store.config import StoreConfig
-from cometmq.store.dispatch import note_record
-from cometmq.store.filesystem import RealFileSystem
-from cometmq.store.index import Index
-from cometmq.store.index_format import HEADER_SIZE, IndexHeader
+from cometmq.store.disk.filesystem import RealFileSystem
+from cometmq.store.index.index import Index
+from cometmq.store.index.index_format import HEADER_SIZE, IndexHeader
+from cometmq.store.messages.dispatch import note_record
 
 NOW_MS = 1_795_254_456_000
 

@@ -17,11 +17,11 @@ from tests.store.apache_stores import (
 )
 
 from cometmq.proto.java import tags_code
-from cometmq.store.consume_queue import ENTRY, Boundary
-from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER, ConsumeQueues
 from cometmq.store.delay_levels import DelayLevels
-from cometmq.store.dispatch import place_record
-from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.disk.filesystem import RealFileSystem
+from cometmq.store.messages.dispatch import place_record
+from cometmq.store.queues.consume_queue import ENTRY, Boundary
+from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER, ConsumeQueues
 
 EVERYTHING = 1 << 62
 

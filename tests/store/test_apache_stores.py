@@ -16,15 +16,15 @@ from tests.store.damaged_stores import contents, overwrite
 
 from cometmq.proto.java import tags_code
 from cometmq.proto.message import StoredMessage, read_message
-from cometmq.store.checkpoint import load_checkpoint
-from cometmq.store.commit_log import Cold
 from cometmq.store.config import StoreConfig
-from cometmq.store.consume_queue import Boundary
+from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.errors import CorruptionError
-from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.log.commit_log import Cold
+from cometmq.store.log.turn import Origin
 from cometmq.store.message_store import MessageStore
-from cometmq.store.reading import Filter, ReadStatus
-from cometmq.store.turn import Origin
+from cometmq.store.messages.reading import Filter, ReadStatus
+from cometmq.store.queues.consume_queue import Boundary
+from cometmq.store.upkeep.checkpoint import load_checkpoint
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "store"
 NOW_MS = 1795256000000

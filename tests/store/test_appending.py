@@ -17,12 +17,12 @@ from cometmq.proto.java import tags_code
 from cometmq.proto.record import encode_record
 from cometmq.proto.sysflag import SysFlag
 from cometmq.store.config import Flush, StoreConfig
-from cometmq.store.consume_queue import ENTRY
-from cometmq.store.dispatch import UNIQUE_ID, TagsCodes
 from cometmq.store.errors import MessageIllegalError, StoreBusyError, StoreNotWriteableError
-from cometmq.store.log_scan import LogScan
+from cometmq.store.log.log_scan import LogScan
+from cometmq.store.log.turn import Appended, AppendedBatch, Origin
 from cometmq.store.message_store import MessageStore
-from cometmq.store.turn import Appended, AppendedBatch, Origin
+from cometmq.store.messages.dispatch import UNIQUE_ID, TagsCodes
+from cometmq.store.queues.consume_queue import ENTRY
 
 ROOT = "/s"
 CONFIG = StoreConfig(

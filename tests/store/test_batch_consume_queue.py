@@ -7,16 +7,16 @@ from hypothesis import given, strategies as st
 from tests.crash.disk import SimulatedFileSystem
 from tests.store.queue_model import EVERYTHING, files_below, open_queues, small_config
 
-from cometmq.store import consume_queues
-from cometmq.store.batch_consume_queue import (
+from cometmq.store.errors import CorruptionError, MissingEntriesError
+from cometmq.store.log.segments import Segments
+from cometmq.store.queues import consume_queues
+from cometmq.store.queues.batch_consume_queue import (
     BATCH_ENTRY_SIZE,
     BatchConsumeQueue,
     BatchEntry,
 )
-from cometmq.store.consume_queue import Boundary
-from cometmq.store.consume_queues import ConsumeQueues
-from cometmq.store.errors import CorruptionError, MissingEntriesError
-from cometmq.store.segments import Segments
+from cometmq.store.queues.consume_queue import Boundary
+from cometmq.store.queues.consume_queues import ConsumeQueues
 
 FOLDER = "/store/batchconsumequeue"
 

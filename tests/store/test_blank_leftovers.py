@@ -10,15 +10,15 @@ from tests.store.damaged_stores import ROOT, contents, files_of
 from tests.store.records import HOST, messages_in
 from tests.store.test_topic_folders import CONFIG, FOLDERS, NEW
 
-from cometmq.store.consume_queue import Boundary
 from cometmq.store.deletions import DELETIONS_NAME
-from cometmq.store.entry_search import BLANK_SIZE, GONE_SIZE
 from cometmq.store.errors import StoreFormatError
-from cometmq.store.inspection import inspect
+from cometmq.store.log.turn import Origin
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.looking.unlisted import unlisted_of
 from cometmq.store.message_store import MessageStore
-from cometmq.store.topic_folders import has_queue_files, holds_queues
-from cometmq.store.turn import Origin
-from cometmq.store.unlisted import unlisted_of
+from cometmq.store.queues.consume_queue import Boundary
+from cometmq.store.queues.entry_search import BLANK_SIZE, GONE_SIZE
+from cometmq.store.queues.topic_folders import has_queue_files, holds_queues
 
 
 class Deleted:

@@ -12,16 +12,16 @@ from tests.store.records import messages_in
 from tests.store.test_message_store import BATCHES, CONFIG, Opened
 
 from cometmq.proto.java import string_hash
-from cometmq.store import bulk_reading
-from cometmq.store.bulk_reading import RangeSize
-from cometmq.store.commit_log import Cold
-from cometmq.store.consume_queue import ConsumeQueue
 from cometmq.store.errors import CorruptionError
-from cometmq.store.reading import Filter, ReadStatus
+from cometmq.store.log.commit_log import Cold
+from cometmq.store.messages import bulk_reading
+from cometmq.store.messages.bulk_reading import RangeSize
+from cometmq.store.messages.reading import Filter, ReadStatus
+from cometmq.store.queues.consume_queue import ConsumeQueue
 
 if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage
-    from cometmq.store.reading import ReadResult
+    from cometmq.store.messages.reading import ReadResult
 
 WHOLE = 1 << 40
 TOPICS = ("T", "T", "T", "U", "V")

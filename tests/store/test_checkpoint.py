@@ -10,7 +10,9 @@ from zlib import crc32
 import pytest
 from tests.crash.disk import KillAt, Killed, SimulatedFileSystem
 
-from cometmq.store.checkpoint import (
+from cometmq.store.errors import StoreFormatError
+from cometmq.store.index.index_format import IndexShape
+from cometmq.store.upkeep.checkpoint import (
     FILE_SIZE,
     VERSION,
     Checkpoint,
@@ -19,8 +21,6 @@ from cometmq.store.checkpoint import (
     Longs,
     load_checkpoint,
 )
-from cometmq.store.errors import StoreFormatError
-from cometmq.store.index_format import IndexShape
 
 PATH = "/s/checkpoint"
 LONGS = Longs(

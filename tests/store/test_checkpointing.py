@@ -11,10 +11,10 @@ from tests.crash.disk import SimulatedFileSystem
 from tests.crash.subject import Subject
 from tests.store.records import refuse
 
-from cometmq.store.checkpoint import load_checkpoint
-from cometmq.store.checkpointing import BORDERS
 from cometmq.store.config import Flush, StoreConfig
-from cometmq.store.write_behind import WRITES_A_TICK
+from cometmq.store.upkeep.checkpoint import load_checkpoint
+from cometmq.store.upkeep.checkpointing import BORDERS
+from cometmq.store.upkeep.write_behind import WRITES_A_TICK
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,7 +97,7 @@ import sys
 from threading import get_ident
 from cometmq.store.config import Flush, StoreConfig
 from cometmq.store.message_store import MessageStore
-from cometmq.store.turn import Origin
+from cometmq.store.log.turn import Origin
 
 class Watch:
     def find_spec(self, name, path=None, target=None):

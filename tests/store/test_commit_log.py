@@ -10,12 +10,12 @@ from tests.crash.disk import Moment, Operation, Partial, SimulatedFileSystem
 from tests.store.records import record, refuse
 
 from cometmq.proto.message import read_message
-from cometmq.store.commit_log import Cold, CommitLog, fetch
+from cometmq.store.disk.sync import Syncer
 from cometmq.store.errors import StoreNotWriteableError, SyncFailedError
-from cometmq.store.log_scan import LogScan, data_end
-from cometmq.store.segments import Segments
-from cometmq.store.sync import Syncer
-from cometmq.store.turn import Turn
+from cometmq.store.log.commit_log import Cold, CommitLog, fetch
+from cometmq.store.log.log_scan import LogScan, data_end
+from cometmq.store.log.segments import Segments
+from cometmq.store.log.turn import Turn
 
 SIZE = 4096
 LOG = "/s/commitlog"

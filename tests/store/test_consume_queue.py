@@ -16,11 +16,11 @@ from tests.store.queue_model import (
 )
 
 from cometmq.store.config import StoreConfig
-from cometmq.store.consume_queue import ENTRY, Boundary, ConsumeQueue
-from cometmq.store.consume_queues import ConsumeQueues
-from cometmq.store.entry_search import BLANK_SIZE
 from cometmq.store.errors import MissingEntriesError, StoreFormatError
-from cometmq.store.queue_ends import NO_RECORD, QueueEnd, load_queue_ends
+from cometmq.store.queues.consume_queue import ENTRY, Boundary, ConsumeQueue
+from cometmq.store.queues.consume_queues import ConsumeQueues
+from cometmq.store.queues.entry_search import BLANK_SIZE
+from cometmq.store.queues.queue_ends import NO_RECORD, QueueEnd, load_queue_ends
 
 
 def queues_on(disk: SimulatedFileSystem, *, clean: bool = True) -> ConsumeQueues:

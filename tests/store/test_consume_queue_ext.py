@@ -6,18 +6,18 @@ import pytest
 from tests.crash.disk import SimulatedFileSystem
 from tests.store.apache_stores import config, records, unpack
 
-from cometmq.store.consume_queue import ENTRY
-from cometmq.store.consume_queue_ext import (
+from cometmq.store.delay_levels import DelayLevels
+from cometmq.store.disk.filesystem import RealFileSystem
+from cometmq.store.messages.dispatch import entry_tags_code
+from cometmq.store.queues.consume_queue import ENTRY
+from cometmq.store.queues.consume_queue_ext import (
     ADDRESS_OF_FIRST,
     UNIT_HEAD,
     ConsumeQueueExt,
     ExtUnit,
     is_address,
 )
-from cometmq.store.consume_queues import ConsumeQueues
-from cometmq.store.delay_levels import DelayLevels
-from cometmq.store.dispatch import entry_tags_code
-from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.queues.consume_queues import ConsumeQueues
 
 UNIT = ExtUnit(2598919, 1_795_254_456_123, b"bits")
 

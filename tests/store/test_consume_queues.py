@@ -8,13 +8,13 @@ import pytest
 from tests.crash.disk import SimulatedFileSystem
 from tests.store.queue_model import EVERYTHING, files_below, open_queues, small_config
 
-from cometmq.store.batch_consume_queue import BatchEntry
 from cometmq.store.config import StoreConfig
-from cometmq.store.consume_queues import ConsumeQueues
-from cometmq.store.entry_files import WRITE_BYTES_MAX
+from cometmq.store.disk.filesystem import RealFileSystem
+from cometmq.store.disk.unsynced import SYNCED_EACH_MAX
 from cometmq.store.errors import StoreFormatError
-from cometmq.store.filesystem import RealFileSystem
-from cometmq.store.unsynced import SYNCED_EACH_MAX
+from cometmq.store.queues.batch_consume_queue import BatchEntry
+from cometmq.store.queues.consume_queues import ConsumeQueues
+from cometmq.store.queues.entry_files import WRITE_BYTES_MAX
 
 FILE_ENTRIES = 10
 

@@ -19,7 +19,7 @@ from tests.store.queue_model import (
     small_config,
 )
 
-from cometmq.store.consume_queue import ConsumeQueue
+from cometmq.store.queues.consume_queue import ConsumeQueue
 
 TOPIC = "topic"
 QUEUE_IDS = range(3)

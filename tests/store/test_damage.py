@@ -15,11 +15,11 @@ from tests.crash.disk import SimulatedFileSystem
 from tests.store.records import HOST
 
 from cometmq.proto.message import read_message
-from cometmq.store.checkpoint import load_checkpoint
 from cometmq.store.config import StoreConfig
 from cometmq.store.errors import StoreFilesError
+from cometmq.store.log.turn import Origin
 from cometmq.store.message_store import MessageStore
-from cometmq.store.turn import Origin
+from cometmq.store.upkeep.checkpoint import load_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,12 +12,12 @@ from tests.store.records import HOST
 from tests.store.test_foresight import WITH_JOURNAL, Tailed
 from tests.store.test_lost_queues import CONFIG, ROOT, Held
 
-from cometmq.store.checkpoint import load_checkpoint
 from cometmq.store.errors import CorruptionError
-from cometmq.store.index_off import load_off
-from cometmq.store.log_scan import LogScan
-from cometmq.store.segments import Segments
-from cometmq.store.turn import Origin
+from cometmq.store.index.index_off import load_off
+from cometmq.store.log.log_scan import LogScan
+from cometmq.store.log.segments import Segments
+from cometmq.store.log.turn import Origin
+from cometmq.store.upkeep.checkpoint import load_checkpoint
 
 if TYPE_CHECKING:
     from tests.crash.disk import Operation

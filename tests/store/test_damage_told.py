@@ -10,11 +10,11 @@ from tests.store.damaged_stores import overwrite
 from tests.store.test_lost_queues import BATCHES, CONFIG, ENTRIES_OF_A_FILE, MESSAGES, ROOT, Held
 
 from cometmq.store.errors import CorruptionError
-from cometmq.store.reading import Filter
-from cometmq.store.store_reader import StoreReader
+from cometmq.store.looking.store_reader import StoreReader
+from cometmq.store.messages.reading import Filter
 
 if TYPE_CHECKING:
-    from cometmq.store.commit_log import Cold
+    from cometmq.store.log.commit_log import Cold
 
 WHOLE = 1 << 30
 QUEUE = f"{ROOT}/consumequeue/T/0"

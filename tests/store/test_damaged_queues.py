@@ -24,9 +24,9 @@ from cometmq.store.errors import (
     StoreFilesError,
     StoreFormatError,
 )
-from cometmq.store.findings import Kind
-from cometmq.store.queue_ends import UNKNOWN, Sizes, load_queue_ends, save_queue_ends
-from cometmq.store.reading import ReadStatus
+from cometmq.store.looking.findings import Kind
+from cometmq.store.messages.reading import ReadStatus
+from cometmq.store.queues.queue_ends import UNKNOWN, Sizes, load_queue_ends, save_queue_ends
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,8 @@ from tests.store.records import HOST, messages_in, refuse
 from cometmq.store.config import Flush, StoreConfig
 from cometmq.store.deletions import Deletions
 from cometmq.store.errors import StoreFormatError
+from cometmq.store.log.turn import Origin
 from cometmq.store.message_store import MessageStore
-from cometmq.store.turn import Origin
 
 ROOT = "/s"
 CONFIG = StoreConfig(

@@ -9,10 +9,10 @@ from cometmq.proto.message import StoredMessage, read_message
 from cometmq.proto.record import encode_record
 from cometmq.proto.sysflag import TransactionType
 from cometmq.store.config import StoreConfig
-from cometmq.store.consume_queue import ENTRY
 from cometmq.store.delay_levels import DelayLevels
-from cometmq.store.dispatch import entry_tags_code, note_record, place_record
-from cometmq.store.index import Index
+from cometmq.store.index.index import Index
+from cometmq.store.messages.dispatch import entry_tags_code, note_record, place_record
+from cometmq.store.queues.consume_queue import ENTRY
 
 HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
 LEVELS = DelayLevels.always((1000, 5000, 10_000))

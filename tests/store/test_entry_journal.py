@@ -10,14 +10,14 @@ from tests.crash.disk import Moment, SimulatedFileSystem
 from tests.crash.subject import Subject
 from tests.store.records import refuse
 
-from cometmq.store.checkpoint import load_checkpoint
+from cometmq.store.checking.verify import verify
 from cometmq.store.config import StoreConfig
-from cometmq.store.entry_journal import JOURNAL_FOLDER, JournalClaim, journals_in
-from cometmq.store.findings import Report
-from cometmq.store.inspection import inspect
-from cometmq.store.journal_reading import Journal, claimed_journal, load_journal
-from cometmq.store.store_reader import StoreReader
-from cometmq.store.verify import verify
+from cometmq.store.looking.findings import Report
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.looking.store_reader import StoreReader
+from cometmq.store.queues.entry_journal import JOURNAL_FOLDER, JournalClaim, journals_in
+from cometmq.store.queues.journal_reading import Journal, claimed_journal, load_journal
+from cometmq.store.upkeep.checkpoint import load_checkpoint
 
 if TYPE_CHECKING:
     from tests.crash.disk import Operation

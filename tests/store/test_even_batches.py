@@ -13,19 +13,19 @@ from tests.store.records import HOST
 from cometmq.proto.batch import split_batch
 from cometmq.proto.errors import MessageError
 from cometmq.store.config import Flush, StoreConfig
-from cometmq.store.dispatch import UNIQUE_ID, TagsCodes
 from cometmq.store.errors import MessageIllegalError, PutRefusedError
-from cometmq.store.even_batches import COUNT_MIN, even_records
-from cometmq.store.index_keys import NotedBatch
-from cometmq.store.index_waiting import WaitingRecords
+from cometmq.store.index.index_keys import NotedBatch
+from cometmq.store.index.index_waiting import WaitingRecords
+from cometmq.store.log.turn import AppendedBatch, Origin
 from cometmq.store.message_store import MessageStore
-from cometmq.store.turn import AppendedBatch, Origin
+from cometmq.store.messages.dispatch import UNIQUE_ID, TagsCodes
+from cometmq.store.messages.even_batches import COUNT_MIN, even_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, TypeAlias
 
-    from cometmq.store.even_batches import EvenRecords
+    from cometmq.store.messages.even_batches import EvenRecords
 
     Put: TypeAlias = Callable[[MessageStore, bytes], AppendedBatch]
 
@@ -217,7 +217,7 @@ def test_until_numpy_is_loaded_batches_are_put_one_by_one(monkeypatch: pytest.Mo
         made.append(0 if found is None else found.record_count)
         return found
 
-    monkeypatch.setattr("cometmq.store.even_batches.even_records", noting)
+    monkeypatch.setattr("cometmq.store.messages.even_batches.even_records", noting)
     assert put_raw(store, EVEN).queue_offset == len(ENDS)
     assert not made
     assert store.query("T", "00000000", 9, begin_ms=0, end_ms=9, now_ms=7)

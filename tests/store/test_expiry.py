@@ -16,12 +16,12 @@ from tests.store.damaged_stores import files_of, verified
 from tests.store.records import HOST, messages_in
 
 from cometmq.store.config import Flush, StoreConfig
-from cometmq.store.consume_queue import ENTRY
 from cometmq.store.errors import StoreNotWriteableError
+from cometmq.store.log.turn import Origin
 from cometmq.store.message_store import MessageStore
-from cometmq.store.queue_ends import QUEUE_ENDS_NAME, load_queue_ends
-from cometmq.store.reading import ReadStatus
-from cometmq.store.turn import Origin
+from cometmq.store.messages.reading import ReadStatus
+from cometmq.store.queues.consume_queue import ENTRY
+from cometmq.store.queues.queue_ends import QUEUE_ENDS_NAME, load_queue_ends
 
 if TYPE_CHECKING:
     from tests.crash.disk import Operation

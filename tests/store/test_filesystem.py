@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 from tests.crash.disk import SimulatedFileSystem
 
+from cometmq.store.disk.filesystem import FileSystem, RealFileSystem, Space
+from cometmq.store.disk.real_files import BUFFERS_MAX
 from cometmq.store.errors import disk_error_text
-from cometmq.store.filesystem import FileSystem, RealFileSystem, Space
-from cometmq.store.real_files import BUFFERS_MAX
 
 LOCK_FROM_ELSEWHERE = """
 import sys
-from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.disk.filesystem import RealFileSystem
 print(RealFileSystem().lock(sys.argv[1]) is not None)
 """
 
 HOLD_LOCK = """
 import sys
-from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.disk.filesystem import RealFileSystem
 lock = RealFileSystem().lock(sys.argv[1])
 print("held", flush=True)
 sys.stdin.read()

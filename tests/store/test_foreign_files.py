@@ -11,8 +11,8 @@ from tests.store.damaged_stores import BATCHES, ROOT, SMALL, contents, small_sto
 from tests.store.records import HOST
 
 from cometmq.store.errors import StoreNotWriteableError
+from cometmq.store.log.turn import Origin
 from cometmq.store.message_store import MessageStore
-from cometmq.store.turn import Origin
 
 NOW_MS = 1_700_000_200_000
 SPACE = f"{SMALL.consume_queue_file_size:020d}"

@@ -11,11 +11,11 @@ from tests.store.damaged_stores import contents, flip, overwrite
 from tests.store.records import HOST
 from tests.store.test_lost_queues import BATCHES, CONFIG, ROOT, Held
 
-from cometmq.store import foresight
-from cometmq.store.checkpoint import load_checkpoint
 from cometmq.store.errors import CorruptionError
-from cometmq.store.log_scan import LogScan
-from cometmq.store.turn import Origin
+from cometmq.store.log.log_scan import LogScan
+from cometmq.store.log.turn import Origin
+from cometmq.store.starting import foresight
+from cometmq.store.upkeep.checkpoint import load_checkpoint
 
 if TYPE_CHECKING:
     from cometmq.store.config import StoreConfig

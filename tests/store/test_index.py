@@ -12,8 +12,8 @@ from tests.store.records import refuse
 
 from cometmq.store.config import StoreConfig
 from cometmq.store.errors import StoreFormatError
-from cometmq.store.index import WAITING_MAX, Index
-from cometmq.store.index_format import (
+from cometmq.store.index.index import WAITING_MAX, Index
+from cometmq.store.index.index_format import (
     HEADER_SIZE,
     ITEM,
     ITEM_SIZE,

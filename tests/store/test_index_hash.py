@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from cometmq.proto.java import string_hash
-from cometmq.store import index_hash
-from cometmq.store.index_alike import alike_keys
-from cometmq.store.index_format import positive_hash
-from cometmq.store.index_hash import JOINED_SIZE_MAX, hash_noted, record_hashes
-from cometmq.store.index_keys import NotedBatch, index_keys
+from cometmq.store.index import index_hash
+from cometmq.store.index.index_alike import alike_keys
+from cometmq.store.index.index_format import positive_hash
+from cometmq.store.index.index_hash import JOINED_SIZE_MAX, hash_noted, record_hashes
+from cometmq.store.index.index_keys import NotedBatch, index_keys
 
 if TYPE_CHECKING:
-    from cometmq.store.index_keys import Noted
+    from cometmq.store.index.index_keys import Noted
 
 names = st.sampled_from([b"UNIQ_KEY", b"KEYS", b"TAGS", b"WAIT", b"MY_UNIQ_KEY", b"XKEYS", b""])
 values = st.sampled_from(
@@ -170,7 +170,7 @@ def test_records_of_frequent_and_rare_sizes_keep_their_order(
         looked.append(len(joined) // size)
         return alike_keys(joined, size, powers)
 
-    monkeypatch.setattr("cometmq.store.index_hash.alike_keys", noting)
+    monkeypatch.setattr("cometmq.store.index.index_hash.alike_keys", noting)
     check(many)
     assert looked == [110, 110], "what is alike is hashed as such, whatever stands between"
     looked.clear()

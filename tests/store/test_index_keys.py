@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given, strategies as st
 
 from cometmq.proto.properties import decode_properties
-from cometmq.store.index_keys import index_keys, query_key
+from cometmq.store.index.index_keys import index_keys, query_key
 
 names = st.sampled_from([b"UNIQ_KEY", b"KEYS", b"TAGS", b"WAIT", b"MY_UNIQ_KEY", b"XKEYS", b""])
 values = st.sampled_from(

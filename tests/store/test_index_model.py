@@ -13,8 +13,8 @@ from tests.store.index_model import Indexed, plain_index
 from tests.store.queue_model import files_below
 
 from cometmq.store.config import StoreConfig
-from cometmq.store.index import Index
-from cometmq.store.index_format import HEADER_SIZE, IndexHeader
+from cometmq.store.index.index import Index
+from cometmq.store.index.index_format import HEADER_SIZE, IndexHeader
 
 words = st.sampled_from(["a", "b", "key", "kex", "标签", "\U0001f600", "polygenelubricants"])
 

@@ -12,12 +12,12 @@ from tests.store.damaged_stores import ROOT, files_of, flip, forget_shape, verif
 from tests.store.records import HOST
 
 from cometmq.store.config import StoreConfig
-from cometmq.store.findings import Kind
-from cometmq.store.index_off import INDEX_OFF, load_off, note_off
-from cometmq.store.inspection import inspect
+from cometmq.store.index.index_off import INDEX_OFF, load_off, note_off
+from cometmq.store.log.turn import Origin
+from cometmq.store.looking.findings import Kind
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.mending.rebuilding import Rebuilt, rebuild
 from cometmq.store.message_store import MessageStore
-from cometmq.store.rebuilding import Rebuilt, rebuild
-from cometmq.store.turn import Origin
 
 NOW_MS = 1_700_000_000_000
 ON = StoreConfig(segment_size=8192, index_slots=16, index_items=30, consume_queue_file_size=400)

@@ -11,13 +11,13 @@ from tests.store.damaged_stores import ROOT, content, contents, flip, overwrite,
 from tests.store.records import HOST
 
 from cometmq.store.config import StoreConfig
-from cometmq.store.filesystem import RealFileSystem
-from cometmq.store.index_format import IndexShape
-from cometmq.store.index_shape import data_end, find_shape
-from cometmq.store.inspection import inspect
+from cometmq.store.disk.filesystem import RealFileSystem
+from cometmq.store.index.index_format import IndexShape
+from cometmq.store.index.index_shape import data_end, find_shape
+from cometmq.store.log.turn import Origin
+from cometmq.store.looking.inspection import inspect
 from cometmq.store.message_store import MessageStore
-from cometmq.store.queue_ends import QUEUE_ENDS_NAME
-from cometmq.store.turn import Origin
+from cometmq.store.queues.queue_ends import QUEUE_ENDS_NAME
 
 
 @pytest.mark.parametrize("name", ["clean", "killed", "ext"])

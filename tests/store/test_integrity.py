@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from tests.crash.disk import SimulatedFileSystem
 
-from cometmq.store.integrity import BLOCK_SIZE, Integrity
+from cometmq.store.upkeep.integrity import BLOCK_SIZE, Integrity
 
 SEGMENT = 5 * BLOCK_SIZE + 1000
 FOLDER = "/store/integrity"

@@ -19,12 +19,12 @@ from tests.store.test_entry_journal import (
 )
 from tests.store.test_rebuilding import rebuilt
 
-from cometmq.store.findings import Kind, Report
-from cometmq.store.inspection import inspect
-from cometmq.store.log_check import LogCheck
-from cometmq.store.mending import Plan, carry_out, make_plan
-from cometmq.store.placeholders import Lost
-from cometmq.store.verify import verify
+from cometmq.store.checking.verify import verify
+from cometmq.store.looking.findings import Kind, Report
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.looking.log_check import LogCheck
+from cometmq.store.mending.placeholders import Lost
+from cometmq.store.mending.repairing import Plan, carry_out, make_plan
 
 if TYPE_CHECKING:
     from tests.crash.disk import SimulatedFileSystem

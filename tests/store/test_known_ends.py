@@ -24,14 +24,16 @@ from tests.store.damaged_stores import (
 from tests.store.records import HOST, messages_in
 
 from cometmq.proto.message import StoredMessage
+from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.errors import LostQueuesError, StoreFormatError
-from cometmq.store.filesystem import RealFileSystem
-from cometmq.store.findings import Kind
-from cometmq.store.inspection import inspect
-from cometmq.store.log_check import LogCheck
-from cometmq.store.mending import Plan, carry_out, make_plan
+from cometmq.store.log.turn import Origin
+from cometmq.store.looking.findings import Kind
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.looking.log_check import LogCheck
+from cometmq.store.mending.rebuilding import Rebuilt, rebuild
+from cometmq.store.mending.repairing import Plan, carry_out, make_plan
 from cometmq.store.message_store import MessageStore
-from cometmq.store.queue_ends import (
+from cometmq.store.queues.queue_ends import (
     NO_RECORD,
     QUEUE_ENDS_NAME,
     QueueEnd,
@@ -40,9 +42,7 @@ from cometmq.store.queue_ends import (
     load_queue_ends,
     save_queue_ends,
 )
-from cometmq.store.rebuilding import Rebuilt, rebuild
-from cometmq.store.swap import finish_swap
-from cometmq.store.turn import Origin
+from cometmq.store.starting.swap import finish_swap
 
 QUEUES = {
     "T": (0, "consumequeue"),

@@ -21,9 +21,9 @@ from tests.store.test_lost_queues import (
     remove_all,
 )
 
-from cometmq.store.checkpoint import load_checkpoint
 from cometmq.store.errors import CorruptionError, LostQueuesError, StoreFormatError
-from cometmq.store.queue_ends import QueueKey, load_queue_ends
+from cometmq.store.queues.queue_ends import QueueKey, load_queue_ends
+from cometmq.store.upkeep.checkpoint import load_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable

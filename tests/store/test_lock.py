@@ -11,9 +11,8 @@ import pytest
 from tests.crash.disk import SimulatedFileSystem
 from tests.store.records import refuse
 
-from cometmq.store.errors import StoreLockedError
-from cometmq.store.filesystem import RealFileSystem
-from cometmq.store.lock import (
+from cometmq.store.disk.filesystem import RealFileSystem
+from cometmq.store.disk.lock import (
     acquire_lock,
     give_up_lock,
     mark_running,
@@ -21,16 +20,17 @@ from cometmq.store.lock import (
     sign_lock,
     was_shut_down,
 )
+from cometmq.store.errors import StoreLockedError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cometmq.store.real_files import RealFile
+    from cometmq.store.disk.real_files import RealFile
 
 HOLD = """
 import sys
-from cometmq.store.filesystem import RealFileSystem
-from cometmq.store.lock import acquire_lock
+from cometmq.store.disk.filesystem import RealFileSystem
+from cometmq.store.disk.lock import acquire_lock
 lock = acquire_lock(RealFileSystem(), sys.argv[1])
 print("locked", flush=True)
 sys.stdin.read()

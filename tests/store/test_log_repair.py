@@ -11,13 +11,13 @@ from tests.store.records import record, refuse
 
 from cometmq.store.config import StoreConfig
 from cometmq.store.errors import SyncFailedError
-from cometmq.store.folder import LOG_FOLDER
-from cometmq.store.log_repair import keep
-from cometmq.store.log_scan import LogScan, data_end
+from cometmq.store.log.log_scan import LogScan, data_end
+from cometmq.store.log.segments import Segments
+from cometmq.store.log.turn import Origin
 from cometmq.store.message_store import MessageStore
-from cometmq.store.recovery import LogEnd
-from cometmq.store.segments import Segments
-from cometmq.store.turn import Origin
+from cometmq.store.starting.folder import LOG_FOLDER
+from cometmq.store.starting.log_repair import keep
+from cometmq.store.starting.recovery import LogEnd
 
 SIZE = 64 * 1024
 CONFIG = StoreConfig(segment_size=SIZE, zero_ahead_size=0)

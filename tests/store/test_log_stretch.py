@@ -14,23 +14,23 @@ from tests.store.records import HOST
 from cometmq.proto.message import StoredMessage, read_message
 from cometmq.proto.record import encode_record
 from cometmq.proto.sysflag import SysFlag
-from cometmq.store import log_stretch
 from cometmq.store.config import StoreConfig
-from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.delay_levels import DelayLevels
 from cometmq.store.deletions import Deletions
-from cometmq.store.dispatch import note_record, place_record
-from cometmq.store.index import Index
-from cometmq.store.log_scan import LogScan
-from cometmq.store.log_stretch import find_stretch
-from cometmq.store.replay import Replay
-from cometmq.store.segments import Segments
-from cometmq.store.tail_check import Succession
+from cometmq.store.index.index import Index
+from cometmq.store.log import log_stretch
+from cometmq.store.log.log_scan import LogScan
+from cometmq.store.log.log_stretch import find_stretch
+from cometmq.store.log.segments import Segments
+from cometmq.store.messages.dispatch import note_record, place_record
+from cometmq.store.queues.consume_queues import ConsumeQueues
+from cometmq.store.starting.replay import Replay
+from cometmq.store.starting.tail_check import Succession
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cometmq.store.log_stretch import Stretch
+    from cometmq.store.log.log_stretch import Stretch
 
 START = 4096
 """Where the first record of a test stands in the log."""

@@ -25,13 +25,13 @@ from tests.store.records import HOST
 from tests.store.test_mending import messages, opened, planned, repaired
 
 from cometmq.store.errors import CorruptionError
-from cometmq.store.findings import Kind
-from cometmq.store.inspection import inspect
-from cometmq.store.integrity import Integrity
-from cometmq.store.queue_ends import QUEUE_ENDS_NAME, listed_to, load_queue_ends
-from cometmq.store.rebuilding import Rebuilt, rebuild
-from cometmq.store.sealing import INTEGRITY_FOLDER
-from cometmq.store.turn import Origin
+from cometmq.store.log.turn import Origin
+from cometmq.store.looking.findings import Kind
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.mending.rebuilding import Rebuilt, rebuild
+from cometmq.store.queues.queue_ends import QUEUE_ENDS_NAME, listed_to, load_queue_ends
+from cometmq.store.upkeep.integrity import Integrity
+from cometmq.store.upkeep.sealing import INTEGRITY_FOLDER
 
 if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage

@@ -10,12 +10,12 @@ from tests.store.damaged_stores import BATCHES, ROOT, SMALL, small_store
 from tests.store.records import HOST, messages_in
 
 from cometmq.store.errors import CorruptionError
-from cometmq.store.inspection import inspect
+from cometmq.store.log.turn import Origin
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.looking.store_reader import StoreReader
+from cometmq.store.mending.rebuilding import Rebuilt, rebuild
 from cometmq.store.message_store import MessageStore
-from cometmq.store.reading import ReadResult
-from cometmq.store.rebuilding import Rebuilt, rebuild
-from cometmq.store.store_reader import StoreReader
-from cometmq.store.turn import Origin
+from cometmq.store.messages.reading import ReadResult
 
 CONFIG = replace(SMALL, consume_queue_file_size=5 * 20, batch_consume_queue_file_size=2 * 46)
 FIRST = f"{ROOT}/consumequeue/T/0/{0:020d}"

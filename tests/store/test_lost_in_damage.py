@@ -20,9 +20,9 @@ from tests.store.test_mending import messages, opened, planned, repaired
 
 from cometmq.proto.message import StoredMessage
 from cometmq.proto.sysflag import SysFlag
-from cometmq.store.placeholders import Lost
-from cometmq.store.queue_ends import QUEUE_ENDS_NAME
-from cometmq.store.turn import Origin
+from cometmq.store.log.turn import Origin
+from cometmq.store.mending.placeholders import Lost
+from cometmq.store.queues.queue_ends import QUEUE_ENDS_NAME
 
 
 def of_queue(log: list[StoredMessage], queue_id: int) -> list[StoredMessage]:

@@ -12,14 +12,15 @@ from tests.crash.disk import Killed, SimulatedFileSystem
 from tests.store.damaged_stores import content, contents, files_of, flip, overwrite, verified
 from tests.store.records import HOST, messages_in
 
-from cometmq.store import lost_queues, rebuilding
 from cometmq.store.config import StoreConfig
 from cometmq.store.errors import CorruptionError, LostQueuesError
-from cometmq.store.inspection import inspect
-from cometmq.store.mending import Plan, carry_out, make_plan
+from cometmq.store.log.turn import Origin
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.mending import rebuilding
+from cometmq.store.mending.repairing import Plan, carry_out, make_plan
 from cometmq.store.message_store import MessageStore
-from cometmq.store.queue_ends import QueueKey, load_queue_ends
-from cometmq.store.turn import Origin
+from cometmq.store.queues.queue_ends import QueueKey, load_queue_ends
+from cometmq.store.starting import lost_queues
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,16 +24,16 @@ from tests.store.damaged_stores import (
 from tests.store.records import HOST
 
 from cometmq.proto.message import StoredMessage, read_message
-from cometmq.store.checkpoint import load_checkpoint
 from cometmq.store.errors import CorruptionError
-from cometmq.store.inspection import inspect
-from cometmq.store.log_check import LogCheck
-from cometmq.store.mending import Plan, carry_out, make_plan
+from cometmq.store.log.turn import Origin
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.looking.log_check import LogCheck
+from cometmq.store.mending.placeholders import Lost
+from cometmq.store.mending.rebuilding import Rebuilt, rebuild
+from cometmq.store.mending.repairing import Plan, carry_out, make_plan
 from cometmq.store.message_store import MessageStore
-from cometmq.store.placeholders import Lost
-from cometmq.store.queue_ends import QUEUE_ENDS_NAME, load_queue_ends
-from cometmq.store.rebuilding import Rebuilt, rebuild
-from cometmq.store.turn import Origin
+from cometmq.store.queues.queue_ends import QUEUE_ENDS_NAME, load_queue_ends
+from cometmq.store.upkeep.checkpoint import load_checkpoint
 
 
 def planned(disk: SimulatedFileSystem, *, cut: bool = False) -> Plan:

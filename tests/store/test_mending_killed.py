@@ -12,12 +12,12 @@ from tests.store.test_lost_queues import BATCHES, CONFIG, MESSAGES, ROOT, SIMPLE
 from tests.store.test_offsets_of_expired import RARE_SYNCS, let_all_expire, tear_number_of_last
 from tests.store.test_rebuild_of_killed import put_unsynced
 
-from cometmq.store.checkpoint import CheckpointFile, load_checkpoint
-from cometmq.store.inspection import inspect
-from cometmq.store.log_check import LogCheck
-from cometmq.store.log_scan import LogScan
-from cometmq.store.placeholders import Lost
-from cometmq.store.queue_ends import QUEUE_ENDS_NAME
+from cometmq.store.log.log_scan import LogScan
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.looking.log_check import LogCheck
+from cometmq.store.mending.placeholders import Lost
+from cometmq.store.queues.queue_ends import QUEUE_ENDS_NAME
+from cometmq.store.upkeep.checkpoint import CheckpointFile, load_checkpoint
 
 if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage

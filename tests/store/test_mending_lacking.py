@@ -9,8 +9,8 @@ from tests.store.test_lacking_queues import QUEUES, TAIL, hole, killed
 from tests.store.test_lost_queues import CONFIG, MESSAGES, ROOT, Held, rebuild, repair
 
 from cometmq.store.errors import LostQueuesError
-from cometmq.store.inspection import inspect
-from cometmq.store.log_scan import LogScan
+from cometmq.store.log.log_scan import LogScan
+from cometmq.store.looking.inspection import inspect
 
 GIVEN_OUT = MESSAGES + TAIL
 

@@ -14,10 +14,7 @@ from tests.store.records import HOST, messages_in, refuse
 
 from cometmq.proto.message import read_message
 from cometmq.proto.sysflag import TransactionType
-from cometmq.store.checkpoint import Longs, load_checkpoint
-from cometmq.store.commit_log import Cold
 from cometmq.store.config import Flush, StoreConfig
-from cometmq.store.consume_queue import Boundary
 from cometmq.store.errors import (
     MessageIllegalError,
     NotAStoreError,
@@ -27,13 +24,16 @@ from cometmq.store.errors import (
     StoreNotWriteableError,
     SyncFailedError,
 )
-from cometmq.store.index_format import HEADER_SIZE, IndexHeader
+from cometmq.store.index.index_format import HEADER_SIZE, IndexHeader
+from cometmq.store.log.commit_log import Cold
+from cometmq.store.log.turn import Origin
 from cometmq.store.message_store import MessageStore
-from cometmq.store.reading import Filter, ReadStatus
-from cometmq.store.turn import Origin
+from cometmq.store.messages.reading import Filter, ReadStatus
+from cometmq.store.queues.consume_queue import Boundary
+from cometmq.store.upkeep.checkpoint import Longs, load_checkpoint
 
 if TYPE_CHECKING:
-    from cometmq.store.reading import ReadResult
+    from cometmq.store.messages.reading import ReadResult
 
 ROOT = "/s"
 CONFIG = StoreConfig(

@@ -18,7 +18,7 @@ from tests.store.test_lost_queues import (
 )
 
 from cometmq.store.errors import CorruptionError
-from cometmq.store.reading import Filter, ReadStatus
+from cometmq.store.messages.reading import Filter, ReadStatus
 
 NO_ENTRIES = {
     "ones": b"\xff" * 12,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cometmq.store.names import some_of
+from cometmq.store.disk.names import some_of
 
 
 @pytest.mark.parametrize(

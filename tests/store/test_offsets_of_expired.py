@@ -30,9 +30,9 @@ from tests.store.test_lost_queues import (
 
 from cometmq.store.config import Flush
 from cometmq.store.errors import CorruptionError
-from cometmq.store.inspection import inspect
-from cometmq.store.log_scan import LogScan
-from cometmq.store.turn import Origin
+from cometmq.store.log.log_scan import LogScan
+from cometmq.store.log.turn import Origin
+from cometmq.store.looking.inspection import inspect
 
 if TYPE_CHECKING:
     from collections.abc import Callable

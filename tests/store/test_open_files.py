@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from tests.crash.disk import SimulatedFileSystem
 
-from cometmq.store.filesystem import File
-from cometmq.store.open_files import OpenFiles
+from cometmq.store.disk.filesystem import File
+from cometmq.store.disk.open_files import OpenFiles
 
 
 def opened(filesystem: SimulatedFileSystem, name: str) -> File:

@@ -9,10 +9,10 @@ import pytest
 from tests.crash.disk import SimulatedFileSystem
 from tests.store.damaged_stores import contents
 
-from cometmq.store.overlay import Overlay
+from cometmq.store.disk.overlay import Overlay
 
 if TYPE_CHECKING:
-    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.disk.filesystem import FileSystem
 
 FOLDERS = ("/s/a", "/s/b")
 NAMES = ("1", "2", "3")

@@ -8,7 +8,7 @@ import pytest
 
 from cometmq.proto.record import MAGIC_V1, MAGIC_V2
 from cometmq.store.errors import CorruptionError
-from cometmq.store.picking import picked
+from cometmq.store.messages.picking import picked
 
 MAGICS = (MAGIC_V2, MAGIC_V1)
 START = 7_000_000

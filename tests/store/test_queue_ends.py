@@ -9,10 +9,10 @@ from tests.crash.disk import SimulatedFileSystem
 from tests.store.damaged_stores import content, flip, overwrite
 
 from cometmq.store.config import StoreConfig
-from cometmq.store.consume_queues import ConsumeQueues
 from cometmq.store.errors import StoreFormatError
-from cometmq.store.index_format import IndexShape
-from cometmq.store.queue_ends import (
+from cometmq.store.index.index_format import IndexShape
+from cometmq.store.queues.consume_queues import ConsumeQueues
+from cometmq.store.queues.queue_ends import (
     QUEUE_ENDS_NAME,
     UNKNOWN,
     QueueEnd,

@@ -20,10 +20,10 @@ from tests.store.test_lost_queues import (
     remove_last,
 )
 
-from cometmq.store.consume_queue import Boundary
 from cometmq.store.errors import CorruptionError
-from cometmq.store.reading import ReadStatus
-from cometmq.store.store_reader import StoreReader
+from cometmq.store.looking.store_reader import StoreReader
+from cometmq.store.messages.reading import ReadStatus
+from cometmq.store.queues.consume_queue import Boundary
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -30,12 +30,12 @@ from tests.store.test_offsets_of_expired import (
     tear_number_of_last,
 )
 
-from cometmq.store.batch_consume_queue import BATCH_ENTRY, BatchEntry
-from cometmq.store.checkpoint import load_checkpoint
-from cometmq.store.consume_queue import ENTRY
-from cometmq.store.entry_search import BLANK_SIZE
-from cometmq.store.queue_ends import load_queue_ends
-from cometmq.store.turn import Origin
+from cometmq.store.log.turn import Origin
+from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY, BatchEntry
+from cometmq.store.queues.consume_queue import ENTRY
+from cometmq.store.queues.entry_search import BLANK_SIZE
+from cometmq.store.queues.queue_ends import load_queue_ends
+from cometmq.store.upkeep.checkpoint import load_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,18 +26,18 @@ from tests.store.damaged_stores import (
 )
 from tests.store.records import HOST
 
-from cometmq.store.checkpoint import load_checkpoint
 from cometmq.store.config import StoreConfig
+from cometmq.store.disk.filesystem import FileSystem, RealFileSystem, mount_points
 from cometmq.store.errors import CorruptionError, StoreFormatError
-from cometmq.store.filesystem import FileSystem, RealFileSystem, mount_points
-from cometmq.store.findings import Kind
-from cometmq.store.inspection import inspect
-from cometmq.store.log_check import LogCheck
+from cometmq.store.log.turn import Origin
+from cometmq.store.looking.findings import Kind
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.looking.log_check import LogCheck
+from cometmq.store.mending.rebuilding import Rebuilt, check_rebuildable, rebuild
 from cometmq.store.message_store import MessageStore
-from cometmq.store.queue_ends import QUEUE_ENDS_NAME
-from cometmq.store.rebuilding import Rebuilt, check_rebuildable, rebuild
-from cometmq.store.swap import BESIDE, finish_swap, remove_tree, unfinished_swaps
-from cometmq.store.turn import Origin
+from cometmq.store.queues.queue_ends import QUEUE_ENDS_NAME
+from cometmq.store.starting.swap import BESIDE, finish_swap, remove_tree, unfinished_swaps
+from cometmq.store.upkeep.checkpoint import load_checkpoint
 
 NOW_MS = 1_795_256_000_000
 

@@ -7,9 +7,9 @@ from tests.crash.disk import SimulatedFileSystem
 from tests.store.records import record
 
 from cometmq.proto.java import string_hash
-from cometmq.store.index_format import positive_hash
-from cometmq.store.record_check import RecordCheck
-from cometmq.store.segments import Segments
+from cometmq.store.index.index_format import positive_hash
+from cometmq.store.log.segments import Segments
+from cometmq.store.queues.record_check import RecordCheck
 
 LOG = "/s/commitlog"
 START = 4096

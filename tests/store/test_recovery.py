@@ -9,10 +9,10 @@ import pytest
 from tests.crash.disk import KillAt, Killed, SimulatedFileSystem
 from tests.store.records import record
 
-from cometmq.store.checkpoint import Checkpoint, Claims, Longs
 from cometmq.store.errors import CorruptionError
-from cometmq.store.log_repair import repair
-from cometmq.store.recovery import (
+from cometmq.store.log.segments import Segments
+from cometmq.store.starting.log_repair import repair
+from cometmq.store.starting.recovery import (
     VERDICTS,
     Behind,
     Promise,
@@ -21,7 +21,7 @@ from cometmq.store.recovery import (
     choose_start,
     find_end,
 )
-from cometmq.store.segments import Segments
+from cometmq.store.upkeep.checkpoint import Checkpoint, Claims, Longs
 
 SIZE = 4096
 LOG = "/s/commitlog"

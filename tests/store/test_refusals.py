@@ -26,12 +26,12 @@ from tests.store.damaged_stores import (
 from tests.store.records import HOST
 
 from cometmq.proto.checksum import crc32
-from cometmq.store import checkpoint
+from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.errors import StoreError, disk_error_text
-from cometmq.store.filesystem import RealFileSystem
-from cometmq.store.inspection import inspect
+from cometmq.store.log.turn import Origin
+from cometmq.store.looking.inspection import inspect
 from cometmq.store.message_store import MessageStore
-from cometmq.store.turn import Origin
+from cometmq.store.upkeep import checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.store.damaged_stores import SMALL, write_small_store
 
+from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.errors import LostQueuesError
-from cometmq.store.filesystem import RealFileSystem
 from cometmq.store.message_store import MessageStore
 
 

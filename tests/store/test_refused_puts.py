@@ -22,9 +22,9 @@ from cometmq.store.errors import (
     MessageIllegalError,
     StoreNotWriteableError,
 )
-from cometmq.store.log_scan import LogScan
+from cometmq.store.log.log_scan import LogScan
+from cometmq.store.log.turn import Origin
 from cometmq.store.message_store import MessageStore
-from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable

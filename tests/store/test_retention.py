@@ -12,8 +12,9 @@ import pytest
 from tests.crash.disk import SimulatedFileSystem
 
 from cometmq.store.config import StoreConfig
-from cometmq.store.filesystem import Space
-from cometmq.store.retention import (
+from cometmq.store.disk.filesystem import Space
+from cometmq.store.log.segments import Segments
+from cometmq.store.upkeep.retention import (
     HOUR_MS,
     ROUNDS_OF_A_REQUEST,
     Reason,
@@ -24,7 +25,6 @@ from cometmq.store.retention import (
     decide,
     used_percent,
 )
-from cometmq.store.segments import Segments
 
 SIZE = 4096
 NOW_MS = 1_800_000_000_000

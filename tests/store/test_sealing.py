@@ -11,13 +11,13 @@ from tests.crash.disk import Moment, SimulatedFileSystem
 from tests.store.damaged_stores import verified
 from tests.store.records import HOST
 
-from cometmq.store.checkpoint import load_checkpoint
 from cometmq.store.config import StoreConfig
 from cometmq.store.errors import CorruptionError
-from cometmq.store.findings import Kind
-from cometmq.store.integrity import BLOCK_SIZE, Integrity
+from cometmq.store.log.turn import Origin
+from cometmq.store.looking.findings import Kind
 from cometmq.store.message_store import MessageStore
-from cometmq.store.turn import Origin
+from cometmq.store.upkeep.checkpoint import load_checkpoint
+from cometmq.store.upkeep.integrity import BLOCK_SIZE, Integrity
 
 if TYPE_CHECKING:
     from tests.crash.disk import Operation

@@ -11,7 +11,7 @@ from tests.crash.disk import KillAt, Killed, SimulatedFileSystem
 from tests.store.records import refuse
 
 from cometmq.store.errors import StoreFormatError
-from cometmq.store.segments import Segments
+from cometmq.store.log.segments import Segments
 
 SIZE = 8192
 LOG = "/store/commitlog"

@@ -11,12 +11,12 @@ from tests.store.records import HOST, messages_in
 
 from cometmq.proto.sysflag import SysFlag
 from cometmq.store.config import Flush, StoreConfig
-from cometmq.store.consume_queue import Boundary
 from cometmq.store.errors import NotAStoreError
+from cometmq.store.log.turn import Origin
+from cometmq.store.looking.store_reader import StoreReader
 from cometmq.store.message_store import MessageStore
-from cometmq.store.reading import ReadStatus
-from cometmq.store.store_reader import StoreReader
-from cometmq.store.turn import Origin
+from cometmq.store.messages.reading import ReadStatus
+from cometmq.store.queues.consume_queue import Boundary
 
 if TYPE_CHECKING:
     from tests.crash.disk import Operation

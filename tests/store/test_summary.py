@@ -18,11 +18,11 @@ from tests.store.damaged_stores import (
 )
 
 from cometmq.admin.program import program
-from cometmq.store.filesystem import RealFileSystem
-from cometmq.store.inspection import inspect
-from cometmq.store.log_scan import LogScan
-from cometmq.store.mending import Plan, carry_out, make_plan
-from cometmq.store.summary import Summary, summarize
+from cometmq.store.disk.filesystem import RealFileSystem
+from cometmq.store.log.log_scan import LogScan
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.looking.summary import Summary, summarize
+from cometmq.store.mending.repairing import Plan, carry_out, make_plan
 
 
 def summary_of(disk: SimulatedFileSystem) -> Summary:

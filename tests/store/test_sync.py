@@ -8,7 +8,7 @@ import pytest
 from tests.crash.disk import SimulatedFileSystem
 from tests.store.records import refuse
 
-from cometmq.store.sync import BackgroundThread, Jobs, Syncer
+from cometmq.store.disk.sync import BackgroundThread, Jobs, Syncer
 
 
 class Watched:

@@ -14,8 +14,8 @@ from tests.archives import unpack
 from tests.crash.disk import KillAt, Killed, Moment, Operation, SimulatedFileSystem
 
 from cometmq.proto import fastjson
+from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.errors import StoreFormatError
-from cometmq.store.filesystem import RealFileSystem
 from cometmq.store.tables import (
     CONSUMER_FILTERS,
     CONSUMER_OFFSETS,

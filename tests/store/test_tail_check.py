@@ -10,11 +10,11 @@ from tests.store.records import HOST
 from tests.store.test_deletions import bodies, opened, put
 
 from cometmq.proto.sysflag import SysFlag
-from cometmq.store.consume_queue import ENTRY
+from cometmq.store.disk.filesystem import File
 from cometmq.store.errors import CorruptionError
-from cometmq.store.filesystem import File
-from cometmq.store.log_scan import LogScan
-from cometmq.store.turn import Origin
+from cometmq.store.log.log_scan import LogScan
+from cometmq.store.log.turn import Origin
+from cometmq.store.queues.consume_queue import ENTRY
 
 LOG = "/s/commitlog/00000000000000000000"
 QUEUE_ID_AT, QUEUE_OFFSET_AT = 12, 20

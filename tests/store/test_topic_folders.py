@@ -10,16 +10,16 @@ from tests.crash.disk import KillAt, Killed, Moment, SimulatedFileSystem
 from tests.store.damaged_stores import ROOT, contents, files_of, verified
 from tests.store.records import HOST, messages_in
 
-from cometmq.store import rebuilding
 from cometmq.store.config import StoreConfig
 from cometmq.store.deletions import Deletions
 from cometmq.store.errors import StoreFormatError
-from cometmq.store.inspection import inspect
+from cometmq.store.log.turn import Origin
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.looking.unlisted import unlisted_of, unlisted_topics
+from cometmq.store.mending import rebuilding
 from cometmq.store.message_store import MessageStore
-from cometmq.store.queue_ends import NO_RECORD, QueueEnd, QueueKey, without_deleted
-from cometmq.store.topic_folders import holds_queues
-from cometmq.store.turn import Origin
-from cometmq.store.unlisted import unlisted_of, unlisted_topics
+from cometmq.store.queues.queue_ends import NO_RECORD, QueueEnd, QueueKey, without_deleted
+from cometmq.store.queues.topic_folders import holds_queues
 
 CONFIG = StoreConfig(
     segment_size=16384,

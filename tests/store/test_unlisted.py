@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from tests.store.damaged_stores import ROOT, SMALL, small_store
 
-from cometmq.store.findings import Report
-from cometmq.store.inspection import inspect
+from cometmq.store.checking.verify import verify
+from cometmq.store.looking.findings import Report
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.looking.unlisted import queue_count, unlisted_of, unlisted_text, unlisted_topics
 from cometmq.store.message_store import MessageStore
-from cometmq.store.unlisted import queue_count, unlisted_of, unlisted_text, unlisted_topics
-from cometmq.store.verify import verify
 
 HERE = {"T": 2, "Batches": 1}
 

@@ -25,20 +25,20 @@ from tests.store.damaged_stores import (
 from tests.store.records import HOST
 
 from cometmq.proto.message import StoredMessage
-from cometmq.store import gone_meanwhile
+from cometmq.store.checking import gone_meanwhile
+from cometmq.store.checking.gone_meanwhile import GoneMeanwhile
+from cometmq.store.checking.verify import verify
 from cometmq.store.config import StoreConfig
 from cometmq.store.deletions import Deletions
+from cometmq.store.disk.filesystem import FileSystem, RealFileSystem
 from cometmq.store.errors import StoreFilesError
-from cometmq.store.filesystem import FileSystem, RealFileSystem
-from cometmq.store.findings import Finding, Kind, Report
-from cometmq.store.gone_meanwhile import GoneMeanwhile
-from cometmq.store.index_format import HEADER_SIZE, IndexHeader
-from cometmq.store.inspection import inspect
-from cometmq.store.log_check import LogCheck
+from cometmq.store.index.index_format import HEADER_SIZE, IndexHeader
+from cometmq.store.log.turn import Origin
+from cometmq.store.looking.findings import Finding, Kind, Report
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.looking.log_check import LogCheck
 from cometmq.store.message_store import MessageStore
 from cometmq.store.tables import CONSUMER_OFFSETS, DELAY_OFFSETS, SUBSCRIPTION_GROUPS, TOPICS
-from cometmq.store.turn import Origin
-from cometmq.store.verify import verify
 
 UNSEALED = replace(SMALL, integrity=False)
 """Without checksums of blocks, which would cover nearly all."""

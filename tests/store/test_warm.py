@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.crash.disk import SimulatedFileSystem
 
-from cometmq.store.segments import Segments
-from cometmq.store.warm import BLOCK_SIZE, WarmBlocks
+from cometmq.store.log.segments import Segments
+from cometmq.store.log.warm import BLOCK_SIZE, WarmBlocks
 
 SIZE = 2 * BLOCK_SIZE + 4096
 LOG = "/s/commitlog"

@@ -10,8 +10,8 @@ from tests.store.records import HOST
 
 from cometmq.store.config import Flush, StoreConfig
 from cometmq.store.errors import StoreBusyError
+from cometmq.store.log.turn import Origin
 from cometmq.store.message_store import MessageStore
-from cometmq.store.turn import Origin
 
 CONFIG = StoreConfig(
     segment_size=1 << 20,

@@ -31,17 +31,17 @@ from tests.store.test_wrong_heads import (
 )
 
 from cometmq.store.errors import CorruptionError
-from cometmq.store.findings import Kind
+from cometmq.store.log.turn import Origin
+from cometmq.store.looking.findings import Kind
+from cometmq.store.looking.queue_files import QueueFiles
+from cometmq.store.mending.placeholders import Lost
 from cometmq.store.message_store import MessageStore
-from cometmq.store.placeholders import Lost
-from cometmq.store.queue_files import QueueFiles
-from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from cometmq.store.mending import Plan
-    from cometmq.store.right_heads import Place
+    from cometmq.store.looking.right_heads import Place
+    from cometmq.store.mending.repairing import Plan
 
 COUNT = 20
 SMALLER = replace(SMALL, batch_consume_queue_file_size=92)

@@ -18,13 +18,13 @@ from tests.store.records import HOST
 from tests.store.test_rebuilding import rebuilt
 
 from cometmq.store.errors import CorruptionError, StoreFormatError
-from cometmq.store.findings import Kind
-from cometmq.store.inspection import inspect
-from cometmq.store.log_check import LogCheck
-from cometmq.store.mending import Plan, carry_out, make_plan
+from cometmq.store.log.turn import Origin
+from cometmq.store.looking.findings import Kind
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.looking.log_check import LogCheck
+from cometmq.store.mending.placeholders import Lost
+from cometmq.store.mending.repairing import Plan, carry_out, make_plan
 from cometmq.store.message_store import MessageStore
-from cometmq.store.placeholders import Lost
-from cometmq.store.turn import Origin
 
 if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage

@@ -10,14 +10,14 @@ import pytest
 from tests.crash.disk import Moment, Operation, SimulatedFileSystem
 from tests.store.records import record, refuse
 
-from cometmq.store.commit_log import CommitLog
 from cometmq.store.config import Flush, StoreConfig
+from cometmq.store.disk.sync import Syncer
 from cometmq.store.errors import StoreNotWriteableError
+from cometmq.store.log.commit_log import CommitLog
+from cometmq.store.log.segments import Segments
+from cometmq.store.log.turn import Origin, Turn
+from cometmq.store.log.zero_ahead import ZeroAhead
 from cometmq.store.message_store import MessageStore
-from cometmq.store.segments import Segments
-from cometmq.store.sync import Syncer
-from cometmq.store.turn import Origin, Turn
-from cometmq.store.zero_ahead import ZeroAhead
 
 PAGE = 4096
 SIZE = 16 * PAGE

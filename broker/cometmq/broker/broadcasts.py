@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from cometmq.broker.errors import LimitError
-from cometmq.store.reading import ReadStatus
+from cometmq.store.messages.reading import ReadStatus
 
 if TYPE_CHECKING:
     from cometmq.broker.config import BrokerConfig

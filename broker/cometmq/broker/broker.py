@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from cometmq.broker.saved_table import SavedTable
     from cometmq.net import Peer
     from cometmq.proto.host import Host
-    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.disk.filesystem import FileSystem
 
 DAILY_BREAD = RequestReader(
     {

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cometmq.broker.config import BrokerConfig
     from cometmq.broker.filter.errors import FilterError
     from cometmq.proto.bodies import ConsumerData
-    from cometmq.store.reading import Filter
+    from cometmq.store.messages.reading import Filter
 
 
 @dataclass(slots=True)

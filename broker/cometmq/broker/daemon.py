@@ -23,7 +23,7 @@ from cometmq.net import Peers, listen_on, loop as loop_driver, parse_addresses
 from cometmq.net.guest import on_loop, repeat_on_loop
 from cometmq.net.listener import address_of
 from cometmq.proto.host import Host
-from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.disk.filesystem import RealFileSystem
 
 if TYPE_CHECKING:
     import socket

@@ -15,7 +15,7 @@ from cometmq.proto.errors import MessageError
 from cometmq.proto.message import read_message
 from cometmq.proto.sysflag import SysFlag
 from cometmq.store.errors import CorruptionError
-from cometmq.store.record_check import LIGHT_QUEUE_PREFIX
+from cometmq.store.queues.record_check import LIGHT_QUEUE_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable

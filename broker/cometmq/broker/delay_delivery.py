@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.proto.properties import property_finder, set_property
 from cometmq.proto.sysflag import TRANSACTION_MASK
-from cometmq.store.dispatch import UNIQUE_ID
 from cometmq.store.errors import MessageIllegalError
-from cometmq.store.turn import Origin
+from cometmq.store.log.turn import Origin
+from cometmq.store.messages.dispatch import UNIQUE_ID
 
 if TYPE_CHECKING:
     from cometmq.proto.message import StoredMessage

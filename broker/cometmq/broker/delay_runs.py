@@ -16,15 +16,15 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.config import DELAY_LEVELS_MAX
-from cometmq.store.consume_queue import ENTRY
 from cometmq.store.delay_levels import Change
-from cometmq.store.dispatch import SCHEDULE_TOPIC
+from cometmq.store.messages.dispatch import SCHEDULE_TOPIC
+from cometmq.store.queues.consume_queue import ENTRY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from cometmq.store.consume_queue import ConsumeQueue
     from cometmq.store.message_store import MessageStore
+    from cometmq.store.queues.consume_queue import ConsumeQueue
 
 
 RUNS_MAX: Final = 256

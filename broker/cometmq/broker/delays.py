@@ -38,10 +38,10 @@ from cometmq.proto.properties import (
 )
 from cometmq.proto.property_names import CRC32
 from cometmq.proto.record import RECORD_CRC_SIZE
-from cometmq.store.consume_queue import ENTRY
-from cometmq.store.dispatch import SCHEDULE_TOPIC
 from cometmq.store.errors import MessageIllegalError, PutRefusedError, StoreFilesError
-from cometmq.store.reading import ReadStatus
+from cometmq.store.messages.dispatch import SCHEDULE_TOPIC
+from cometmq.store.messages.reading import ReadStatus
+from cometmq.store.queues.consume_queue import ENTRY
 from cometmq.store.table_contents import (
     AHEAD,
     LOG_OFFSET,
@@ -57,10 +57,10 @@ if TYPE_CHECKING:
     from cometmq.broker.config import BrokerConfig
     from cometmq.broker.delay_runs import Run
     from cometmq.proto.message import StoredMessage
-    from cometmq.store.consume_queue import ConsumeQueue
-    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.disk.filesystem import FileSystem
     from cometmq.store.message_store import MessageStore
-    from cometmq.store.reading import Fetched
+    from cometmq.store.messages.reading import Fetched
+    from cometmq.store.queues.consume_queue import ConsumeQueue
 
 log = logging.getLogger(__name__)
 

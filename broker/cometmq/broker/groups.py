@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from cometmq.broker.config import BrokerConfig
-    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.disk.filesystem import FileSystem
 
 _SECTION: Final = "subscriptionGroupTable"
 _FORBIDDEN: Final = "forbiddenTable"

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from cometmq.broker.errors import RequestError
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.properties import property_finder
-from cometmq.store.dispatch import SCHEDULE_TOPIC
+from cometmq.store.messages.dispatch import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

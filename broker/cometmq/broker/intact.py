@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cometmq.proto.buffer import Buffer
     from cometmq.proto.message import StoredMessage
     from cometmq.store.message_store import MessageStore
-    from cometmq.store.reading import Fetched, ReadResult
+    from cometmq.store.messages.reading import Fetched, ReadResult
 
 log = logging.getLogger(__name__)
 

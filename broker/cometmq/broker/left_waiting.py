@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cometmq.proto.bodies import TimerMetrics
+from cometmq.store.disk.names import some_of
 from cometmq.store.errors import StoreFormatError
-from cometmq.store.names import some_of
 from cometmq.store.tables import TIMER_METRICS, TableFile
 
 if TYPE_CHECKING:
-    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.disk.filesystem import FileSystem
     from cometmq.store.message_store import MessageStore
 
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cometmq.broker.idempotence import TAIL_SIZE
 from cometmq.broker.transaction_recovery import TransactionRecovery
 from cometmq.store.errors import StoreFilesError
-from cometmq.store.log_scan import LogScan
+from cometmq.store.log.log_scan import LogScan
 
 if TYPE_CHECKING:
     from cometmq.broker.delays import Delays

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from cometmq.net import Frame, Later, Peer
     from cometmq.proto.command import Command
-    from cometmq.store.turn import Runs
+    from cometmq.store.log.turn import Runs
 
 _Key = TypeVar("_Key")
 DUE_STEP_MS: Final = 128

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cometmq.broker.groups import OWN_GROUPS
-from cometmq.store.names import some_of
+from cometmq.store.disk.names import some_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.broker.survey import OTHER, Lag, Survey
 from cometmq.broker.topic_names import RETRY_PREFIX
 from cometmq.net.exposition import Family, Scribe
-from cometmq.store.retention import Reason
+from cometmq.store.upkeep.retention import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from cometmq.broker.config import BrokerConfig
-    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.disk.filesystem import FileSystem
 
 
 class ConsumerOffsets:

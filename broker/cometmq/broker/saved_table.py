@@ -16,7 +16,7 @@ from cometmq.store.tables import SECTIONS, Table, TableFile
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.disk.filesystem import FileSystem
     from cometmq.store.tables import Snapshot
 
 log = logging.getLogger(__name__)

@@ -6,13 +6,13 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from cometmq.store.commit_log import Cold
+from cometmq.store.log.commit_log import Cold
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cometmq.broker.cold_reads import ColdReads
-    from cometmq.store.reading import Fetched
+    from cometmq.store.messages.reading import Fetched
 
 log = logging.getLogger(__name__)
 

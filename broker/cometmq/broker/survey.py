@@ -21,10 +21,10 @@ from cometmq.broker.traffic import Flow
 from cometmq.net.pages import Breather
 from cometmq.proto.errors import MessageError
 from cometmq.proto.message import read_message
-from cometmq.store.commit_log import Cold
-from cometmq.store.consume_queues import Span
 from cometmq.store.errors import StoreFilesError
-from cometmq.store.reading import ReadStatus
+from cometmq.store.log.commit_log import Cold
+from cometmq.store.messages.reading import ReadStatus
+from cometmq.store.queues.consume_queues import Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -24,18 +24,18 @@ from cometmq.broker.topic_names import (
 )
 from cometmq.broker.transaction_records import half_part
 from cometmq.proto.bodies import DataVersion, TopicConfig
+from cometmq.store.looking.unlisted import queue_count, unlisted_text, unlisted_topics
 from cometmq.store.table_contents import topic_configs
 from cometmq.store.tables import TOPICS
-from cometmq.store.unlisted import queue_count, unlisted_text, unlisted_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from cometmq.broker.config import BrokerConfig
     from cometmq.broker.traffic import Flow, Traffic
-    from cometmq.store.consume_queues import ConsumeQueues
-    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.disk.filesystem import FileSystem
     from cometmq.store.message_store import MessageStore
+    from cometmq.store.queues.consume_queues import ConsumeQueues
 
 log = logging.getLogger(__name__)
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from cometmq.broker.config import BrokerConfig
     from cometmq.proto.message import StoredMessage
-    from cometmq.store.turn import Appended
+    from cometmq.store.log.turn import Appended
 
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"

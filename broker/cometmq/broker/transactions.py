@@ -39,9 +39,9 @@ from cometmq.broker.transaction_records import (
 from cometmq.broker.transaction_table import Open, Place, Progress, TransactionTable
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.errors import MessageError
-from cometmq.store.commit_log import Cold
 from cometmq.store.errors import MessageIllegalError, PutRefusedError, StoreFilesError
-from cometmq.store.turn import Origin
+from cometmq.store.log.commit_log import Cold
+from cometmq.store.log.turn import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from cometmq.net import Peer
     from cometmq.proto.command import Command
     from cometmq.proto.message import StoredMessage
+    from cometmq.store.log.turn import Appended
     from cometmq.store.message_store import MessageStore
-    from cometmq.store.reading import Fetched
-    from cometmq.store.turn import Appended
+    from cometmq.store.messages.reading import Fetched
 
 log = logging.getLogger(__name__)
 

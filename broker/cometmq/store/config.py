@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from enum import Enum
 
 from cometmq.store.errors import StoreFormatError
-from cometmq.store.index_format import IndexShape
+from cometmq.store.index.index_format import IndexShape
 
 CONSUME_QUEUE_ENTRY_SIZE = 20
 BATCH_CONSUME_QUEUE_ENTRY_SIZE = 46

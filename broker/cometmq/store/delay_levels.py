@@ -25,7 +25,7 @@ from cometmq.store.tables import TableFile, encode
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.disk.filesystem import FileSystem
 
 DELAY_LEVELS: Final = "delay_levels.json"
 VERSION: Final = 1

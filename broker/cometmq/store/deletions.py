@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from cometmq.proto.errors import BodyError
-from cometmq.store.checked_json import CheckedJson
+from cometmq.store.disk.checked_json import CheckedJson
 from cometmq.store.errors import StoreFormatError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cometmq.proto.message import StoredMessage
-    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.disk.filesystem import FileSystem
 
 DELETIONS_NAME: Final = "deleted_topics.json"
 VERSION: Final = 1

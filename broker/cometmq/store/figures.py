@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from cometmq.proto.durations import Durations
     from cometmq.store.errors import PutRefusedError
     from cometmq.store.opened import Opened
-    from cometmq.store.retention import Reason
+    from cometmq.store.upkeep.retention import Reason
 
 
 class Figures(NamedTuple):

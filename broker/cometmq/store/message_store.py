@@ -25,25 +25,25 @@ from typing import TYPE_CHECKING, Final
 from cometmq.proto.errors import MessageError
 from cometmq.proto.message import read_message
 from cometmq.proto.record import MAGIC_V1, MAGIC_V2
-from cometmq.store.batch_consume_queue import BatchConsumeQueue
-from cometmq.store.commit_log import Cold, fetch
 from cometmq.store.config import Flush
+from cometmq.store.disk.filesystem import RealFileSystem
+from cometmq.store.disk.lock import mark_shut_down
 from cometmq.store.errors import StoreNotWriteableError, SyncFailedError, disk_error_text
 from cometmq.store.figures import figures_of
-from cometmq.store.filesystem import RealFileSystem
-from cometmq.store.lock import mark_shut_down
-from cometmq.store.opening import Opening
+from cometmq.store.log.commit_log import Cold, fetch
+from cometmq.store.queues.batch_consume_queue import BatchConsumeQueue
+from cometmq.store.starting.opening import Opening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from cometmq.proto.buffer import Buffer
     from cometmq.store.config import StoreConfig
-    from cometmq.store.consume_queue import Boundary
+    from cometmq.store.disk.filesystem import FileSystem
     from cometmq.store.errors import PutRefusedError
-    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.messages.reading import Fetched
     from cometmq.store.opened import Opened
-    from cometmq.store.reading import Fetched
+    from cometmq.store.queues.consume_queue import Boundary
 
 _HEAD: Final = struct.Struct(">iI20xq")  # Size, magic and physical offset, see `proto.record`.
 _STORE_TIMES_SIZE: Final = 76

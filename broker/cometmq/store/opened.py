@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cometmq.store.appending import Appender
-    from cometmq.store.checkpoint import CheckpointFile
-    from cometmq.store.checkpointing import Checkpointer
-    from cometmq.store.commit_log import CommitLog
-    from cometmq.store.consume_queues import ConsumeQueues
     from cometmq.store.delay_levels import DelayLevels
     from cometmq.store.deletions import Deletions
-    from cometmq.store.entry_journal import EntryJournal
-    from cometmq.store.expiry import Expiry
-    from cometmq.store.filesystem import File
-    from cometmq.store.index import Index
-    from cometmq.store.reading import QueueReader
-    from cometmq.store.sealing import Sealing
-    from cometmq.store.segments import Segments
-    from cometmq.store.sync import BackgroundThread, Jobs, Syncer
-    from cometmq.store.zero_ahead import ZeroAhead
+    from cometmq.store.disk.filesystem import File
+    from cometmq.store.disk.sync import BackgroundThread, Jobs, Syncer
+    from cometmq.store.index.index import Index
+    from cometmq.store.log.commit_log import CommitLog
+    from cometmq.store.log.segments import Segments
+    from cometmq.store.log.zero_ahead import ZeroAhead
+    from cometmq.store.messages.appending import Appender
+    from cometmq.store.messages.reading import QueueReader
+    from cometmq.store.queues.consume_queues import ConsumeQueues
+    from cometmq.store.queues.entry_journal import EntryJournal
+    from cometmq.store.upkeep.checkpoint import CheckpointFile
+    from cometmq.store.upkeep.checkpointing import Checkpointer
+    from cometmq.store.upkeep.expiry import Expiry
+    from cometmq.store.upkeep.sealing import Sealing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

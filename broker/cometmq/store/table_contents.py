@@ -22,7 +22,7 @@ from cometmq.store.tables import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.disk.filesystem import FileSystem
 
 SECTION: Final = "offsetTable"
 LOG_OFFSET: Final = "logOffset"

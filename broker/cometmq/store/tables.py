@@ -30,13 +30,13 @@ import msgspec
 
 from cometmq.proto import fastjson
 from cometmq.proto.errors import BodyError
+from cometmq.store.disk.filesystem import read_whole
 from cometmq.store.errors import StoreFormatError
-from cometmq.store.filesystem import read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.disk.filesystem import FileSystem
 
 TOPICS = "topics.json"
 TOPIC_QUEUE_MAPPING = "topicQueueMapping.json"

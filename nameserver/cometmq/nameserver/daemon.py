@@ -18,7 +18,7 @@ from cometmq.nameserver.nameserver import NameServer
 from cometmq.net import LATER, Limits, Peers, listen_on, loop as loop_driver, trio_streams
 from cometmq.net.guest import on_loop
 from cometmq.proto.host import Host
-from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.disk.filesystem import RealFileSystem
 
 if TYPE_CHECKING:
     import socket

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cometmq.nameserver.config import NameServerConfig
-    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.disk.filesystem import FileSystem
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 """The namespace of ordered topics: `broker:queues;…` by topic."""

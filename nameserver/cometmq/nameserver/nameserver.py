@@ -24,7 +24,7 @@ from cometmq.nameserver.state import Context, State
 if TYPE_CHECKING:
     from cometmq.nameserver.config import NameServerConfig
     from cometmq.proto.command import Command
-    from cometmq.store.filesystem import FileSystem
+    from cometmq.store.disk.filesystem import FileSystem
 
 log = logging.getLogger(__name__)
 

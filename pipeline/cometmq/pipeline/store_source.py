@@ -230,8 +230,8 @@ def _together(options: StoreOptions) -> list[list[queues.QueuePart]]:
 def _index_parts(root: str) -> list[index.IndexPart]:
     """Return runs of items of the index files. How many slots those have is found by the store."""
     from cometmq.store.config import StoreConfig
-    from cometmq.store.filesystem import RealFileSystem
-    from cometmq.store.index_shape import find_shape
+    from cometmq.store.disk.filesystem import RealFileSystem
+    from cometmq.store.index.index_shape import find_shape
 
     if "://" in root:
         raise OptionError("view: index is of local stores only")

@@ -12,8 +12,8 @@ from cometmq.pipeline.columns import schema_of
 from cometmq.pipeline.store import index, queues
 from cometmq.pipeline.store.index import IndexPart, index_batches
 from cometmq.pipeline.store.queues import QueuePart, queue_batches, queue_parts
-from cometmq.store.index_format import ITEM, IndexHeader
-from cometmq.store.store_reader import StoreReader
+from cometmq.store.index.index_format import ITEM, IndexHeader
+from cometmq.store.looking.store_reader import StoreReader
 
 
 def rows_of(parts: list[QueuePart]) -> list[dict[str, object]]:

@@ -10,8 +10,8 @@ from tests.pipeline.store.logs import SIZE, change, found, write_log
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.store.files import FORMAT_VERSION, Opened, StoreFile, check_store
 from cometmq.pipeline.store.splits import Log, look, parts
-from cometmq.store import checkpoint
-from cometmq.store.filesystem import RealFileSystem
+from cometmq.store.disk.filesystem import RealFileSystem
+from cometmq.store.upkeep import checkpoint
 
 
 def test_parts_cover_the_log_and_nothing_behind_it(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.broker.filter.compiler import compiler
 from cometmq.broker.filter.errors import FilterSyntaxError, FilterTypeError
 from cometmq.broker.filter.tags import tag_filter
-from cometmq.store.reading import Filter
+from cometmq.store.messages.reading import Filter
 
 if TYPE_CHECKING:
     from cometmq.broker.config import BrokerConfig

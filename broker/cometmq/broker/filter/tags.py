@@ -7,7 +7,7 @@ from typing import Final
 
 from cometmq.broker.filter.errors import FilterSyntaxError
 from cometmq.proto.java import string_hash
-from cometmq.store.reading import Filter
+from cometmq.store.messages.reading import Filter
 
 EXPRESSION_LENGTH_CACHED_MAX: Final = 1024
 """Longer expressions are compiled each time, so that a peer cannot fill the cache."""

@@ -36,9 +36,9 @@ from cometmq.proto.commands.bulk import (
 from cometmq.proto.commands.pull import ForbiddenType, PullMessageRefusal
 from cometmq.proto.errors import MessageError
 from cometmq.proto.message import read_message
-from cometmq.store.commit_log import Cold
 from cometmq.store.errors import CorruptionError
-from cometmq.store.reading import ReadStatus
+from cometmq.store.log.commit_log import Cold
+from cometmq.store.messages.reading import ReadStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from cometmq.net import Later
     from cometmq.proto.command import Command
     from cometmq.proto.message import StoredMessage
-    from cometmq.store.reading import Filter
+    from cometmq.store.messages.reading import Filter
 
 log = logging.getLogger(__name__)
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from cometmq.broker.session import Session, State
     from cometmq.net import Later
     from cometmq.proto.command import Command
-    from cometmq.store.commit_log import Cold
-    from cometmq.store.consume_queues import Span
+    from cometmq.store.log.commit_log import Cold
+    from cometmq.store.queues.consume_queues import Span
 
 
 def get_consume_stats(request: Command, session: Session) -> Command | Later:

@@ -18,9 +18,9 @@ from cometmq.proto.commands.offset import (
     UpdateConsumerOffset,
 )
 from cometmq.proto.errors import FieldError
-from cometmq.store.commit_log import Cold
-from cometmq.store.consume_queue import Boundary
-from cometmq.store.reading import ReadStatus
+from cometmq.store.log.commit_log import Cold
+from cometmq.store.messages.reading import ReadStatus
+from cometmq.store.queues.consume_queue import Boundary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

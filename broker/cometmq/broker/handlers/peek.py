@@ -14,7 +14,7 @@ from cometmq.net import LATER
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.commands.pop import PeekMessage, PopMessageResponse
 from cometmq.store.errors import CorruptionError
-from cometmq.store.reading import ReadStatus
+from cometmq.store.messages.reading import ReadStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cometmq.net import Later
     from cometmq.proto.buffer import Buffer
     from cometmq.proto.command import Command
-    from cometmq.store.reading import ReadResult
+    from cometmq.store.messages.reading import ReadResult
 
 log = logging.getLogger(__name__)
 

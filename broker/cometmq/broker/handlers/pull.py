@@ -20,7 +20,7 @@ from cometmq.proto.command import Command
 from cometmq.proto.commands.pull import ForbiddenType, PullMessage, PullMessageResponse
 from cometmq.proto.errors import MessageError
 from cometmq.store.errors import CorruptionError
-from cometmq.store.reading import ReadStatus
+from cometmq.store.messages.reading import ReadStatus
 
 if TYPE_CHECKING:
     from cometmq.broker.cold_reads import Fetched
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cometmq.broker.topics import Topic
     from cometmq.net import Frame, Later
     from cometmq.proto.bodies import SubscriptionGroupConfig
-    from cometmq.store.reading import Filter, ReadResult
+    from cometmq.store.messages.reading import Filter, ReadResult
 
 log = logging.getLogger(__name__)
 

@@ -12,13 +12,13 @@ from cometmq.proto.codes import ResponseCode
 from cometmq.proto.command import ONEWAY_FLAG, Command
 from cometmq.proto.commands.pull import PullMessageResponse
 from cometmq.proto.header_json import JSON
-from cometmq.store.reading import ReadStatus
+from cometmq.store.messages.reading import ReadStatus
 
 if TYPE_CHECKING:
     from cometmq.broker.topics import Topic
     from cometmq.net import Frame, Peer
     from cometmq.proto.bodies import SubscriptionGroupConfig
-    from cometmq.store.reading import ReadResult
+    from cometmq.store.messages.reading import ReadResult
 
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 _REMARK: Final = ReadStatus.FOUND.name

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cometmq.broker.session import Session, State
     from cometmq.broker.topics import Topic
     from cometmq.proto.bodies import SubscriptionData, SubscriptionGroupConfig
-    from cometmq.store.reading import Filter
+    from cometmq.store.messages.reading import Filter
 
 
 def made_group(header: PullMessage, state: State) -> SubscriptionGroupConfig:

@@ -9,7 +9,7 @@ from cometmq.broker.handlers.reading import answered
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.commands.query import QueryMessage, QueryMessageResponse, ViewMessageById
 from cometmq.proto.message import read_message
-from cometmq.store.commit_log import Cold
+from cometmq.store.log.commit_log import Cold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

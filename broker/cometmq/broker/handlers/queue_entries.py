@@ -9,7 +9,7 @@ from cometmq.broker.errors import RequestError
 from cometmq.proto.bodies import ConsumeQueueData, ConsumeQueueEntries
 from cometmq.proto.codes import ResponseCode
 from cometmq.proto.commands.query import QueryConsumeQueue
-from cometmq.store.consume_queue_ext import ADDRESS_MAX
+from cometmq.store.queues.consume_queue_ext import ADDRESS_MAX
 
 if TYPE_CHECKING:
     from cometmq.broker.session import Session, State

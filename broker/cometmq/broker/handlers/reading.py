@@ -15,8 +15,8 @@ from cometmq.proto.codes import ResponseCode
 from cometmq.proto.command import Command
 from cometmq.proto.record import STORE_TIMESTAMP_AT
 from cometmq.proto.sysflag import SysFlag
+from cometmq.store.disk.names import some_of
 from cometmq.store.errors import StoreFilesError
-from cometmq.store.names import some_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cometmq.broker.cold_reads import Fetched
     from cometmq.broker.session import Session
     from cometmq.net import Later
-    from cometmq.store.commit_log import Cold
+    from cometmq.store.log.commit_log import Cold
     from cometmq.store.message_store import MessageStore
 
     Attempt: TypeAlias = Callable[[Fetched], "Command | Sequence[Cold] | Later"]

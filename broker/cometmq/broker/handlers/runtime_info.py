@@ -12,8 +12,8 @@ from cometmq.broker.handlers.reading import answered, store_time_of
 from cometmq.proto.bodies import KVTable
 from cometmq.proto.codes import RequestCode, ResponseCode
 from cometmq.proto.version import CURRENT_VERSION, version_name
-from cometmq.store.commit_log import Cold
-from cometmq.store.dispatch import SCHEDULE_TOPIC
+from cometmq.store.log.commit_log import Cold
+from cometmq.store.messages.dispatch import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -39,7 +39,7 @@ from cometmq.proto.properties import (
     set_property,
 )
 from cometmq.proto.sysflag import TRANSACTION_MASK, SysFlag
-from cometmq.store.dispatch import SCHEDULE_TOPIC
+from cometmq.store.messages.dispatch import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from cometmq.broker.handlers.sent_properties import Sent

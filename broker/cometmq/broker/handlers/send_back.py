@@ -23,10 +23,10 @@ from cometmq.proto.errors import MessageError
 from cometmq.proto.message_id import encode_offset_id
 from cometmq.proto.properties import find_property, set_property
 from cometmq.proto.sysflag import TRANSACTION_MASK
-from cometmq.store.commit_log import Cold
-from cometmq.store.dispatch import SCHEDULE_TOPIC
 from cometmq.store.errors import PutRefusedError
-from cometmq.store.turn import Origin
+from cometmq.store.log.commit_log import Cold
+from cometmq.store.log.turn import Origin
+from cometmq.store.messages.dispatch import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cometmq.proto.properties import set_property
-from cometmq.store.turn import Origin
+from cometmq.store.log.turn import Origin
 
 if TYPE_CHECKING:
     from cometmq.broker.session import Session, State

@@ -31,9 +31,9 @@ from cometmq.proto.errors import MessageError
 from cometmq.proto.header_typed import TypedFields
 from cometmq.proto.message_id import decode_offset_id
 from cometmq.proto.sysflag import SysFlag, TransactionType, with_transaction_type
-from cometmq.store.commit_log import Cold
 from cometmq.store.errors import PutRefusedError
-from cometmq.store.turn import Origin
+from cometmq.store.log.commit_log import Cold
+from cometmq.store.log.turn import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

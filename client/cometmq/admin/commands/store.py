@@ -17,20 +17,20 @@ from cometmq.admin.render import (
     size_text,
     time_text,
 )
-from cometmq.store.checkpoint import Longs
 from cometmq.store.config import StoreConfig
+from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.errors import StoreError, disk_error_text
-from cometmq.store.filesystem import RealFileSystem
-from cometmq.store.inspection import looking_at
-from cometmq.store.summary import summarize
-from cometmq.store.unlisted import unlisted_text
+from cometmq.store.looking.inspection import looking_at
+from cometmq.store.looking.summary import summarize
+from cometmq.store.looking.unlisted import unlisted_text
+from cometmq.store.upkeep.checkpoint import Longs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from cometmq.store.filesystem import FileSystem
-    from cometmq.store.inspection import Inspected
-    from cometmq.store.summary import Summary
+    from cometmq.store.disk.filesystem import FileSystem
+    from cometmq.store.looking.inspection import Inspected
+    from cometmq.store.looking.summary import Summary
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 

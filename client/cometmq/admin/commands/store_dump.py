@@ -11,17 +11,17 @@ from cometmq.admin.commands.store import look_at, store_command
 from cometmq.admin.render import TimeParameter, one_line, show_line, time_text, warn
 from cometmq.proto.compression import decompress
 from cometmq.proto.errors import MessageError
-from cometmq.store.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
-from cometmq.store.folder import queue_folders
-from cometmq.store.names import some_of
-from cometmq.store.selection import Selection, Wanted
+from cometmq.store.disk.names import some_of
+from cometmq.store.looking.selection import Selection, Wanted
+from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
+from cometmq.store.starting.folder import queue_folders
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cometmq.proto.message import StoredMessage
-    from cometmq.store.inspection import Inspected
-    from cometmq.store.log_check import Damage
+    from cometmq.store.looking.inspection import Inspected
+    from cometmq.store.looking.log_check import Damage
 
 NAMED_MAX: Final = 20
 """Topics that are named when no record matches."""

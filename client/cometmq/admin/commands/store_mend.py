@@ -23,20 +23,20 @@ from cometmq.admin.render import (
     size_text,
     warn,
 )
+from cometmq.store.disk.lock import acquire_lock, give_up_lock
 from cometmq.store.errors import StoreLockedError
-from cometmq.store.inspection import check_store, looking_at
-from cometmq.store.lock import acquire_lock, give_up_lock
-from cometmq.store.mending import Plan, carry_out, make_plan
-from cometmq.store.owned_files import file_system_for
-from cometmq.store.rebuilding import Rebuilt, check_rebuildable, rebuild as run_rebuild
-from cometmq.store.swap import finish_swap, unfinished_swaps
+from cometmq.store.looking.inspection import check_store, looking_at
+from cometmq.store.mending.owned_files import file_system_for
+from cometmq.store.mending.rebuilding import Rebuilt, check_rebuildable, rebuild as run_rebuild
+from cometmq.store.mending.repairing import Plan, carry_out, make_plan
+from cometmq.store.starting.swap import finish_swap, unfinished_swaps
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from cometmq.store.config import StoreConfig
-    from cometmq.store.filesystem import FileSystem
-    from cometmq.store.inspection import Inspected
+    from cometmq.store.disk.filesystem import FileSystem
+    from cometmq.store.looking.inspection import Inspected
 
 
 @contextmanager

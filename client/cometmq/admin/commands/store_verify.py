@@ -9,13 +9,13 @@ import click
 
 from cometmq.admin.commands.store import look_at, store_command
 from cometmq.admin.render import count_text, progress_bar, show_facts, show_json, size_text
-from cometmq.store.findings import Kind, Report
-from cometmq.store.verify import verify as run_verify
+from cometmq.store.checking.verify import verify as run_verify
+from cometmq.store.looking.findings import Kind, Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cometmq.store.findings import Finding
+    from cometmq.store.looking.findings import Finding
 
 SHOWN_MAX: Final = 50
 """Findings that are shown in full, unless told otherwise."""

@@ -1,8 +1,8 @@
 """What the checkpoint of a store says of its log, compared with the log: for `audit`.
 
 Both layouts are known: Apache's six numbers, and what CometMQ writes behind them, which counts
-while nobody else wrote since (see `cometmq.store.checkpoint`). A checkpoint may say less than
-there is, never more: it is read before the log is looked at, to which a broker may append.
+while nobody else wrote since (see `cometmq.store.upkeep.checkpoint`). A checkpoint may say less
+than there is, never more: it is read before the log is looked at, to which a broker may append.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from cometmq.pipeline.store.splits import Log
-    from cometmq.store.checkpoint import Checkpoint, Claims
+    from cometmq.store.upkeep.checkpoint import Checkpoint, Claims
 
 FILE: Final = "checkpoint"
 _KIND: Final = "wrong checkpoint"
@@ -48,9 +48,9 @@ class Claimed(NamedTuple):
 
 def read_claims(root: str) -> Claimed:
     """Read the checkpoint of a store."""
-    from cometmq.store.checkpoint import load_checkpoint
+    from cometmq.store.disk.filesystem import RealFileSystem
     from cometmq.store.errors import StoreFormatError
-    from cometmq.store.filesystem import RealFileSystem
+    from cometmq.store.upkeep.checkpoint import load_checkpoint
 
     if "://" in root:
         raise OptionError(f"check: {FILE} is of local stores only")
@@ -132,7 +132,7 @@ def _begins_something(log: Log, place: int) -> bool:
 
 def _of_journal(claimed: Claimed, claims: Claims) -> str:
     """Say what is wrong with the journal that is named; nothing, if another one is by now."""
-    from cometmq.store.entry_journal import journal_path
+    from cometmq.store.queues.entry_journal import journal_path
 
     assert claims.journal is not None
     path = Path(journal_path(claimed.root.rstrip("/"), claims.journal.start))

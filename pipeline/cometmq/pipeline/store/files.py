@@ -27,7 +27,7 @@ LOG_FOLDER: Final = "commitlog"
 _NAME_LENGTH: Final = 20
 
 FORMAT_VERSION: Final = 1
-"""The newest format of a store that is known here, see `cometmq.store.checkpoint`."""
+"""The newest format of a store that is known here, see `cometmq.store.upkeep.checkpoint`."""
 _CHECKPOINT: Final = Struct(">48x4si112xI")  # Magic, version, and the checksum of 48 to 168.
 _CHECKPOINT_CHECKED: Final = slice(48, 168)
 _CHECKPOINT_MAGIC: Final = b"CMCP"

@@ -1,0 +1,1 @@
+"""`cometmq store verify`: every record, entry, item and block, one against the other."""

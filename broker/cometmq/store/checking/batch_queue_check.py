@@ -1,0 +1,236 @@
+"""Checking the ConsumeQueues of batch topics against the log.
+
+An entry's place does not follow from its record, so the entries of a queue are held until the log
+is through and then found by the physical offsets that they lead to. There are few such topics, and
+an entry covers a batch: 46 bytes for each record of theirs is what this costs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from cometmq.store.checking.batch_heads import BatchHeads
+from cometmq.store.checking.wrong_heads import name_of
+from cometmq.store.log.log_scan import NEVER
+from cometmq.store.looking.findings import Kind
+from cometmq.store.looking.queue_files import AboutQueue, QueueFiles
+from cometmq.store.looking.right_heads import Place
+from cometmq.store.messages.dispatch import batch_entry
+from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY, BATCH_ENTRY_SIZE, BatchEntry
+from cometmq.store.queues.consume_queues import BATCH_FOLDER
+from cometmq.store.queues.entry_search import BLANK_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.checking.batch_heads import Expected
+    from cometmq.store.checking.wrong_heads import WrongHeads
+    from cometmq.store.looking.findings import Report
+    from cometmq.store.looking.inspection import Inspected
+    from cometmq.store.looking.log_check import Damage
+
+_NEAR_MAX: Final = 8
+"""Bytes in which an entry may differ from the one that it is taken for."""
+
+
+class BatchQueueCheck:
+    """The check of all batch queues of a store."""
+
+    def __init__(self, store: Inspected, report: Report, heads: WrongHeads) -> None:
+        """Tell `heads` of records that are not what they say, as their entries tell."""
+        self._store = store
+        self._report = report
+        self._heads = heads
+        self._promised_to = NEVER if store.is_clean else store.start.unpromised_from
+        self._expected: Expected = {}
+        self._batch_heads = BatchHeads(store, self._expected)
+        settled = store.settled_offset
+        self._settled = settled if settled is not None else 1 << 62
+
+    def take(self, message: StoredMessage, topic: str) -> None:
+        """Take the next record of the log."""
+        entry = batch_entry(message, self._store.delay_levels)
+        if entry is not None:
+            held = self._expected.setdefault((topic, message.queue_id), {})
+            held[message.physical_offset] = BATCH_ENTRY.pack(*entry)
+
+    def finish(
+        self, damages: list[Damage], queues: Iterator[tuple[str, int, str]]
+    ) -> Iterator[None]:
+        """Report what is missing, and what is there for no reason; one queue a step."""
+        left = dict(self._expected)
+        for topic, queue_id, folder in queues:
+            files = QueueFiles(
+                self._store.filesystem,
+                folder,
+                self._store.config.batch_consume_queue_file_size,
+                BATCH_ENTRY_SIZE,
+            )
+            about = AboutQueue(topic, queue_id, files)
+            about.report_files(self._report, clean=self._store.is_clean)
+            self._check(about, damages, left.pop((topic, queue_id), {}))
+            files.close()
+            yield
+        for (topic, queue_id), expected in left.items():
+            folder = f"{self._store.root}/{BATCH_FOLDER}/{topic}/{queue_id}"
+            files = QueueFiles(self._store.filesystem, folder, 46, BATCH_ENTRY_SIZE)
+            about = AboutQueue(topic, queue_id, files)
+            about.report_files(self._report, clean=True)
+            self._check(about, damages, expected)
+
+    def _check(self, about: AboutQueue, damages: list[Damage], expected: dict[int, bytes]) -> None:
+        self._report.entries += len(expected)
+        first_offset = self._store.segments.first_offset
+        unexplained: list[tuple[int, bytes]] = []
+        right: list[BatchEntry] = []
+        missing = _Missing(expected)
+        last = settled_to = reached = -1
+        for index, entry in about.files.entries_outside([]):
+            found = BatchEntry.read(entry)
+            offset = found.physical_offset
+            if missing.entries.get(offset) == entry and index > last:
+                del missing.entries[offset]
+                if offset < reached:
+                    problem = f"{_text(entry)}: it stands behind that of a later record"
+                    self._report.add(about.finding(Kind.WRONG_ENTRY, index, problem))
+                    continue
+                right.append(found)
+                last, reached = index, offset
+                if offset < self._settled:
+                    settled_to = index
+            elif not 0 <= offset < first_offset:
+                unexplained.append((index, entry))
+        for index, entry in unexplained:
+            is_last = index > settled_to
+            if not self._is_left_out(about, damages, index, entry, is_last=is_last):
+                self._explain(about, index, entry, missing, right)
+        self._report_missing(about, missing.entries, right, last + 1)
+
+    def _report_missing(
+        self, about: AboutQueue, missing: dict[int, bytes], right: list[BatchEntry], end: int
+    ) -> None:
+        """Report the entries that a queue has not, which ends at a place."""
+        for offset, wanted in missing.items():
+            if offset >= self._settled:
+                self._report.unsettled_entries += 1
+            elif self._was_given_again(wanted, right):
+                problem = "its offsets were given out again, to other messages"
+                kind, text = Kind.OFFSET_TWICE, _text(wanted)
+                self._report.add(about.finding(kind, end, problem, text, offset))
+            else:
+                self._report.add(
+                    about.finding(Kind.MISSING_ENTRY, end, "there is none", _text(wanted))
+                )
+
+    def _was_given_again(self, wanted: bytes, right: list[BatchEntry]) -> bool:
+        """Whether the numbers of a queue began again behind a record, when we alone wrote both."""
+        entry = BatchEntry.read(wanted)
+        at = bisect(right, entry.physical_offset, key=lambda each: each.physical_offset)
+        is_ours = entry.physical_offset >= self._store.start.ours_from
+        return is_ours and at < len(right) and right[at].base_offset <= entry.base_offset
+
+    def _is_left_out(
+        self,
+        about: AboutQueue,
+        damages: list[Damage],
+        index: int,
+        entry: bytes,
+        *,
+        is_last: bool,
+    ) -> bool:
+        """Whether an entry that no record calls for is none that is looked at; count it then."""
+        found = BatchEntry.read(entry)
+        if found.size == BLANK_SIZE:
+            return True
+        if found.physical_offset < self._settled and any(
+            d.start <= found.physical_offset < d.end for d in damages
+        ):
+            problem = "the record that it leads to is damaged"
+            self._report.add(about.finding(Kind.LOST_MESSAGE, index, problem))
+            return True
+        # A torn one is cut off by the next start.
+        is_torn = is_last and not self._store.is_clean
+        is_unsettled = is_torn or found.physical_offset >= self._settled
+        self._report.unsettled_entries += is_unsettled
+        return is_unsettled
+
+    def _explain(
+        self,
+        about: AboutQueue,
+        index: int,
+        entry: bytes,
+        missing: _Missing,
+        right: list[BatchEntry],
+    ) -> None:
+        """Report an entry that no record calls for: a damaged one, if one is missing."""
+        place = Place(about.topic, about.queue_id, BatchEntry.read(entry).base_offset)
+        record = self._batch_heads.wrong_head(place, entry, right)
+        if record is not None:
+            self._heads.note(record, f"the entry of {place} leads to it", place)
+            problem = f"the record that it leads to says that it is {name_of(record)}"
+            self._report.add(about.finding(Kind.LOST_MESSAGE, index, problem))
+            missing.entries.pop(record.physical_offset, None)
+            return
+        likely = missing.like(entry)
+        if likely is not None:
+            wanted = _text(missing.entries.pop(likely))
+            self._report.add(about.finding(Kind.WRONG_ENTRY, index, _text(entry), wanted))
+        else:
+            problem = f"{_text(entry)}: no record calls for it"
+            self._report.add(about.finding(Kind.EXTRA_ENTRY, index, problem))
+
+    def gaps(self) -> Iterator[str]:
+        """Say which messages the log lacks, for no reason that was found; the last ones of each."""
+        for (topic, queue_id), expected in () if self._heads.found else self._expected.items():
+            entries = [BatchEntry.read(each) for each in expected.values()]
+            lacking = [
+                (before.end_offset, entry.base_offset)
+                for before, entry in pairwise(entries)
+                if before.end_offset < entry.base_offset
+                and entry.physical_offset < self._promised_to
+            ]
+            for first, end in lacking[-1:]:
+                yield f"the log lacks {topic} queue {queue_id} offset {first} to {end - 1}"
+
+
+class _Missing:
+    """The entries that the records of a queue call for, and that were not found."""
+
+    def __init__(self, expected: dict[int, bytes]) -> None:
+        self.entries = dict(expected)
+        """By where the records are."""
+        self._by_base: dict[int, int] | None = None
+
+    def like(self, entry: bytes) -> int | None:
+        """Return the record whose entry this is, but for few bytes: not its place and number both.
+
+        Each is looked for by these two, for all of a queue's entries may be those of another.
+        """
+        if self._by_base is None:
+            self._by_base = {
+                BatchEntry.read(e).base_offset: offset for offset, e in self.entries.items()
+            }
+        found = BatchEntry.read(entry)
+        near = {
+            offset: _distance(self.entries[offset], entry)
+            for offset in (found.physical_offset, self._by_base.get(found.base_offset))
+            if offset in self.entries
+        }
+        offset = min(near, key=near.__getitem__, default=None)
+        return None if offset is None or near[offset] > _NEAR_MAX else offset
+
+
+def _distance(left: bytes, right: bytes) -> int:
+    """Return in how many bytes two entries differ."""
+    return sum(a != b for a, b in zip(left, right, strict=True))
+
+
+def _text(entry: bytes) -> str:
+    offset, size, code, time, base, count, *_ = BATCH_ENTRY.unpack(entry)
+    return (
+        f"physical offset {offset}, size {size}, tags code {code}, store time {time},"
+        f" base {base}, {count} messages"
+    )

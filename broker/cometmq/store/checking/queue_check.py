@@ -1,0 +1,394 @@
+"""Checking ConsumeQueues against the log: every record has its entry, every entry its record.
+
+The records come in the order of the log. Each queue collects the entries that they call for, as a
+writer's tail would, and compares them with its files by the tens of kilobytes; only where those
+differ is an entry looked at. What was found to be right is kept as ranges of entries, and when the
+log is through, what stands in the files outside of them has to be explained.
+
+A record may be sound by itself and not be the message that it says: no checksum of the body covers
+its topic, queue and number, see `wrong_heads`.
+
+A topic may have been deleted and made again: then its queue offsets begin anew, and records of the
+old one have no entries. So what was missed counts only at the end, and not where a later record
+that has its entry began again in front of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cometmq.proto.sysflag import TRANSACTION_MASK
+from cometmq.store.checking.journal_witness import JournalWitness
+from cometmq.store.checking.wrong_heads import WrongHeads, is_in, name_of, read_record
+from cometmq.store.looking.findings import Finding, Kind
+from cometmq.store.looking.queue_files import AboutQueue
+from cometmq.store.looking.right_heads import Place, placed
+from cometmq.store.messages.dispatch import RECORDS_WITHOUT_ENTRY, entry_tags_code
+from cometmq.store.queues.consume_queue import ENTRY, ENTRY_SIZE
+from cometmq.store.queues.consume_queue_ext import ConsumeQueueExt, is_address
+from cometmq.store.queues.consume_queues import SIMPLE_FOLDER
+from cometmq.store.queues.entry_search import BLANK_SIZE
+from cometmq.store.queues.queue_ends import QueueKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.looking.findings import Report
+    from cometmq.store.looking.inspection import Inspected
+    from cometmq.store.looking.log_check import Damage
+    from cometmq.store.looking.queue_files import QueueFiles
+
+COLLECTED_MAX: Final = 3000 * ENTRY_SIZE
+"""Entries of one queue, in bytes, that are compared at a time."""
+COLLECTED_TOTAL_MAX: Final = 32 << 20
+MISSED_MAX: Final = 200_000
+"""Entries that are remembered as missed; more are counted with the first."""
+
+_NOTHING: Final = bytes(ENTRY_SIZE)
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """An entry that is not what its record calls for."""
+
+    index: int
+    expected: bytes
+    found: bytes
+
+    @property
+    def physical_offset(self) -> int:
+        """Of the record that calls for it."""
+        return int.from_bytes(self.expected[:8], "big")
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing stands there, or what fills a queue up to where it begins."""
+        return self.found == _NOTHING or ENTRY.unpack(self.found)[:2] == (0, BLANK_SIZE)
+
+
+class QueueTrack:
+    """What the log calls for in one queue, and what of it is there."""
+
+    __slots__ = (
+        "collected",
+        "exists",
+        "files",
+        "first",
+        "gap",
+        "jumped",
+        "jumps",
+        "last",
+        "matched",
+        "missed",
+        "next",
+        "ours_from",
+        "settled_to",
+    )
+
+    def __init__(self, files: QueueFiles, ours_from: int) -> None:
+        self.files = files
+        self.ours_from = ours_from
+        self.exists = bool(files)
+        self.collected = bytearray()
+        self.first = 0
+        self.next = self.settled_to = 0
+        self.matched: list[tuple[int, int]] = []
+        self.missed: list[Missed] = []
+        self.last = -1
+        """Where the last record begins that came."""
+        self.jumps: set[int] = set()
+        """Records whose number does not follow, and those in front of such."""
+        self.jumped: tuple[int, int] = (-1, 0)
+        """The last one that does not follow, and the number that it should have had."""
+        self.gap: tuple[int, int] = (0, 0)
+        """The last numbers that are missing between two records."""
+
+    def last_matched(self) -> tuple[int, int]:
+        """Return the last entry that is right, and the physical offset that it has; -1 of none."""
+        last = max((end for _, end in self.matched), default=0) - 1
+        return last, -1 if last < 0 else int.from_bytes(self.files.read(last, 1)[:8], "big")
+
+    def first_matched(self) -> int:
+        """Return the first entry that is right; -1 of none."""
+        return min((start for start, _ in self.matched), default=-1)
+
+    def note_matched(self, start: int, end: int) -> None:
+        """Note that these entries are right; those in front of them may have been replaced."""
+        if self.missed and self.missed[-1].index >= start:
+            # The numbers went back: those records are of a topic that was deleted. We note that
+            # in our own stores, and such records do not come here.
+            self.missed = [
+                missed
+                for missed in self.missed
+                if missed.index < start or missed.physical_offset >= self.ours_from
+            ]
+        if self.matched and self.matched[-1][1] == start:
+            self.matched[-1] = (self.matched[-1][0], end)
+        else:
+            self.matched.append((start, end))
+
+
+class QueueCheck:
+    """The check of all ordinary queues of a store."""
+
+    def __init__(self, store: Inspected, report: Report) -> None:
+        self._store = store
+        self._report = report
+        self.journal = JournalWitness(store)
+        self._tracks: dict[tuple[bytes, int], QueueTrack] = {}
+        self._collected = 0
+        self._extension = ConsumeQueueExt(store.filesystem, store.root)
+        self._levels = store.delay_levels
+        self.heads = WrongHeads(store)
+        settled = self.journal.settled_offset
+        self._settled = settled if settled is not None else 1 << 62
+        self._root = f"{store.root}/{SIMPLE_FOLDER}"
+
+    def take(self, message: StoredMessage, topic: str) -> None:
+        """Take the next record of the log."""
+        if message.sys_flag & TRANSACTION_MASK in RECORDS_WITHOUT_ENTRY:
+            return
+        queue_offset = message.queue_offset
+        key = (message.topic_raw, message.queue_id)
+        track = self._tracks.get(key)
+        if track is None:
+            track = self._tracks[key] = self._track(topic, message.queue_id)
+        if queue_offset != track.next:
+            self.heads.note_jump(track, message)
+        track.last = message.physical_offset
+        if not track.exists:
+            track.next = queue_offset + 1
+            self._miss_all(track, message, topic)
+            return
+        if queue_offset != track.next or len(track.collected) >= COLLECTED_MAX:
+            self._compare(track)
+            track.first = queue_offset
+        code = entry_tags_code(message, self._levels)
+        track.collected += ENTRY.pack(message.physical_offset, message.size, code)
+        track.next = queue_offset + 1
+        if message.physical_offset < self._settled:
+            track.settled_to = track.next
+        self._collected += ENTRY_SIZE
+        if self._collected > COLLECTED_TOTAL_MAX:
+            for each in self._tracks.values():
+                self._compare(each)
+            self._collected = 0
+
+    def _track(self, topic: str, queue_id: int) -> QueueTrack:
+        key, store = QueueKey(is_batch=False, topic=topic, queue_id=queue_id), self._store
+        folder = f"{self._root}/{topic}/{queue_id}"
+        files = self.journal.files(folder, key, store.config.consume_queue_file_size)
+        return QueueTrack(files, store.start.ours_from)
+
+    def _miss_all(self, track: QueueTrack, message: StoredMessage, topic: str) -> None:
+        """Count a record whose queue has no files; one whose topic is gone needs none."""
+        if not track.missed:
+            track.missed.append(Missed(message.queue_offset, b"", _NOTHING))
+            if self._store.is_deleted_topic(topic):
+                track.first = -1
+        if track.first < 0:
+            self._report.records_of_deleted_topics += 1
+        elif message.physical_offset >= self._settled or topic in self.journal.batch_topics:
+            self._report.unsettled_entries += 1
+        else:
+            self._report.add(
+                Finding(
+                    kind=Kind.MISSING_ENTRY,
+                    path=track.files.folder,
+                    position=0,
+                    problem="the queue has no file; `cometmq store rebuild` makes it anew",
+                    physical_offset=message.physical_offset,
+                    topic=topic,
+                    queue_id=message.queue_id,
+                    queue_offset=message.queue_offset,
+                )
+            )
+
+    # Comparing
+
+    def _compare(self, track: QueueTrack) -> None:
+        expected, first = bytes(track.collected), track.first
+        if not expected:
+            return
+        track.collected.clear()
+        self._report.entries += len(expected) // ENTRY_SIZE
+        found = track.files.read(first, len(expected) // ENTRY_SIZE)
+        track.files.close()  # There may be more queues than a process may have files.
+        if found == expected:
+            track.note_matched(first, first + len(expected) // ENTRY_SIZE)
+            return
+        for place in range(0, len(expected), ENTRY_SIZE):
+            index = first + place // ENTRY_SIZE
+            wanted, there = expected[place : place + ENTRY_SIZE], found[place : place + ENTRY_SIZE]
+            if there == wanted or self._is_extended(track, wanted, there):
+                track.note_matched(index, index + 1)
+            elif int.from_bytes(wanted[:8], "big") >= self._settled:
+                self._report.unsettled_entries += 1
+            elif len(track.missed) < MISSED_MAX:
+                track.missed.append(Missed(index, wanted, there))
+
+    def _is_extended(self, track: QueueTrack, wanted: bytes, there: bytes) -> bool:
+        """Whether an entry differs only by holding the address of a unit that has the tags code."""
+        physical_offset, size, code = ENTRY.unpack(wanted)
+        address: int = ENTRY.unpack(there)[2]
+        if there[:12] != wanted[:12] or not is_address(address):
+            return False
+        topic, _, queue_id = track.files.folder[len(self._root) + 1 :].rpartition("/")
+        unit = self._extension.unit(topic, int(queue_id), address)
+        if unit is None or unit.tags_code != code:
+            return False
+        record = read_record(self._store.segments, physical_offset, size)
+        return record is not None and record.store_timestamp == unit.store_time
+
+    # The end
+
+    def finish(
+        self, damages: list[Damage], end_offset: int, queues: Iterator[tuple[str, int, str]]
+    ) -> Iterator[None]:
+        """Report what is missing, and what is there for no reason; one queue a step."""
+        if damages:
+            self.heads.doubt_order()
+        else:
+            self.heads.fill_holes(self._tracks)
+        tracks: dict[str, QueueTrack] = {}
+        for track in self._tracks.values():
+            self._compare(track)
+            tracks[track.files.folder] = track
+        seen: set[str] = set()
+        for topic, queue_id, folder in chain(queues, self._in_journal()):
+            if folder in seen:
+                continue
+            seen.add(folder)
+            track = tracks.pop(folder) if folder in tracks else self._track(topic, queue_id)
+            about = _About(AboutQueue(topic, queue_id, track.files), track, damages, end_offset)
+            about.queue.report_files(self._report, clean=self._store.is_clean)
+            self._report_missed(about)
+            self._report_extra(about)
+            track.files.close()
+            yield
+        for folder, track in tracks.items():  # Those without a folder.
+            topic, _, number = folder[len(self._root) + 1 :].rpartition("/")
+            AboutQueue(topic, int(number), track.files).report_files(self._report, clean=True)
+        self._extension.close()
+
+    def _in_journal(self) -> Iterator[tuple[str, int, str]]:
+        """Walk the queues of the entry journal, which need not have a folder yet."""
+        for key in self.journal.keys:
+            if not key.is_batch:
+                yield key.topic, key.queue_id, f"{self._root}/{key.topic}/{key.queue_id}"
+
+    def gaps(self) -> Iterator[str]:
+        """Say which messages the log lacks, for no reason that `heads` found."""
+        for (topic, queue_id), track in () if self.heads.found else self._tracks.items():
+            first, end = track.gap
+            if first < end:
+                name = f"{topic.decode('utf-8', 'replace')} queue {queue_id}"
+                yield f"the log lacks {name} offset {first} to {end - 1}"
+
+    def _report_missed(self, about: _About) -> None:
+        track = about.track
+        last, last_offset = track.last_matched()
+        for missed in track.missed if track.exists else ():
+            is_taken = is_in(track.matched, missed.index)
+            if is_taken and missed.physical_offset < track.ours_from:
+                continue
+            physical_offset, size, code = ENTRY.unpack(missed.expected)
+            kind = Kind.MISSING_ENTRY if missed.found == _NOTHING else Kind.WRONG_ENTRY
+            is_missing = kind is Kind.MISSING_ENTRY
+            found = "there is none" if is_missing else _differences(missed.found, missed.expected)
+            if is_taken:
+                kind = Kind.OFFSET_TWICE
+                found = f"the offset was given out again, to another message ({found})"
+            elif missed.is_blank and missed.index < track.gap[1] <= track.first_matched():
+                kind = Kind.OUT_OF_REACH
+                found = (
+                    f"the log lacks messages up to {track.gap[1] - 1}, and its queue begins there"
+                )
+            elif last < missed.index and track.ours_from <= physical_offset < last_offset:
+                kind = Kind.OFFSET_TWICE
+                found = f"the offsets of the queue began again behind this message ({found})"
+            finding = about.queue.finding(
+                kind,
+                missed.index,
+                found,
+                f"physical offset {physical_offset}, size {size}, tags code {code}",
+                physical_offset,
+            )
+            self._report.add(finding)
+
+    def _report_extra(self, about: _About) -> None:
+        track = about.track
+        wrong = {missed.index for missed in track.missed}
+        first_offset = self._store.segments.first_offset
+        deleted_to = self._store.deletions.offsets.get(about.queue.topic.encode(), 0)
+        for index, entry in track.files.entries_outside(sorted(track.matched)):
+            physical_offset, size, _ = ENTRY.unpack(entry)
+            if index in wrong or (size == BLANK_SIZE and physical_offset == 0):
+                continue
+            if 0 <= physical_offset < first_offset:
+                continue  # Expired.
+            if physical_offset >= self._settled or physical_offset < deleted_to:
+                self._report.unsettled_entries += 1
+                continue
+            self._report_one_extra(about, index, entry)
+
+    def _report_one_extra(self, about: _About, index: int, entry: bytes) -> None:
+        physical_offset, size, _ = ENTRY.unpack(entry)
+        if any(damage.start <= physical_offset < damage.end for damage in about.damages):
+            problem = f"the record of {size} bytes that it leads to is damaged"
+            self._report.add(
+                about.queue.finding(Kind.LOST_MESSAGE, index, problem, "", physical_offset)
+            )
+            return
+        if index >= about.track.settled_to and not self._store.is_clean:
+            self._report.unsettled_entries += 1  # A torn one: the next start cuts it off.
+            return
+        record = read_record(self._store.segments, physical_offset, size)
+        kind = Kind.EXTRA_ENTRY
+        if physical_offset >= about.end_offset:
+            problem = f"leads behind the end of the log, which is at {about.end_offset}"
+        elif record is None or record.physical_offset != physical_offset:
+            problem = f"leads to {size} bytes that are no record"
+        elif self._is_wrong(about, index, record):
+            kind = Kind.LOST_MESSAGE
+            problem = f"the record that it leads to says that it is {name_of(record)}"
+            place = Place(about.queue.topic, about.queue.queue_id, index)
+            truth = place if self._calls_for(about.track, record, place, entry) else None
+            self.heads.note(record, f"the entry of {place} leads to it", truth)
+        else:
+            problem = f"leads to a record of {name_of(record)}"
+        self._report.add(about.queue.finding(kind, index, problem, "", physical_offset))
+
+    def _is_wrong(self, about: _About, index: int, record: StoredMessage) -> bool:
+        said = self._tracks.get((record.topic_raw, record.queue_id))
+        return said is not None and self.heads.is_wrong(about.track, index, said, record)
+
+    def _calls_for(
+        self, track: QueueTrack, record: StoredMessage, place: Place, entry: bytes
+    ) -> bool:
+        """Whether a record that says it is another message calls for just this entry."""
+        message = placed(record, place)
+        if message is None:
+            return False
+        code = entry_tags_code(message, self._levels)
+        wanted = ENTRY.pack(message.physical_offset, message.size, code)
+        return entry == wanted or self._is_extended(track, wanted, entry)
+
+
+class _About(NamedTuple):
+    """What the findings of one queue are about."""
+
+    queue: AboutQueue
+    track: QueueTrack
+    damages: list[Damage]
+    end_offset: int
+
+
+def _differences(found: bytes, expected: bytes) -> str:
+    """Say which fields differ, and what they are."""
+    names = ("physical offset", "size", "tags code")
+    pairs = zip(names, ENTRY.unpack(found), ENTRY.unpack(expected), strict=True)
+    return ", ".join(f"{name} is {there}" for name, there, wanted in pairs if there != wanted)

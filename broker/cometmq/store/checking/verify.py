@@ -1,0 +1,254 @@
+"""Verifying a store: every record, every ConsumeQueue entry, every index item, every block.
+
+One pass over the log checks each record by itself and collects what it calls for in the queues and
+in the index; those are compared as it goes, see `queue_check` and `index_check`. Nothing is
+changed, and memory stays bounded by the number of queues, not of messages.
+
+What no checksum covers is not seen: fields of a record's head that lead nowhere (born time and
+host, store host, flags, reconsume times) unless it ends with a checksum of its own or lies in a
+block that has one.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+from cometmq.store.checking.batch_queue_check import BatchQueueCheck
+from cometmq.store.checking.block_check import (
+    BLOCKS_A_STEP,
+    sealed_blocks,
+    segments_without_checksums,
+    unread_sidecars,
+)
+from cometmq.store.checking.gone_meanwhile import GoneMeanwhile
+from cometmq.store.checking.index_check import IndexCheck
+from cometmq.store.checking.known_ends import check_ends, check_openable, queue_keys
+from cometmq.store.checking.queue_check import QueueCheck
+from cometmq.store.looking.findings import ALIKE_KEPT, Finding, Kind, Progress, Report
+from cometmq.store.looking.log_check import LogCheck
+from cometmq.store.looking.unlisted import unlisted_of, unlisted_text
+from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
+from cometmq.store.starting.folder import queue_folders
+from cometmq.store.starting.recovery import missing_files
+from cometmq.store.upkeep.sealing import INTEGRITY_FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.looking.inspection import Inspected
+
+STEP_BYTES: Final = 4 << 20
+"""Log between two reports of progress."""
+
+
+def verify(store: Inspected, report: Report) -> Iterator[Progress]:
+    """Verify a store into a report, one slice a step.
+
+    A file that whoever has the store open removes meanwhile ends it, with what was found so far.
+    """
+    try:
+        yield from _verify(store, report)
+    except FileNotFoundError as error:
+        if store.opened_by is None:
+            raise
+        report.is_complete = False
+        report.notes.append(
+            f"{error.filename} went while this ran, as with retention: the rest is not checked; run"
+            " it again"
+        )
+
+
+def _verify(store: Inspected, report: Report) -> Iterator[Progress]:
+    report.first_offset = store.segments.first_offset
+    _note_state(store, report)
+    gone = GoneMeanwhile(store)
+    if store.opened_by is not None:
+        report.is_explained = gone.explains
+    log = LogCheck(store)
+    pass_over = _Pass(store, report)
+    yield from pass_over.run(log)
+    _report_log(store, log, report)
+    yield from _verify_blocks(store, report)
+    yield from pass_over.finish(log)
+    report.notes += gone.notes()
+
+
+def _note_state(store: Inspected, report: Report) -> None:
+    if store.opened_by is not None:
+        report.notes.append(
+            f"the store is open in process {store.opened_by}: what that has not brought to the"
+            " disk yet is left out"
+        )
+    elif not store.is_clean:
+        report.notes.append(
+            "the store was not shut down cleanly: the next start makes its last entries anew"
+        )
+    if unlisted := unlisted_of(store):
+        report.notes.append(unlisted_text(unlisted))
+    for path, problem in store.damaged_tables.items():
+        what = problem.removeprefix(f"{path}: ")
+        report.add(
+            Finding(
+                kind=Kind.CONFIG_FILE, path=path, position=0, problem=f"a start refuses it: {what}"
+            )
+        )
+    path = f"{store.root}/checkpoint"
+    if not store.filesystem.exists(path):
+        report.notes.append("there is no checkpoint: the next start reads the whole log")
+    elif store.checkpoint.is_damaged:
+        report.add(
+            Finding(
+                kind=Kind.CHECKPOINT,
+                path=path,
+                position=0,
+                problem="does not fit its checksum, or is of nobody; the next start reads the"
+                " whole log, and nothing is lost by removing the file",
+            )
+        )
+
+
+class _Pass:
+    """The one pass over the log."""
+
+    def __init__(self, store: Inspected, report: Report) -> None:
+        self._store = store
+        self._report = report
+        self._queues = QueueCheck(store, report)
+        self._batches = BatchQueueCheck(store, report, self._queues.heads)
+        self._index = IndexCheck(store, report)
+        self._topics: dict[bytes, tuple[str, bool]] = {}
+
+    def run(self, log: LogCheck) -> Iterator[Progress]:
+        """Take every record."""
+        store, first = self._store, self._report.first_offset
+        noted = store.start.synced_offset if store.is_clean else None
+        total = max(first + 1, noted or store.segments.end_offset)
+        step = first + STEP_BYTES
+        take_index, take_queue = self._index.take, self._queues.take
+        topics, deletions = self._topics, store.deletions
+        records = size = 0
+        for message in log:
+            records += 1
+            size += message.size
+            raw = message.topic_raw
+            topic, is_batch = topics[raw] if raw in topics else self._learn(message)
+            if deletions.offsets and deletions.covers(message):
+                self._report.records_of_deleted_topics += 1
+            elif is_batch:
+                self._batches.take(message, topic)
+            else:
+                take_queue(message, topic)
+            take_index(message)
+            offset = message.physical_offset
+            if offset >= step:
+                step = offset + STEP_BYTES
+                yield Progress("log", offset - first, total - first)
+        self._report.records, self._report.log_bytes = records, size
+
+    def _learn(self, message: StoredMessage) -> tuple[str, bool]:
+        """Find out about a topic that comes for the first time."""
+        topic = message.topic
+        known = self._topics[message.topic_raw] = (topic, self._store.is_batch_topic(topic))
+        return known
+
+    def finish(self, log: LogCheck) -> Iterator[Progress]:
+        """Report what only the end of the log shows."""
+        store = self._store
+        simple, batch = (
+            list(queue_folders(store.filesystem, f"{store.root}/{folder}"))
+            for folder in (SIMPLE_FOLDER, BATCH_FOLDER)
+        )
+        queues = chain(
+            self._queues.finish(log.damages, log.end_offset, iter(simple)),
+            self._batches.finish(log.damages, iter(batch)),
+        )
+        yield from _counted("queues", queues, len(simple) + len(batch))
+        for _, head in sorted(self._queues.heads.found.items()):
+            problem = f"a sound record, but not of this message: {head.problem}"
+            self._report.add(_log_finding(store, head.start, problem))
+        gaps = chain(self._queues.gaps(), self._batches.gaps())
+        for gap in gaps if not log.damages else ():
+            self._report.queues_with_gaps += 1
+            if self._report.queues_with_gaps <= ALIKE_KEPT:
+                self._report.notes.append(gap)
+        yield from _counted("index", self._index.finish(log.damages), self._index.file_count)
+        ends = chain(check_ends(store, self._report), check_openable(store, self._report))
+        total = len(store.ends) + sum(1 for _ in queue_keys(store))
+        yield from _counted("ends of queues", ends, total)
+
+
+def _counted(stage: str, steps: Iterable[None], total: int) -> Iterator[Progress]:
+    for number, _ in enumerate(steps, 1):
+        yield Progress(stage, number, total)
+
+
+def _report_log(store: Inspected, log: LogCheck, report: Report) -> None:
+    report.end_offset = log.end_offset
+    for damage in log.damages:
+        size = damage.end - damage.start
+        behind = "nothing sound stands behind" if damage.is_last else f"{size} bytes are lost"
+        report.add(
+            _log_finding(
+                store, damage.start, f"no sound record begins here: {damage.problem}; {behind}"
+            )
+        )
+    missing_end = log.missing_end()
+    if missing_end is not None:
+        place, problem = missing_files(store.segments, missing_end)
+        report.add(_log_finding(store, place, f"{problem}: files are missing"))
+    if log.torn_problem is not None:
+        report.torn_bytes = log.data_end - log.end_offset
+        report.torn_records = log.torn_records
+        sound = f", with {log.torn_records} sound records that nobody promised"
+        report.notes.append(
+            f"a torn tail of {report.torn_bytes} bytes stands behind the end of the log at"
+            f" {log.end_offset} ({log.torn_problem}){sound * bool(log.torn_records)}: no damage,"
+            " the next start keeps a copy and cuts it off"
+        )
+
+
+def _log_finding(store: Inspected, offset: int, problem: str, kind: Kind = Kind.RECORD) -> Finding:
+    segment = store.segments.at(offset)
+    return Finding(
+        kind=kind,
+        path=store.segments.directory if segment is None else segment.path,
+        position=offset % store.segments.size,
+        problem=problem,
+        physical_offset=offset,
+    )
+
+
+def _verify_blocks(store: Inspected, report: Report) -> Iterator[Progress]:
+    """Compare the sealed blocks with their checksums, where there are any."""
+    bare, cut = segments_without_checksums(store)
+    if bare:
+        more = f" and {len(bare) - 1} more" if len(bare) > 1 else ""
+        report.notes.append(
+            f"there are no block checksums of {bare[0]}{more}: {INTEGRITY_FOLDER}/ was removed, or"
+            " is off, or lost what was in it, as by a power cut; what only they cover is not"
+            " checked. Restore it from a copy if there is one; what is written from now on gets"
+            " them anew"
+        )
+    if cut:
+        more = f" and {len(cut) - 1} more" if len(cut) > 1 else ""
+        report.notes.append(
+            f"there are no block checksums of the last blocks of {cut[0]}{more}: a kill came"
+            f" before them, or the file in {INTEGRITY_FOLDER}/ lost its end"
+        )
+    for path, problem in unread_sidecars(store):
+        report.notes.append(f"{path} {problem}: its checksums cover nothing")
+    start, end = store.segments.first_offset, store.segments.end_offset
+    for number, block in enumerate(sealed_blocks(store, report.end_offset)):
+        if block.is_sound is not None:
+            report.blocks += 1
+        if block.is_sound is False:
+            behind = block.physical_offset + block.size
+            problem = (
+                f"{block.size} bytes differ from their checksum; `cometmq store dump --physical"
+                f" {block.physical_offset}..{behind} {store.root}` shows its records"
+            )
+            report.add(_log_finding(store, block.physical_offset, problem, Kind.BLOCK))
+        if number % BLOCKS_A_STEP == 0:
+            yield Progress("blocks", block.physical_offset - start, end - start)

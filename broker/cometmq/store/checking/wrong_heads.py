@@ -1,0 +1,194 @@
+"""Records that are sound by themselves, and not the messages that they say they are.
+
+No checksum of the body covers a record's topic, queue and number. Two witnesses tell that these are
+wrong: the entry of another message that leads to the record, or the numbers of the messages around
+it. Where neither does, nothing can be said: see `rebuilding`, which refuses what contradicts it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cometmq.proto.errors import MessageError
+from cometmq.proto.message import read_message
+from cometmq.store.log.log_scan import NEVER
+from cometmq.store.looking.log_check import Damage
+from cometmq.store.looking.right_heads import Place, placed
+from cometmq.store.queues.consume_queue import ENTRY
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.checking.queue_check import QueueTrack
+    from cometmq.store.log.segments import Segments
+    from cometmq.store.looking.inspection import Inspected
+
+Key = tuple[bytes, int]
+"""Topic and queue id."""
+NOTED_MAX: Final = 200_000
+"""Of each kind; more are not looked at."""
+_SIZE_BYTES: Final = 4
+
+
+class _Hole(NamedTuple):
+    """A number of a queue that no record has, between two that follow it and it follows."""
+
+    key: Key
+    number: int
+    low: int
+    high: int
+
+
+class WrongHeads:
+    """Finds them, as the records of a log and then the entries of its queues come by."""
+
+    def __init__(self, store: Inspected) -> None:
+        self.found: dict[int, Damage] = {}
+        """By where they begin."""
+        self._holes: list[_Hole] = []
+        self._strays: dict[int, list[tuple[int, Key]]] = {}
+        """By their number, records without which their queue has no jump, and where they begin."""
+        self._truths: dict[int, Place] = {}
+        """What the first entry that leads to a record says."""
+        self._segments, self._is_kind_known = store.segments, store.is_kind_known
+        self._promised_to = NEVER if store.is_clean else store.start.unpromised_from
+
+    def note_jump(self, track: QueueTrack, message: StoredMessage) -> None:
+        """Note that a record does not follow in its queue.
+
+        If the one in front of it did not either, and this one follows without it, the number of
+        that one is wrong: it stands where another belongs.
+        """
+        if track.last < 0 and self._segments.first_offset:
+            return  # Those in front of it have expired.
+        number, (jumped, expected) = message.queue_offset, track.jumped
+        if jumped == track.last >= 0 and number == expected + 1 and jumped < self._promised_to:
+            record = self._record_at(jumped)
+            if record is not None:
+                key = message.topic_raw, message.queue_id
+                self._note_by_order(
+                    record, f"the message behind it is number {number}", key, expected
+                )
+        if len(track.jumps) < NOTED_MAX:
+            track.jumps |= {track.last, message.physical_offset}
+        key = message.topic_raw, message.queue_id
+        if track.last >= 0 and number > track.next and message.physical_offset < self._promised_to:
+            track.gap = track.next, number
+        if number == (expected if jumped == track.last else track.next - 1):
+            self._note_stray(track.last, track.next - 1, key)
+        if number == track.next - 1:  # Either of the two may be the one too many.
+            self._note_stray(message.physical_offset, number, key)
+        if number == track.next + 1 and len(self._holes) < NOTED_MAX:
+            self._holes.append(_Hole(key, track.next, track.last, message.physical_offset))
+        track.jumped = message.physical_offset, track.next
+
+    def _note_stray(self, offset: int, number: int, key: Key) -> None:
+        if 0 <= offset < self._promised_to and len(self._strays) < NOTED_MAX:
+            self._strays.setdefault(number, []).append((offset, key))
+
+    def doubt_order(self) -> None:
+        """Forget what the order alone told: what a queue lacks may be what is damaged."""
+        self.found.clear()
+
+    def fill_holes(self, tracks: dict[Key, QueueTrack]) -> None:
+        """Take a record that its queue has too many for the one that another queue lacks there.
+
+        If there is just one, of the same number, and but for its topic or its queue id the same.
+        Of a topic of which nobody knows whether it has batches, no number can be missed.
+        """
+        known: dict[bytes, bool] = {}
+        for key, track in tracks.items():
+            if track.jumped[0] == track.last:
+                self._note_stray(track.last, track.next - 1, key)
+        for (topic, queue_id), number, low, high in self._holes:
+            if topic not in known:
+                known[topic] = self._is_kind_known(topic.decode("utf-8", "replace"))
+            if not known[topic]:
+                continue
+            fitting = {
+                offset
+                for offset, said in self._strays.get(number, ())
+                if low < offset < high and (said[0] == topic) is not (said[1] == queue_id)
+            }
+            record = self._record_at(fitting.pop()) if len(fitting) == 1 else None
+            if record is not None:
+                name = f"{topic.decode('utf-8', 'replace')} queue {queue_id}"
+                problem = f"it does not follow there, and {name} lacks this number here"
+                self._note_by_order(record, problem, (topic, queue_id), number)
+
+    def is_wrong(
+        self, track: QueueTrack, index: int, said: QueueTrack, record: StoredMessage
+    ) -> bool:
+        """Whether a record that an entry leads to is that message, though it says another.
+
+        The caller knows that no other record is the message of this entry. Then there must be no
+        entry where the record says, and the numbers must tell, too: that one is missing here, or
+        that one does not follow there. Else the entry may be what is wrong.
+        """
+        offset = record.physical_offset
+        there: tuple[int, ...] = ENTRY.unpack(said.files.read(record.queue_offset, 1))
+        said.files.close()
+        if there[:2] == (offset, record.size):
+            return False
+        around = track.files.read(index - 1, 3)
+        before, _, behind = (entry[0] for entry in ENTRY.iter_unpack(around))
+        follows = is_in(track.matched, index - 1) and before < offset
+        is_followed = is_in(track.matched, index + 1) and offset < behind
+        is_first = index == 0 and not self._segments.first_offset
+        if (follows or is_first) and is_followed:
+            return True
+        return offset in said.jumps and (follows or is_followed or index == 0)
+
+    def note(self, record: StoredMessage, problem: str, truth: Place | None = None) -> None:
+        """Note that a record is not what it says, and what it is, if its own entry tells."""
+        if len(self.found) < NOTED_MAX:
+            start = record.physical_offset
+            if truth is not None:
+                told = self._truths.setdefault(start, truth)
+                truth = truth if told == truth else None  # Of two entries that both claim it, none.
+            problem = f"it says that it is {name_of(record)}, but {problem}"
+            end, topic = start + record.size, record.topic_raw.decode("utf-8", "replace")
+            said = topic, record.queue_id, record.queue_offset
+            self.found[start] = Damage(start, end, problem, is_last=False, said=said, truth=truth)
+
+    def _note_by_order(self, record: StoredMessage, problem: str, key: Key, number: int) -> None:
+        """Note which message a record is by the order alone; an entry may tell otherwise later."""
+        start, known = record.physical_offset, self.found.get(record.physical_offset)
+        self.note(record, problem)
+        place = Place(key[0].decode("utf-8", "replace"), key[1], number)
+        is_told_otherwise = known is not None and known.truth != place
+        has_room = placed(record, place) is not None
+        if start in self.found and has_room and not is_told_otherwise:
+            self.found[start] = self.found[start]._replace(truth=place)
+
+    def _record_at(self, physical_offset: int) -> StoredMessage | None:
+        segment = self._segments.at(physical_offset)
+        if segment is None:
+            return None
+        file = self._segments.file(segment)
+        head = file.read(_SIZE_BYTES, physical_offset - segment.start)
+        return read_record(self._segments, physical_offset, int.from_bytes(head, "big"))
+
+
+def read_record(segments: Segments, physical_offset: int, size: int) -> StoredMessage | None:
+    """Read what an entry leads to; None if that is no sound record."""
+    segment = segments.at(physical_offset)
+    if segment is None or not 0 < size <= segments.size:
+        return None
+    data = segments.file(segment).read(size, physical_offset - segment.start)
+    try:
+        return read_message(data)
+    except MessageError:
+        return None
+
+
+def name_of(record: StoredMessage) -> str:
+    """Return which message a record says it is."""
+    topic = record.topic_raw.decode("utf-8", "replace")
+    return f"{topic} queue {record.queue_id} offset {record.queue_offset}"
+
+
+def is_in(ranges: Sequence[tuple[int, int]], index: int) -> bool:
+    """Whether a number is in one of the ranges."""
+    return any(start <= index < end for start, end in ranges)

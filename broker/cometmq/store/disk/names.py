@@ -1,0 +1,73 @@
+"""How the files and folders of a store are named: by that they are told from those of others.
+
+People keep copies and notes in a store. Among the files of the log they are refused, as by Apache;
+in the folders of the queues and of the index they are left alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cometmq.store.disk.filesystem import Entry
+
+PIPE: Final = "pipe or device"
+"""What is neither file nor folder, in texts."""
+NAMED_MAX: Final = 8
+"""Topics, or queues, that are named in one text; of the rest there is the number."""
+OFFSET_DIGITS: Final = 20
+_TIME_DIGITS: Final = 17
+_QUEUE_ID_MAX: Final = (1 << 31) - 1
+
+
+def is_offset_file(entry: Entry) -> bool:
+    """Whether it is named as the files of the log, of queues and of checksums are."""
+    return is_file(entry) and _is_number(entry.name) and len(entry.name) == OFFSET_DIGITS
+
+
+def is_index_file(entry: Entry) -> bool:
+    """Whether it is named as the files of the index are, by the time when one was made."""
+    return is_file(entry) and _is_number(entry.name) and len(entry.name) == _TIME_DIGITS
+
+
+def is_file(entry: Entry) -> bool:
+    """Whether it is a file: no folder, and nothing that whoever opens it may wait for."""
+    return not (entry.is_directory or entry.is_special)
+
+
+def has_place_of(entry: Entry, is_named: Callable[[Entry], bool]) -> bool:
+    """Whether it has the name of a file, and is none."""
+    return not is_file(entry) and is_named(entry._replace(is_directory=False, is_special=False))
+
+
+def in_place_of(entry: Entry, what: str) -> str:
+    """Say that something else is in the place of a file."""
+    return f"a {'folder' if entry.is_directory else PIPE} in the place of a {what}"
+
+
+def is_topic_folder(entry: Entry) -> bool:
+    """Whether it may be the folder of a topic, whose name is UTF-8."""
+    try:
+        entry.name.encode()
+    except UnicodeEncodeError:
+        return False
+    return entry.is_directory
+
+
+def is_queue_folder(entry: Entry) -> bool:
+    """Whether it is named as the folder of a queue is, by the queue's id: `7`, not `007`."""
+    name = entry.name
+    is_id = _is_number(name) and (name[0] != "0" or name == "0") and int(name) <= _QUEUE_ID_MAX
+    return is_id and entry.is_directory
+
+
+def some_of(names: Sequence[str], named_max: int = NAMED_MAX) -> str:
+    """Say so many names, and how many more there are."""
+    rest = len(names) - named_max
+    return f"{', '.join(names[:named_max])}{f' and {rest} more' if rest > 0 else ''}"
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdecimal()

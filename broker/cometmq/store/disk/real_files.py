@@ -1,0 +1,209 @@
+"""The files of the machine's disk: what `filesystem` calls a `File` and a `Mapping`."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import stat
+from typing import TYPE_CHECKING, Final
+
+from cometmq.store.disk.linux_calls import cached_pages
+from cometmq.store.disk.names import PIPE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cometmq.proto.buffer import Buffer
+
+_NO_FOLDERS: Final = (
+    "no folder can be made there: the folder that it is in was removed, or is none of a disk, as"
+    " those in /proc; choose another one"
+)
+BUFFERS_MAX = os.sysconf("SC_IOV_MAX")
+
+
+class RealMapping:
+    """`Mapping` by mmap. A page that is not in memory is faulted in by whoever touches it."""
+
+    __slots__ = ("_map", "view")
+
+    def __init__(self, descriptor: int, length: int) -> None:
+        self._map = mmap.mmap(descriptor, length, prot=mmap.PROT_READ)
+        self.view = memoryview(self._map)
+
+    def close(self) -> bool:
+        """Unmap; False when a slice of the view is still held, and the map stays."""
+        try:
+            self.view.release()
+            self._map.close()
+        except BufferError:
+            return False
+        return True
+
+
+class RealFile:
+    """`File` by descriptor. All calls release the interpreter lock while the kernel works.
+
+    The kernel does not say of which file an error is; its name is added to each.
+    """
+
+    __slots__ = ("_descriptor", "path")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    def fileno(self) -> int:
+        """The descriptor, for what the seam does not cover (sendfile)."""
+        return self._descriptor
+
+    def size(self) -> int:
+        """The file's length now."""
+        return os.fstat(self._descriptor).st_size
+
+    def read(self, count: int, position: int) -> bytes:
+        """Read up to `count` bytes; fewer only at the end of the file."""
+        try:
+            data = os.pread(self._descriptor, count, position)
+            if len(data) == count or not data:
+                return data
+            parts = [data]
+            have = len(data)
+            while have < count:
+                data = os.pread(self._descriptor, count - have, position + have)
+                if not data:
+                    break
+                parts.append(data)
+                have += len(data)
+        except OSError as error:
+            raise self._named(error) from None
+        return b"".join(parts)
+
+    def read_cached(self, count: int, position: int) -> bytes | bytearray | None:
+        """Read what is in the page cache; None when the disk would have to be waited for.
+
+        None too where the file system cannot tell (tmpfs): then a thread reads, as for the disk.
+        """
+        data = bytearray(count)
+        try:
+            have = os.preadv(self._descriptor, [data], position, os.RWF_NOWAIT)
+        except OSError as error:
+            if isinstance(error, BlockingIOError) or error.errno == _NOT_SUPPORTED:
+                return None
+            raise self._named(error) from None
+        if have == count:
+            return data
+        return data[:have] if position + have >= self.size() else None
+
+    def is_cached(self, count: int, position: int) -> bool:
+        """Whether all of that is in the page cache at this moment; False where nobody can tell."""
+        last = (position + count - 1) // mmap.PAGESIZE
+        pages = last - position // mmap.PAGESIZE + 1
+        return cached_pages(self._descriptor, position, count) == pages
+
+    def is_blank(self, position: int) -> bool:
+        """Whether zeros alone stand from there on; False, too, where only reading it would tell."""
+        page_end = -(-position // mmap.PAGESIZE) * mmap.PAGESIZE
+        try:
+            os.lseek(self._descriptor, page_end, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # A hole, up to the end.
+                rest = self.read(page_end - position, position)
+                return rest == bytes(len(rest))
+        return False
+
+    def data_ranges(self) -> Iterator[tuple[int, int]]:
+        """Walk the ranges outside of which zeros alone stand; all of it where nobody can tell."""
+        place, size = 0, self.size()
+        while place < size:
+            try:
+                start = os.lseek(self._descriptor, place, os.SEEK_DATA)
+                place = os.lseek(self._descriptor, start, os.SEEK_HOLE)
+            except OSError as error:
+                if error.errno != errno.ENXIO:  # Else a hole, up to the end.
+                    yield place, size
+                return
+            yield start, place
+
+    def write(self, data: Buffer, position: int) -> None:
+        """Write all of it. On an error an unknown part, from the front, may be written."""
+        try:
+            written = os.pwrite(self._descriptor, data, position)
+            if written < len(data):
+                view = memoryview(data)
+                while written < len(view):
+                    written += os.pwrite(self._descriptor, view[written:], position + written)
+        except OSError as error:
+            raise self._named(error) from None
+
+    def write_many(self, buffers: Sequence[Buffer], position: int) -> None:
+        """Write the buffers one behind the other, as `write` does."""
+        for start in range(0, len(buffers), BUFFERS_MAX):
+            part = buffers[start : start + BUFFERS_MAX]
+            total = sum(len(memoryview(buffer)) for buffer in part)
+            try:
+                written = os.pwritev(self._descriptor, part, position)
+            except OSError as error:
+                raise self._named(error) from None
+            if written < total:
+                self.write(b"".join(part)[written:], position + written)
+            position += total
+
+    def allocate(self, length: int) -> None:
+        """Make the file `length` bytes long with every block reserved, zeros where unwritten."""
+        try:
+            os.posix_fallocate(self._descriptor, 0, length)
+        except OSError as error:
+            raise self._named(error) from None
+
+    def resize(self, length: int) -> None:
+        """Cut or extend the file to `length`; an extension is a hole that reads as zeros."""
+        try:
+            os.ftruncate(self._descriptor, length)
+        except OSError as error:
+            raise self._named(error) from None
+
+    def sync(self) -> None:
+        """Return when all that was written, and the length, would survive a power cut."""
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise self._named(error) from None
+
+    def map(self) -> RealMapping:
+        """Map the whole file for reading."""
+        try:
+            return RealMapping(self._descriptor, self.size())
+        except OSError as error:
+            raise self._named(error) from None
+
+    def close(self) -> None:
+        """Close it; maps made of it stay."""
+        os.close(self._descriptor)
+
+    def _named(self, error: OSError) -> OSError:
+        error.filename = self.path
+        return error
+
+
+def open_file(path: str, flags: int) -> RealFile:
+    """Open a file; a pipe or a device in its place is refused, whose reader might wait for ever."""
+    # Of O_NONBLOCK a file knows nothing; a pipe is opened though nobody is at its other end.
+    descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        return RealFile(path, descriptor)
+    os.close(descriptor)
+    raise OSError(errno.ENXIO, f"a {PIPE} is where a file has to be: move it elsewhere", path)
+
+
+_NOT_SUPPORTED = 95  # EOPNOTSUPP on Linux, where alone RWF_NOWAIT exists.
+
+
+def make_folders(path: str) -> None:
+    """Make a folder and those above it."""
+    try:
+        os.makedirs(path, exist_ok=True)
+    except FileNotFoundError as error:  # What is above is there, or was made: nothing vanished.
+        raise OSError(errno.ENOTSUP, _NO_FOLDERS, error.filename) from error

@@ -1,0 +1,1 @@
+"""The index: records by key."""

@@ -1,0 +1,399 @@
+"""The index of a store: records by key, in files that follow one another as they fill.
+
+`add` only notes a record; `build` takes its keys out and puts them into the newest file, in the
+background and by hundreds, because numpy's price is per call. A query first builds what waits, so
+that it finds every record that was added.
+
+The newest file's slots are in memory, see `index_file`; those of a file that has just become full
+are written in slices by the following builds, and until they are, `settled_offset` stays low.
+
+What an unclean start keeps is decided by physical offsets. Of files that this store synced, all
+items of records below the checkpoint are there. Of Apache's nothing is known: their items count as
+far as their chains are right, and the last record's are taken back, for it may have had more keys.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+
+from cometmq.proto.java import string_hash
+from cometmq.store.disk.open_files import OpenFiles
+from cometmq.store.disk.unsynced import Unsynced
+from cometmq.store.index.index_folder import KnownFile, load_files, make_file
+from cometmq.store.index.index_format import (
+    HEADER_SIZE,
+    SLOT_SIZE,
+    IndexHeader,
+    index_name,
+    last_before,
+    positive_hash,
+    walk_chain,
+)
+from cometmq.store.index.index_keys import all_sound, query_key
+from cometmq.store.index.index_waiting import WaitingRecords
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from cometmq.store.config import StoreConfig
+    from cometmq.store.disk.filesystem import FileSystem
+    from cometmq.store.index.index_file import IndexFile
+    from cometmq.store.index.index_hash import Hashed
+    from cometmq.store.index.index_keys import CountSound, Noted
+
+INDEX_FOLDER: Final = "index"
+OPEN_FILES_MAX: Final = 64
+WAITING_MAX: Final = 4096
+"""Records, of some 0.5 µs each, that a query may have to build first."""
+SLOT_PAGES_A_BUILD: Final = 32
+"""128 KiB of a full file's slots are written with each build: some 30 µs."""
+
+_EVERYTHING: Final = 1 << 62
+
+
+class Index:
+    """The index files of one store. For one thread; `Unsynced.sync` may run in another."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        root: str,
+        config: StoreConfig,
+        *,
+        clean: bool,
+        read_only: bool = False,
+    ) -> None:
+        self._filesystem = filesystem
+        self._root = f"{root}/{INDEX_FOLDER}"
+        self._shape = config.index_shape
+        self._count_sound: CountSound = all_sound
+        self._searched_files = 2 if read_only and not clean else 0  # See `index_search`.
+        self._open_files = OpenFiles(OPEN_FILES_MAX)
+        self._waiting = WaitingRecords()
+        self._hashed: Hashed | None = None  # Hashes of records that are noted no more.
+        self._unsynced_files: set[str] = set()
+        self._unsynced_directories: set[str] = set()
+        self.write_error: OSError | None = None
+        """Why keys cannot be written now; None again as soon as some could be."""
+        self.is_loaded = False
+        """Whether numpy is, which takes 100 ms."""
+        self._building = Lock()
+        self._files = load_files(filesystem, self._root, self._shape, clean=clean)
+        self._resume_offset = self._files[-1].header.end_offset + 1 if self._files else 0
+
+    # Filling
+
+    def add(self, topic: bytes, properties: bytes, physical_offset: int, store_time: int) -> None:
+        """Note a record, in the order of the log, for the next `build`."""
+        self._waiting.add([(physical_offset, topic, properties, store_time)], 1)
+
+    def add_many(self, records: Sequence[Noted], count: int) -> None:
+        """Note so many records; builds some if too many wait for the next query."""
+        self._waiting.add(records, count)
+        if self._waiting.count > WAITING_MAX and self.is_loaded:
+            # Many at once: thirty take 150 µs, a thousand 500.
+            self.build(max(self.waiting - WAITING_MAX, WAITING_MAX // 4), records[-1][3])
+
+    @property
+    def waiting(self) -> int:
+        """How many records were added and not built."""
+        return self._waiting.count
+
+    @property
+    def needs_preparation(self) -> bool:
+        """Whether the next `build` would take long, unless `prepare` is called in a thread."""
+        is_closed = bool(self._files) and self._files[-1].open is None
+        return not self.is_loaded or (is_closed and self.waiting > 0)
+
+    def prepare(self) -> None:
+        """Load numpy, 100 ms, and if records wait the newest file's slots, 20 MB. For any thread.
+
+        A `build` meanwhile waits for it. An error is left for that to meet.
+        """
+        from cometmq.store.index.index_hash import make_tables
+
+        make_tables()
+        with self._building, suppress(OSError):
+            if self._files and self.waiting:
+                self._opened(self._files[-1])
+        self.is_loaded = True
+
+    def build(self, records_max: int, now_ms: int) -> bool:
+        """Index so many of the records that wait, batches whole; whether all are done.
+
+        When the disk refuses it, `write_error` says why, and the keys stay in memory.
+        """
+        with self._building:
+            try:
+                self._put(now_ms)  # What the disk refused the last time.
+                self._hash(records_max)
+                self._put(now_ms)
+                sealed = self._write_slots(SLOT_PAGES_A_BUILD)
+            except OSError as error:
+                self.write_error = error
+                return False
+            self.write_error = None
+            return sealed and not self._waiting.count
+
+    def finish(self, now_ms: int) -> bool:
+        """Write everything, the newest file's slots too: for a clean stop. Whether it worked."""
+        while not self.build(self._waiting.count, now_ms):
+            if self.write_error is not None:
+                return False
+        try:
+            self._write_slots(_EVERYTHING)
+            for known in self._files[-1:]:
+                if known.open is not None:
+                    known.open.write_slots(_EVERYTHING)
+                    self._unsynced_files.add(self._path(known))
+        except OSError as error:
+            self.write_error = error
+            return False
+        return True
+
+    def _hash(self, records_max: int) -> None:
+        """Hash the keys of records that wait."""
+        if noted := self._waiting.take(records_max):
+            from cometmq.store.index.index_hash import hash_noted
+
+            self._hashed = hash_noted(noted)
+            self.is_loaded = True
+
+    def _put(self, now_ms: int) -> None:
+        """Put what is hashed into the newest file, and those that follow when it is full."""
+        while self._hashed is not None:
+            file, path = self._newest(now_ms)
+            room = file.room
+            hashes, offsets, times = self._hashed
+            file.put(hashes[:room], offsets[:room], times[:room])
+            self._files[-1].header = file.header
+            self._unsynced_files.add(path)
+            self._hashed = self._hashed.behind(room)
+
+    def _newest(self, now_ms: int) -> tuple[IndexFile, str]:
+        """Return the file that has room, making it when there is none."""
+        if not self._files or self._files[-1].header.next_item >= self._shape.items:
+            self._write_slots(_EVERYTHING)  # The file before had a whole file's time for it.
+            self._files.append(self._make(now_ms))
+        known = self._files[-1]
+        return self._opened(known), self._path(known)
+
+    def _write_slots(self, pages_max: int) -> bool:
+        """Write slots of the file before the newest; whether that one is done with."""
+        for known in self._files[-2:-1]:
+            if known.open is not None:
+                self._unsynced_files.add(self._path(known))
+                if not known.open.write_slots(pages_max):
+                    return False
+                known.close()
+        return True
+
+    def _make(self, now_ms: int) -> KnownFile:
+        name = index_name(now_ms)
+        header = IndexHeader()
+        if self._files:
+            last = self._files[-1]
+            name = max(name, f"{int(last.name) + 1:017d}")
+            header = last.header.successor()
+        known = KnownFile(name, header)
+        if not self._filesystem.exists(self._root):
+            self._filesystem.make_directories(self._root)
+            self._unsynced_directories.add(self._root.rpartition("/")[0])
+        make_file(self._filesystem, self._path(known), self._shape.file_size)
+        self._unsynced_directories.add(self._root)
+        return known
+
+    def _opened(self, known: KnownFile) -> IndexFile:
+        from cometmq.store.index.index_file import IndexFile
+
+        if known.open is None:
+            file = self._filesystem.open(self._path(known))
+            known.open = IndexFile(file, self._shape, known.header)
+        return known.open
+
+    # Asking
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        count: int,
+        *,
+        begin_ms: int = 0,
+        end_ms: int = _EVERYTHING,
+        kind: str = "",
+        accept: Callable[[int], bool] | None = None,
+    ) -> list[int]:
+        """Return the physical offsets of records that may have a key, newest first.
+
+        Only hashes are compared, and times only to the second: `accept` says by the record itself
+        whether it counts. With `kind` "T" the key is the tags of records. What waits to be built
+        is not found: build it first.
+        """
+        hashed = positive_hash(string_hash(query_key(topic, key, kind)))
+        found: list[int] = []
+        for known in reversed(self._files if count > 0 else ()):
+            header = known.header
+            if header.begin_time <= end_ms and begin_ms <= header.end_time:
+                for key_hash, offset, at in self._chain(known, hashed, begin_ms):
+                    if key_hash != hashed or at > end_ms or offset in found[-1:]:
+                        continue
+                    if accept is None or accept(offset):
+                        found.append(offset)
+                        if len(found) >= count:
+                            return found
+            if header.begin_time < begin_ms:
+                break
+        return found
+
+    def _chain(
+        self, known: KnownFile, hashed: int, begin_ms: int
+    ) -> Iterator[tuple[int, int, int]]:
+        number = self._files.index(known)
+        file = self._open_files.get(self, number)
+        if file is None:
+            file = self._filesystem.open(self._path(known), read_only=True)
+            self._open_files.put(self, number, file)
+        if number >= len(self._files) - self._searched_files:
+            from cometmq.store.index.index_search import search_items  # It needs numpy.
+
+            return search_items(file, self._shape, known.header, hashed)
+        if known.open is not None:
+            newest = known.open.slot(hashed)
+        else:
+            data = file.read(SLOT_SIZE, HEADER_SIZE + hashed % self._shape.slots * SLOT_SIZE)
+            newest = int.from_bytes(data, "big")
+        return walk_chain(file, self._shape, known.header, newest, begin_ms)
+
+    # The disk
+
+    @property
+    def settled_offset(self) -> int | None:
+        """The physical offset below which every record's keys are in the files; None for any.
+
+        Not what the disk holds: for that, sync what `take_unsynced` then returns.
+        """
+        bounds = [known.header.end_offset for known in self._files[-2:-1] if known.open]
+        if self._hashed is not None:
+            bounds.append(int(self._hashed.offsets[0]))
+        if (waiting := self._waiting.first_offset) is not None:
+            bounds.append(waiting)
+        return min(bounds, default=None)
+
+    def sealed_below(self, physical_offset: int) -> tuple[int, int | None]:
+        """Tell what of the files is final, if records below an offset count as safe.
+
+        The store time of the last record in files that are full, written out and safe, 0 without
+        any; and the physical offset of the first record in a file that is not, None for none.
+        """
+        time = 0
+        for number, known in enumerate(self._files):
+            header = known.header
+            is_final = number < len(self._files) - 1 and known.open is None
+            if not is_final or header.end_offset >= physical_offset:
+                return time, header.begin_offset if header.next_item > 1 else None
+            time = header.end_time
+        return time, None
+
+    @property
+    def resume_offset(self) -> int:
+        """The physical offset from which on records are not indexed."""
+        return self._resume_offset
+
+    def take_unsynced(self) -> Unsynced:
+        """Return what was changed since the last time this was asked."""
+        unsynced = Unsynced(self._filesystem, self._unsynced_files, self._unsynced_directories)
+        self._unsynced_files, self._unsynced_directories = set(), set()
+        return unsynced
+
+    def expire(self, min_physical_offset: int) -> list[str]:
+        """Forget the files of which no record is in the log any more; never the newest one.
+
+        Returns their paths: they are the caller's to remove, in a thread, for they are large.
+        """
+        expired: list[str] = []
+        while len(self._files) > 1 and self._files[0].header.end_offset < min_physical_offset:
+            expired.append(self._path(self._files[0]))
+            self._forget(self._files[0])
+        return expired
+
+    def close(self) -> None:
+        """Close the files; what `finish` did not write has to be recovered."""
+        for known in self._files:
+            known.close()
+        self._open_files.close_all()
+
+    # Opening
+
+    def recover(self, start: int, *, synced: bool, count_sound: CountSound = all_sound) -> int:
+        """Repair the files after an unclean stop; returns from where on records must be added.
+
+        `start` is where the store begins to read the log back. `synced` says that the index was
+        synced, too, up to there; without it the answer may be lower than `start`. `count_sound`
+        says of the last items of a file how many are of the record that they name: a torn item may
+        name any.
+        """
+        self._count_sound = count_sound
+        for known in self._files[:-1]:
+            if known.header.next_item <= 1:
+                self._remove(known)  # Its making failed, and so did removing it again.
+        self._verify(start, chains=not synced)
+        self._unsynced_directories |= {self._root, self._root.rpartition("/")[0]}
+        if synced:
+            self._resume_offset = start
+        else:
+            last = min(start, self._files[-1].header.end_offset) if self._files else 0
+            self._verify(last, chains=False)
+            self._resume_offset = last
+            self._unsynced_files.update(self._path(known) for known in self._files)
+        return self._resume_offset
+
+    def _verify(self, below: int, *, chains: bool) -> None:
+        """Cut every file that is not full or holds records at or behind an offset.
+
+        And with `chains` the two newest, without them the last that begins before the offset, in
+        any case: it was the newest when the checkpoint was taken, and its slots in memory.
+        """
+        predecessor = IndexHeader()
+        last = last_before([known.header for known in self._files], below)
+        doubted = self._files[-2:] if chains else [*self._files[last:][:1], *self._files[-1:]]
+        for number, known in enumerate(self._files):
+            header = known.header
+            full = header.next_item >= self._shape.items and known not in doubted
+            if not full or header.end_offset >= below:
+                file = self._opened(known)
+                whole = file.recover(below, predecessor, chains=chains)
+                while sound := self._sound_end(file):
+                    whole = file.recover(below, predecessor, chains=chains, end=sound)
+                known.header = file.header
+                file.write_slots(_EVERYTHING)
+                self._unsynced_files.add(self._path(known))
+                self._unsynced_directories.add(self._root)
+                kept = number + (file.header.next_item > 1)
+                if not whole:
+                    for each in self._files[kept:]:
+                        self._remove(each)
+                    return
+            predecessor = known.header
+
+    def _sound_end(self, file: IndexFile) -> int | None:
+        """Return the item at which a file must end; None when its last ones are what they say."""
+        hashes = file.last_hashes()
+        torn = len(hashes) - self._count_sound(file.header.end_offset, hashes) if hashes else 0
+        return file.header.next_item - torn if torn else None
+
+    def _remove(self, known: KnownFile) -> None:
+        self._forget(known)
+        self._filesystem.remove(self._path(known))
+
+    def _forget(self, known: KnownFile) -> None:
+        known.close()
+        self._open_files.close_all()  # They are known by number, and numbers move.
+        self._unsynced_files.discard(self._path(known))
+        self._unsynced_directories.add(self._root)
+        self._files.remove(known)
+
+    def _path(self, known: KnownFile) -> str:
+        return f"{self._root}/{known.name}"

@@ -1,0 +1,73 @@
+"""What lies in the folder of the index: files named by time, and which of them are open."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from cometmq.store.disk.names import is_index_file
+from cometmq.store.errors import StoreFormatError
+from cometmq.store.index.index_format import HEADER_SIZE, IndexHeader
+
+if TYPE_CHECKING:
+    from cometmq.store.disk.filesystem import FileSystem
+    from cometmq.store.index.index_file import IndexFile
+    from cometmq.store.index.index_format import IndexShape
+
+
+class KnownFile:
+    """A file on disk, and its slots as long as they are in memory."""
+
+    __slots__ = ("header", "name", "open")
+
+    def __init__(self, name: str, header: IndexHeader) -> None:
+        self.name = name
+        self.header = header
+        self.open: IndexFile | None = None
+
+    def close(self) -> None:
+        """Forget the slots, which are written or will be made again."""
+        if self.open is not None:
+            self.open.close()
+            self.open = None
+
+
+def load_files(
+    filesystem: FileSystem, root: str, shape: IndexShape, *, clean: bool
+) -> list[KnownFile]:
+    """Return the files in order; `StoreFormatError` for one of a size that it cannot have."""
+    files: list[KnownFile] = []
+    for entry in filesystem.list(root):
+        if not is_index_file(entry):
+            continue
+        path = f"{root}/{entry.name}"
+        if entry.size != shape.file_size and not (
+            entry.size < shape.file_size and (not clean or not entry.size)
+        ):
+            raise StoreFormatError(
+                f"{entry.size} bytes, where {shape.slots} slots and"
+                f" {shape.items} items make {shape.file_size}; run `cometmq store rebuild"
+                f" --index-slots {shape.slots} --index-items {shape.items}`, which makes the index"
+                " anew, or set index_slots and index_items to what the store has",
+                path,
+            )
+        file = filesystem.open(path, read_only=True)
+        files.append(KnownFile(entry.name, IndexHeader.unpack(file.read(HEADER_SIZE, 0))))
+        file.close()
+    return files
+
+
+def make_file(filesystem: FileSystem, path: str, size: int) -> None:
+    """Make an empty file, or none.
+
+    One that is too short would stand in front of the file that is made next.
+    """
+    file = filesystem.open(path, create=True)
+    try:
+        file.resize(size)
+    except OSError:
+        with suppress(OSError):
+            filesystem.remove(path)
+        raise
+    finally:
+        file.close()

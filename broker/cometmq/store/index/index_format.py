@@ -1,0 +1,148 @@
+"""The index file: a hash table on disk, from a key to the records that have it, newest first.
+
+A file has a header, `slots` slots and room for `items` items; it is made at full length, sparse.
+
+Header:
+
+==  ====  ============================================================================
+at  size  field (big-endian)
+==  ====  ============================================================================
+0   8     begin: store time of the first record, ms
+8   8     end: store time of the last record, ms
+16  8     begin: physical offset of the first record
+24  8     end: physical offset of the last record
+32  4     how many slots are used
+36  4     the number of the next item; item 0 is never used, so it starts at 1
+==  ====  ============================================================================
+
+A slot is the number of the newest item whose key falls in it, 4 bytes, 0 for none. An item:
+
+==  ====  ============================================================================
+0   4     hash of the key, made positive; its slot is the hash modulo `slots`
+4   8     physical offset of the record
+12  4     seconds between the file's begin and the record's store time
+16  4     the number of the slot's item before this one, 0 for none
+==  ====  ============================================================================
+
+A file that follows a full one starts with that one's end as its begin and its end, until the first
+item sets the begin anew; that item's seconds still count from the old begin.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cometmq.store.disk.filesystem import File
+
+HEADER: Final = Struct(">qqqqii")
+HEADER_SIZE: Final = 40
+SLOT: Final = Struct(">i")
+SLOT_SIZE: Final = 4
+ITEM: Final = Struct(">iqii")
+ITEM_SIZE: Final = 20
+assert (HEADER.size, SLOT.size, ITEM.size) == (HEADER_SIZE, SLOT_SIZE, ITEM_SIZE)
+
+SECONDS_MAX: Final = 0x7FFFFFFF
+
+
+class IndexShape(NamedTuple):
+    """How many slots and items the files of a store have; the same for all of them."""
+
+    slots: int
+    items: int
+
+    @property
+    def items_at(self) -> int:
+        """Where item 0 would be."""
+        return HEADER_SIZE + self.slots * SLOT_SIZE
+
+    @property
+    def file_size(self) -> int:
+        """The length of each file."""
+        return self.items_at + self.items * ITEM_SIZE
+
+
+@dataclass(slots=True)
+class IndexHeader:
+    """The first bytes of an index file."""
+
+    begin_time: int = 0
+    end_time: int = 0
+    begin_offset: int = 0
+    end_offset: int = 0
+    used_slots: int = 0
+    next_item: int = 1
+
+    @classmethod
+    def unpack(cls, data: bytes) -> IndexHeader:
+        """Read a header; one that was never written is that of an empty file."""
+        header = cls(*HEADER.unpack(data.ljust(HEADER_SIZE, b"\0")[:HEADER_SIZE]))
+        header.next_item = max(1, header.next_item)
+        return header
+
+    def pack(self) -> bytes:
+        """Return the stored form."""
+        return HEADER.pack(
+            self.begin_time,
+            self.end_time,
+            self.begin_offset,
+            self.end_offset,
+            self.used_slots,
+            self.next_item,
+        )
+
+    def successor(self) -> IndexHeader:
+        """Return what the header of the file behind this one starts as."""
+        return IndexHeader(self.end_time, self.end_time, self.end_offset, self.end_offset)
+
+
+def last_before(headers: Sequence[IndexHeader], physical_offset: int) -> int:
+    """Return the number of the last file that begins before an offset; how many, if none does.
+
+    A torn header behind it may say anything, but not that its file follows the one before.
+    """
+    found, end = len(headers), 0
+    for number, header in enumerate(headers):
+        if header.next_item > 1 and end <= header.begin_offset < physical_offset:
+            found, end = number, header.end_offset
+    return found
+
+
+def positive_hash(java_hash: int) -> int:
+    """Return a string's hash as the index has it: Java's absolute value, 0 for the one without."""
+    return 0 if java_hash == -0x80000000 else abs(java_hash)
+
+
+def walk_chain(
+    file: File, shape: IndexShape, header: IndexHeader, number: int, least_time: int
+) -> Iterator[tuple[int, int, int]]:
+    """Walk the items of a slot from its newest: hash, physical offset, earliest store time.
+
+    An item knows its time to the second only: the record is up to 999 ms younger. Ends at the
+    first item that is too old for `least_time`, and wherever the chain does not go back.
+    """
+    while 0 < number < header.next_item:
+        data = file.read(ITEM_SIZE, shape.items_at + number * ITEM_SIZE)
+        if len(data) < ITEM_SIZE:
+            return
+        key_hash, physical_offset, seconds, previous = ITEM.unpack(data)
+        # The first item's seconds count from the begin of the file before.
+        time = header.begin_time + (0 if number == 1 else seconds * 1000)
+        if time + 999 < least_time:
+            return
+        yield key_hash, physical_offset, time
+        if previous >= number:
+            return
+        number = previous
+
+
+def index_name(now_ms: int) -> str:
+    """Return a file's name: the local time, to the millisecond."""
+    local = time.localtime(now_ms // 1000)
+    return f"{time.strftime('%Y%m%d%H%M%S', local)}{now_ms % 1000:03d}"

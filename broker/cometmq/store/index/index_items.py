@@ -1,0 +1,204 @@
+"""The items of all index files of a store as one sequence, read by thousands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from cometmq.store.disk.names import is_index_file
+from cometmq.store.index.index_file import ITEM_FIELDS
+from cometmq.store.index.index_format import HEADER_SIZE, ITEM_SIZE, IndexHeader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from cometmq.store.disk.filesystem import File, FileSystem
+    from cometmq.store.index.index_format import IndexShape
+
+CHUNK_ITEMS: Final = 65536
+
+
+@dataclass(slots=True)
+class IndexedFile:
+    """One index file, and what the log says that its header should be."""
+
+    path: str
+    size: int
+    header: IndexHeader
+    first_time: int | None = None
+    first_offset: int | None = None
+    last_time: int | None = None
+    last_offset: int | None = None
+
+    @property
+    def end_time(self) -> int | None:
+        """What the header should give as the last time.
+
+        After an unclean stop that was worked out from the last item, which knows it to the second.
+        """
+        if self.last_time is None:
+            return None
+        found = self.header.end_time
+        return found if self.last_time <= found < self.last_time + 1000 else self.last_time
+
+
+def read_headers(filesystem: FileSystem, folder: str, shape: IndexShape) -> Iterator[IndexedFile]:
+    """Walk the index files in order; files of other names are no business of the index."""
+    for entry in filesystem.list(folder):
+        if not is_index_file(entry):
+            continue
+        path = f"{folder}/{entry.name}"
+        file = filesystem.open(path, read_only=True)
+        try:
+            header = IndexHeader.unpack(file.read(HEADER_SIZE, 0))
+        finally:
+            file.close()
+        header.next_item = min(header.next_item, shape.items)
+        yield IndexedFile(path, entry.size, header)
+
+
+class Items(NamedTuple):
+    """Some items, column by column."""
+
+    hashes: npt.NDArray[np.int32]
+    offsets: npt.NDArray[np.int64]
+    seconds: npt.NDArray[np.int32]
+    previous: npt.NDArray[np.int32]
+
+
+class IndexItems:
+    """A place in the sequence of all items."""
+
+    def __init__(self, filesystem: FileSystem, files: list[IndexedFile], shape: IndexShape) -> None:
+        self.shape = shape
+        self.extras: list[tuple[str, int, int, int]] = []
+        """Items without a record: path, number, hash and physical offset."""
+        self.last_offset = -1
+        """The physical offset of the item in front of this place."""
+        self.passed = (0, 1)
+        """Behind the item in front of this place: which file, and the number in it."""
+        self._filesystem = filesystem
+        self._files = files
+        self._file = 0
+        self._number = 1
+        self._first_offset = 0
+        self._open: tuple[int, File] | None = None
+        self._chunk: tuple[int, int, npt.NDArray[np.void]] = (-1, 0, np.empty(0, ITEM_FIELDS))
+        self._settle()
+
+    def position(self, number: int) -> int:
+        """Return the byte of a file at which an item begins."""
+        return self.shape.items_at + number * ITEM_SIZE
+
+    def where(self) -> tuple[str, int]:
+        """Return the file and the number of the next item; behind the last one at the end."""
+        if self._file < len(self._files):
+            return self._files[self._file].path, self._number
+        return self._files[-1].path, self._files[-1].header.next_item
+
+    def end_time_before(self, file: IndexedFile) -> int | None:
+        """Return the last time of the file before; None if it may have expired.
+
+        Of expired files a power cut may undo the removal of an older one only.
+        """
+        number = self._files.index(file)
+        before = self._files[number - 1]
+        if not number or before.header.end_offset < self._first_offset:
+            return None
+        return before.header.end_time if before.end_time is None else before.end_time
+
+    def _settle(self) -> None:
+        """Step over files that are through."""
+        while self._file < len(self._files):
+            if self._number < self._files[self._file].header.next_item:
+                return
+            self._file, self._number = self._file + 1, 1
+
+    def run(self, count: int) -> tuple[IndexedFile, int, int]:
+        """Return the file of the next item, its number, and how many follow in it, up to count."""
+        file = self._files[self._file]
+        return file, self._number, min(count, file.header.next_item - self._number)
+
+    def peek(self, count: int) -> Items:
+        """Return up to `count` of the next items, over the ends of files."""
+        parts: list[npt.NDArray[np.void]] = []
+        file, number = self._file, self._number
+        while count and file < len(self._files):
+            here = min(count, self._files[file].header.next_item - number)
+            if here > 0:
+                parts.append(self._read(file, number, here))
+                count -= here
+            file, number = file + 1, 1
+        items = np.concatenate(parts) if parts else np.empty(0, ITEM_FIELDS)
+        return Items(
+            items["hash"].astype(np.int32),
+            items["offset"].astype(np.int64),
+            items["seconds"].astype(np.int32),
+            items["previous"].astype(np.int32),
+        )
+
+    def advance(self, count: int) -> None:
+        """Step over the next items."""
+        while count:
+            here = min(count, self._files[self._file].header.next_item - self._number)
+            last = self._read(self._file, self._number + here - 1, 1)
+            self.last_offset = int(last["offset"][0])
+            self._number += here
+            count -= here
+            self.passed = self._file, self._number
+            self._settle()
+
+    def skip_expired(self, first_offset: int, *, is_closed: bool) -> None:
+        """Step over items of records in front of the log, which nothing can be said of.
+
+        Zeros are none: behind a power cut they stand where items were not written.
+        """
+        self._first_offset = first_offset
+        while len((items := self.peek(CHUNK_ITEMS)).offsets):
+            is_zero = (items.offsets == 0) & (items.hashes == 0)
+            kept = np.flatnonzero((items.offsets >= first_offset) | (is_zero & (not is_closed)))
+            self.advance(int(kept[0]) if len(kept) else len(items.offsets))
+            if len(kept):
+                return
+
+    def chunks(self, file: IndexedFile, end: int) -> Iterator[tuple[int, Items]]:
+        """Walk the items of one file up to a number: the number of the first, and the items."""
+        number = self._files.index(file)
+        for first in range(1, end, CHUNK_ITEMS):
+            count = min(CHUNK_ITEMS, end - first)
+            items = self._read(number, first, count)
+            yield (
+                first,
+                Items(
+                    items["hash"].astype(np.int32),
+                    items["offset"].astype(np.int64),
+                    items["seconds"].astype(np.int32),
+                    items["previous"].astype(np.int32),
+                ),
+            )
+
+    def _read(self, file: int, number: int, count: int) -> npt.NDArray[np.void]:
+        held, first, items = self._chunk
+        if held != file or not first <= number <= number + count <= first + len(items):
+            size = max(count, min(CHUNK_ITEMS, self._files[file].header.next_item - number))
+            data = self._opened(file).read(size * ITEM_SIZE, self.position(number))
+            items = np.frombuffer(data.ljust(size * ITEM_SIZE, b"\0"), ITEM_FIELDS)
+            self._chunk = (file, number, items)
+            first = number
+        return items[number - first : number - first + count]
+
+    def _opened(self, number: int) -> File:
+        if self._open is None or self._open[0] != number:
+            self.close()
+            self._open = number, self._filesystem.open(self._files[number].path, read_only=True)
+        return self._open[1]
+
+    def close(self) -> None:
+        """Close the file that is open."""
+        if self._open is not None:
+            self._open[1].close()
+            self._open = None

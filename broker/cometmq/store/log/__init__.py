@@ -1,0 +1,1 @@
+"""The CommitLog: its segments, the records in them, and what a turn appends."""

@@ -1,0 +1,324 @@
+"""The CommitLog's files: a row of equal sizes, each named by the offset of its first byte.
+
+A segment is made whole before its first record: allocated to its full length under another name,
+outside of the folder, synced, and only then renamed into the row. So a segment has its blocks (a
+write into it cannot find the disk full), a power cut leaves none half-made, and Apache, which
+refuses to start over a file of another length, never sees one. The next segment is made ahead of
+need by `prepare`, which a background thread may run; everything else belongs to one thread.
+
+Files and maps are opened when first needed and closed again, least recently used first, beyond
+`maps_max`. What holds data that is not synced stays open: a file that is closed and opened again
+may not report that the disk failed to take its pages. A map whose slices a slow reader still holds
+is let go of when it can be.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+
+from cometmq.store.disk.names import OFFSET_DIGITS, has_place_of, in_place_of, is_offset_file
+from cometmq.store.errors import StoreFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cometmq.store.disk.filesystem import Entry, File, FileSystem, Mapping
+
+PAGE_SIZE: Final = 4096
+
+
+class Segment:
+    """One file of the row: `start` is the physical offset of its first byte."""
+
+    __slots__ = ("_filesystem", "_read_only", "file", "length", "mapping", "path", "start")
+
+    def __init__(self, filesystem: FileSystem, path: str, length: int, *, read_only: bool) -> None:
+        self._filesystem = filesystem
+        self._read_only = read_only
+        self.path = path
+        self.start = int(path.rpartition("/")[2])
+        self.length = length
+        """Bytes in the file; less than a segment's only until recovery has decided about it."""
+        self.file: File | None = None
+        self.mapping: Mapping | None = None
+
+    def opened(self) -> File:
+        """Return the open file."""
+        if self.file is None:
+            self.file = self._filesystem.open(self.path, read_only=self._read_only)
+        return self.file
+
+    def view(self) -> memoryview:
+        """Return the whole file, mapped."""
+        if self.mapping is None:
+            self.mapping = self.opened().map()
+        return self.mapping.view
+
+    def release(self) -> Mapping | None:
+        """Close the file and the map; a map that is still read from is returned instead."""
+        mapping, self.mapping = self.mapping, None
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+        return None if mapping is None or mapping.close() else mapping
+
+
+class Segments:
+    """The row of files, and which of them are open."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        directory: str,
+        size: int,
+        *,
+        known_size: int | None = None,
+        maps_max: int = 32,
+        read_only: bool = False,
+    ) -> None:
+        """Take the files that `directory` holds, without changing any.
+
+        The size of a segment is `known_size` if the store noted it down, else that of its files,
+        else `size`. `StoreFormatError` when a file does not belong to the row.
+        """
+        self.directory = directory
+        self.synced_offset = 0
+        """Set by the owner: segments that reach beyond it are not closed."""
+        self._filesystem = filesystem
+        self._read_only = read_only
+        self._maps_max = maps_max
+        self._spare_path = f"{directory}.new"
+        self._making = Lock()
+        self._prepared: Segment | None = None
+        self._pinned: list[tuple[int, Mapping]] = []  # With the start of their segments.
+        self._open: dict[int, Segment] = {}  # The longest unused first.
+        entries = _entries(filesystem, directory)
+        self.size = known_size or _size_of(directory, entries) or size
+        self._row = self._checked_row(entries, is_size_known=known_size is not None)
+
+    def _checked_row(self, entries: list[Entry], *, is_size_known: bool) -> dict[int, Segment]:
+        row: dict[int, Segment] = {}
+        for number, (name, _, length, _) in enumerate(entries, 1):
+            path = f"{self.directory}/{name}"
+            segment = Segment(self._filesystem, path, length, read_only=self._read_only)
+            cut_short = is_size_known and number == len(entries) and length < self.size
+            if length != self.size and not cut_short:
+                is_cut = length < self.size
+                raise StoreFormatError(
+                    f"{length} bytes, but the segments of this store have {self.size};"
+                    " restore it from a copy, or move it elsewhere if it is not of this store"
+                    + (f"; without a copy, fill it up with {self._zeros()}" if is_cut else ""),
+                    path,
+                )
+            if segment.start % self.size:
+                raise StoreFormatError(
+                    f"no segment begins there when each has {self.size} bytes; move it elsewhere",
+                    path,
+                )
+            if row and segment.start - self.size not in row:
+                raise StoreFormatError(
+                    "missing, while those before and behind it are there; restore it from a copy;"
+                    f" without one, make it of {self.size} {self._zeros()}",
+                    f"{self.directory}/{segment.start - self.size:020d}",
+                )
+            row[segment.start] = segment
+        return row
+
+    def _zeros(self) -> str:
+        return (
+            f"zeros (`truncate -s {self.size}`), and run `cometmq store repair --dry-run`, which"
+            " says what is lost"
+        )
+
+    def __iter__(self) -> Iterator[Segment]:
+        """The segments in order; the last may still be without a record."""
+        return iter(self._row.values())
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+    def __contains__(self, start: int) -> bool:
+        return start in self._row
+
+    @property
+    def first_offset(self) -> int:
+        """The physical offset of the first byte that is kept; 0 in an empty store."""
+        return next(iter(self._row), 0)
+
+    @property
+    def end_offset(self) -> int:
+        """The physical offset behind the last segment."""
+        return next(reversed(self._row)) + self.size if self._row else 0
+
+    @property
+    def data_limit(self) -> int:
+        """The physical offset behind the last byte there is: less when a file was cut short."""
+        if not self._row:
+            return 0
+        last = next(reversed(self._row.values()))
+        return last.start + last.length
+
+    @property
+    def pinned_count(self) -> int:
+        """Maps of removed segments that slow readers still hold: they take room on the disk."""
+        self._pinned = [pinned for pinned in self._pinned if not pinned[1].close()]
+        return sum(start not in self._row for start, _ in self._pinned)
+
+    def at(self, physical_offset: int) -> Segment | None:
+        """Return the segment that holds an offset, if there is one."""
+        return self._row.get(physical_offset - physical_offset % self.size)
+
+    def file(self, segment: Segment) -> File:
+        """Return the segment's open file, and keep it open for a while."""
+        self._touch(segment)
+        return segment.opened()
+
+    def view(self, segment: Segment) -> memoryview:
+        """Return the segment as memory, and keep it mapped for a while."""
+        self._touch(segment)
+        return segment.view()
+
+    def _touch(self, segment: Segment) -> None:
+        opened = self._open
+        is_new = opened.pop(segment.start, None) is None
+        opened[segment.start] = segment
+        if is_new and len(opened) > self._maps_max:
+            self.release_unused()
+
+    def release_unused(self) -> None:
+        """Close what is open beyond the limit, the longest unused first."""
+        for start, segment in list(self._open.items())[: -self._maps_max]:
+            if start + self.size <= self.synced_offset:
+                self._release(segment)
+
+    def _release(self, segment: Segment) -> None:
+        self._open.pop(segment.start, None)
+        mapping = segment.release()
+        if mapping is not None:
+            self._pinned.append((segment.start, mapping))
+
+    def obtain(self, start: int) -> Segment:
+        """Return the segment that begins at `start`, making it if nobody did so ahead.
+
+        `OSError` when the disk has no room for it; nothing is left behind then.
+        """
+        segment = self._row.get(start)
+        if segment is None:
+            self.prepare(start)
+            segment, self._prepared = self._prepared, None
+            if segment is None or segment.start != start:
+                raise AssertionError(f"segment {start} was asked for behind {self.end_offset}")
+            self._row[start] = segment
+        return segment
+
+    def prepare(self, start: int) -> None:
+        """Make the segment that begins at `start`, for `obtain` to return. Any thread may."""
+        with self._making:
+            if self._prepared is None and start not in self._row:
+                self._prepared = self._make(start)
+
+    def _make(self, start: int) -> Segment:
+        path = f"{self.directory}/{start:020d}"
+        filesystem = self._filesystem
+        try:
+            file = filesystem.open(self._spare_path, create=True)
+            try:
+                file.allocate(self.size)
+                file.sync()
+            finally:
+                file.close()
+            filesystem.rename(self._spare_path, path)
+        except OSError:
+            self.remove_spare()
+            raise
+        filesystem.sync_directory(self.directory)
+        return Segment(filesystem, path, self.size, read_only=False)
+
+    def remove_spare(self) -> None:
+        """Remove what a `prepare` that was cut off left behind."""
+        with suppress(FileNotFoundError):
+            self._filesystem.remove(self._spare_path)
+
+    def complete(self, segment: Segment) -> None:
+        """Give a segment its full length and its blocks back; what is missing becomes zeros."""
+        self.file(segment).allocate(self.size)
+        segment.length = self.size
+
+    def detach_first(self) -> Segment:
+        """Take the oldest segment out of the log; its file is the caller's to remove.
+
+        Slices of it stay readable. What its `release` returns, in any thread, goes to `pin`.
+        """
+        segment = next(iter(self._row.values()))
+        self._open.pop(segment.start, None)
+        del self._row[segment.start]
+        return segment
+
+    def pin(self, mapping: Mapping) -> None:
+        """Keep count of a map of a removed segment that is still read from."""
+        self._pinned.append((-1, mapping))
+
+    def remove_from(self, start: int) -> None:
+        """Remove this segment and all behind it, the last one first.
+
+        Each removal is on the disk before the next: of two that are not, a power cut may undo the
+        later one only, and leave a gap in the row.
+        """
+        self.sync_names()  # A process that was killed in here left removals that are not.
+        for segment in reversed(list(self._row.values())):
+            if segment.start >= start:
+                self._remove(segment)
+                self.sync_names()
+
+    def sync_names(self) -> None:
+        """Return when the row of files, as it is now, would survive a power cut."""
+        self._filesystem.sync_directory(self.directory)
+
+    def _remove(self, segment: Segment) -> None:
+        self._release(segment)
+        self._filesystem.remove(segment.path)
+        del self._row[segment.start]
+
+    def close(self) -> None:
+        """Close every file; maps that are still read from go with their last slice."""
+        for segment in list(self._row.values()):
+            self._release(segment)
+
+
+def _entries(filesystem: FileSystem, directory: str) -> list[Entry]:
+    entries: list[Entry] = []
+    for entry in filesystem.list(directory):
+        if has_place_of(entry, is_offset_file):
+            raise StoreFormatError(
+                f"{in_place_of(entry, 'segment')}; move it elsewhere, and restore the file from a"
+                " copy",
+                f"{directory}/{entry.name}",
+            )
+        if not entry.is_directory:
+            entries.append(entry)
+    for entry in entries:
+        if not is_offset_file(entry):
+            raise StoreFormatError(
+                f"no segment, whose names are offsets of {OFFSET_DIGITS} digits; move it elsewhere",
+                f"{directory}/{entry.name}",
+            )
+    if entries and entries[-1].size == 0:
+        entries.pop()  # Apache names a file before it has a length. `rename` goes over it.
+    return entries
+
+
+def _size_of(directory: str, entries: list[Entry]) -> int | None:
+    if not entries:
+        return None
+    counts = Counter(entry.size for entry in entries)
+    size = max(counts, key=lambda size: (counts[size], size))  # One of them may be cut short.
+    if size == 0 or (len(entries) == 1 and size % PAGE_SIZE):
+        raise StoreFormatError(
+            f"its {size} bytes are no length of a whole file;"
+            " the end of it is missing: restore it from a copy",
+            f"{directory}/{entries[0].name}",
+        )
+    return size

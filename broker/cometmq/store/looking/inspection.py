@@ -1,0 +1,295 @@
+"""Looking at a store without changing a byte of it: what the offline tools stand on.
+
+Works on a store that a broker has open, too: `opened_by` then says whose it is, and it is read as
+one that was not shut down, which it is not yet.
+
+What a store does not note down, as Apache's does not, is worked out from its files: the size of
+queue files from most of them, the shape of index files from where the items of one end (see
+`index_shape`).
+"""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from cometmq.proto.errors import BodyError
+from cometmq.store.delay_levels import DelayLevels, load_delay_levels
+from cometmq.store.deletions import Deletions
+from cometmq.store.disk.lock import was_shut_down
+from cometmq.store.errors import NotAStoreError, StoreFormatError
+from cometmq.store.index.index import INDEX_FOLDER
+from cometmq.store.index.index_shape import find_shape
+from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY_SIZE
+from cometmq.store.queues.consume_queue import ENTRY_SIZE
+from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
+from cometmq.store.queues.queue_ends import (
+    Sizes,
+    listed_sizes,
+    listed_to,
+    load_queue_ends,
+    without_deleted,
+)
+from cometmq.store.queues.topic_folders import has_queue_files, holds_queues
+from cometmq.store.starting.folder import (
+    LOG_FOLDER,
+    load_queues,
+    load_segments,
+    require_files,
+)
+from cometmq.store.starting.recovery import Start, choose_start
+from cometmq.store.starting.swap import unfinished_swaps
+from cometmq.store.table_contents import damaged_tables
+from cometmq.store.tables import TOPICS, TableFile
+from cometmq.store.upkeep.checkpoint import load_checkpoint
+from cometmq.store.upkeep.integrity import Integrity
+from cometmq.store.upkeep.sealing import INTEGRITY_FOLDER, SealedTail
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from cometmq.store.config import StoreConfig
+    from cometmq.store.disk.filesystem import FileSystem
+    from cometmq.store.log.segments import Segments
+    from cometmq.store.queues.queue_ends import Ends
+    from cometmq.store.upkeep.checkpoint import Checkpoint
+
+NEAR_MAX: Final = 3
+"""Stores that are named to who named another folder."""
+
+_BATCH_ATTRIBUTE: Final = ("queue.type", "BatchCQ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspected:
+    """A store as it stands on the disk."""
+
+    filesystem: FileSystem
+    root: str
+    config: StoreConfig
+    """The settings, with the sizes that the files have."""
+    checkpoint: Checkpoint
+    segments: Segments
+    is_clean: bool
+    """Whether the last process that wrote ended with a clean shutdown."""
+    opened_by: int | None
+    """The id of the process that has it open."""
+    start: Start
+    """From where the next start would read the log."""
+    topics: frozenset[str] | None
+    """The topics of Apache's table; None when the store has none, or a damaged one."""
+    damaged_tables: dict[str, str]
+    """By path, the files of `config/` that a start refuses, and why."""
+    deletions: Deletions
+    """Which topics were deleted, and when."""
+    delay_levels: DelayLevels
+    """The delays of delayed messages, by where they are in the log."""
+    batch_topics: frozenset[str]
+    """Those whose attributes ask for batch queues."""
+    ends: Ends
+    """Where the queues are known to have ended; nothing if another program wrote since."""
+    listed_sizes: Sizes | None
+    """How long files are by the list of where queues end."""
+    ended_topics: dict[str, bool]
+    """The topics of these queues, and whether they are batch queues."""
+    is_index_shape_known: bool
+    """Whether the files of the index tell their shape, or are as the settings say."""
+
+    @property
+    def sizes(self) -> Sizes:
+        """How long the files are, for the list of where queues end."""
+        config = self.config
+        return Sizes(
+            config.consume_queue_file_size,
+            config.batch_consume_queue_file_size,
+            config.index_shape,
+        )
+
+    @property
+    def settled_offset(self) -> int | None:
+        """Entries and items of records behind this are made anew by the next start; None: none."""
+        return None if self.is_clean else self.start.replay_from
+
+    def is_batch_topic(self, topic: str) -> bool:
+        """Whether the queues of a topic are batch queues.
+
+        By their files, else by its attribute, or, if it is in no table, by what they were.
+        """
+        if self.holds(BATCH_FOLDER, topic):
+            return True
+        if self.topics is not None and topic in self.topics:
+            return topic in self.batch_topics
+        if self.holds(SIMPLE_FOLDER, topic):
+            return False
+        return self.ended_topics.get(topic, self._has_begun(BATCH_FOLDER, topic))
+
+    def is_kind_known(self, topic: str) -> bool:
+        """Whether anything but records says if the queues of a topic are batch queues."""
+        return (
+            topic in (self.topics or ())
+            or topic in self.ended_topics
+            or any(
+                self.holds(folder, topic) or self._has_begun(folder, topic)
+                for folder in (SIMPLE_FOLDER, BATCH_FOLDER)
+            )
+        )
+
+    def is_deleted_topic(self, topic: str) -> bool:
+        """Whether a topic that the log has records of is gone: unknown, and nobody misses a queue.
+
+        The table may be of an older copy: a topic of ours that was deleted is not in the list.
+        """
+        return self.topics is not None and not self.is_kind_known(topic)
+
+    def holds(self, folder: str, topic: str) -> bool:
+        """Whether a topic has queues there, and not only what others put there, or what is gone."""
+        size = BATCH_ENTRY_SIZE if folder == BATCH_FOLDER else ENTRY_SIZE
+        mark = self.deletions.offsets.get(topic.encode())
+        return holds_queues(self.filesystem, f"{self.root}/{folder}/{topic}", size, mark)
+
+    def _has_begun(self, folder: str, topic: str) -> bool:
+        """Whether there are files of a topic that was not deleted: its entries may be unsynced."""
+        if topic.encode() in self.deletions.offsets:
+            return False
+        return has_queue_files(self.filesystem, f"{self.root}/{folder}/{topic}")
+
+
+def inspect(
+    filesystem: FileSystem, root: str, config: StoreConfig, *, is_locked: bool = False
+) -> Inspected:
+    """Look at a store, which the caller may have locked: then nobody has it open.
+
+    `StoreFilesError`, which says what to do, when it cannot be made out.
+    """
+    check_store(filesystem, root)
+    for folder in unfinished_swaps(filesystem, root):
+        raise StoreFormatError(
+            "a rebuild was cut off before the new one was in its place; finish it"
+            " by `cometmq store rebuild`, or by starting the broker",
+            f"{root}/{folder}",
+        )
+    opened_by = None if is_locked else filesystem.lock_owner(f"{root}/lock")
+    is_clean = was_shut_down(filesystem, root) and opened_by is None
+    checkpoint = load_checkpoint(filesystem, f"{root}/checkpoint")
+    segments = load_segments(filesystem, root, config, checkpoint, read_only=True)
+    segments.synced_offset = segments.end_offset  # Whatever is open may be closed.
+    listed = None if checkpoint.is_of_others else listed_sizes(filesystem, root)
+    noted = None if listed is None else listed.index_shape
+    if checkpoint.claims is not None and checkpoint.claims.index_shape is not None:
+        noted = checkpoint.claims.index_shape
+    folder = f"{root}/{INDEX_FOLDER}"
+    shape = find_shape(filesystem, folder, config, clean=is_clean, noted=noted)
+    if shape is not None:
+        config = replace(config, index_slots=shape.slots, index_items=shape.items)
+    queues = load_queues(filesystem, root, config, checkpoint, clean=is_clean, read_only=True)
+    sizes = queues.ends.sizes
+    queues.close()
+    config = replace(
+        config,
+        segment_size=segments.size,
+        consume_queue_file_size=sizes.queue_file,
+        batch_consume_queue_file_size=sizes.batch_queue_file,
+    )
+    topics, batch_topics = _load_topics(filesystem, root)
+    deletions = Deletions(filesystem, root)
+    ends = None if checkpoint.is_of_others else load_queue_ends(filesystem, root)
+    known = {topic: topic in batch_topics for topic in topics or ()}
+    ends = {} if ends is None else without_deleted(ends, deletions, known.get)
+    start = choose_start(segments, checkpoint)
+    integrity = Integrity(filesystem, f"{root}/{INTEGRITY_FOLDER}", segments.size)
+    sealed = SealedTail(integrity, segments, is_ours=not checkpoint.is_of_others)
+    start = start.with_promise(listed_to(ends), clean=is_clean)
+    start = start.with_promise(sealed.promised_to, clean=is_clean)
+    return Inspected(
+        filesystem=filesystem,
+        root=root,
+        config=config,
+        checkpoint=checkpoint,
+        segments=segments,
+        is_clean=is_clean,
+        opened_by=opened_by,
+        start=start,
+        topics=topics,
+        damaged_tables=damaged_tables(filesystem, root),
+        deletions=deletions,
+        delay_levels=load_delay_levels(
+            filesystem, root, config.delay_levels_ms, is_ours=checkpoint.claims is not None
+        ),
+        batch_topics=batch_topics,
+        ends=ends,
+        listed_sizes=listed,
+        ended_topics={key.topic: key.is_batch for key in ends},
+        is_index_shape_known=shape is not None,
+    )
+
+
+@contextmanager
+def looking_at(
+    filesystem: FileSystem, root: str, config: StoreConfig, *, is_locked: bool = False
+) -> Generator[Inspected, None, None]:
+    """Look at a store, see `inspect`; what of its log is open in the end is closed."""
+    store = inspect(filesystem, root, config, is_locked=is_locked)
+    with closing(store.segments):
+        yield store
+
+
+def check_store(filesystem: FileSystem, root: str) -> None:
+    """Refuse a folder that holds no store; an empty one, which could become one, too."""
+    if not filesystem.exists(root):
+        raise NotAStoreError(f"{root}: no such folder; name the folder of a store")
+    if filesystem.exists(f"{root}/{LOG_FOLDER}"):
+        require_files(root, filesystem.list(root))
+        return
+    near = _stores_above(filesystem, root)
+    try:
+        near += _stores_in(filesystem, root)
+        names = ", ".join(entry.name for entry in filesystem.list(root)[:3])
+    except NotADirectoryError:
+        names = "nothing, it is a file"
+    meant = f"; is {' or '.join(near[:NEAR_MAX])} meant?" if near else ""
+    raise NotAStoreError(
+        f"{root}: holds no {LOG_FOLDER}/; name the folder of a store, which has one{meant}"
+        f" (it holds {names or 'nothing'})"
+    )
+
+
+def _stores_above(filesystem: FileSystem, root: str) -> list[str]:
+    """Return the store that a folder lies in, at most a queue's folder deep."""
+    for _ in range(3):
+        root = root.rpartition("/")[0] or ("" if root.startswith((".", "/")) else ".")
+        if root and filesystem.exists(f"{root}/{LOG_FOLDER}"):
+            return [root]
+    return []
+
+
+def _stores_in(filesystem: FileSystem, root: str) -> list[str]:
+    """Return the stores right in a folder."""
+    paths = [f"{root}/{each.name}" for each in filesystem.list(root) if each.is_directory]
+    return [path for path in paths if filesystem.exists(f"{path}/{LOG_FOLDER}")]
+
+
+def _load_topics(filesystem: FileSystem, root: str) -> tuple[frozenset[str] | None, frozenset[str]]:
+    """Return the topics of Apache's table, and those of them that have batch queues."""
+    try:
+        tree = TableFile(filesystem, f"{root}/config", TOPICS).load(_check_topics).tree
+    except StoreFormatError:
+        return None, frozenset()  # The queues say which topics there are.
+    table: Any = tree.get("topicConfigTable")
+    if not isinstance(table, dict):
+        return None, frozenset()
+    topics = cast("dict[str, Any]", table)
+    return frozenset(topics), frozenset(filter(lambda name: _is_batch(topics[name]), topics))
+
+
+def _check_topics(tree: dict[str, Any]) -> None:
+    if not isinstance(tree.get("topicConfigTable", {}), dict):
+        raise BodyError("topicConfigTable: not an object")
+
+
+def _is_batch(topic: Any) -> bool:
+    attributes: Any = cast("Any", topic).get("attributes") if isinstance(topic, dict) else None
+    if not isinstance(attributes, dict):
+        return False
+    name, value = _BATCH_ATTRIBUTE
+    return cast("dict[str, Any]", attributes).get(name) == value

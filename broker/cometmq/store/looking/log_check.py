@@ -1,0 +1,190 @@
+"""Reading all of a log, past what is damaged.
+
+`LogScan` ends at the first place at which no sound record begins. Whether that place is the end of
+the log, a torn tail or damage is decided as a start decides it, see `recovery.VERDICTS`. Behind
+damage the next sound record is looked for byte by byte, because no length leads there.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cometmq.proto.record import MAGIC_V1, MAGIC_V2
+from cometmq.store.errors import StoreFormatError
+from cometmq.store.log.log_scan import LogScan, data_end
+from cometmq.store.looking.right_heads import placed
+from cometmq.store.queues.consume_queues import ConsumeQueues
+from cometmq.store.starting.recovery import Verdict, judge, queues_end
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.log.segments import Segments
+    from cometmq.store.looking.inspection import Inspected
+    from cometmq.store.looking.right_heads import Place
+
+_CHUNK_SIZE: Final = 4 << 20
+_MAGIC_BYTES: Final = tuple(magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2))
+_HEAD_SIZE: Final = 8
+
+
+class Damage(NamedTuple):
+    """A range of the log that holds no sound record."""
+
+    start: int
+    end: int
+    """Where the next sound record begins, or the log's data ends."""
+    problem: str
+    is_last: bool
+    """Whether no sound record stands behind it."""
+    said: tuple[str, int, int] | None = None
+    """Topic, queue id and number that a record has which is sound, but not this message."""
+    truth: Place | None = None
+    """Which message it is, where that can be written into it."""
+
+
+class LogCheck:
+    """One pass over a whole log: iterate it, then look at what it found."""
+
+    def __init__(
+        self,
+        store: Inspected,
+        start: int | None = None,
+        wrong_heads: dict[int, Damage] | None = None,
+    ) -> None:
+        """Read with `wrong_heads`, by where they begin, see that module.
+
+        Those that can be written right come as they are then, and the others are damage.
+        """
+        self._store = store
+        self._wrong_heads = wrong_heads or {}
+        self._start = store.segments.first_offset if start is None else start
+        self.damages: list[Damage] = []
+        self.end_offset = self._start
+        """Behind the last record."""
+        self.data_end = self._start
+        """Behind the last byte that is not zero, if that was looked for."""
+        self.torn_problem: str | None = None
+        """Why the tail between `end_offset` and `data_end` is no record."""
+        self.torn_records = 0
+        """Sound records that stand in that tail all the same, which nobody promised."""
+
+    def __iter__(self) -> Iterator[StoredMessage]:
+        """Yield the sound records."""
+        segments = self._store.segments
+        position = self._start
+        while True:
+            scan = self._scan(position)
+            for message in scan:
+                right = self._right(message) if self._wrong_heads else message
+                if right is not None:
+                    yield right
+            self.end_offset = self.data_end = end = scan.end_offset
+            if not self._is_damage(scan):
+                return
+            found = next_record(segments, end + 1, self.data_end)
+            what = scan.problem or "there are zeros"
+            damage = Damage(end, found or max(self.data_end, end), what, found is None)
+            self.damages.append(damage)
+            if found is None:
+                return
+            position = found
+
+    def _scan(self, position: int) -> LogScan:
+        start = self._store.start
+        ours_from, checked_from = start.ours_from, start.checked_from
+        segments = self._store.segments
+        return LogScan(segments, position, ours_from=ours_from, checked_from=checked_from)
+
+    def _count_behind(self, end: int) -> int:
+        """Return how many sound records stand behind a place at which none does."""
+        count = 0
+        while (found := next_record(self._store.segments, end + 1, self.data_end)) is not None:
+            scan = self._scan(found)
+            count += sum(1 for _ in scan)
+            end = max(found, scan.end_offset - 1)
+        return count
+
+    def _right(self, message: StoredMessage) -> StoredMessage | None:
+        """Return a record as it is when it says what it is; None of one that counts as damage."""
+        head = self._wrong_heads.get(message.physical_offset)
+        if head is None:
+            return message
+        if head.truth is not None:
+            return placed(message, head.truth)
+        self.damages.append(head)
+        return None
+
+    def _is_damage(self, scan: LogScan) -> bool:
+        """Whether the place where a scan ended must have been sound, as a start would judge it."""
+        store = self._store
+        segments, start = store.segments, store.start
+        end = scan.end_offset
+        if end < start.scan_from:
+            self.data_end = data_end(segments, end)
+            return True  # No start looks there: it was safe when the checkpoint was written.
+        synced = start.synced_offset
+        if store.is_clean and scan.problem is None and end == synced:
+            return False
+        self.data_end = data_end(segments, end)
+        if store.is_clean and synced is None and self.data_end > end:
+            # Apache leaves what it once cut standing; the queues know where its log ended.
+            start = start._replace(synced_offset=self._queues_end(segments) or None, is_noted=False)
+        verdict = judge(
+            segments,
+            start,
+            end,
+            self.data_end,
+            clean=store.is_clean,
+            unsynced_size_max=store.config.unsynced_size_max,
+        )
+        if verdict is Verdict.CUT and self.data_end > end:
+            self.torn_problem = scan.problem or "there are zeros"
+            self.torn_records = self._count_behind(end)
+        return verdict is Verdict.CORRUPT
+
+    def missing_end(self) -> int | None:
+        """Return how far the log went, if files at its end are missing."""
+        store = self._store
+        queues = ConsumeQueues(
+            store.filesystem, store.root, store.config, clean=False, read_only=True
+        )
+        start = store.start
+        with suppress(StoreFormatError):
+            start = start.with_witnesses(queues, store.segments, clean=store.is_clean)
+        queues.close()
+        return start.missing_end(store.segments)
+
+    def _queues_end(self, segments: Segments) -> int:
+        store = self._store
+        queues = ConsumeQueues(
+            store.filesystem, store.root, store.config, clean=False, read_only=True
+        )
+        try:
+            # What reaches beyond the log is a damaged entry, and no witness.
+            return min(queues_end(queues), segments.end_offset)
+        except StoreFormatError:
+            return 0
+        finally:
+            queues.close()
+
+
+def next_record(segments: Segments, start: int, end: int) -> int | None:
+    """Return the first offset in a range at which a sound record begins; None without one."""
+    for segment in segments:
+        low, high = max(start, segment.start), min(end, segment.start + segments.size)
+        for begin in range(low, high, _CHUNK_SIZE):
+            stop = min(begin + _CHUNK_SIZE, high)
+            data = segments.file(segment).read(stop - begin + _HEAD_SIZE - 1, begin - segment.start)
+            place = 3
+            while (place := _find_magic(data, place + 1)) >= 0:
+                scan = LogScan(segments, begin + place - 4)
+                if next(iter(scan), None) is not None:
+                    return begin + place - 4
+    return None
+
+
+def _find_magic(data: bytes, start: int) -> int:
+    return min((at for magic in _MAGIC_BYTES if (at := data.find(magic, start)) >= 0), default=-1)

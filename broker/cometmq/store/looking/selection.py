@@ -1,0 +1,142 @@
+"""Picking records out of a log, in its order, for `cometmq store dump`."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cometmq.store.log.log_scan import LogScan
+from cometmq.store.looking.log_check import LogCheck
+from cometmq.store.looking.queue_files import QueueFiles
+from cometmq.store.messages.dispatch import message_count
+from cometmq.store.queues.consume_queue import ENTRY, ENTRY_SIZE
+from cometmq.store.queues.consume_queues import SIMPLE_FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.looking.inspection import Inspected
+
+CLOCK_SLACK_MS: Final = 600_000
+"""How far store times may go back within a log: a record behind one that is later by more than
+this than the last that is wanted is not looked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which records: those that meet every condition that is set."""
+
+    topic: str | None = None
+    queue_id: int | None = None
+    from_offset: int | None = None
+    """The first queue offset; a record of a batch that holds it is wanted, too."""
+    to_offset: int | None = None
+    """The queue offset behind the last."""
+    physical_offset: int | None = None
+    """Where the record begins; with `physical_end` of a range that it reaches into."""
+    physical_end: int | None = None
+    since_ms: int | None = None
+    """The first store time."""
+    until_ms: int | None = None
+    """The store time behind the last."""
+    key: str | None = None
+    """The unique id of a message, or one of its keys."""
+
+    def takes(self, message: StoredMessage) -> bool:
+        """Whether a record is wanted."""
+        offset, time = message.queue_offset, message.store_timestamp
+        return (
+            (self.queue_id is None or message.queue_id == self.queue_id)
+            and (self.from_offset is None or offset + message_count(message) > self.from_offset)
+            and (self.to_offset is None or offset < self.to_offset)
+            and (self.since_ms is None or time >= self.since_ms)
+            and (self.until_ms is None or time < self.until_ms)
+            and (self.physical_offset is None or self._is_there(message))
+            and (self.topic is None or message.topic_raw == _raw(self.topic))
+            and (self.key is None or self.key in (message.unique_id, *message.keys))
+        )
+
+    def _is_there(self, message: StoredMessage) -> bool:
+        assert self.physical_offset is not None
+        start = message.physical_offset
+        if self.physical_end is None:
+            return start == self.physical_offset
+        return start < self.physical_end and start + message.size > self.physical_offset
+
+
+def _raw(topic: str) -> bytes:
+    """Encode a topic of the command line, where what is no text stands for its bytes."""
+    return topic.encode("utf-8", "surrogateescape")
+
+
+class Selection:
+    """The records that are wanted: iterate it, then look at `log` for what was damaged."""
+
+    def __init__(self, store: Inspected, wanted: Wanted) -> None:
+        self._store = store
+        self._wanted = wanted
+        self.log = LogCheck(store, self._start())
+
+    def __iter__(self) -> Iterator[StoredMessage]:
+        """Yield them in the order of the log."""
+        takes, until_ms = self._wanted.takes, self._wanted.until_ms
+        at, end = self._wanted.physical_offset, self._wanted.physical_end
+        last = None if at is None else max(at, (end or 0) - 1)
+        for message in self.log:
+            if takes(message):
+                yield message
+            if last is not None and message.physical_offset + message.size > last:
+                return
+            if until_ms is not None and message.store_timestamp > until_ms + CLOCK_SLACK_MS:
+                return
+
+    def _start(self) -> int:
+        """Return an offset at which a record begins and in front of which none is wanted."""
+        segments, wanted = self._store.segments, self._wanted
+        if wanted.physical_offset is not None:
+            if self._message_at(wanted.physical_offset) is not None:
+                return wanted.physical_offset
+            segment = segments.at(wanted.physical_offset)
+            return segments.first_offset if segment is None else segment.start
+        starts = [segments.first_offset]
+        if wanted.since_ms is not None:
+            starts.append(self._segment_of(wanted.since_ms - CLOCK_SLACK_MS))
+        if None not in (wanted.topic, wanted.queue_id, wanted.from_offset):
+            starts.append(self._record_of_entry())
+        return max(starts)
+
+    def _segment_of(self, time_ms: int) -> int:
+        """Return the start of the last segment whose first record is older than a time."""
+        starts = [segment.start for segment in self._store.segments]
+        behind = bisect_left(starts, time_ms, key=self._time_at)
+        return starts[max(0, behind - 1)] if starts else 0
+
+    def _time_at(self, start: int) -> int:
+        message = self._message_at(start)
+        return 1 << 62 if message is None else message.store_timestamp
+
+    def _record_of_entry(self) -> int:
+        """Return where the queue says that the first record is, if there is such a record."""
+        store, wanted = self._store, self._wanted
+        assert wanted.from_offset is not None
+        folder = f"{store.root}/{SIMPLE_FOLDER}/{wanted.topic}/{wanted.queue_id}"
+        size = store.config.consume_queue_file_size
+        files = QueueFiles(store.filesystem, folder, size, ENTRY_SIZE)
+        physical_offset: int = ENTRY.unpack(files.read(wanted.from_offset, 1))[0]
+        files.close()
+        message = self._message_at(physical_offset)
+        is_it = (
+            message is not None
+            and message.queue_offset == wanted.from_offset
+            and message.queue_id == wanted.queue_id
+            and message.topic == wanted.topic
+        )
+        return physical_offset if is_it else store.segments.first_offset
+
+    def _message_at(self, physical_offset: int) -> StoredMessage | None:
+        segments = self._store.segments
+        if not segments.first_offset <= physical_offset < segments.end_offset:
+            return None
+        return next(iter(LogScan(segments, physical_offset)), None)

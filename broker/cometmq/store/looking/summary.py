@@ -1,0 +1,202 @@
+"""What a store holds, at a glance: reads ends and headers, not the whole log."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cometmq.store.index.index import INDEX_FOLDER
+from cometmq.store.index.index_items import read_headers
+from cometmq.store.log.log_scan import LogScan
+from cometmq.store.looking.log_check import LogCheck
+from cometmq.store.looking.unlisted import unlisted_of
+from cometmq.store.looking.waiting_entries import attach_journals
+from cometmq.store.queues.consume_queues import ConsumeQueues
+from cometmq.store.queues.queue_ends import NO_RECORD, QueueKey
+
+if TYPE_CHECKING:
+    from cometmq.store.disk.filesystem import FileSystem, Space
+    from cometmq.store.looking.inspection import Inspected
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSummary:
+    """One queue: the messages from `min_offset` up to `max_offset` can be read."""
+
+    topic: str
+    queue_id: int
+    is_batch: bool
+    min_offset: int
+    max_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShortQueue:
+    """A queue that ends too early: entries of it are damaged, or its files are lost."""
+
+    topic: str
+    queue_id: int
+    max_offset: int
+    """Where it ends now."""
+    known_offset: int
+    """Where it is known to have ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSummary:
+    """One index file; the offsets and times are of its first and last record."""
+
+    name: str
+    items: int
+    begin_time: int
+    end_time: int
+    begin_offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """A store at a glance."""
+
+    segment_size: int
+    segments: int
+    first_offset: int
+    end_offset: int
+    """Behind the last sound record."""
+    first_time: int | None
+    last_time: int | None
+    queues: list[QueueSummary]
+    short_queues: list[ShortQueue]
+    unlisted_topics: dict[str, int]
+    """Topics with queues, of which config/topics.json has no entry, and how many they have."""
+    index_slots: int
+    index_items: int
+    index: list[IndexSummary]
+    missing_end: int | None
+    """How far the log went, if files at its end are missing."""
+    safe_offset: int | None
+    """How far the log was safe on the disk, if it breaks off in front of that in its files."""
+    sizes: dict[str, int]
+    """Length of the files in each folder of the store; sparse ones take less room."""
+    rooms: dict[str, int]
+    """What of the disk they take."""
+    disk: Space
+
+    @property
+    def messages(self) -> int:
+        """How many messages consumers can read."""
+        return sum(queue.max_offset - queue.min_offset for queue in self.queues)
+
+
+def summarize(store: Inspected) -> Summary:
+    """Sum up a store; may read what a start would have to read, some seconds at most."""
+    queues, last = _queues(store)
+    end, last_time = _end(store, last)
+    shape = store.config.index_shape
+    files = read_headers(store.filesystem, f"{store.root}/{INDEX_FOLDER}", shape)
+    segments = store.segments
+    opening = next(iter(LogScan(segments, segments.first_offset)), None)
+    folders = [entry.name for entry in store.filesystem.list(store.root) if entry.is_directory]
+    missing_end = LogCheck(store).missing_end()
+    safe_offset = store.start.synced_offset if store.start.is_noted else None
+    if missing_end is not None or (safe_offset or 0) <= max(end, 1):  # An empty store says 1.
+        safe_offset = None
+    taken = {name: _taken(store.filesystem, f"{store.root}/{name}") for name in folders}
+    return Summary(
+        segment_size=segments.size,
+        segments=len(segments),
+        first_offset=segments.first_offset,
+        end_offset=end,
+        first_time=None if opening is None else opening.store_timestamp,
+        last_time=last_time,
+        queues=queues,
+        short_queues=_short(store, queues),
+        unlisted_topics=unlisted_of(store),
+        index_slots=shape.slots,
+        index_items=shape.items,
+        index=[
+            IndexSummary(
+                file.path.rpartition("/")[2],
+                file.header.next_item - 1,
+                file.header.begin_time,
+                file.header.end_time,
+                file.header.begin_offset,
+                file.header.end_offset,
+            )
+            for file in files
+        ],
+        missing_end=missing_end,
+        safe_offset=safe_offset,
+        sizes={name: size for name, (size, _) in taken.items()},
+        rooms={name: room for name, (_, room) in taken.items()},
+        disk=store.filesystem.space(store.root),
+    )
+
+
+def _queues(store: Inspected) -> tuple[list[QueueSummary], int]:
+    """Return all queues, and the last record that one of them knows of."""
+    tables = ConsumeQueues(
+        store.filesystem, store.root, store.config, clean=store.is_clean, read_only=True
+    )
+    tables.correct_min(store.segments.first_offset)
+    attach_journals(store, tables)
+    found: list[QueueSummary] = []
+    last = 0
+    try:
+        for table, is_batch in ((tables.simple, False), (tables.batch, True)):
+            for queue in table.walk():
+                if queue.end > queue.start:
+                    last = max(last, queue.head(queue.end - 1)[0])
+                found.append(
+                    QueueSummary(
+                        queue.topic, queue.queue_id, is_batch, queue.min_offset, queue.max_offset
+                    )
+                )
+    finally:
+        tables.close()
+    return found, last
+
+
+def _short(store: Inspected, queues: list[QueueSummary]) -> list[ShortQueue]:
+    """Return the queues that have fewer messages than they are known to have had."""
+    here = {QueueKey(each.is_batch, each.topic, each.queue_id): each.max_offset for each in queues}
+    return [
+        ShortQueue(key.topic, key.queue_id, here.get(key, 0), end.next_offset)
+        for key, end in store.ends.items()
+        if end.physical_offset != NO_RECORD and here.get(key, 0) < end.next_offset
+    ]
+
+
+def _end(store: Inspected, last: int) -> tuple[int, int | None]:
+    """Return the end of the log and the time of its last record."""
+    segments, scan_from = store.segments, store.start.scan_from
+    # Behind a clean stop of others a start reads much; what a queue names behind an unclean one may
+    # have been cut, and what is in front may be asked.
+    is_quick = store.is_clean and not store.start.is_noted
+    begins = (last, scan_from) if is_quick else (scan_from, min(last, scan_from))
+    for begin in (*begins, segments.first_offset):
+        if not segments.first_offset <= begin < segments.end_offset:
+            continue
+        scan = LogScan(segments, begin)
+        time = None
+        for message in scan:
+            time = message.store_timestamp
+        if time is not None:
+            return scan.end_offset, time
+    return segments.first_offset, None
+
+
+def _taken(filesystem: FileSystem, folder: str) -> tuple[int, int]:
+    """Return the length of all files under a folder, and what of the disk they take."""
+    size = room = 0
+    for entry in filesystem.list(folder):
+        path = f"{folder}/{entry.name}"
+        if entry.is_directory:
+            below, room_below = _taken(filesystem, path)
+            size, room = size + below, room + room_below
+        else:
+            size += entry.size
+            with suppress(FileNotFoundError):  # Removed meanwhile, or a link that leads nowhere.
+                room += filesystem.room_of(path)
+    return size, room

@@ -1,0 +1,101 @@
+"""Topics that have queues in a store, but no entry in `config/topics.json`.
+
+So it is when `config/` was lost: the messages are all there, and nobody can read them, because to a
+broker such a topic does not exist. One that a send makes again must not get fewer queues than there
+are, or what is in the others stays out of sight.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from cometmq.store.disk.names import some_of
+from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
+from cometmq.store.starting.folder import queue_folders
+from cometmq.store.tables import TOPICS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from cometmq.store.deletions import Deletions
+    from cometmq.store.looking.inspection import Inspected
+    from cometmq.store.queues.consume_queues import ConsumeQueues
+    from cometmq.store.queues.queue_table import QueueTable
+
+_OF_BROKERS: Final = frozenset(
+    {
+        *("SCHEDULE_TOPIC_XXXX", "BenchmarkTest", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT"),
+        *("TRANS_CHECK_MAX_TIME_TOPIC", "TBW102", "CHECKPOINT_TOPIC"),
+    }
+)
+_BEGIN_AS_BROKERS: Final = ("rmq_sys_", "RMQ_SYS_")
+_ENDS_AS_BROKERS: Final = "_REPLY_TOPIC"
+
+
+def _is_users(topic: str) -> bool:
+    """Whether it is no topic that brokers make for themselves, at each start or when needed."""
+    return not (
+        topic in _OF_BROKERS
+        or topic.startswith(_BEGIN_AS_BROKERS)
+        or topic.endswith(_ENDS_AS_BROKERS)
+    )
+
+
+def queue_count(queues: ConsumeQueues, topic: str, count_max: int) -> int:
+    """Return how many queues a topic needs for all that are there to be readable.
+
+    Folders numbered beyond `count_max` are no queues of a broker's.
+    """
+    ids = (*queues.simple.queues(topic), *queues.batch.queues(topic))
+    return max((each + 1 for each in ids if each < count_max), default=0)
+
+
+def unlisted_topics(
+    queues: ConsumeQueues, listed: Collection[str], deletions: Deletions, count_max: int
+) -> dict[str, int]:
+    """Return the topics of an open store that have queues and are not listed, and how many."""
+    return {
+        topic: count
+        for topic in queues.topics()
+        if topic not in listed
+        and _is_users(topic)
+        and topic.encode() not in deletions.offsets
+        and (_has_queue(queues.simple, topic) or _has_queue(queues.batch, topic))
+        and (count := queue_count(queues, topic, count_max))
+    }
+
+
+def _has_queue(table: QueueTable[Any], topic: str) -> bool:
+    """Whether a topic has a queue of one kind, and not only a folder with files of others."""
+    return table.holds(topic, None) or any(each.end for each in table.in_memory(topic).values())
+
+
+def unlisted_of(store: Inspected) -> dict[str, int]:
+    """Return the same of a store that is only looked at.
+
+    Nothing where the table is damaged: which topics there were cannot be said then.
+    """
+    found: dict[str, int] = {}
+    if f"{store.root}/config/{TOPICS}" in store.damaged_tables:
+        return found
+    listed = store.topics or frozenset()
+    for folder in (SIMPLE_FOLDER, BATCH_FOLDER):
+        for topic, queue_id, _ in queue_folders(store.filesystem, f"{store.root}/{folder}", listed):
+            if (
+                _is_users(topic)
+                and topic.encode() not in store.deletions.offsets
+                and (topic in found or store.holds(folder, topic))
+            ):
+                found[topic] = max(found.get(topic, 0), queue_id + 1)
+    return found
+
+
+def unlisted_text(topics: Mapping[str, int]) -> str:
+    """Say which topics have no entry, and what to do about it."""
+    counted = sorted(topics.items())
+    names = some_of([f"{name} ({count} queue{'s' * (count > 1)})" for name, count in counted])
+    return (
+        f"config/topics.json has no entry for {names}: a broker does not know them, and nobody can"
+        " read what is in them. Stop the broker and restore the file from a copy, or make each"
+        " topic again, with as many queues, by `cometmq topic create NAME --queues N`"
+    )

@@ -1,0 +1,1 @@
+"""`cometmq store repair` and `rebuild`: the tools that write."""

@@ -1,0 +1,52 @@
+"""Entries that hold the address of a unit in an extension, for a rebuild to take over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cometmq.proto.sysflag import TRANSACTION_MASK
+from cometmq.store.looking.queue_files import QueueFiles
+from cometmq.store.messages.dispatch import RECORDS_WITHOUT_ENTRY, entry_tags_code
+from cometmq.store.queues.consume_queue import ENTRY, ENTRY_SIZE
+from cometmq.store.queues.consume_queue_ext import ConsumeQueueExt, is_address
+from cometmq.store.queues.consume_queues import SIMPLE_FOLDER
+
+if TYPE_CHECKING:
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.delay_levels import DelayLevels
+    from cometmq.store.looking.inspection import Inspected
+
+
+class ExtendedEntries:
+    """The addresses that the old entries hold instead of tags codes."""
+
+    def __init__(self, store: Inspected) -> None:
+        self._store = store
+        self._extension = ConsumeQueueExt(store.filesystem, store.root)
+        self._exists = self._extension.exists()
+        self._files: dict[tuple[str, int], QueueFiles] = {}
+
+    def address(self, message: StoredMessage, levels: DelayLevels) -> int | None:
+        """Return the address that a record's entry holds, if it holds one that is right."""
+        if not self._exists or message.sys_flag & TRANSACTION_MASK in RECORDS_WITHOUT_ENTRY:
+            return None
+        store, topic, queue_id = self._store, message.topic, message.queue_id
+        files = self._files.get((topic, queue_id))
+        if files is None:
+            folder = f"{store.root}/{SIMPLE_FOLDER}/{topic}/{queue_id}"
+            size = store.config.consume_queue_file_size
+            files = QueueFiles(store.filesystem, folder, size, ENTRY_SIZE)
+            self._files[topic, queue_id] = files
+        entry = files.read(message.queue_offset, 1)
+        files.close()
+        physical_offset, size, code = ENTRY.unpack(entry)
+        if (physical_offset, size) != (message.physical_offset, message.size):
+            return None
+        unit = self._extension.unit(topic, queue_id, code) if is_address(code) else None
+        if unit is None or unit.store_time != message.store_timestamp:
+            return None
+        return code if unit.tags_code == entry_tags_code(message, levels) else None
+
+    def close(self) -> None:
+        """Close every file."""
+        self._extension.close()

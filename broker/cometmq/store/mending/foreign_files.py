@@ -1,0 +1,89 @@
+"""What others have put into the folders that a rebuild makes anew, and how these folders stand.
+
+People keep copies and notes there. A rebuild moves them over into the new folders, and refuses
+folders that it could not put new ones in the place of: links, and mount points.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.store.disk.names import is_index_file, is_offset_file, is_queue_folder, is_topic_folder
+from cometmq.store.errors import StoreFormatError
+from cometmq.store.index.index import INDEX_FOLDER
+from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from cometmq.store.disk.filesystem import Entry, FileSystem
+
+    Levels = Sequence[Callable[[Entry], bool]]
+
+
+_OF_QUEUES: Final[Levels] = (is_topic_folder, is_queue_folder, is_offset_file)
+_OURS: Final[dict[str, Levels]] = {
+    SIMPLE_FOLDER: _OF_QUEUES,
+    BATCH_FOLDER: _OF_QUEUES,
+    INDEX_FOLDER: (is_index_file,),
+}
+"""What is of a store, level by level below each folder."""
+
+
+def check_folders(filesystem: FileSystem, root: str) -> None:
+    """Refuse folders that cannot be swapped, before any work is done for it."""
+    folders = (
+        path
+        for folder, levels in _OURS.items()
+        for path in _folders(filesystem, f"{root}/{folder}", len(levels) - 1)
+    )
+    path = filesystem.immovable(folders)
+    if path is not None:
+        raise StoreFormatError(
+            "a link or a mount point, in whose place a rebuild cannot put a new folder;"
+            " put a folder with the same files there for the time of the rebuild",
+            path,
+        )
+
+
+def _folders(filesystem: FileSystem, path: str, depth: int) -> Iterator[str]:
+    yield path
+    for entry in filesystem.list(path) if depth else ():
+        if entry.is_directory:
+            yield from _folders(filesystem, f"{path}/{entry.name}", depth - 1)
+
+
+def check_misplaced(filesystem: FileSystem, root: str, beside: str) -> None:
+    """Refuse what lies where one of the new folders has a file or a folder: it could not stay."""
+    for folder, levels in _OURS.items():
+        for name in _foreign(filesystem, f"{root}/{folder}", "", levels):
+            if filesystem.exists(f"{beside}/{folder}/{name}"):
+                raise StoreFormatError(
+                    "lies where the store has to have a file or a folder of its own; move it"
+                    " elsewhere, and run this again",
+                    f"{root}/{folder}/{name}",
+                )
+
+
+def move_foreign(filesystem: FileSystem, source: str, root: str) -> None:
+    """Move what is not of a store from old folders, in `source`, to those that took their place."""
+    for folder, levels in _OURS.items():
+        for old in (folder, f"{folder}.old"):
+            for name in list(_foreign(filesystem, f"{source}/{old}", "", levels)):
+                target = f"{root}/{folder}/{name}"
+                if filesystem.exists(target):
+                    continue
+                parent = target.rpartition("/")[0]
+                filesystem.make_directories(parent)
+                filesystem.rename(f"{source}/{old}/{name}", target)
+                filesystem.sync_directory(parent)
+
+
+def _foreign(filesystem: FileSystem, path: str, within: str, levels: Levels) -> Iterator[str]:
+    is_ours, *below = levels
+    for entry in filesystem.list(path):
+        name = f"{within}{entry.name}"
+        if not is_ours(entry):
+            yield name
+        elif below:
+            yield from _foreign(filesystem, f"{path}/{entry.name}", f"{name}/", below)

@@ -1,0 +1,102 @@
+"""Queues without a message in the log: a rebuild takes them over, for their files hold offsets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.store.errors import StoreFormatError
+from cometmq.store.log.log_scan import NEVER
+from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER, ConsumeQueues
+from cometmq.store.queues.entry_search import expired_end, is_in_order
+from cometmq.store.queues.queue_ends import QueueKey
+from cometmq.store.queues.topic_folders import has_files
+from cometmq.store.starting.folder import queue_folders
+
+if TYPE_CHECKING:
+    from cometmq.store.disk.filesystem import FileSystem
+    from cometmq.store.looking.inspection import Inspected
+    from cometmq.store.queues.queue_ends import QueueEnds
+
+_COPY_SIZE: Final = 1 << 20
+
+
+def keep_expired(store: Inspected, beside: str, ends: QueueEnds, limit: int) -> int:
+    """Copy the queues that have files and are not among the new ones; returns how many.
+
+    Where they end is noted. Records from `limit` on are left to the next start.
+    """
+    filesystem, root = store.filesystem, store.root
+    kept: list[QueueKey] = []
+    for folder in (SIMPLE_FOLDER, BATCH_FOLDER):
+        for topic, queue_id, path in list(queue_folders(filesystem, f"{root}/{folder}")):
+            target = f"{beside}/{folder}/{topic}/{queue_id}"
+            if has_files(filesystem, path) and not filesystem.exists(target):
+                _copy_tree(filesystem, path, target)
+                filesystem.sync_directory(target.rpartition("/")[0])
+                kept.append(QueueKey(folder == BATCH_FOLDER, topic, queue_id))
+    return _note_kept(store, beside, ends, limit, kept)
+
+
+def _note_kept(
+    store: Inspected, beside: str, ends: QueueEnds, limit: int, kept: list[QueueKey]
+) -> int:
+    """Note where the queues end that were copied, for the list; nothing is left behind it.
+
+    One that is damaged, or does not end where it is known to have ended, only goes on there. One
+    that has nothing but entries of records that are left to the next start is left out, and so is
+    one that goes on at 0, as any new one does.
+    """
+    queues = ConsumeQueues(store.filesystem, beside, store.config, clean=store.is_clean)
+    queues.correct_min(store.segments.first_offset)
+    count = 0
+    for key in kept:
+        table, known = queues.table(is_batch=key.is_batch), store.ends.get(key)
+        try:
+            queue = table.get(key.topic, key.queue_id)
+        except StoreFormatError as error:  # A file of an odd size.
+            if known is None:
+                path = (error.path or "").replace(beside, store.root, 1)
+                raise StoreFormatError(error.problem, path) from error
+            table.discard(key.topic, key.queue_id)
+            queue = table.get(key.topic, key.queue_id)
+        if limit < NEVER and known is None:
+            # The log has no record of it up to there: what leads into it is torn.
+            queue.cut_to(expired_end(queue, store.segments.first_offset))
+            if queue.end == queue.start:
+                table.destroy(key.topic, key.queue_id)
+                continue
+        elif limit < NEVER:
+            queue.truncate(limit)
+        next_offset = queue.max_offset if known is None else known.next_offset
+        if not next_offset:
+            table.destroy(key.topic, key.queue_id)
+            continue
+        if queue.max_offset != next_offset or not is_in_order(queue):
+            queue.hold_at(next_offset)
+        queue.erase_rest()
+        ends.note_loaded(queue)
+        count += 1
+    queues.take_unsynced().sync()
+    queues.close()
+    return count
+
+
+def _copy_tree(filesystem: FileSystem, source: str, target: str) -> None:
+    """Copy the files of a folder, sparse as they are, and sync them."""
+    filesystem.make_directories(target)
+    for name, is_directory, size, _ in filesystem.list(source):
+        if is_directory:
+            continue
+        old = filesystem.open(f"{source}/{name}", read_only=True)
+        new = filesystem.open(f"{target}/{name}", create=True)
+        try:
+            new.resize(size)
+            for position in range(0, size, _COPY_SIZE):
+                data = old.read(_COPY_SIZE, position)
+                if any(data):
+                    new.write(data, position)
+            new.sync()
+        finally:
+            old.close()
+            new.close()
+    filesystem.sync_directory(target)

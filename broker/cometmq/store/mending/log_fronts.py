@@ -1,0 +1,73 @@
+"""How far a log has each queue, for a repair that reads all of it, see `repairing`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cometmq.proto.sysflag import TRANSACTION_MASK
+from cometmq.store.log.log_scan import NEVER
+from cometmq.store.mending.lost_in_damage import Gap, Gaps
+from cometmq.store.mending.lost_messages import Front, Fronts
+from cometmq.store.messages.dispatch import RECORDS_WITHOUT_ENTRY, message_count
+
+if TYPE_CHECKING:
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.looking.inspection import Inspected
+    from cometmq.store.mending.repairing import StepOver
+
+
+class FrontsOfLog:
+    """How far the log has each queue: all of it, and what is in front of the first damage."""
+
+    def __init__(self, store: Inspected) -> None:
+        self._store = store
+        self._promised_to = NEVER if store.is_clean else store.start.unpromised_from
+        self.all: Fronts = {}
+        self.gaps: Gaps = {}
+        """Where numbers are missing, behind the first damage."""
+        self.behind: Fronts = {}
+        """Of what stands behind the first damage, as far as it was promised."""
+        self.records_behind = 0
+        self.times: dict[int, int] = {}
+        """By the number of a damage, when the next sound record was stored."""
+        self._in_front: Fronts | None = None
+
+    @property
+    def in_front(self) -> Fronts:
+        """Of what stands in front of the first damage."""
+        return self.all if self._in_front is None else self._in_front
+
+    def note(self, message: StoredMessage, *, is_behind: bool) -> None:
+        """Take the next sound record; whether it `is_behind` the first damage."""
+        if is_behind and self._in_front is None:
+            self._in_front = self.all.copy()
+        self.records_behind += is_behind
+        if not self._has_entry(message):
+            return
+        store = self._store
+        key = (message.topic_raw.decode("utf-8", "replace"), message.queue_id)
+        before = self.all.get(key)
+        # The first record that is not deleted may begin right at the mark.
+        expected, last = before or (0, store.deletions.offsets.get(message.topic_raw, 0) - 1)
+        if is_behind and message.queue_offset > expected:
+            # In front of the first one of a log that has lost its front, some have expired.
+            has_begun = before is not None or not store.segments.first_offset
+            gap = expected, message.queue_offset, last, message.physical_offset, has_begun
+            self.gaps.setdefault(key, []).append(Gap(*gap))
+        following = message.queue_offset + message_count(message)
+        self.all[key] = Front(following, message.physical_offset)
+        if is_behind and message.physical_offset < self._promised_to:
+            self.behind[key] = self.all[key]
+
+    def add_placeholders(self, steps: list[StepOver]) -> None:
+        """Count what takes the place of lost messages: the log has them, then."""
+        for step in steps:
+            for each in step.lost:
+                key = (each.topic, each.queue_id)
+                front = Front(each.queue_offset + each.count, step.damage.start)
+                self.all[key] = max(front, self.all.get(key, front))
+
+    def _has_entry(self, message: StoredMessage) -> bool:
+        """Whether a queue has an entry for a record."""
+        is_seen = message.sys_flag & TRANSACTION_MASK not in RECORDS_WITHOUT_ENTRY
+        return is_seen and not self._store.deletions.covers(message)

@@ -1,0 +1,76 @@
+"""The machine's disk for who mends the store of another user, as root may.
+
+A file that root makes there is root's, and the broker of that user could not write it any more: it
+would tell its own user to run it as the user that the store belongs to. So what is made is given
+to whom the log belongs.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from cometmq.store.disk.filesystem import RealFileSystem
+from cometmq.store.starting.folder import LOG_FOLDER
+
+if TYPE_CHECKING:
+    from cometmq.store.disk.real_files import RealFile
+
+
+class OwnedFileSystem(RealFileSystem):
+    """`RealFileSystem` whose new files and folders are a given user's."""
+
+    __slots__ = ("_group", "_user")
+
+    def __init__(self, user: int, group: int) -> None:
+        self._user = user
+        self._group = group
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> RealFile:
+        """Open a file; one that is made is given away."""
+        is_made = create and not self.exists(path)
+        file = super().open(path, create=create, read_only=read_only)
+        if is_made:
+            self._give(file.fileno())
+        return file
+
+    def lock(self, path: str) -> RealFile | None:
+        """Open (and create) a file and lock it; one that is made is given away."""
+        is_made = not self.exists(path)
+        file = super().lock(path)
+        if is_made and file is not None:
+            self._give(file.fileno())
+        return file
+
+    def make_directories(self, path: str) -> None:
+        """Make a folder and those above it, and give them away."""
+        made: list[str] = []
+        above = path
+        while above and not self.exists(above):
+            made.append(above)
+            above = os.path.dirname(above)
+        super().make_directories(path)
+        for folder in made:
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(folder, flags)
+            try:
+                self._give(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def _give(self, descriptor: int) -> None:
+        found = os.fstat(descriptor)  # Where a mount says whose all files are, nothing is changed.
+        if (found.st_uid, found.st_gid) != (self._user, self._group):
+            os.fchown(descriptor, self._user, self._group)
+
+
+def file_system_for(root: str) -> RealFileSystem:
+    """Return the disk for changing a store: what root makes is given to whom the log belongs."""
+    if os.geteuid() == 0:
+        try:
+            found = os.stat(f"{root}/{LOG_FOLDER}")
+        except OSError:
+            return RealFileSystem()  # Who looks for a store there is told what is wrong.
+        if found.st_uid:
+            return OwnedFileSystem(found.st_uid, found.st_gid)
+    return RealFileSystem()

@@ -1,0 +1,177 @@
+"""The records that take the place of damaged bytes in the log, see `repairing`."""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cometmq.proto.record import MAGIC_BLANK, encode_record, record_size
+from cometmq.proto.sysflag import SysFlag, TransactionType
+from cometmq.store.errors import CorruptionError
+
+if TYPE_CHECKING:
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.looking.inspection import Inspected
+    from cometmq.store.looking.log_check import Damage
+
+LOST_PROPERTY: Final = b"COMETMQ_LOST\x01true\x02"
+FILLER_TOPIC: Final = b"COMETMQ_DAMAGED"
+BATCH_SIZE_MAX: Final = 32767
+PADDING_MAX: Final = 30_000
+"""Properties may have 32767 bytes."""
+_BLANK: Final = struct.Struct(">iI")
+_HOST: Final = b"\x7f\0\0\x01\0\0\0\0"
+_FILLER_SIZE: Final = record_size(len(FILLER_TOPIC), 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Messages of one queue whose records are damaged."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    count: int
+
+
+class _Room(NamedTuple):
+    """A part of a damaged range that lies in one segment."""
+
+    start: int
+    end: int
+    is_segment_end: bool
+
+
+def fill(
+    store: Inspected, damage: Damage, lost: list[Lost], store_timestamp: int
+) -> list[tuple[int, bytes]]:
+    """Return what to write into a damaged range, by physical offsets.
+
+    `CorruptionError` when the messages that were there do not fit, which then were not there.
+    """
+    try:
+        return _fill(store, damage, lost, store_timestamp, LOST_PROPERTY)
+    except CorruptionError:
+        return _fill(store, damage, lost, store_timestamp, b"")
+
+
+def _fill(
+    store: Inspected, damage: Damage, lost: list[Lost], store_timestamp: int, mark: bytes
+) -> list[tuple[int, bytes]]:
+    singles = deque(each for group in lost for each in _split(store, group))
+    written: list[tuple[int, bytes]] = []
+    for room in _rooms(damage, store.segments.size):
+        at = room.start
+        reserve = 8 if room.is_segment_end else 0
+        while singles and at + _size(singles[0], mark) + reserve <= room.end:
+            one = singles.popleft()
+            size = _size(one, mark)
+            rest = room.end - at - size
+            next_size = _size(singles[0], mark) if singles else _FILLER_SIZE
+            if not room.is_segment_end and rest < next_size:
+                size += rest  # Too little for another record.
+            written.append((at, _placeholder(one, at, size, mark, store_timestamp)))
+            at += size
+        if at < room.end:
+            written.append((at, _rest(store, at, room, store_timestamp)))
+    if singles:
+        raise _no_room(store, damage.start, f"{len(singles)} messages do not fit")
+    return written
+
+
+def _split(store: Inspected, lost: Lost) -> list[Lost]:
+    """Return one message each; for a batch topic as many as a record may hold."""
+    step = BATCH_SIZE_MAX if store.is_batch_topic(lost.topic) else 1
+    ends = range(lost.queue_offset, lost.queue_offset + lost.count, step)
+    last = lost.queue_offset + lost.count
+    return [Lost(lost.topic, lost.queue_id, at, min(step, last - at)) for at in ends]
+
+
+def _properties(one: Lost, mark: bytes) -> bytes:
+    if one.count > 1:
+        return mark + b"INNER_NUM\x01%d\x02INNER_BASE\x01%d\x02" % (one.count, one.queue_offset)
+    return mark
+
+
+def least_size(one: Lost) -> int:
+    """Return the bytes of the record that stands for a message, or a batch, without a mark."""
+    return _size(one, b"")
+
+
+def _size(one: Lost, mark: bytes) -> int:
+    return record_size(len(one.topic.encode()), 0, len(_properties(one, mark)))
+
+
+def _placeholder(one: Lost, at: int, size: int, mark: bytes, store_timestamp: int) -> bytes:
+    """A message without a body; what a size asks for is added to the mark's value as spaces."""
+    is_batch = one.count > 1
+    rest = size - _size(one, mark)
+    if mark and rest <= PADDING_MAX:
+        mark, rest = mark[:-1] + b" " * rest + mark[-1:], 0
+    return encode_record(
+        topic=one.topic.encode(),
+        body=bytes(rest),
+        properties=_properties(one, mark),
+        queue_id=one.queue_id,
+        queue_offset=one.queue_offset,
+        physical_offset=at,
+        born_timestamp=store_timestamp,
+        born_host=_HOST,
+        store_timestamp=store_timestamp,
+        store_host=_HOST,
+        sys_flag=(SysFlag.INNER_BATCH | SysFlag.NEEDS_UNWRAP).value if is_batch else 0,
+    )
+
+
+def _rest(store: Inspected, at: int, room: _Room, store_timestamp: int) -> bytes:
+    """What fills the rest of a range: a blank record up to a segment's end, or an unseen one."""
+    size = room.end - at
+    if room.is_segment_end:
+        return _BLANK.pack(size, MAGIC_BLANK)
+    if size < _FILLER_SIZE - len(FILLER_TOPIC) + 1:
+        raise _no_room(store, at, f"no record fits into {size} bytes")
+    topic = FILLER_TOPIC[: max(1, len(FILLER_TOPIC) - max(0, _FILLER_SIZE - size))]
+    return encode_record(
+        topic=topic,
+        body=bytes(size - record_size(len(topic), 0, 0)),
+        properties=b"",
+        queue_id=0,
+        queue_offset=0,
+        physical_offset=at,
+        born_timestamp=store_timestamp,
+        born_host=_HOST,
+        store_timestamp=store_timestamp,
+        store_host=_HOST,
+        sys_flag=TransactionType.ROLLED_BACK.value,
+    )
+
+
+def is_filler(message: StoredMessage) -> bool:
+    """Whether a record is what fills the rest of a range; no queue and no index have it."""
+    return (
+        message.sys_flag == TransactionType.ROLLED_BACK.value
+        and FILLER_TOPIC.startswith(message.topic_raw)
+        and not message.properties_raw
+    )
+
+
+def _rooms(damage: Damage, segment_size: int) -> list[_Room]:
+    rooms: list[_Room] = []
+    at = damage.start
+    while at < damage.end:
+        segment_end = at - at % segment_size + segment_size
+        rooms.append(_Room(at, min(damage.end, segment_end), segment_end <= damage.end))
+        at = segment_end
+    return rooms
+
+
+def _no_room(store: Inspected, offset: int, problem: str) -> CorruptionError:
+    segment = store.segments.at(offset)
+    return CorruptionError(
+        store.segments.directory if segment is None else segment.path,
+        offset % store.segments.size,
+        f"cannot be stepped over: {problem}; restore the file from a copy, or end the log here"
+        " with `cometmq store repair --cut`",
+    )

@@ -1,0 +1,380 @@
+"""Making the ConsumeQueues and the index of a store anew from its log.
+
+The new folders are written beside the old ones (`rebuilding/`), synced, and then swapped with them,
+see `swap`: a process that is killed in the middle leaves each folder wholly old or wholly
+new, and either is true. The list of where the queues ended stays until all are in place: who missed
+a queue by it still does. What others have put into the old ones is moved over (`foreign_files`).
+What is left of an interrupted run is removed by the next one.
+
+Of a store that was not shut down, the records at the end that nobody promised are left to the next
+start: it judges whether they are whole and follow in their queues, syncs them, and gives the queues
+their entries. Nothing that a power cut may still take is promised here.
+
+What only the queues knew is taken over from them: a queue whose messages have all expired keeps its
+files, because their names hold its offset; and an entry that holds the address of a unit in an
+extension keeps it, if the unit is the record's.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from cometmq.proto.errors import MessageError
+from cometmq.store.checking.head_check import HeadCheck
+from cometmq.store.checking.known_ends import check_not_given_twice, has_end, keep_offsets
+from cometmq.store.disk.names import is_index_file
+from cometmq.store.errors import (
+    CorruptionError,
+    MissingEntriesError,
+    StoreFilesError,
+    StoreFormatError,
+)
+from cometmq.store.index.index import INDEX_FOLDER, Index
+from cometmq.store.index.index_off import forget_off
+from cometmq.store.log.log_scan import NEVER
+from cometmq.store.looking.findings import Progress
+from cometmq.store.looking.log_check import LogCheck
+from cometmq.store.mending.extended_entries import ExtendedEntries
+from cometmq.store.mending.foreign_files import check_folders, check_misplaced, move_foreign
+from cometmq.store.mending.kept_queues import keep_expired
+from cometmq.store.mending.placeholders import is_filler
+from cometmq.store.messages.dispatch import note_record, place_record
+from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER, ConsumeQueues
+from cometmq.store.queues.queue_ends import UNKNOWN, save_queue_ends
+from cometmq.store.starting.folder import queue_folders
+from cometmq.store.starting.recovery import gap_in_log
+from cometmq.store.starting.swap import BESIDE, FOLDERS, remove_tree, swap
+from cometmq.store.upkeep.checkpoint import CheckpointFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.disk.filesystem import FileSystem
+    from cometmq.store.looking.inspection import Inspected
+    from cometmq.store.upkeep.checkpoint import Claims
+
+BUILD_RECORDS: Final = 4096
+STEP_BYTES: Final = 4 << 20
+_FOREVER: Final = 1 << 62
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """What a rebuild did."""
+
+    records: int = 0
+    queues: int = 0
+    entries: int = 0
+    index_files: int = 0
+    kept_queues: int = 0
+    """Queues without a message in the log, whose files were taken over."""
+    deleted_topics: dict[str, int] = field(default_factory=dict[str, int])
+    """Topics that are gone, and how many records of theirs the log still has."""
+    left_records: int = 0
+    """Records that were not known to be on the disk: the next start sees to them."""
+    fillers: int = 0
+    """Records that a repair put in the place of damaged bytes."""
+    gaps: list[str] = field(default_factory=list[str])
+    """Queues whose numbers go on behind a gap, and begin there."""
+    swapped: list[str] = field(default_factory=list[str])
+
+
+def check_rebuildable(store: Inspected) -> None:
+    """Refuse when the log may not be read, or the shape of the new index files is unknown.
+
+    Where it is known, a file of another size is replaced as all others are.
+    """
+    check_folders(store.filesystem, store.root)
+    for segment in store.segments:
+        store.filesystem.open(segment.path, read_only=True).close()
+    files = store.filesystem.list(f"{store.root}/{INDEX_FOLDER}")
+    shape = store.config.index_shape
+    for entry in () if store.is_index_shape_known else files:
+        if is_index_file(entry) and entry.size not in (0, shape.file_size):
+            raise StoreFormatError(
+                f"its {entry.size} bytes do not tell the shape of the index; say what the broker is"
+                f" set to, --index-slots {shape.slots} --index-items {shape.items} by default",
+                f"{store.root}/{INDEX_FOLDER}/{entry.name}",
+            )
+
+
+def rebuild(
+    store: Inspected,
+    rebuilt: Rebuilt,
+    now_ms: int,
+    *,
+    accept_restarts: bool = False,
+    accept_gaps: bool = False,
+) -> Iterator[Progress]:
+    """Make the queues and the index anew, one slice a step; the caller holds the store's lock.
+
+    `CorruptionError`, with nothing changed, when the log is damaged. `StoreFormatError` when it has
+    two messages of one number, though their topic was not deleted; with `accept_restarts` the later
+    ones count. `CorruptionError` as well where the log lacks messages of a queue, or a record is
+    not the message it says; with `accept_gaps` a queue begins behind its last gap.
+    """
+    filesystem = store.filesystem
+    beside = f"{store.root}/{BESIDE}"
+    _clear(filesystem, store.root)
+    filesystem.make_directories(beside)
+    try:
+        work = _Work(store, beside, rebuilt, now_ms, accept_restarts, accept_gaps)
+        with closing(work):
+            yield from work.replay()
+            yield Progress("sync", 0, 1)
+            work.finish()
+    except BaseException:
+        remove_tree(filesystem, beside)
+        raise
+    yield Progress("swap", 0, 1)
+    work.promise()
+    work.correct_ends()
+    for folder in FOLDERS:
+        if filesystem.exists(f"{beside}/{folder}"):
+            swap(filesystem, store.root, folder)
+            rebuilt.swapped.append(folder)
+    work.note_complete()
+    forget_off(filesystem, store.root)
+    _clear(filesystem, store.root)
+    filesystem.sync_directory(store.root)
+
+
+def _promised_to(store: Inspected) -> int:
+    """Return where records begin that may not be on the disk; `NEVER` where all of them count."""
+    return NEVER if store.is_clean else store.start.unpromised_from
+
+
+def _clear(filesystem: FileSystem, root: str) -> None:
+    """Remove the old folders, or what is left of an interrupted run, but nothing of others."""
+    move_foreign(filesystem, f"{root}/{BESIDE}", root)
+    remove_tree(filesystem, f"{root}/{BESIDE}")
+
+
+class _Work:
+    """The new folders while they are being made."""
+
+    def __init__(
+        self,
+        store: Inspected,
+        beside: str,
+        rebuilt: Rebuilt,
+        now_ms: int,
+        accept_restarts: bool,
+        accept_gaps: bool,
+    ) -> None:
+        self._store = store
+        self._beside = beside
+        self._rebuilt = rebuilt
+        self._now_ms = now_ms
+        self._deleted: dict[str, bool] = {}
+        self._is_batch: dict[str, bool] = {}
+        self._queues = ConsumeQueues(store.filesystem, beside, store.config, clean=True)
+        self._index = Index(store.filesystem, beside, store.config, clean=True)
+        self._extended = ExtendedEntries(store)
+        self._complete_to: int | None = None
+        self._accepts_restarts = accept_restarts
+        self._heads = None if accept_gaps else HeadCheck(store)
+        self._refusal: StoreFilesError | None = None
+        """What is told of numbers that do not follow, unless a record turns out to be wrong."""
+        self._limit = _promised_to(store)
+        self._claims = store.checkpoint.claims
+        self._queues.ends.is_whole = True
+        self._queues.correct_min(store.segments.first_offset)
+
+    def replay(self) -> Iterator[Progress]:
+        """Take every record of the log."""
+        store, rebuilt = self._store, self._rebuilt
+        log = LogCheck(store)
+        first, total = store.segments.first_offset, store.segments.end_offset
+        step, taken_to = first + STEP_BYTES, first
+        for message in log:
+            if log.damages:
+                break
+            if message.physical_offset >= self._limit:
+                rebuilt.left_records += 1
+                continue
+            if self._heads is not None:
+                self._heads.take(message)
+            try:
+                self._take(message)
+            except MessageError as error:
+                raise _damaged(store, message.physical_offset, str(error)) from error
+            rebuilt.records += 1
+            taken_to = message.physical_offset + message.size
+            if message.physical_offset >= step:
+                step = message.physical_offset + STEP_BYTES
+                self._queues.write_behind(message.physical_offset, _FOREVER)
+                self._raise_failure()
+                yield Progress("log", message.physical_offset - first, total - first)
+        self._refuse(log)
+        if self._limit < NEVER:
+            # Not behind the end of the file that may follow: nobody promised that, either.
+            self._complete_to = taken_to
+        elif log.torn_problem is None:
+            self._complete_to = log.end_offset
+
+    def _refuse(self, log: LogCheck) -> None:
+        """Refuse a log that is damaged, or whose records do not follow in their queues."""
+        store = self._store
+        for damage in log.damages[:1]:
+            raise _damaged(store, damage.start, damage.problem)
+        if (missing_end := log.missing_end()) is not None:
+            problem = f"files are missing, it went up to {missing_end}"
+            raise _damaged(store, store.segments.data_limit, problem)
+        for head in () if self._heads is None else self._heads.finish(log).values():
+            raise _damaged(
+                store, head.start, head.problem, "this record is not the message it says"
+            )
+        if self._refusal is not None:
+            raise self._refusal
+
+    def _take(self, message: StoredMessage) -> None:
+        topic = message.topic
+        if is_filler(message):
+            self._rebuilt.fillers += 1
+            return
+        if topic not in self._deleted:
+            self._deleted[topic] = self._store.is_deleted_topic(topic)
+            self._is_batch[topic] = self._store.is_batch_topic(topic)
+        if self._deleted[topic] or self._store.deletions.covers(message):
+            counts = self._rebuilt.deleted_topics
+            counts[topic] = counts.get(topic, 0) + 1
+        else:
+            self._place(message)
+        note_record(self._index, message)
+        if self._index.waiting >= BUILD_RECORDS:
+            self._index.build(BUILD_RECORDS, self._now_ms)
+
+    def _place(self, message: StoredMessage) -> None:
+        name = f"{message.topic}/{message.queue_id}"
+        if not self._accepts_restarts and name not in self._rebuilt.gaps:
+            is_batch = self._is_batch[message.topic]
+            try:
+                check_not_given_twice(self._store, self._queues, message, is_batch=is_batch)
+            except StoreFormatError as error:
+                self._refusal = self._refusal or error
+        levels = self._store.delay_levels
+        address = self._extended.address(message, levels)
+        for _ in range(2):
+            try:
+                if address is not None:
+                    queue = self._queues.simple.get(message.topic, message.queue_id)
+                    placed = queue.place(
+                        message.queue_offset, message.physical_offset, message.size, address
+                    )
+                else:
+                    placed = place_record(self._queues, message, self._is_batch.__getitem__, levels)
+            except MissingEntriesError as gap:
+                # What stands in front of the gap is out of reach then. It may be of a topic that
+                # was deleted and made again by a broker that kept counting; or a number is wrong.
+                if self._heads is not None:
+                    self._refusal = self._refusal or gap_in_log(self._store.segments, gap)
+                self._queues.destroy(message.topic, message.queue_id)
+                self._rebuilt.gaps.append(name)
+                continue
+            self._rebuilt.entries += placed
+            return
+
+    def finish(self) -> None:
+        """Take over what the log does not tell, and bring everything to the disk."""
+        store, rebuilt = self._store, self._rebuilt
+        keep_offsets(store, self._queues)
+        self._queues.write_behind(_FOREVER, _FOREVER)
+        self._index.finish(self._now_ms)
+        self._raise_failure()
+        check_misplaced(store.filesystem, store.root, self._beside)
+        ends = self._queues.ends
+        rebuilt.kept_queues += keep_expired(store, self._beside, ends, self._limit)
+        self._queues.take_unsynced().sync()
+        self._index.take_unsynced().sync()
+        for folder in FOLDERS:
+            path = f"{self._beside}/{folder}"
+            is_there = store.filesystem.exists(f"{store.root}/{folder}")
+            if is_there and not store.filesystem.exists(path):
+                store.filesystem.make_directories(path)  # An empty one replaces it.
+        store.filesystem.sync_directory(self._beside)
+        store.filesystem.sync_directory(store.root)
+        # A segment that expired must not come back in front of the new queues.
+        store.filesystem.sync_directory(store.segments.directory)
+        for folder in (SIMPLE_FOLDER, BATCH_FOLDER):
+            rebuilt.queues += len(list(queue_folders(store.filesystem, f"{self._beside}/{folder}")))
+        rebuilt.index_files = len(store.filesystem.list(f"{self._beside}/{INDEX_FOLDER}"))
+
+    def _raise_failure(self) -> None:
+        for error in (self._queues.write_error, self._index.write_error):
+            if error is not None:
+                raise error
+
+    def promise(self) -> None:
+        """Note how far the log is synced: the list may say it alone, and is about to say less.
+
+        And what the new index files have room for, should it be another shape.
+        """
+        before = self._claims
+        if before is None:
+            return
+        claims = replace(before, index_shape=self._store.config.index_shape)
+        if self._limit < NEVER:
+            claims = replace(claims, synced_offset=self._limit)
+        if claims != before:
+            self._note(claims)
+
+    def correct_ends(self) -> None:
+        """Let the list of where the queues end say nothing that is not true of the new folders.
+
+        It stays until these are in place, so that a start misses a queue by it that is lost now,
+        and knows which ones only keep an offset. The index may get another shape. New queues begin
+        where the log does, not where the old ones did.
+        """
+        store = self._store
+        ends = {key: end._replace(kept_from=UNKNOWN) for key, end in store.ends.items()}
+        if self._accepts_restarts:
+            first_offset = store.segments.first_offset
+            ends = {key: end for key, end in ends.items() if end.physical_offset < first_offset}
+        else:
+            # The place of a batch topic's entry depends on how many have expired.
+            beside = replace(store, root=self._beside)
+            ends = {
+                key: end
+                for key, end in ends.items()
+                if has_end(beside, key, end) or not has_end(store, key, end)
+            }
+        if ends != store.ends or store.listed_sizes not in (None, store.sizes):
+            save_queue_ends(store.filesystem, store.root, ends, store.sizes)
+
+    def note_complete(self) -> None:
+        """Let the next start begin to read the log behind what is in the new folders."""
+        store, claims = self._store, self._claims
+        # The list vouches for the log, too: not for one of which nobody knows what is synced.
+        is_safe = store.is_clean or self._limit < NEVER
+        if is_safe and not store.checkpoint.is_of_others:
+            self._queues.ends.take().save(store.filesystem, store.root)
+        if claims is not None and self._complete_to is not None:
+            recover_from = max(claims.recover_from, self._complete_to)
+            self._note(replace(claims, recover_from=recover_from))
+
+    def _note(self, claims: Claims) -> None:
+        store, self._claims = self._store, claims
+        file = CheckpointFile(store.filesystem, f"{store.root}/checkpoint")
+        file.write(store.checkpoint.longs, claims)
+        file.close()
+
+    def close(self) -> None:
+        """Close every file."""
+        self._queues.close()
+        self._extended.close()
+        self._index.close()
+
+
+def _damaged(
+    store: Inspected, offset: int, problem: str, what: str = "no sound record begins here"
+) -> CorruptionError:
+    segment = store.segments.at(offset)
+    return CorruptionError(
+        store.segments.directory if segment is None else segment.path,
+        offset % store.segments.size,
+        f"{what} ({problem}); run `cometmq store repair` first",
+    )

@@ -1,0 +1,1 @@
+"""Putting messages into the log and its queues, and reading them by queue offset."""

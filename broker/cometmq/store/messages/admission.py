@@ -1,0 +1,72 @@
+"""What the store takes: the limits of names, properties and inner batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cometmq.proto.properties import remove_property
+from cometmq.proto.record import HEAD_SIZE, RECORD_CRC_NAME, TOPIC_SIZE_V1_MAX, topic_part
+from cometmq.store.errors import MessageIllegalError, PropertiesTooLongError
+from cometmq.store.messages.dispatch import SCHEDULE_TOPIC
+
+if TYPE_CHECKING:
+    from cometmq.store.queues.consume_queue import ConsumeQueue
+
+TOPIC_SIZE_MAX: Final = 127
+RETRY_TOPIC_SIZE_MAX: Final = 255
+"""Of topics that begin with `%RETRY%`: Apache's retry topics of POP hold two names."""
+
+BATCH_COUNT_MAX: Final = 32767
+"""Messages of an inner batch: their number is an i16 in the ConsumeQueue."""
+
+RETRY_PREFIX: Final = "%RETRY%"
+
+
+@dataclass(slots=True)
+class Topic:
+    """What puts need of a topic."""
+
+    raw: bytes
+    part: bytes
+    """As it stands in records."""
+    is_batch: bool
+    is_plain: bool
+    """Whether its records are of version 1 and have ordinary entries."""
+    record_size: int
+    """Of a record without body and properties, with two IPv4 hosts."""
+    queues: dict[int, ConsumeQueue]
+    """Those that a quick put may use: none of a topic that is not plain."""
+
+
+def admit_topic(topic: str, *, is_batch: bool) -> Topic:
+    """Check a topic's name."""
+    raw = topic.encode()
+    size_max = RETRY_TOPIC_SIZE_MAX if topic.startswith(RETRY_PREFIX) else TOPIC_SIZE_MAX
+    if not 0 < len(raw) <= size_max or "/" in topic or "\0" in topic or topic in (".", ".."):
+        raise MessageIllegalError(f"topic of {len(raw)} bytes that names no folder: {topic!r}")
+    part = topic_part(raw)
+    is_plain = not is_batch and topic != SCHEDULE_TOPIC and len(raw) <= TOPIC_SIZE_V1_MAX
+    return Topic(raw, part, is_batch, is_plain, HEAD_SIZE + len(part) + 2, {})
+
+
+def admit_properties(properties: bytes, size_max: int) -> bytes:
+    """Return the properties without a checksum of a record that the sender made up."""
+    properties = remove_property(properties, RECORD_CRC_NAME)
+    if len(properties) > size_max:
+        raise PropertiesTooLongError(f"properties of {len(properties)} bytes, over {size_max}")
+    return properties
+
+
+def admit_batch(topic: str, number: bytes | None, *, is_batch: bool, is_inner: bool) -> int:
+    """Return how many messages a record of a batch topic holds, by its INNER_NUM."""
+    if not is_batch or is_inner != bool(number):
+        raise MessageIllegalError(
+            f"{topic}: a batch in one record needs its flag, INNER_NUM and a batch topic"
+        )
+    if number is None:
+        return 1
+    batch_size = int(number) if number.isdigit() else 0
+    if not 1 <= batch_size <= BATCH_COUNT_MAX:
+        raise MessageIllegalError(f"{topic}: INNER_NUM is {number!r}")
+    return batch_size

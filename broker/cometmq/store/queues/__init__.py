@@ -1,0 +1,1 @@
+"""The ConsumeQueues: for each message of a queue, where in the log its record lies."""

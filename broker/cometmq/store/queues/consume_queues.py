@@ -1,0 +1,399 @@
+"""All ConsumeQueues of a store: tables of both kinds over one disk, written behind and synced.
+
+What the store does with it, in the order of a record's life:
+
+1. `simple.get(topic, queue_id)` (or `batch`), and `append` on what it returns;
+2. `write_behind(up_to, budget)` in slices, when entries have waited long enough. The caller knows
+   time and the log's end; here age is a physical offset: all records below it are old enough;
+3. for a checkpoint: `settled_offset` first, then `take_unsynced()`, and its `sync()` in a thread.
+   When that returned, the checkpoint may claim what `settled_offset` said before.
+
+On an unclean start `truncate(start)` with the physical offset from which records are read back,
+then `place` of each of them, then `settle()` in slices: until it ends `settled_offset` stays low,
+so that a second crash starts from there again.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from cometmq.store.disk.open_files import OpenFiles
+from cometmq.store.disk.unsynced import Unsynced
+from cometmq.store.errors import CorruptionError, StoreFilesError, StoreFormatError
+from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY_SIZE, BatchConsumeQueue
+from cometmq.store.queues.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
+from cometmq.store.queues.entry_disk import EntryDisk
+from cometmq.store.queues.entry_files import EntryFiles
+from cometmq.store.queues.entry_search import KEEPS_OFFSET, NO_CUT
+from cometmq.store.queues.queue_ends import QueueKey, Sizes
+from cometmq.store.queues.queue_table import QueueTable, Shape
+from cometmq.store.queues.record_check import RecordCheck
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from cometmq.store.config import StoreConfig
+    from cometmq.store.deletions import Deletions
+    from cometmq.store.disk.filesystem import FileSystem
+    from cometmq.store.log.segments import Segments
+    from cometmq.store.queues.queue_ends import Ends, QueueEnds
+
+SIMPLE_FOLDER: Final = "consumequeue"
+BATCH_FOLDER: Final = "batchconsumequeue"
+
+
+class Span(NamedTuple):
+    """The messages of a queue."""
+
+    min_offset: int
+    """Of the first one that is kept."""
+    max_offset: int
+    """That the next one gets."""
+
+
+class ConsumeQueues:
+    """The ConsumeQueues of one store."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        root: str,
+        config: StoreConfig,
+        *,
+        clean: bool,
+        read_only: bool = False,
+        file_sizes: tuple[int | None, int | None] = (None, None),
+        is_of_others: bool = False,
+    ) -> None:
+        """After a `clean` stop, files of odd sizes are foreign, not half made.
+
+        `file_sizes` are those of both kinds as the store noted them down: files that a power cut
+        left with an equal wrong length say nothing then. Those of Apache, whose broker wrote last
+        if it `is_of_others`, have theirs from the beginning.
+        """
+        are_whole = clean or is_of_others
+        self._filesystem, self._root = filesystem, root
+        self._open_files = OpenFiles(config.consume_queue_files_max)
+        self._disk = EntryDisk(filesystem, self._open_files, clean=clean, read_only=read_only)
+        self.simple = QueueTable(
+            ConsumeQueue,
+            self._disk,
+            f"{root}/{SIMPLE_FOLDER}",
+            Shape(ENTRY_SIZE, config.consume_queue_file_size, file_sizes[0], are_whole),
+        )
+        """The queues of ordinary topics."""
+        self.batch = QueueTable(
+            BatchConsumeQueue,
+            self._disk,
+            f"{root}/{BATCH_FOLDER}",
+            Shape(BATCH_ENTRY_SIZE, config.batch_consume_queue_file_size, file_sizes[1], are_whole),
+        )
+        """The queues of topics with `queue.type=BatchCQ`."""
+        sizes = Sizes(self.simple.file_size, self.batch.file_size, config.index_shape)
+        self.ends.sizes = sizes
+        self._lacking_from: int | None = None
+        self._leftovers: list[tuple[QueueTable[Any], str]] = []
+        """Topics that were made again as ones of the other kind, with the queues of before."""
+        self.write_error: OSError | None = None
+        """Why entries cannot be written now; None again as soon as one could be."""
+
+    def kinds(
+        self, is_batch_topic: Callable[[str], bool | None], marks: Mapping[bytes, int]
+    ) -> Callable[[str], bool]:
+        """Give what says of any topic whether its queues are batch queues.
+
+        Where `is_batch_topic` says None the folders do: a topic that was deleted may have queues
+        left. A store in which the two contradict one another is refused. What a power cut brought
+        back of a topic that was deleted, see `Deletions.offsets`, and made again as one of the
+        other kind contradicts nothing, nor do files without an entry: they are for
+        `destroy_leftovers`.
+        """
+        in_folder = set[str]()
+        listed = {(key.is_batch, key.topic) for key in self.ends.known}
+        for table, batch in ((self.simple, False), (self.batch, True)):
+            for topic in table.topics():
+                says, mark = is_batch_topic(topic), marks.get(topic.encode())
+                if says is None or says is batch:
+                    if batch and (says or self._are_batches(topic, mark)):
+                        in_folder.add(topic)
+                elif (batch, topic) in listed or table.holds(topic, mark):
+                    kind = f"{'not ' if batch else ''}queue.type=BatchCQ"
+                    raise StoreFormatError(
+                        f"topic {topic} is {kind}, but its queues lie in"
+                        f" {BATCH_FOLDER if batch else SIMPLE_FOLDER}/; give the topic back its"
+                        " queue.type in config/topics.json, or move its folder elsewhere and run"
+                        " `cometmq store rebuild`"
+                    )
+                elif mark is not None or table.has_files(topic):
+                    self._leftovers.append((table, topic))
+        in_folder |= {topic for batch, topic in listed if batch}  # A lost one, too.
+
+        def is_batch(topic: str) -> bool:
+            says = is_batch_topic(topic)
+            return topic in in_folder if says is None else says
+
+        return is_batch
+
+    def _are_batches(self, topic: str, mark: int | None) -> bool:
+        """Whether the folders say that a topic, which nobody knows, has batch queues."""
+        if self.batch.holds(topic, mark):
+            return True
+        # It may have just begun: its entries were not synced.
+        return mark is None and self.batch.has_files(topic) and not self.simple.holds(topic, None)
+
+    @property
+    def ends(self) -> QueueEnds:
+        """Where each queue ends on the disk."""
+        return self._disk.ends
+
+    def table(self, *, is_batch: bool) -> QueueTable[ConsumeQueue] | QueueTable[BatchConsumeQueue]:
+        """Return the queues of one kind."""
+        return self.batch if is_batch else self.simple
+
+    def discard(self, to_make: Ends) -> None:
+        """Remove what is left of queues that are to be made again."""
+        for key in to_make:
+            self.table(is_batch=key.is_batch).discard(key.topic, key.queue_id)
+
+    def expect_records(self, segments: Segments) -> None:
+        """Take no last entry of a queue, when it is loaded, that is of no record in the log."""
+        self._disk.backs = RecordCheck(segments)
+
+    def expect_whole(self, end_offset: int = NO_CUT) -> None:
+        """Take the entries for complete, up to the log's end: nobody wrote since a clean stop."""
+        self._disk.whole_to = end_offset
+
+    def expect_all(self, first_offset: int) -> None:
+        """Erase the entries of all records: the log is replayed from its first one, here.
+
+        Entries in front of it stay: a queue without a record goes on behind them.
+        """
+        self._disk.may_restart = True
+        for table in (self.simple, self.batch):
+            table.problems.clear()
+            for queue in table.loaded():
+                queue.miss_nothing()
+        self.truncate(first_offset)
+
+    def can_take(self, key: QueueKey, physical_offset: int, next_offset: int) -> bool:
+        """Whether a queue can have the entry of a record that is read back from the log.
+
+        One that is damaged goes without, see `problems`: nobody puts to it or reads from it until
+        it is made again from the log, and the list says so. The others are not concerned.
+        """
+        table = self.table(is_batch=key.is_batch)
+        try:
+            table.get(key.topic, key.queue_id)
+        except (CorruptionError, StoreFormatError) as error:
+            table.problems[key.topic, key.queue_id] = str(error)
+        else:
+            return True
+        self.ends.note_lacking(key, physical_offset, next_offset)
+        bound = self._lacking_from
+        self._lacking_from = physical_offset if bound is None else min(bound, physical_offset)
+        return False
+
+    # Writing
+
+    def write_behind(self, up_to: int, budget: int) -> bool:
+        """Write queues whose first waiting entry is of a record below `up_to`.
+
+        At most `budget` writes, some 5 µs each; returns whether all such queues are done. When the
+        disk refuses a write, `write_error` says why, and the entries stay in memory.
+        """
+        disk = self._disk
+        while (first := disk.first_unwritten()) is not None and first < up_to:
+            if budget <= 0:
+                return False
+            budget -= 1
+            try:
+                disk.write_first(first)
+            except OSError as error:
+                self.write_error = error
+                return False
+            self.write_error = None
+        return True
+
+    @property
+    def settled_offset(self) -> int | None:
+        """The physical offset below which every record's entry is in the files; None for any.
+
+        Not what the disk holds: for that, sync what `take_unsynced` then returns.
+        """
+        # Until a list can be saved that tells which queues lack entries, the log has to.
+        lacking = None if self.ends.is_whole else self._lacking_from
+        bounds = (self._disk.first_unwritten(), self.simple.cut, self.batch.cut, lacking)
+        return min((bound for bound in bounds if bound is not None), default=None)
+
+    @property
+    def changed_count(self) -> int:
+        """About how many queues have entries that are not on the disk, or not in their files."""
+        return len(self._disk.unwritten) + len(self._disk.unsynced_files)
+
+    def take_unsynced(self) -> Unsynced:
+        """Return what was changed since the last time this was asked."""
+        disk = self._disk
+        unsynced = Unsynced(
+            disk.filesystem, disk.unsynced_files, disk.unsynced_directories, disk.partition
+        )
+        disk.unsynced_files, disk.unsynced_directories = set(), set()
+        return unsynced
+
+    def take_ends(self) -> Callable[[], None]:
+        """Return what saves where the queues end, once what is unsynced now is synced."""
+        return partial(self.ends.take().save, self._filesystem, self._root)
+
+    def topics(self) -> set[str]:
+        """Return the topics that have a queue."""
+        return {*self.simple.topics(), *self.batch.topics()}
+
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | BatchConsumeQueue | None:
+        """Return a queue if there is one; the one that has messages, should both kinds have it."""
+        queue = self.simple.find(topic, queue_id)
+        if queue is None or not queue.end:
+            return self.batch.find(topic, queue_id) or queue
+        return queue
+
+    def span(self, topic: str, queue_id: int) -> Span | None:
+        """Return where a queue begins and ends, for who looks at many; None if it is damaged.
+
+        Who puts to it or reads from it is told; `problems` has why.
+        """
+        try:
+            queue = self.find(topic, queue_id)
+            return Span(0, 0) if queue is None else Span(queue.min_offset, queue.max_offset)
+        except StoreFilesError as error:
+            table = self.simple if queue_id in self.simple.queues(topic) else self.batch
+            table.problems[topic, queue_id] = str(error)
+            return None
+
+    def entries(
+        self, topic: str, queue_id: int, queue_offset: int, count: int
+    ) -> list[tuple[int, int, int]] | None:
+        """Return a queue's entries from an offset on: physical offset, size, tags code.
+
+        None when there is no such queue. Waits for the disk.
+        """
+        queue = self.find(topic, queue_id)
+        if queue is None:
+            return None
+        if isinstance(queue, BatchConsumeQueue):
+            return [entry[:3] for entry in queue.read(queue_offset, count)]
+        found: list[tuple[int, int, int]] = []
+        while len(found) < count:
+            data = queue.read(queue_offset + len(found), count - len(found))
+            if not data:
+                break
+            found += ENTRY.iter_unpack(data)
+        return found
+
+    # The two ends of the log
+
+    def truncate(self, physical_offset: int) -> None:
+        """Erase the entries of records at or behind a physical offset."""
+        self.simple.truncate(physical_offset)
+        self.batch.truncate(physical_offset)
+
+    def settle(self) -> Iterator[None]:
+        """Do the rest of `truncate` for queues that nobody touched, one a step.
+
+        And load all of them once where there was no list of where they end: it names each, and is
+        whole if all can be loaded.
+        """
+        is_cut = not (self.simple.cut is None and self.batch.cut is None)
+        yield from self.simple.settle()
+        yield from self.batch.settle()
+        if not (self.ends.is_whole or is_cut):
+            for _ in self._walk():
+                yield
+        self.ends.is_whole |= all(
+            (end := self.ends.known.get(QueueKey(table is self.batch, *queue))) is not None
+            and end.lacks_from is not None
+            for table in (self.simple, self.batch)
+            for queue in table.problems
+        )
+
+    def correct_min(self, physical_offset: int) -> None:
+        """Let every queue begin at the first record at or behind the log's first byte."""
+        self._disk.min_physical_offset = physical_offset
+
+    def expire(
+        self, settled_offset: int, in_thread: Callable[[Callable[[], None]], None]
+    ) -> Iterator[int]:
+        """Remove files without an entry of a record in the log; one queue a step.
+
+        Entries of records below `settled_offset` are on the disk. Before the first file goes, the
+        list of where the queues begin and end is saved `in_thread`; no step may be taken before
+        that ended. What it does not let go stays.
+        """
+        ends, going = self.ends, list[EntryFiles]()
+        for queue in self._walk():
+            if queue is not None and queue.let_go(settled_offset):
+                going.append(queue)
+            yield 0
+        if going:
+            kept_from = {queue.key: queue.kept_from for queue in going}
+            in_thread(partial(ends.let_go, kept_from, self._filesystem, self._root))
+            yield 0
+        for queue in going:
+            yield queue.expire() if ends.lets_go(queue) else 0
+
+    def destroy(self, topic: str, queue_id: int | None = None) -> None:
+        """Remove the queues of a topic, or one of them, with their files."""
+        self.simple.destroy(topic, queue_id)
+        self.batch.destroy(topic, queue_id)
+
+    def destroy_leftovers(self) -> None:
+        """Remove what `kinds` found of topics that are now of the other kind."""
+        for table, topic in self._leftovers:
+            self._disk.unsynced_directories.add(table.root)
+            table.destroy(topic)
+        self._leftovers.clear()
+
+    def destroy_deleted(self, deletions: Deletions) -> None:
+        """Remove queues of deleted topics whose removal the last process could not make sure of.
+
+        One that goes on behind the mark is of a topic that Apache brought back; one that only
+        keeps an offset may be of a topic that was made again. So may one whose files are damaged:
+        that concerns it alone. One without an entry keeps nothing, and would hide that of a topic
+        that is made again as one of the other kind.
+        """
+        if deletions.offsets:
+            self._disk.unsynced_directories |= {self.simple.root, self.batch.root}
+        for topic_raw, offset in deletions.offsets.items():
+            topic = topic_raw.decode()
+            for table in (self.simple, self.batch):
+                for queue_id in table.queues(topic):
+                    queue = table.find_sound(topic, queue_id)
+                    if queue is not None and _is_gone(queue, offset):
+                        table.destroy(topic, queue_id)
+
+    def close(self) -> None:
+        """Close the files; what was not written is lost. No sync may be under way."""
+        self._open_files.close_all()
+        if self._disk.partition is not None:
+            self._disk.partition.close()
+            self._disk.partition = None
+
+    @property
+    def damaged(self) -> list[tuple[str, int]]:
+        """The topics and ids of queues that were found to be not as they should be."""
+        return [*self.simple.problems, *self.batch.problems]
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with queues that were found to be not as they should be."""
+        return [*self.simple.problems.values(), *self.batch.problems.values()]
+
+    def _walk(self) -> Iterator[EntryFiles | None]:
+        yield from self.simple.walk_sound()
+        yield from self.batch.walk_sound()
+
+
+def _is_gone(queue: EntryFiles, mark: int) -> bool:
+    """Whether all that a queue has is of a topic that was deleted at a mark."""
+    if queue.end <= queue.start:
+        return not queue.end
+    last_offset, size = queue.head(queue.end - 1)
+    return last_offset < mark and size not in KEEPS_OFFSET

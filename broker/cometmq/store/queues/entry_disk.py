@@ -1,0 +1,127 @@
+"""What the queues of a store share: the disk, and the shape of the files on it."""
+
+from __future__ import annotations
+
+from collections import deque
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from cometmq.store.disk.names import is_offset_file
+from cometmq.store.errors import StoreFormatError
+from cometmq.store.queues.queue_ends import QueueEnds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cometmq.store.disk.filesystem import FileSystem, Partition
+    from cometmq.store.disk.open_files import OpenFiles
+    from cometmq.store.queues.entry_files import EntryFiles
+
+
+class EntryDisk:
+    """What all queues of a store share: the file system, open files, what is not on disk yet."""
+
+    __slots__ = (
+        "_half_written",
+        "backs",
+        "clean",
+        "ends",
+        "filesystem",
+        "forgotten",
+        "may_restart",
+        "min_physical_offset",
+        "open_files",
+        "partition",
+        "read_only",
+        "unsynced_directories",
+        "unsynced_files",
+        "unwritten",
+        "whole_to",
+    )
+
+    def __init__(
+        self, filesystem: FileSystem, open_files: OpenFiles, *, clean: bool, read_only: bool
+    ) -> None:
+        self.filesystem = filesystem
+        self.open_files = open_files
+        self.clean = clean
+        self.read_only = read_only
+        self.ends = QueueEnds()
+        self.unwritten: deque[EntryFiles] = deque()
+        self.unsynced_files: set[str] = set()
+        self.unsynced_directories: set[str] = set()
+        self.min_physical_offset = 0
+        self.whole_to: int | None = None
+        """Where the log ends of which this store wrote and synced every entry; None where it may
+        not have: else nothing may stand behind the last entry, which leads in front of that."""
+        self.may_restart = False
+        """Whether the log is replayed from its first record, so that no entry can be missing."""
+        self.backs: Callable[[str, int, int, int], bool] | None = None
+        """Whether a record of a topic and queue stands at a physical offset, with that size."""
+        self.forgotten: set[EntryFiles] = set()
+        """Queues that had files, of which nothing was taken."""
+        self._half_written: int | None = None
+        self.partition: Partition | None = None
+        """Opened before the first write: it reports only what fails while it is open."""
+
+    def first_unwritten(self) -> int | None:
+        """Return the physical offset from which on entries may be missing in the files."""
+        while self.unwritten:
+            offset = self.unwritten[0].first_unwritten()
+            if offset is not None:
+                # The queues behind a half-written one may have waited as long as all of it did.
+                return offset if self._half_written is None else self._half_written
+            self.unwritten.popleft()
+            self._half_written = None
+        return None
+
+    def write_first(self, waited: int) -> None:
+        """Write the queue that has waited for longest, or the next part of it.
+
+        `waited` is what `first_unwritten` has just said.
+        """
+        if self.unwritten[0].write():
+            self.unwritten.popleft()
+            self._half_written = None
+        else:
+            self._half_written = waited
+
+
+class Shelf:
+    """Where the queues of one kind stand: their folder and the shape of their files."""
+
+    __slots__ = ("disk", "entry_size", "file_entries", "file_size", "heads", "root")
+
+    def __init__(self, disk: EntryDisk, root: str, entry_size: int, file_entries: int) -> None:
+        assert file_entries > 0, file_entries
+        self.disk = disk
+        self.root = root
+        self.entry_size = entry_size
+        self.file_entries = file_entries
+        self.file_size: Final = entry_size * file_entries
+        """The length of each file, in bytes."""
+        self.heads = Struct(f">qi{entry_size - 12}x")
+
+    def path(self, topic: str, queue_id: int, number: int) -> str:
+        """Return where a queue's file of that number lies."""
+        return f"{self.root}/{topic}/{queue_id}/{number * self.file_size:020d}"
+
+    def numbers(self, directory: str) -> list[int]:
+        """Return the numbers of a queue's files; checks their sizes, and leaves others alone."""
+        disk, file_size = self.disk, self.file_size
+        numbers: list[int] = []
+        entries = [each for each in disk.filesystem.list(directory) if is_offset_file(each)]
+        for entry in entries:
+            number, odd = divmod(int(entry.name), file_size)
+            # A file whose making was interrupted is short; a clean stop leaves only empty ones.
+            short = entry.size < file_size and not disk.clean
+            unused = entry.size == 0 and entry is entries[-1]
+            if odd or not (entry.size == file_size or short or unused):
+                raise StoreFormatError(
+                    f"{entry.size} bytes, in a store with queue files of"
+                    f" {file_size} bytes; stop the broker, restore the file from a copy or move it"
+                    " elsewhere, and run `cometmq store rebuild`",
+                    f"{directory}/{entry.name}",
+                )
+            numbers.append(number)
+        return numbers

@@ -1,0 +1,203 @@
+"""Finding how many entries at the front of a queue's file can be trusted.
+
+After a power cut, what was written and not synced may be there, be zeros, or be torn at any
+512-byte sector. What is looked for is the last stretch in which every entry is whole, ordered and
+below a cut. Every window of 64 entries holds some that lie in one sector, hence are zeros or truly
+what was written; a window behind the synced part therefore never looks good, and searching by
+windows finds the border.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cometmq.store.disk.filesystem import File
+    from cometmq.store.queues.entry_disk import Shelf
+    from cometmq.store.queues.entry_files import EntryFiles
+    from cometmq.store.queues.readable_entries import ReadableEntries
+
+WINDOW_ENTRIES: Final = 64
+"""Entries judged together: more than two sectors' worth."""
+
+_HEADS: Final = 4096
+"""Read at once where all of a queue's entries are looked at."""
+
+BLANK_SIZE: Final = 0x7FFFFFFF
+"""The record size of a pre-blank entry: one that stands before a queue's first, never served."""
+
+GONE_SIZE: Final = 1
+"""Of an entry that leads to the log's first byte, which is gone, as if it were of a record there:
+it keeps an offset as a pre-blank one does."""
+
+KEEPS_OFFSET: Final = frozenset((BLANK_SIZE, GONE_SIZE))
+"""The sizes in a last entry that is of no message."""
+
+NO_CUT: Final = (1 << 63) - 1
+
+
+def sound_entries(file: File, shelf: Shelf, cut: int) -> int:
+    """Return how many entries at the front of a file are whole, ordered and below the cut."""
+    good, step = -1, 1  # The last window known to be good; searched by doubling steps,
+    bad = -(-shelf.file_entries // WINDOW_ENTRIES)  # then by halving.
+    partial = 0
+    while good + 1 < bad:
+        probe = good + step if step and good + step < bad else (good + bad) // 2
+        count, whole = _judge(file, shelf, probe, cut)
+        if whole:
+            good, step = probe, step * 2
+        else:
+            bad, step, partial = probe, 0, count
+    return min(bad * WINDOW_ENTRIES + partial, shelf.file_entries)
+
+
+def _judge(file: File, shelf: Shelf, window: int, cut: int) -> tuple[int, bool]:
+    """Return how many good entries a window starts with, and whether all of it is good."""
+    size = shelf.entry_size
+    start = window * WINDOW_ENTRIES
+    expected = min(WINDOW_ENTRIES, shelf.file_entries - start)
+    data = file.read(expected * size, start * size)
+    least = count = 0
+    whole = len(data) // size * size
+    for physical_offset, record_size in shelf.heads.iter_unpack(data[:whole]):
+        if record_size <= 0 or not least <= physical_offset < cut:
+            break
+        if record_size != BLANK_SIZE:
+            least = physical_offset + record_size
+        count += 1
+    return count, count == expected
+
+
+def backed_end(
+    queue: EntryFiles, backs: Callable[[str, int, int, int], bool] | None
+) -> tuple[int, bool]:
+    """Return where a queue ends without the last entries that are of no record.
+
+    Torn ones may lie below any cut. `backs` says whether such a record is there; without it every
+    entry counts. Returned is, too, whether the last entry then is of a message.
+    """
+    end, start = queue.end, queue.start
+    while end > start:
+        offset, size = queue.head(end - 1)
+        if size in KEEPS_OFFSET:
+            return end, False
+        if backs is None:
+            return end, True
+        before, size_before = queue.head(end - 2) if end - 1 > start else (0, 0)
+        is_next = size_before == BLANK_SIZE or before + size_before <= offset
+        if is_next and backs(queue.topic, queue.queue_id, offset, size):
+            return end, True
+        end -= 1
+    return end, False
+
+
+def count_leftovers(file: Callable[[int], File], shelf: Shelf, numbers: list[int], cut: int) -> int:
+    """Count the expired files in front of a gap: a power cut undid that, but not of the next.
+
+    None where it lost the one in the gap: then what stands behind was not synced either. Where a
+    file that was synced is lost, this is wrong: for queues of which nobody noted their first file.
+    """
+    size = shelf.entry_size
+    for at in range(len(numbers) - 1, 0, -1):
+        before, behind = numbers[at - 1], numbers[at]
+        if behind == before + 1:
+            continue
+        last = file(before).read(size, shelf.file_size - size)
+        first = file(behind).read(size, 0)
+        if not len(last) == len(first) == size:
+            continue
+        (last_offset, _), (offset, record_size) = map(shelf.heads.unpack, (last, first))
+        if 0 <= last_offset < shelf.disk.min_physical_offset and record_size > 0 and offset < cut:
+            return at
+    return 0
+
+
+def first_kept(queue: ReadableEntries, low: int, offset: int) -> int:
+    """Return the first entry, from `low` on, whose record is not in front of an offset in the log.
+
+    A damaged entry that leads to what is gone may have sent the search behind it: the entries in
+    front of what was found have to be in order. What does not come behind all others there, and
+    what leads into the log, has not expired.
+    """
+    last_offset, last_size = queue.head(queue.end - 1) if queue.end > queue.start else (0, 0)
+    limit = last_offset if last_offset >= 0 and 0 < last_size < BLANK_SIZE else NO_CUT
+    place_of = partial(_record_place, queue, limit=limit)
+    if low >= queue.end or place_of(low) >= offset:
+        return low
+    found, behind = queue.end, NO_CUT
+    while True:
+        at = bisect_left(range(found), offset, lo=low, key=place_of)
+        behind = place_of(at) if at < found else behind
+        found, last, reached = at, at - 1, 0
+        for index, place, size in _heads(queue, max(low, at - WINDOW_ENTRIES), at):
+            end = place + size
+            if _is_entry(place, size, limit) and size < BLANK_SIZE and reached < end <= behind:
+                last, reached = index, end
+                if place >= offset:
+                    found, behind = index, place
+                    break
+        if found == at:
+            return last + 1
+
+
+def _heads(queue: ReadableEntries, index: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Walk some entries: the place, the physical offset and the record size of each."""
+    while index < end:
+        for physical_offset, size in queue.heads(index, end - index):
+            yield index, physical_offset, size
+            index += 1
+
+
+def _record_place(queue: ReadableEntries, index: int, *, limit: int) -> int:
+    """Return where the record of an entry lies in the log; -1 of a blank one, as if it were gone.
+
+    Of bytes that are no entry, and of the one behind such, which may be half missing, it is that
+    of the next one: if that is gone, theirs are, and if not, theirs may be there. No entry of the
+    queue leads behind the `limit`.
+    """
+    is_trusted = index == queue.start or _is_entry(*queue.head(index - 1), limit)
+    count = 1
+    while index < queue.end:
+        for physical_offset, size in queue.heads(index, count):
+            is_entry = _is_entry(physical_offset, size, limit)
+            if is_entry and (is_trusted or index == queue.end - 1):
+                return -1 if size == BLANK_SIZE else physical_offset
+            is_trusted = is_entry
+            index += 1
+        count = WINDOW_ENTRIES
+    return NO_CUT
+
+
+def _is_entry(physical_offset: int, size: int, limit: int) -> bool:
+    return size > 0 and 0 <= physical_offset <= limit
+
+
+def expired_end(queue: ReadableEntries, offset: int) -> int:
+    """Return the place behind the last entry that leads in front of an offset in the log.
+
+    What keeps an offset without a record does, too.
+    """
+    index = end = queue.start
+    while index < queue.end:
+        for physical_offset, size in queue.heads(index, _HEADS):
+            index += 1
+            if size in KEEPS_OFFSET or (size > 0 and 0 <= physical_offset < offset):
+                end = index
+    return end
+
+
+def is_in_order(queue: ReadableEntries) -> bool:
+    """Whether each entry of a queue is there, and leads behind the record of the one before it."""
+    least, index = 0, queue.start
+    while index < queue.end:
+        for physical_offset, size in queue.heads(index, _HEADS):
+            if size <= 0 or physical_offset < least:
+                return False
+            if size != BLANK_SIZE:
+                least = physical_offset + size
+            index += 1
+    return True

@@ -1,0 +1,377 @@
+"""Where each queue ended when that was last surely on the disk: by it a start misses lost queues.
+
+A start reads only the end of the log, and a queue is loaded when it is first touched. A queue whose
+files were lost would go unnoticed, and give its offsets out again. So each whole checkpoint lists
+where every queue ends: how many entries it has, to which record the last one leads, which offset is
+next, and from where on its files are kept. Each entry that is named was synced before the list was
+written, and the list before the checkpoint; so it is true with the checkpoint before, too, and
+without one it still says how far the log was on the disk, and how long the queues' files are. What
+index files have room for stands nowhere else, see `index_shape`. With the checkpoint that follows
+it, no queue has an entry of a record in front of *recover from* that the list leaves out. A file
+that has expired is removed when the list says so, not before. A store that has none, or a damaged
+one, is walked once, and gets one when all its queues are known.
+
+The file, see `checked_json`::
+
+    {"crc32":2294315408,"queues":{"simple":{"T":{"0":[2,116,2,0]}},"batch":{},
+    "file_sizes":[6000000,13800000],"index_shape":[5000000,20000000]},"version":1}
+
+Apache's brokers do not know it: once one has written to the checkpoint, it says nothing any more.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from cometmq.proto.errors import BodyError
+from cometmq.store.disk.checked_json import CheckedJson
+from cometmq.store.index.index_format import IndexShape
+from cometmq.store.queues.entry_search import KEEPS_OFFSET
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cometmq.store.deletions import Deletions
+    from cometmq.store.disk.filesystem import FileSystem
+    from cometmq.store.queues.entry_files import EntryFiles
+
+QUEUE_ENDS_NAME: Final = "queue_ends.json"
+VERSION: Final = 1
+
+_FILE: Final = CheckedJson(QUEUE_ENDS_NAME, "queues", VERSION)
+
+NO_RECORD: Final = -1
+"""Where the last entry of a queue leads that has none of a message, but goes on at an offset."""
+
+UNKNOWN: Final = -1
+"""Where a queue is kept from of which nobody noted it."""
+
+_LACKS: Final = -2
+"""From here down: a queue that lacks the entry of a record, whose offset counts downwards."""
+
+_HEAD: Final = Struct(">qi")  # Physical offset and size of the record: what each entry begins with.
+_BATCH_BASE: Final = Struct(">28xqh8x")  # First queue offset and messages of a batch's entry.
+
+
+class QueueKey(NamedTuple):
+    """Which queue."""
+
+    is_batch: bool
+    topic: str
+    queue_id: int
+
+
+class QueueEnd(NamedTuple):
+    """Where a queue ends."""
+
+    entries: int
+    """The place behind its last entry."""
+    physical_offset: int
+    """Of the record that its last entry leads to, or `NO_RECORD`; less if it lacks entries."""
+    next_offset: int
+    """The queue offset behind its last message."""
+    kept_from: int = UNKNOWN
+    """The first entry of the first file that must be there; those in front of it have expired."""
+
+    @property
+    def lacks_from(self) -> int | None:
+        """The record whose entry a start could not give it, the first; None when it has all."""
+        return _LACKS - self.physical_offset if self.physical_offset <= _LACKS else None
+
+    @property
+    def reaches(self) -> int:
+        """The physical offset of the record that it is about."""
+        return self.physical_offset if self.lacks_from is None else self.lacks_from
+
+    def is_of(self, entry: bytes) -> bool:
+        """Whether that is the queue's last entry."""
+        physical_offset, size = _HEAD.unpack_from(entry)
+        if len(entry) == _BATCH_BASE.size:
+            base, count = _BATCH_BASE.unpack(entry)
+            if base + count != self.next_offset:
+                return False
+        if self.physical_offset == NO_RECORD:
+            return size in KEEPS_OFFSET
+        return bool(
+            physical_offset == self.physical_offset and size > 0 and size not in KEEPS_OFFSET
+        )
+
+    def is_in(
+        self, filesystem: FileSystem, folder: str, file_size: int, entry_size: int, *, clean: bool
+    ) -> bool:
+        """Whether a queue's files have its last entry, and the last one is as long as it must be.
+
+        A start that was cut off while it cut a queue leaves a short file, which is not `clean`.
+        """
+        number, position = divmod((self.entries - 1) * entry_size, file_size)
+        try:
+            file = filesystem.open(f"{folder}/{number * file_size:020d}", read_only=True)
+        except FileNotFoundError:
+            return False
+        try:
+            size = file.size()
+            has_size = size == file_size or (size < file_size and not clean)
+            entry = file.read(entry_size, position)
+            return has_size and len(entry) == entry_size and self.is_of(entry)
+        finally:
+            file.close()
+
+
+Ends = dict[QueueKey, QueueEnd]
+
+
+class Sizes(NamedTuple):
+    """How long the files of queues are, and what those of the index have room for."""
+
+    queue_file: int
+    batch_queue_file: int
+    index_shape: IndexShape
+
+
+class _Kinds(msgspec.Struct):
+    simple: dict[str, dict[int, QueueEnd]]
+    batch: dict[str, dict[int, QueueEnd]]
+    file_sizes: tuple[int, int] | None = None
+    """A list of an earlier version does not say it, nor the other one."""
+    index_shape: IndexShape | None = None
+
+
+def load_queue_ends(filesystem: FileSystem, root: str) -> Ends | None:
+    """Read the list; None when there is none, or it is damaged: then nobody knows.
+
+    `StoreFormatError` when a newer version of this program wrote it.
+    """
+    try:
+        kinds = _FILE.load(filesystem, root, _Kinds)
+    except BodyError:
+        return None
+    if kinds is None:
+        return None
+    return {
+        QueueKey(is_batch, topic, queue_id): end
+        for is_batch, topics in ((False, kinds.simple), (True, kinds.batch))
+        for topic, queues in topics.items()
+        for queue_id, end in queues.items()
+    }
+
+
+def listed_sizes(filesystem: FileSystem, root: str) -> Sizes | None:
+    """Return how long files are by the list, for when they were torn, or the checkpoint is lost."""
+    try:
+        kinds = _FILE.load(filesystem, root, _Kinds)
+    except BodyError:
+        return None
+    if kinds is None or kinds.file_sizes is None or kinds.index_shape is None:
+        return None
+    return Sizes(*kinds.file_sizes, kinds.index_shape)
+
+
+def save_queue_ends(filesystem: FileSystem, root: str, ends: Ends, sizes: Sizes) -> None:
+    """Replace the list; when this returns, it would survive a power cut."""
+    kinds = _Kinds({}, {}, sizes[:2], sizes.index_shape)
+    for (is_batch, topic, queue_id), end in ends.items():
+        topics = kinds.batch if is_batch else kinds.simple
+        topics.setdefault(topic, {})[queue_id] = end
+    _FILE.save(filesystem, root, msgspec.json.encode(kinds))
+
+
+def remove_queue_ends(filesystem: FileSystem, root: str) -> None:
+    """Remove the list, because it is no longer true; returns once a power cut keeps that."""
+    path = f"{root}/{QUEUE_ENDS_NAME}"
+    if filesystem.exists(path):
+        filesystem.remove(path)
+        filesystem.sync_directory(root)
+
+
+def without_deleted(
+    ends: Ends, deletions: Deletions, is_batch_topic: Callable[[str], bool | None]
+) -> Ends:
+    """Return the ends of those queues whose topic was not deleted since.
+
+    Of one that goes on at an offset nobody knows: it stays, for it may be of a topic that was made
+    again behind the mark, and a topic that begins at an offset does no harm. Not if the topic is
+    now of the other kind, says `is_batch_topic`, which says None of those that it does not know.
+    """
+    deleted = deletions.offsets
+    if not deleted:
+        return ends
+    return {
+        key: end
+        for key, end in ends.items()
+        if end.reaches >= (mark := deleted.get(key.topic.encode(), -1))
+        or (
+            end.physical_offset == NO_RECORD
+            and (mark < 0 or is_batch_topic(key.topic) is not (not key.is_batch))
+        )
+    }
+
+
+class QueueEnds:
+    """The ends of the queues of an open store, kept up to date as their entries are written.
+
+    One thread notes what is written; another one, when a checkpoint is taken, saves it.
+    """
+
+    def __init__(self) -> None:
+        self.sizes = Sizes(0, 0, IndexShape(0, 0))
+        self.known: Ends = {}
+        """As they are on the disk: what is changed since waits for the next checkpoint."""
+        self._listed: Ends = {}
+        """As the file says: less than what is known, when the disk refuses it."""
+        self.is_saved = False
+        """Whether the file says what is known."""
+        self.is_whole = False
+        """Whether every queue is among them, or among what is written; until then none is saved."""
+        self._written: dict[EntryFiles, tuple[int, bytes]] = {}
+        """By queue, its end and its last entry."""
+        self._later: dict[EntryFiles, tuple[int, bytes]] = {}
+        """The same with entries of records behind the mark."""
+        self._gone: set[QueueKey] = set()
+        self._mark: int | None = None
+
+    def begin_with(self, listed: Ends, known: Ends) -> None:
+        """Take over what the file says; of that, what is not known is no longer true."""
+        self.known = self._listed = known
+        self.is_saved = len(known) == len(listed)
+        self.is_whole = True
+
+    def save(self, known: Ends, filesystem: FileSystem, root: str) -> None:
+        """Have the file say what is known from now on."""
+        save_queue_ends(filesystem, root, known, self.sizes)
+        self.known = self._listed = known
+        self.is_saved = True
+
+    def note(self, queue: EntryFiles, end: int, entries: bytes | bytearray | memoryview) -> None:
+        """Note that a queue has these entries, up to that end, in its files."""
+        size, mark = queue.entry_size, self._mark
+        last = bytes(entries[-size:])
+        if mark is None or int.from_bytes(last[:8], "big") < mark:
+            self._written[queue] = end, last
+            return
+        self._later[queue] = end, last
+        count = len(entries) // size
+        kept = bisect_left(
+            range(count),
+            mark,
+            key=lambda at: int.from_bytes(entries[at * size : at * size + 8], "big"),
+        )
+        if kept:
+            self._written[queue] = (
+                end - count + kept,
+                bytes(entries[(kept - 1) * size : kept * size]),
+            )
+
+    def note_loaded(self, queue: EntryFiles) -> None:
+        """Note where a queue ends that nobody listed yet."""
+        if queue.key not in self.known and queue.end > queue.start:
+            self._written[queue] = queue.end, queue.read_entries(queue.end - 1, 1)
+
+    def note_lacking(self, key: QueueKey, physical_offset: int, next_offset: int) -> None:
+        """Note that a queue, which is damaged, cannot be given the entry of a record.
+
+        Once no start reads that record any more, the queue must not be taken for whole: not even if
+        its files are put back from a copy.
+        """
+        end = self.known.get(key, QueueEnd(1, NO_RECORD, 0))
+        lacks = _LACKS - physical_offset if end.lacks_from is None else end.physical_offset
+        next_offset = max(end.next_offset, next_offset)
+        self.known[key] = end._replace(physical_offset=lacks, next_offset=next_offset)
+        self.is_saved = False
+
+    def vouches(self, queue: EntryFiles) -> bool:
+        """Whether the queue is known to end where it does."""
+        end = self.known.get(queue.key)
+        return end is not None and end.entries == queue.end
+
+    def forget(self, queue: EntryFiles) -> None:
+        """Note that a queue is removed for good."""
+        self._written.pop(queue, None)
+        self._later.pop(queue, None)
+        self._gone.add(queue.key)
+
+    def let_go(self, kept_from: dict[QueueKey, int], filesystem: FileSystem, root: str) -> None:
+        """Have the list say that files of some queues may be gone; for the thread that saves it."""
+        known = self.known.copy()
+        for key, first in kept_from.items():
+            if key in known:  # The others are listed by what their queue says.
+                known[key] = known[key]._replace(kept_from=first)
+        if self.is_whole:
+            self.save(known, filesystem, root)
+        else:
+            self.known = known
+
+    def lets_go(self, queue: EntryFiles) -> bool:
+        """Whether a start would not miss what the queue does not keep."""
+        end = self._listed.get(queue.key)
+        return end is None or end.kept_from >= queue.kept_from
+
+    def begin(self, mark: int) -> None:
+        """Leave out, from now on, entries of records at or behind a physical offset."""
+        self._written.update(self._later)
+        self._later = {}
+        self._mark = mark
+
+    def take(self) -> Changes:
+        """Return what changed in front of the mark, since the last time."""
+        changes = Changes(self, self._written, self._gone, is_whole=self.is_whole)
+        self._written, self._later, self._gone, self._mark = self._later, {}, set(), None
+        return changes
+
+
+class Changes:
+    """What changed since the list was saved last; for the thread that saves it."""
+
+    def __init__(
+        self,
+        ends: QueueEnds,
+        written: dict[EntryFiles, tuple[int, bytes]],
+        gone: set[QueueKey],
+        *,
+        is_whole: bool,
+    ) -> None:
+        self._ends = ends
+        self._written = written
+        self._gone = gone
+        self._is_whole = is_whole
+
+    def save(self, filesystem: FileSystem, root: str) -> None:
+        """Bring the list up to date; all that it names must be on the disk."""
+        ends = self._ends
+        if self._gone or self._written:
+            ends.is_saved = False
+        known = ends.known.copy()
+        for key in self._gone:
+            known.pop(key, None)
+        for queue, (end, last) in self._written.items():
+            known[queue.key] = _end_of(queue, end, last)
+        ends.known = known  # Even if the disk refuses it: the next one takes up what came since.
+        if self._is_whole and not ends.is_saved:
+            ends.save(known, filesystem, root)
+
+
+def listed_to(ends: Ends) -> int:
+    """Return how far the log was on the disk when the list was saved: what it names was, then."""
+    return max((end.reaches for end in ends.values()), default=NO_RECORD) + 1
+
+
+def end_of(queue: EntryFiles) -> QueueEnd | None:
+    """Return where a queue ends; None if it has no message."""
+    if queue.end == queue.start:
+        return None
+    end = _end_of(queue, queue.end, queue.read_entries(queue.end - 1, 1))
+    return None if end.physical_offset == NO_RECORD else end
+
+
+def _end_of(queue: EntryFiles, entries: int, last: bytes) -> QueueEnd:
+    physical_offset, size = _HEAD.unpack_from(last)
+    next_offset = entries
+    if queue.is_batch:
+        base, count = _BATCH_BASE.unpack(last)
+        next_offset = base + count
+    if size in KEEPS_OFFSET:
+        physical_offset = NO_RECORD
+    return QueueEnd(entries, physical_offset, next_offset, queue.kept_from)

@@ -1,0 +1,218 @@
+"""The entries of one queue, read from its files and from what is not written to them yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from cometmq.store.disk.names import is_offset_file
+from cometmq.store.errors import REBUILD, CorruptionError
+from cometmq.store.queues.entry_search import KEEPS_OFFSET, NO_CUT, WINDOW_ENTRIES, first_kept
+from cometmq.store.queues.queue_ends import UNKNOWN, QueueKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cometmq.store.disk.filesystem import File
+    from cometmq.store.queues.entry_disk import Shelf
+    from cometmq.store.queues.entry_tail import Tail
+    from cometmq.store.queues.queue_ends import QueueEnd
+
+
+class ReadableEntries:
+    """What `entry_files` reads of a queue; that module has the picture."""
+
+    is_batch: ClassVar[bool] = False
+    """Whether it is the queue of a batch topic."""
+
+    __slots__ = (
+        "_first",
+        "_min",
+        "_min_physical_offset",
+        "_shelf",
+        "_tail",
+        "end",
+        "queue_id",
+        "topic",
+    )
+
+    def __init__(self, shelf: Shelf, topic: str, queue_id: int) -> None:
+        self._shelf = shelf
+        self.topic = topic
+        self.queue_id = queue_id
+        self.end: int = 0
+        self._first: int | None = None  # The first file's first entry, once there is a file.
+        self._tail: Tail = b""
+        self._min: int = 0
+        self._min_physical_offset = -1  # What `_min` was last corrected for.
+
+    @property
+    def directory(self) -> str:
+        """The queue's folder."""
+        return f"{self._shelf.root}/{self.topic}/{self.queue_id}"
+
+    @property
+    def key(self) -> QueueKey:
+        """Which queue it is."""
+        return QueueKey(self.is_batch, self.topic, self.queue_id)
+
+    @property
+    def entry_size(self) -> int:
+        """The length of each entry, in bytes."""
+        return self._shelf.entry_size
+
+    @property
+    def start(self) -> int:
+        """The index at which the queue's first file begins."""
+        return self.written if self._first is None else self._first
+
+    @property
+    def written(self) -> int:
+        """How far entries are in the files: the index of the first that is not."""
+        return self.end - len(self._tail) // self._shelf.entry_size
+
+    @property
+    def min_entry(self) -> int:
+        """The first entry whose record is still in the log; `end` when none is."""
+        if self._min_physical_offset != self._shelf.disk.min_physical_offset:
+            self._correct_min()
+        return self._min
+
+    @property
+    def _known(self) -> QueueEnd | None:
+        """What the list says; of a queue whose last record is cut, and made again, nothing."""
+        return self._shelf.disk.ends.known.get(self.key)
+
+    @property
+    def _kept_by_list(self) -> int:
+        """The first entry of the first file that must be there; `NO_CUT` where nobody noted it."""
+        known = self._known
+        return NO_CUT if known is None or known.kept_from == UNKNOWN else known.kept_from
+
+    def read_entries(self, index: int, count: int) -> bytes:
+        """Return up to `count` entries from `index` on, none from behind the end of a file.
+
+        Empty when there is nothing at `index`, or its file is gone, or ends there.
+        """
+        return bytes(self._read(index, count, waits=True) or b"")
+
+    def read_entries_cached(self, index: int, count: int) -> bytes | bytearray | None:
+        """Return what `read_entries` does, or None when the disk would have to be waited for."""
+        return self._read(index, count, waits=False)
+
+    def _read(self, index: int, count: int, *, waits: bool) -> bytes | bytearray | None:
+        size = self._shelf.entry_size
+        written = self.end - len(self._tail) // size
+        if index >= written:
+            start = (index - written) * size
+            return bytes(self._tail[start : start + count * size])
+        number, place = divmod(index, self._shelf.file_entries)
+        stop = min(count, self._shelf.file_entries - place) + index
+        try:
+            file = self._file(number)
+        except FileNotFoundError:
+            return b""
+        wanted, position = (min(stop, written) - index) * size, place * size
+        data = file.read(wanted, position) if waits else file.read_cached(wanted, position)
+        if data is None:
+            return None
+        if len(data) < wanted:
+            return data[: len(data) // size * size]
+        if stop > written:
+            data += self._tail[: (stop - written) * size]
+        return data
+
+    def head(self, index: int) -> tuple[int, int]:
+        """Return the physical offset and record size in an entry; (0, 0) if it cannot be read."""
+        data = self.read_entries(index, 1)
+        if len(data) < self._shelf.entry_size:
+            return 0, 0
+        head: tuple[int, int] = self._shelf.heads.unpack(data)
+        return head
+
+    def heads(self, index: int, count: int) -> Iterator[tuple[int, int]]:
+        """Return the same of up to `count` entries, of one file."""
+        shelf = self._shelf
+        count = min(count, self.end - index, shelf.file_entries - index % shelf.file_entries)
+        data = self.read_entries(index, count).ljust(count * shelf.entry_size, b"\0")
+        return cast("Iterator[tuple[int, int]]", shelf.heads.iter_unpack(data))
+
+    def check_files(self) -> None:
+        """Refuse a queue that has lost a file, or bytes of one, behind its first message.
+
+        For when nothing stands where a message should be. Of a store that another process writes,
+        not files in front of those that are there, if the list does not ask for them: it may have
+        let them expire.
+        """
+        shelf = self._shelf
+        sizes = {
+            int(entry.name) // shelf.file_size: entry.size
+            for entry in shelf.disk.filesystem.list(self.directory)
+            if is_offset_file(entry)
+        }
+        first = self.min_entry // shelf.file_entries
+        if shelf.disk.read_only:
+            kept = min(sizes, default=0), self._kept_by_list // shelf.file_entries
+            first = max(first, min(kept))
+        for number in range(first, -(-self.written // shelf.file_entries)):
+            size = sizes.get(number, 0)
+            entries = min(shelf.file_entries, self.written - number * shelf.file_entries)
+            if size < entries * shelf.entry_size:
+                problem = "too short" if number in sizes else "missing"
+                raise CorruptionError(
+                    shelf.path(self.topic, self.queue_id, number),
+                    size,
+                    f"this file of a ConsumeQueue is {problem}; {REBUILD}",
+                )
+
+    def index_of(self, queue_offset: int) -> int:
+        """Return the place of the entry that leads to a message, as far as the others tell."""
+        return queue_offset
+
+    def damaged(self, index: int, problem: str) -> CorruptionError:
+        """Make the error for an entry that cannot be one, with its place and what to do."""
+        number, place = divmod(index, self._shelf.file_entries)
+        path = self._shelf.path(self.topic, self.queue_id, number)
+        return CorruptionError(path, place * self._shelf.entry_size, f"{problem}; {REBUILD}")
+
+    def check_end(self, log_end: int) -> None:
+        """Refuse a queue that ends in front of bytes: its next messages would take their place.
+
+        And one whose last entry can be none: they would get the numbers behind it.
+        """
+        if self.end > self.start:
+            offset, size = self.head(self.end - 1)
+            if size not in KEEPS_OFFSET and offset + size > log_end:
+                problem = f"not an entry: it leads behind the log, which ends at {log_end}"
+                raise self.damaged(self.end - 1, problem)
+        number, place = divmod(self.end, self._shelf.file_entries)
+        if place or self.end == self._first:
+            file, position = self._file(number), place * self._shelf.entry_size
+            if any(file.read(WINDOW_ENTRIES * self._shelf.entry_size, position)):
+                raise CorruptionError(file.path, position, f"not an entry; {REBUILD}")
+
+    def behind_hole(self) -> tuple[int, int]:
+        """Return the head of the first entry behind zeros at the end; (0, 0) without one."""
+        shelf = self._shelf
+        number, place = divmod(self.end, shelf.file_entries)
+        if not place and self.end != self._first:
+            return 0, 0
+        data = self._file(number).read(WINDOW_ENTRIES * shelf.entry_size, place * shelf.entry_size)
+        if any(data[: shelf.entry_size]):
+            return 0, 0
+        whole = data[: len(data) // shelf.entry_size * shelf.entry_size]
+        return next((head for head in shelf.heads.iter_unpack(whole) if any(head)), (0, 0))
+
+    def _correct_min(self) -> None:
+        """Move the minimum over entries whose records are gone, and over pre-blank ones."""
+        offset = self._shelf.disk.min_physical_offset
+        self._min = first_kept(self, self._min, offset)
+        self._min_physical_offset = offset
+
+    def _file(self, number: int) -> File:
+        disk = self._shelf.disk
+        file = disk.open_files.get(self, number)
+        if file is None:
+            path = self._shelf.path(self.topic, self.queue_id, number)
+            file = disk.filesystem.open(path, read_only=disk.read_only)
+            disk.open_files.put(self, number, file)
+        return file

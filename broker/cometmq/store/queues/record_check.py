@@ -1,0 +1,93 @@
+"""Whether an entry of a queue, or an item of the index, is of the record that it leads to."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from cometmq.proto.errors import MessageError
+from cometmq.proto.message import read_message
+from cometmq.proto.record import MAGIC_V1, MAGIC_V2
+from cometmq.proto.sysflag import TRANSACTION_MASK, TransactionType
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cometmq.store.log.segments import Segments
+
+_HEAD: Final = Struct(">iI20xq")  # Size, magic and physical offset, see `proto.record`.
+
+LIGHT_QUEUE_PREFIX: Final = "%LMQ%"
+"""Of Apache's light queues: their entries lead to records of other topics."""
+
+
+class RecordCheck:
+    """Looks records up in a log; blocking reads of one record each."""
+
+    def __init__(self, segments: Segments) -> None:
+        self._segments = segments
+
+    def __call__(self, topic: str, queue_id: int, physical_offset: int, size: int) -> bool:
+        """Whether such a record stands there; of what has expired nobody can say, so it may."""
+        segments = self._segments
+        if physical_offset < segments.first_offset or topic.startswith(LIGHT_QUEUE_PREFIX):
+            return True
+        segment = segments.at(physical_offset)
+        if segment is None or not 0 < size <= segments.size:
+            return False
+        data = segments.file(segment).read(size, physical_offset - segment.start)
+        try:
+            message = read_message(data)
+        except MessageError:
+            return False
+        return (message.size, message.queue_id, message.topic_raw) == (
+            size,
+            queue_id,
+            topic.encode(),
+        ) and message.physical_offset == physical_offset
+
+    def count_items(self, physical_offset: int, hashes: Sequence[int]) -> int:
+        """Return how many of these hashes, from the front, are of keys of the record there.
+
+        They follow one another as the record's keys do, of which the first may lie in the index
+        file before. Of what has expired nobody can say, so all may be.
+        """
+        if physical_offset < self._segments.first_offset:
+            return len(hashes)
+        expected = self._hashes_of(physical_offset)
+        runs = (expected[start:] for start in range(len(expected)))
+        return max((_common(run, hashes) for run in runs), default=0)
+
+    def _hashes_of(self, physical_offset: int) -> list[int]:
+        """Return the hashes of the keys of the record that begins there; none without one."""
+        from cometmq.store.index.index_hash import record_hashes
+
+        segments = self._segments
+        segment = segments.at(physical_offset)
+        if segment is None:
+            return []
+        file, position = segments.file(segment), physical_offset - segment.start
+        head = file.read(_HEAD.size, position)
+        if len(head) < _HEAD.size:
+            return []
+        size, magic, noted_offset = _HEAD.unpack(head)
+        if magic not in (MAGIC_V1, MAGIC_V2) or noted_offset != physical_offset or size <= 0:
+            return []
+        try:
+            message = read_message(file.read(min(size, segments.size - position), position))
+        except MessageError:
+            return []
+        if message.sys_flag & TRANSACTION_MASK == TransactionType.ROLLED_BACK:
+            return []
+        found: list[int] = record_hashes([message.topic_raw], [message.properties_raw])[0].tolist()
+        return found
+
+
+def _common(left: Sequence[int], right: Sequence[int]) -> int:
+    """Return how many are the same from the front."""
+    count = 0
+    for one, other in zip(left, right, strict=False):
+        if one != other:
+            break
+        count += 1
+    return count

@@ -1,0 +1,159 @@
+"""What stands in the folder of a store, taken as it is: nothing here changes a byte."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.store.delay_levels import DELAY_LEVELS
+from cometmq.store.deletions import DELETIONS_NAME
+from cometmq.store.disk.names import PIPE, is_file, is_queue_folder, is_topic_folder
+from cometmq.store.errors import NotAStoreError, StoreFormatError
+from cometmq.store.log.segments import Segments
+from cometmq.store.queues.consume_queues import ConsumeQueues
+from cometmq.store.queues.queue_ends import listed_sizes
+from cometmq.store.tables import TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterator
+
+    from cometmq.store.config import StoreConfig
+    from cometmq.store.disk.filesystem import Entry, FileSystem
+    from cometmq.store.upkeep.checkpoint import Checkpoint
+
+LOG_FOLDER: Final = "commitlog"
+
+_OF_A_STORE: Final = frozenset({LOG_FOLDER, "consumequeue", "batchconsumequeue"})
+"""Folders that nothing else has: what stands beside them does not matter."""
+
+_FOLDERS: Final = _OF_A_STORE | {
+    *("consumequeue_ext", "index", "config", "integrity", "cut", "entryjournal", "rebuilding")
+}
+_FILES: Final = frozenset({"checkpoint", "checkpoint.new", "commitlog.new", "abort", "lock"})
+
+_KNOWN_NAMES: Final = frozenset(
+    {
+        *_FOLDERS,
+        *_FILES,
+        *("abort.bak", "timerwheel", "timerlog", "compaction", "kvStore", "rocksdbstore"),
+    }
+)
+"""What may stand alone, in a store that was just begun, or that lost its log."""
+
+_TABLES: Final = (DELETIONS_NAME, DELAY_LEVELS, "queue_ends.json", "index_off")
+"""With what stands beside each while it is replaced."""
+
+_OF_THE_FILE_SYSTEM: Final = frozenset({"lost+found"})
+"""What stands in the root of a new volume."""
+
+
+def check_root(filesystem: FileSystem, root: str) -> None:
+    """Refuse a folder that holds something, but nothing of a store."""
+    try:
+        entries = filesystem.list(root)
+    except NotADirectoryError:
+        raise NotAStoreError(
+            f"{root}: a file; name the folder of a store, which has {LOG_FOLDER}/ in it"
+        ) from None
+    names = {entry.name for entry in entries} - _OF_THE_FILE_SYSTEM
+    if not names & _OF_A_STORE:
+        _check_names(filesystem, root, names)
+    require_files(root, entries)
+    for entry in entries:
+        if entry.name in _FOLDERS and not entry.is_directory:
+            raise StoreFormatError(
+                "a file is where a folder has to be: move it elsewhere", f"{root}/{entry.name}"
+            )
+
+
+def _check_names(filesystem: FileSystem, root: str, names: set[str]) -> None:
+    foreign = {name for name in names - _KNOWN_NAMES if not name.startswith(_TABLES)}
+    if not foreign and "config" in names and not _has_tables(filesystem, f"{root}/config"):
+        foreign = names
+    if foreign:
+        some = ", ".join(sorted(foreign)[:3])
+        raise NotAStoreError(
+            f"{root}: holds {some}, but nothing of a store; name an empty folder for a new store"
+        )
+
+
+def require_files(root: str, entries: list[Entry]) -> None:
+    """Refuse anything else where a store has a file, before it is opened.
+
+    A pipe would wait for ever, and a folder be found half way.
+    """
+    for entry in entries:
+        if not is_file(entry) and (entry.name in _FILES or entry.name.startswith(_TABLES)):
+            found = "folder" if entry.is_directory else PIPE
+            raise StoreFormatError(
+                f"a {found} is where a file has to be: move it elsewhere", f"{root}/{entry.name}"
+            )
+
+
+def _has_tables(filesystem: FileSystem, folder: str) -> bool:
+    """Whether a folder of settings is one of a broker's, or empty."""
+    try:
+        names = [entry.name for entry in filesystem.list(folder)]
+    except NotADirectoryError:
+        return False
+    return not names or any(name.removesuffix(".bak") in TABLES for name in names)
+
+
+def load_segments(
+    filesystem: FileSystem,
+    root: str,
+    config: StoreConfig,
+    checkpoint: Checkpoint,
+    *,
+    read_only: bool = False,
+) -> Segments:
+    """Take the log's files as they are."""
+    known = checkpoint.last_claims
+    return Segments(
+        filesystem,
+        f"{root}/{LOG_FOLDER}",
+        config.segment_size,
+        known_size=None if known is None else known.segment_size,
+        maps_max=config.segment_maps_max,
+        read_only=read_only,
+    )
+
+
+def load_queues(
+    filesystem: FileSystem,
+    root: str,
+    config: StoreConfig,
+    checkpoint: Checkpoint,
+    *,
+    clean: bool,
+    read_only: bool = False,
+) -> ConsumeQueues:
+    """Take the files of the ConsumeQueues as they are."""
+    known = checkpoint.last_claims
+    sizes: tuple[int | None, int | None] = (None, None)
+    if known is not None:
+        sizes = known.queue_file_size, known.batch_queue_file_size
+    elif not checkpoint.is_of_others:
+        listed = listed_sizes(filesystem, root)
+        sizes = sizes if listed is None else listed[:2]
+    return ConsumeQueues(
+        filesystem,
+        root,
+        config,
+        clean=clean,
+        read_only=read_only,
+        file_sizes=sizes,
+        is_of_others=checkpoint.is_of_others,
+    )
+
+
+def queue_folders(
+    filesystem: FileSystem, folder: str, left_out: Container[str] = ()
+) -> Iterator[tuple[str, int, str]]:
+    """Walk the queues of one kind: topic, queue id and folder; skips what is no number."""
+    for topic in filter(is_topic_folder, filesystem.list(folder)):
+        if topic.name in left_out:
+            continue
+        entries = filesystem.list(f"{folder}/{topic.name}")
+        numbers = sorted(int(entry.name) for entry in entries if is_queue_folder(entry))
+        for number in numbers:
+            yield topic.name, number, f"{folder}/{topic.name}/{number}"

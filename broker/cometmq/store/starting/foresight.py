@@ -1,0 +1,232 @@
+"""Whether a start would refuse the store once it has begun to write: found out before it does.
+
+A record may be sound and still not be the next one of its queue: its number, its queue or its topic
+was damaged, or the log lacks messages in front of it. What that means shows only when entries are
+made from the records, at the end of the queues that are there. So `Foresight` follows the numbers
+of those that are about to be read back, which a start sees anyway while it verifies them, and asks
+with which one each queue goes on: the journal, the list of the queues' ends, and where both do not
+tell, its files. If all follow, as they do but for damage, nothing can be refused later. If not, or
+if that cannot be said, the whole of it is rehearsed, on files that stay in memory: see `overlay`.
+
+An index that lacks more than the queues do has a start read the log from in front of what it
+verifies. So that is read here first: a damaged record there is refused as early as any other.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from cometmq.store.disk.overlay import Overlay
+from cometmq.store.index.index import INDEX_FOLDER, Index
+from cometmq.store.index.index_off import load_off
+from cometmq.store.queues.queue_ends import QueueKey
+from cometmq.store.starting.catching_up import CatchUp, index_from
+from cometmq.store.starting.folder import load_queues
+from cometmq.store.starting.found import History
+from cometmq.store.starting.lost_queues import forget_cut
+from cometmq.store.starting.recovery import records_up_to
+from cometmq.store.starting.tail_check import Succession
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cometmq.store.config import StoreConfig
+    from cometmq.store.delay_levels import DelayLevels
+    from cometmq.store.disk.filesystem import FileSystem
+    from cometmq.store.queues.consume_queues import ConsumeQueues
+    from cometmq.store.starting.found import Found
+
+
+def forget_behind(
+    filesystem: FileSystem, root: str, config: StoreConfig, found: Found, recover_from: int
+) -> None:
+    """Take from the list what is about to be cut from the queues, and made again."""
+
+    def look() -> ConsumeQueues:
+        return _as_cut(filesystem, root, config, found, recover_from)
+
+    has_front = recover_from > found.segments.first_offset  # What is in front of it has expired.
+    forget_cut(filesystem, root, found.queues, recover_from, look if has_front else None)
+
+
+def _as_cut(
+    filesystem: FileSystem, root: str, config: StoreConfig, found: Found, recover_from: int
+) -> ConsumeQueues:
+    """Return the queues as they are once they are cut, if they are; changes nothing."""
+    is_cut = found.history is History.BROKEN_OFF
+    queues = load_queues(
+        filesystem, root, config, found.checkpoint, clean=not is_cut, read_only=True
+    )
+    queues.correct_min(found.segments.first_offset)
+    if is_cut:
+        queues.expect_records(found.segments)
+        queues.truncate(recover_from)
+    return queues
+
+
+class Foresight:
+    """What becomes of one store that was found and is to be opened."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        root: str,
+        config: StoreConfig,
+        found: Found,
+        levels: DelayLevels,
+        *,
+        says_batch: Callable[[str], bool | None],
+        is_batch_topic: Callable[[str], bool],
+        clean: bool,
+    ) -> None:
+        self._filesystem = filesystem
+        self._root = root
+        self._config = config
+        self._found = found
+        self._levels = levels
+        self._says_batch = says_batch
+        self._is_batch_topic = is_batch_topic
+        self._clean = clean
+        self._replay_from = found.start.replay_from
+        """Behind it nothing of the queues counts, but for what the journal has."""
+        self._looked_at = ExitStack()
+        self._in_journal = {
+            QueueKey(each.is_batch, each.topic, each.queue_id): each.following
+            for each in found.journal or ()
+        }
+
+    def check(self, replayed: Succession) -> None:
+        """Refuse what would be refused later; `replayed` has seen what the log's scan came by."""
+        found = self._found
+        if found.history is History.COMPLETE:
+            return
+        if (begin := self._index_from()) < found.complete_to:
+            for _ in records_up_to(found.segments, begin, found.start, found.end.offset):
+                pass
+        with self._looked_at:
+            if found.history is History.BROKEN_OFF and not found.queues.ends.is_whole:
+                # Without a list nobody has looked yet whether the disk gives them all.
+                for table in (self._on_disk.simple, self._on_disk.batch):
+                    for _ in table.walk_sound():
+                        pass
+            is_sure = self._follows(self._promised(replayed))
+        if not is_sure:
+            self._rehearse()
+
+    def _index_from(self) -> int:
+        """Return from where on records may be missing in the index; repairs it in memory alone."""
+        filesystem, root, found = self._filesystem, self._root, self._found
+        if not self._config.index or found.complete_to <= found.segments.first_offset:
+            return found.complete_to
+        off = load_off(filesystem, root)
+        is_broken_off = found.history is History.BROKEN_OFF
+        is_there = off is None and filesystem.exists(f"{root}/{INDEX_FOLDER}")
+        if is_broken_off and is_there and found.checkpoint.claims is not None:
+            return found.complete_to  # It was synced as far as the queues were.
+        overlay = Overlay(filesystem)
+        with closing(
+            Index(overlay, root, self._config, clean=self._clean and off is None)
+        ) as index:
+            return index_from(overlay, root, found, index)
+
+    @cached_property
+    def _on_disk(self) -> ConsumeQueues:
+        """The queues as they are there; mostly nobody has to look."""
+        queues = _as_cut(self._filesystem, self._root, self._config, self._found, self._replay_from)
+        self._looked_at.callback(queues.close)
+        return queues
+
+    def _promised(self, replayed: Succession) -> Succession:
+        """Return the numbers of the records that are read back and may not be cut any more."""
+        found = self._found
+        begin, end = found.complete_to, found.end.offset
+        if begin >= end or found.start.scan_from <= begin == replayed.start:
+            return replayed
+        again = Succession(
+            begin, found.deletions, self._is_batch_topic, until=found.succession.start
+        )
+        for each in records_up_to(found.segments, begin, found.start, end):
+            again.look_at(each)
+        return again
+
+    def _follows(self, promised: Succession) -> bool:
+        """Whether each record is surely the next one of its queue, in front of the end."""
+        found, later = self._found, self._found.succession
+        if promised.has_gap or later.has_gap:
+            return False
+        first_offset = found.segments.first_offset
+        if any(end.physical_offset >= first_offset for end in found.to_make.values()):
+            return False  # They must have that record again.
+        for queue, number in promised.first_numbers():
+            if not self._is_next(*queue, number, may_begin_anywhere=True):
+                return False
+        for queue, number in later.first_numbers():
+            following = promised.following.get(queue)
+            if following is None:
+                if not self._is_next(*queue, number, may_begin_anywhere=first_offset > 0):
+                    return False
+            elif following != number:
+                return False
+        return True
+
+    def _is_next(
+        self,
+        topic_raw: bytes,
+        queue_id: int,
+        number: int,
+        *,
+        may_begin_anywhere: bool,
+    ) -> bool:
+        """Whether a queue surely goes on with a number.
+
+        One that has no files may begin with any, where that is no contradiction in itself.
+        """
+        topic = topic_raw.decode()
+        key = QueueKey(self._is_batch_topic(topic), topic, queue_id)
+        following = self._in_journal.get(key)
+        known = self._found.queues.ends.known.get(key)
+        if following is not None:
+            return number == following
+        if known is None:
+            if not number:
+                return True
+        elif known.lacks_from is not None:
+            return number <= known.next_offset  # None of them gets its entry.
+        elif known.physical_offset < self._replay_from:
+            return number == known.next_offset
+        table = self._on_disk.table(is_batch=key.is_batch)
+        queue = table.find_sound(topic, queue_id)
+        if queue is not None:
+            return number == queue.max_offset
+        if (topic, queue_id) in table.problems:
+            return known is None or number <= known.next_offset
+        return may_begin_anywhere
+
+    def _rehearse(self) -> None:
+        """Do what the start would do to the queues, and keep nothing of it."""
+        overlay, root, config = Overlay(self._filesystem), self._root, self._config
+        queues = load_queues(overlay, root, config, self._found.checkpoint, clean=self._clean)
+        if self._found.queues.ends.is_whole:
+            known = dict(self._found.queues.ends.known)
+            queues.ends.begin_with(known, known)
+        queues.kinds(self._says_batch, self._found.deletions.offsets)  # For what it leaves over.
+        found = self._found._replace(queues=queues)
+        first_offset = found.segments.first_offset
+        catch_up = CatchUp(
+            overlay,
+            root,
+            found,
+            None,
+            self._levels,
+            is_batch_topic=self._is_batch_topic,
+            unsynced_size_max=config.unsynced_size_max,
+            on_replay_all=lambda: forget_behind(overlay, root, config, found, first_offset),
+            now_ms=0,
+        )
+        with closing(queues):
+            if found.history is History.BROKEN_OFF:
+                forget_behind(overlay, root, config, found, self._replay_from)
+            at, _ = catch_up.run(found.complete_to)
+            catch_up.finish(at)

@@ -1,0 +1,168 @@
+"""Making the log on the disk what a start found it to be.
+
+What is cut is kept in a file of its own first, then erased. The tail that no sync was known to
+cover is written once more and synced, and so are zeros behind the end: after a failed sync the
+kernel shows bytes that the disk does not have.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from cometmq.store.log.commit_log import NO_ROOM, erase
+
+if TYPE_CHECKING:
+    from cometmq.store.disk.filesystem import FileSystem
+    from cometmq.store.log.segments import Segments
+    from cometmq.store.starting.recovery import LogEnd, Start
+
+_CHUNK_SIZE: Final = 4 << 20
+CUT_FOLDER: Final = "cut"
+
+
+def repair(
+    filesystem: FileSystem,
+    root: str,
+    segments: Segments,
+    start: Start,
+    end: LogEnd,
+    *,
+    clean: bool,
+    turn_size_max: int,
+) -> str | None:
+    """Leave the log on the disk as it was found to be; returns where what was cut is kept."""
+    kept = None
+    if end.data_end > end.offset:
+        kept = keep(filesystem, root, segments, end)
+        _cut(segments, end)
+    if not clean:
+        first = start.scan_from if start.synced_offset is None else start.synced_offset
+        sync_again(segments, start.scan_from, first)
+        write_again(segments, max(first, segments.first_offset), end.offset)
+    if not clean and start.is_noted:
+        size = max(turn_size_max, _cut_before(filesystem, root, end.offset))
+        _erase_unseen(segments, end.offset, size)
+    return kept
+
+
+def _cut_before(filesystem: FileSystem, root: str, offset: int) -> int:
+    """Return how much an earlier start cut there, perhaps without coming to sync that."""
+    entries = filesystem.list(f"{root}/{CUT_FOLDER}")
+    return max((each.size for each in entries if each.name.startswith(f"{offset:020d}")), default=0)
+
+
+def _erase_unseen(segments: Segments, start: int, size: int) -> None:
+    """Write zeros behind the end once more, though zeros are what is read there.
+
+    A refused turn, or a torn tail, may have been erased by a process whose sync of that failed.
+    Then the kernel shows the zeros, and the disk has the records.
+    """
+    for segment in segments:
+        first = max(start, segment.start) - segment.start
+        last = min(start + size - segment.start, segment.length)
+        if first >= last:
+            continue
+        file = segments.file(segment)
+        try:
+            for position in range(first, last, _CHUNK_SIZE):
+                file.write(bytes(min(_CHUNK_SIZE, last - position)), position)
+        except OSError as error:
+            # Only a hole needs room. What was never written hides nothing.
+            if error.errno not in NO_ROOM:
+                raise
+        file.sync()
+
+
+def keep(filesystem: FileSystem, root: str, segments: Segments, end: LogEnd) -> str:
+    """Copy what will be cut into a file of its own; one that was made before is used again."""
+    folder = f"{root}/{CUT_FOLDER}"
+    number = 0
+    filesystem.make_directories(folder)
+    while filesystem.exists(path := f"{folder}/{end.offset:020d}-{number}"):
+        if _is_copy(filesystem, path, segments, end):
+            break  # Written once more: who made it may have been killed in front of its sync.
+        number += 1
+    file = filesystem.open(path, create=True)
+    try:
+        for position in range(end.offset, end.data_end, _CHUNK_SIZE):
+            size = min(_CHUNK_SIZE, end.data_end - position)
+            file.write(_read(segments, position, size), position - end.offset)
+        file.sync()
+    except OSError:
+        give_up_copy(filesystem, path)
+        raise
+    finally:
+        file.close()
+    filesystem.sync_directory(folder)
+    filesystem.sync_directory(root)
+    return path
+
+
+def give_up_copy(filesystem: FileSystem, path: str) -> None:
+    """Remove a copy that the disk did not take, and its folder if nothing else is in it."""
+    with suppress(OSError):
+        filesystem.remove(path)
+        filesystem.remove_directory(path.rpartition("/")[0])
+
+
+def _is_copy(filesystem: FileSystem, path: str, segments: Segments, end: LogEnd) -> bool:
+    file = filesystem.open(path, read_only=True)
+    try:
+        return file.size() == end.data_end - end.offset and all(
+            file.read(_CHUNK_SIZE, position - end.offset)
+            == _read(segments, position, min(_CHUNK_SIZE, end.data_end - position))
+            for position in range(end.offset, end.data_end, _CHUNK_SIZE)
+        )
+    finally:
+        file.close()
+
+
+def _read(segments: Segments, physical_offset: int, size: int) -> bytes:
+    """Read over the ends of segments; bytes that a file lacks are zeros."""
+    parts: list[bytes] = []
+    while size:
+        segment = segments.at(physical_offset)
+        assert segment is not None, physical_offset
+        position = physical_offset - segment.start
+        count = min(size, segments.size - position)
+        parts.append(segments.file(segment).read(count, position).ljust(count, b"\0"))
+        physical_offset += count
+        size -= count
+    return b"".join(parts)
+
+
+def _cut(segments: Segments, end: LogEnd) -> None:
+    """Erase what stands behind the end, the last first, and sync that."""
+    segment_end = end.offset - end.offset % segments.size + segments.size
+    if end.data_end > segment_end:
+        segments.remove_from(segment_end)
+    segment = segments.at(end.offset)
+    if segment is not None:
+        segments.complete(segment)
+        file = segments.file(segment)
+        erase(file, end.offset - segment.start, min(end.data_end, segment_end) - end.offset)
+        file.sync()
+
+
+def sync_again(segments: Segments, start: int, end: int) -> None:
+    """Sync the files of a part of the log that was on the disk.
+
+    A repair that was killed may have mended it in memory alone.
+    """
+    for segment in segments:
+        if start < segment.start + segments.size and segment.start < end:
+            segments.file(segment).sync()
+
+
+def write_again(segments: Segments, start: int, end: int) -> None:
+    """Write a part of the log once more as it is read, and sync that."""
+    for segment in segments:
+        if segment.start + segments.size <= start or segment.start >= end:
+            continue
+        file = segments.file(segment)
+        first = max(start - segment.start, 0)
+        last = min(end - segment.start, segments.size)
+        for position in range(first, last, _CHUNK_SIZE):
+            file.write(file.read(min(_CHUNK_SIZE, last - position), position), position)
+        file.sync()

@@ -1,0 +1,213 @@
+"""Queues that have fewer entries than they are known to have had.
+
+A start looks at the last entry of each queue that the list of `queue_ends` names, which takes some
+10 µs, and one place on the disk, for each: 2 s for 80,000 queues, 8 s from a cold disk. A queue
+that does not have it, or whose file has not the size of one, has lost files, or bytes of them. No
+crash does that, for what is listed was synced: so the start is refused before it changes anything,
+and `cometmq store rebuild` makes the queues again.
+
+Only where all of the log is read for all queues anyway are lost ones made again, from nothing; one
+of which the log has no record any more goes on at the offset that was next, so that none is given
+out twice. So do queues whose messages a repair gave up, `NO_RECORD` in the list: after an unclean
+stop their blank entries may be half there, so these are always made again.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+from cometmq.store.disk.names import some_of
+from cometmq.store.errors import CorruptionError, LostQueuesError
+from cometmq.store.queues.queue_ends import NO_RECORD, QueueEnd, QueueKey, end_of
+from cometmq.store.queues.record_check import RecordCheck
+from cometmq.store.queues.topic_folders import has_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from cometmq.store.disk.filesystem import FileSystem
+    from cometmq.store.log.segments import Segments
+    from cometmq.store.queues.consume_queues import ConsumeQueues
+    from cometmq.store.queues.entry_disk import Shelf
+    from cometmq.store.queues.queue_ends import Ends
+    from cometmq.store.starting.tail_check import Succession
+
+LOOK_QUEUES: Final = 1024
+"""That one thread looks at in a row."""
+LOOK_THREADS: Final = 8
+
+
+def lost_queues(queues: ConsumeQueues) -> Ends:
+    """Return those queues whose last known entry is not in their files.
+
+    Several threads look at many of them: a cold disk answers more than one read at a time.
+    """
+    known = list(queues.ends.known.items())
+    if len(known) <= LOOK_QUEUES:
+        return dict(_lost_of(queues, known))
+    lots = (known[first : first + LOOK_QUEUES] for first in range(0, len(known), LOOK_QUEUES))
+    with ThreadPoolExecutor(LOOK_THREADS, "cometmq-look") as pool:
+        return dict(chain.from_iterable(pool.map(partial(_lost_of, queues), lots)))
+
+
+def _lost_of(
+    queues: ConsumeQueues, known: Iterable[tuple[QueueKey, QueueEnd]]
+) -> list[tuple[QueueKey, QueueEnd]]:
+    return [
+        (key, end)
+        for key, end in known
+        if not _has_entry(queues.table(is_batch=key.is_batch).shelf, key, end)
+    ]
+
+
+def queues_to_make(
+    queues: ConsumeQueues, segments: Segments, replay_from: int, *, clean: bool
+) -> Ends:
+    """Return the queues of which nothing on the disk counts: this start makes them again.
+
+    `LostQueuesError` when there are lost queues for which it does not read the log.
+    """
+    known = queues.ends.known
+    given_up = {key: end for key, end in known.items() if end.physical_offset == NO_RECORD}
+    to_make = {} if clean else given_up
+    lost = lost_queues(queues)
+    if not clean and replay_from <= segments.first_offset:
+        return to_make | lost
+    # Of one that is known to lack entries who puts to it or reads from it is told.
+    refused = {
+        key: end
+        for key, end in lost.items()
+        if key not in to_make and (end.lacks_from is None or not _has_files(queues, key))
+    }
+    _refuse(queues, refused)
+    return to_make
+
+
+def refuse_shortened(
+    queues: ConsumeQueues,
+    segments: Segments,
+    dispatched: Succession,
+    is_batch_topic: Callable[[str], bool],
+) -> None:
+    """Refuse what another program shut down, if queues do not end where the log says.
+
+    It leaves no list; but a queue does not end in front of a number that the log has, as far as
+    that was read, nor in front of zeros with an entry of its own behind them. One without files
+    may be of a deleted topic, which such a program notes nowhere. Nor does one end behind the last
+    number: Apache's brokers leave entries of what they cut from the log in the files, and take them
+    for messages again once the log is as long as it was.
+    """
+    short: dict[QueueKey, QueueEnd] = {}
+    backs = RecordCheck(segments)
+    for is_batch in (False, True):
+        for queue in queues.table(is_batch=is_batch).loaded():
+            offset, size = queue.behind_hole()
+            if size > 0 and backs(queue.topic, queue.queue_id, offset, size):
+                short[queue.key] = QueueEnd(queue.end + 1, offset, queue.max_offset + 1)
+    for (raw, queue_id), following in () if dispatched.has_gap else dispatched.following.items():
+        topic = raw.decode()
+        key = QueueKey(is_batch_topic(topic), topic, queue_id)
+        found = queues.table(is_batch=key.is_batch).find_sound(topic, queue_id)
+        if found is None or not _has_files(queues, key):
+            continue
+        if found.max_offset < following:
+            short[key] = QueueEnd(found.end + 1, NO_RECORD, following)
+        elif found.max_offset > following:
+            last = found.end - 1
+            if not backs(topic, queue_id, *found.head(last)):
+                of = f"message {found.max_offset - 1} of {topic}/{queue_id}"
+                problem = f"not the entry of {of}: the log has those up to {following - 1}"
+                raise found.damaged(last, problem)
+    _refuse(queues, short)
+
+
+def _refuse(queues: ConsumeQueues, refused: Ends) -> None:
+    if refused:
+        folder = queues.table(is_batch=next(iter(refused)).is_batch).root
+        raise LostQueuesError(
+            f"{folder}: entries that were there are lost, of {_text(refused)};"
+            " nothing was changed: restore the folder from a copy, or run `cometmq store rebuild`,"
+            " which makes the queues again from the log"
+        )
+
+
+def forget_cut(
+    filesystem: FileSystem,
+    root: str,
+    queues: ConsumeQueues,
+    recover_from: int,
+    look: Callable[[], ConsumeQueues] | None,
+) -> None:
+    """Let the list say nothing of entries that are about to be cut, and made again from the log.
+
+    A start that is cut off behind that must not miss them: it reads the log back from there. It
+    must miss those in front, and `look` gives the queues as they are when that is cut, to find
+    them; it is None where the log begins there, and says itself with which number each goes on. So
+    it does of a queue that keeps nothing in front: what is there has expired, and may go.
+    """
+    known = queues.ends.known
+    cut = {key: end for key, end in known.items() if end.physical_offset >= recover_from}
+    if not cut:
+        return
+    kept = {key: end for key, end in known.items() if key not in cut}
+    if look is not None:
+        with closing(look()) as on_disk:
+            for key, end in cut.items():
+                table = on_disk.table(is_batch=key.is_batch)
+                queue = table.find_sound(key.topic, key.queue_id)
+                before = None if queue is None else end_of(queue)
+                if before is not None and before.entries > end.kept_from:
+                    kept[key] = before._replace(kept_from=end.kept_from)
+    queues.ends.save(kept, filesystem, root)
+
+
+def _has_files(queues: ConsumeQueues, key: QueueKey) -> bool:
+    shelf = queues.table(is_batch=key.is_batch).shelf
+    return has_files(shelf.disk.filesystem, f"{shelf.root}/{key.topic}/{key.queue_id}")
+
+
+def name_lacking(queues: ConsumeQueues) -> None:
+    """Have the queues named that lack entries which an earlier start could not give them."""
+    for key, end in queues.ends.known.items():
+        if end.lacks_from is not None:
+            queues.table(is_batch=key.is_batch).find_sound(key.topic, key.queue_id)
+
+
+def _has_entry(shelf: Shelf, key: QueueKey, end: QueueEnd) -> bool:
+    folder, disk = f"{shelf.root}/{key.topic}/{key.queue_id}", shelf.disk
+    return end.is_in(disk.filesystem, folder, shelf.file_size, shelf.entry_size, clean=disk.clean)
+
+
+def hold_offsets(queues: ConsumeQueues, made: Ends, segments: Segments) -> None:
+    """Let queues without a record go on where they would have, once the log was read for them.
+
+    `CorruptionError` when the log has messages of one after all, but not its last.
+    """
+    for key, end in made.items():
+        if end.physical_offset >= segments.first_offset:
+            continue
+        queue = queues.table(is_batch=key.is_batch).get(key.topic, key.queue_id)
+        if queue.max_offset >= end.next_offset:
+            continue
+        if queue.min_entry < queue.end:
+            if end.physical_offset == NO_RECORD:
+                continue  # Of a topic that was deleted since, and made again.
+            raise CorruptionError(
+                segments.directory,  # In front of its first file.
+                end.reaches % segments.size,
+                f"the last of the {end.next_offset} messages of {key.topic}/{key.queue_id} was"
+                f" here, and the log has it no more, only those up to {queue.max_offset - 1};"
+                " restore the log from a copy, or let the queue go on behind these with"
+                " `cometmq store rebuild`",
+            )
+        queue.hold_at(end.next_offset)
+
+
+def _text(lost: Ends) -> str:
+    return some_of(
+        [f"{key.topic}/{key.queue_id} ({end.next_offset} messages)" for key, end in lost.items()]
+    )

@@ -1,0 +1,368 @@
+"""Where the log ends, and what becomes of what stands behind it.
+
+A start reads the log from its last checkpoint to the first place where no sound record begins. What
+that place is depends on three things: whether the last shutdown was clean, whether the disk was
+known to hold the log beyond that place, and whether sound records stand behind it. `VERDICTS` is
+the table, docs/store.md its explanation.
+
+`find_end` changes nothing, so a refusal leaves every byte as it was; `log_repair` then makes the
+log end there. A start that is cut off itself begins again from the same checkpoint and comes to the
+same end.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from cometmq.store.errors import CorruptionError
+from cometmq.store.log.log_scan import NEVER, LogScan, data_end, last_record_behind
+from cometmq.store.queues.entry_search import BLANK_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cometmq.proto.message import StoredMessage
+    from cometmq.store.errors import MissingEntriesError
+    from cometmq.store.log.log_stretch import Stretch
+    from cometmq.store.log.segments import Segments
+    from cometmq.store.queues.consume_queues import ConsumeQueues
+    from cometmq.store.upkeep.checkpoint import Checkpoint
+
+
+class Promise(Enum):
+    """What is known of the disk at the place where the log breaks off."""
+
+    KEPT = auto()
+    """All that was known to be synced is in front of it."""
+    BROKEN = auto()
+    """It was known to be synced further than that."""
+    UNKNOWN = auto()
+    """Nobody noted how far the log was synced."""
+
+
+class Behind(Enum):
+    """What stands behind the place where the log breaks off."""
+
+    NOTHING = auto()
+    """Nothing that is a record."""
+    NEAR = auto()
+    """Records, no further away than data that waits for a sync may reach."""
+    FAR = auto()
+    """Records so far away that what is in front of them must have been synced."""
+
+
+class Verdict(Enum):
+    """What to do about it."""
+
+    CUT = auto()
+    """A torn tail: keep a copy, erase it, go on."""
+    CORRUPT = auto()
+    """Data that was safe is damaged: stop and say where."""
+
+
+VERDICTS: Final[dict[tuple[bool, Promise, Behind], Verdict]] = {
+    # (clean shutdown, promise, behind): verdict
+    (True, Promise.KEPT, Behind.NOTHING): Verdict.CUT,
+    (True, Promise.KEPT, Behind.NEAR): Verdict.CUT,
+    (True, Promise.KEPT, Behind.FAR): Verdict.CUT,
+    (True, Promise.BROKEN, Behind.NOTHING): Verdict.CORRUPT,
+    (True, Promise.BROKEN, Behind.NEAR): Verdict.CORRUPT,
+    (True, Promise.BROKEN, Behind.FAR): Verdict.CORRUPT,
+    (True, Promise.UNKNOWN, Behind.NOTHING): Verdict.CORRUPT,
+    (True, Promise.UNKNOWN, Behind.NEAR): Verdict.CORRUPT,
+    (True, Promise.UNKNOWN, Behind.FAR): Verdict.CORRUPT,
+    (False, Promise.KEPT, Behind.NOTHING): Verdict.CUT,
+    (False, Promise.KEPT, Behind.NEAR): Verdict.CUT,
+    (False, Promise.KEPT, Behind.FAR): Verdict.CORRUPT,
+    (False, Promise.BROKEN, Behind.NOTHING): Verdict.CORRUPT,
+    (False, Promise.BROKEN, Behind.NEAR): Verdict.CORRUPT,
+    (False, Promise.BROKEN, Behind.FAR): Verdict.CORRUPT,
+    (False, Promise.UNKNOWN, Behind.NOTHING): Verdict.CUT,
+    (False, Promise.UNKNOWN, Behind.NEAR): Verdict.CUT,
+    (False, Promise.UNKNOWN, Behind.FAR): Verdict.CORRUPT,
+}
+
+
+class Start(NamedTuple):
+    """From where a start reads the log."""
+
+    scan_from: int
+    """Records from here on are verified."""
+    replay_from: int
+    """Records from here on may be missing in the ConsumeQueues and the index."""
+    synced_offset: int | None
+    """How far the log is known to be synced; None when nobody knows."""
+    is_noted: bool
+    """Whether that was noted; else the ConsumeQueues say it, which may name what Apache cut."""
+    ours_from: int = NEVER
+    """From here on no other program wrote to the log."""
+    checked_from: int = NEVER
+    """From here on every record ends with its own checksum."""
+    least_end: int = 0
+    """The log went so far when somebody looked last: files that end in front of it are missing."""
+    most_begin: int | None = None
+    """The log begins here at the latest, by our checkpoint: what it is behind is never removed."""
+
+    @property
+    def unpromised_from(self) -> int:
+        """Where the records begin of which nobody said that they are on the disk; else `NEVER`.
+
+        Also where nobody knows anything: then all count that are sound.
+        """
+        if not self.is_noted or self.synced_offset is None:
+            return NEVER
+        return max(self.synced_offset, self.replay_from)
+
+    def with_witnesses(self, queues: ConsumeQueues, segments: Segments, *, clean: bool) -> Start:
+        """Let the queues say how far the log went, where nobody noted it and they are right."""
+        if self.is_noted or (segments and not clean):
+            return self
+        behind = queues_behind(queues, segments.data_limit) or 0
+        return self._replace(least_end=max(self.least_end, behind))
+
+    def with_promise(self, promised_to: int, *, clean: bool) -> Start:
+        """Take what else of the store says how far the log was synced: a power cut takes notes.
+
+        Where nobody noted anything, it tells where a torn tail may begin, or, behind a clean
+        shutdown, where the log does not end yet.
+        """
+        if not promised_to:
+            return self
+        if clean and not self.is_noted:
+            return self._replace(least_end=max(self.least_end, promised_to))
+        noted = max(self.synced_offset or 0, promised_to) if self.is_noted else promised_to
+        return self._replace(synced_offset=noted, is_noted=True)
+
+    def missing_end(self, segments: Segments) -> int | None:
+        """Return how far the log went, if it did not end where its files do.
+
+        Nor may they begin behind it: files that were made ahead are no log that has expired.
+        """
+        if self.most_begin is not None and segments.first_offset > self.most_begin:
+            return self.most_begin
+        noted = (self.synced_offset or 0) if self.is_noted else 0
+        least = max(self.least_end, self.scan_from, noted)
+        # An empty store of ours says 1, which to Apache is not unknown.
+        return least if least > max(segments.data_limit, 1) else None
+
+
+class LogEnd(NamedTuple):
+    """Where the log ends."""
+
+    offset: int
+    data_end: int
+    """Behind the last byte that is not zero: more than `offset` when something has to be cut."""
+
+
+def choose_start(segments: Segments, checkpoint: Checkpoint) -> Start:
+    """Choose by offsets alone: by our claims, else by Apache's offset, else the first segment.
+
+    Apache's offset, and ours when Apache wrote since, lead to the start of a segment, because only
+    there a record surely begins.
+    """
+    first = segments.first_offset
+    claims = checkpoint.claims
+    if claims is not None:
+        return Start(
+            max(first, claims.verify_from),
+            max(first, claims.recover_from),
+            claims.synced_offset,
+            is_noted=True,
+            ours_from=claims.ours_from,
+            checked_from=claims.checked_from,
+            most_begin=claims.recover_from,
+        )
+    least_end = noted = checkpoint.longs.queues_offset
+    if checkpoint.last_claims is not None:
+        noted = min(noted, checkpoint.last_claims.recover_from)
+        least_end = max(least_end, checkpoint.last_claims.synced_offset)
+    segment = segments.at(noted) if noted > 0 else None
+    start = first if segment is None else segment.start
+    return Start(start, start, None, is_noted=False, least_end=least_end)
+
+
+def find_end(
+    segments: Segments,
+    start: Start,
+    *,
+    clean: bool,
+    unsynced_size_max: int,
+    look_at: Callable[[StoredMessage | Stretch], None] = lambda _: None,
+) -> LogEnd:
+    """Find the end of the log; `CorruptionError` when what stands there may not be cut.
+
+    `look_at` is shown every record on the way.
+    """
+    missing_end = start.missing_end(segments)
+    if missing_end is not None:
+        place, problem = missing_files(segments, missing_end)
+        raise CorruptionError(
+            segments.directory,
+            place,
+            f"{problem}: look whether the disk that it is on is mounted, and restore the missing"
+            " files from a copy; `cometmq store repair` says what is lost without them",
+        )
+    scan = _scan(segments, start.scan_from, start)
+    for each in scan.stretches():
+        look_at(each)
+    end = scan.end_offset
+    if clean and scan.problem is None and end == start.synced_offset:
+        return LogEnd(end, end)  # Zeros were left behind it.
+    written = data_end(segments, end)
+    verdict = judge(segments, start, end, written, clean=clean, unsynced_size_max=unsynced_size_max)
+    if verdict is Verdict.CORRUPT:
+        raise _corruption(segments, scan, start, clean=clean)
+    return LogEnd(end, written)
+
+
+def missing_files(segments: Segments, missing_end: int) -> tuple[int, str]:
+    """Return where files of the log are missing, and what says so."""
+    place, what = segments.data_limit, "ends here, but it was on the disk up to"
+    if segments.first_offset > missing_end:
+        place, what = segments.first_offset, "begins here, but nothing had expired behind"
+    return place, f"the log {what} {missing_end}"
+
+
+def end_at(
+    segments: Segments, start: Start, offset: int, written: int, *, unsynced_size_max: int
+) -> LogEnd:
+    """Return the end of a log whose last part, from a record on that looks sound, is torn.
+
+    `CorruptionError` when the table says that it may not be cut there.
+    """
+    written = max(written, data_end(segments, offset))
+    verdict = judge(
+        segments, start, offset, written, clean=False, unsynced_size_max=unsynced_size_max
+    )
+    if verdict is Verdict.CORRUPT:
+        segment = segments.at(offset)
+        raise CorruptionError(
+            segments.directory if segment is None else segment.path,
+            offset % segments.size,
+            "the record here is not the next one of its queue, and so much stands behind it that it"
+            " must have been safe on the disk; restore the log from a copy",
+        )
+    return LogEnd(offset, written)
+
+
+def judge(
+    segments: Segments, start: Start, end: int, written: int, *, clean: bool, unsynced_size_max: int
+) -> Verdict:
+    """Say what becomes of a place at which no sound record begins; data reaches to `written`."""
+    promise = _promise(start, end)
+    if written <= end and not (promise is Promise.BROKEN and start.is_noted):
+        return Verdict.CUT
+    return VERDICTS[clean, promise, _behind(segments, end, written, unsynced_size_max)]
+
+
+def _promise(start: Start, end: int) -> Promise:
+    if start.synced_offset is None:
+        return Promise.UNKNOWN
+    return Promise.KEPT if end >= start.synced_offset else Promise.BROKEN
+
+
+def _behind(segments: Segments, end: int, written: int, unsynced_size_max: int) -> Behind:
+    last = last_record_behind(segments, end + 1, written)
+    if last is None:
+        return Behind.NOTHING
+    return Behind.NEAR if last - end <= unsynced_size_max else Behind.FAR
+
+
+def _corruption(segments: Segments, scan: LogScan, start: Start, *, clean: bool) -> CorruptionError:
+    end = scan.end_offset
+    segment = segments.at(end)
+    path = segments.directory if segment is None else segment.path
+    why = f"no sound record begins here ({scan.problem or 'there are zeros'})"
+    if start.synced_offset is not None and end < start.synced_offset:
+        why += f", but the log was safe on the disk up to offset {start.synced_offset}"
+    elif clean:
+        why += ", but the store was shut down cleanly"
+    else:
+        why += ", but records stand so far behind it that it must have been safe on the disk"
+    return CorruptionError(
+        path,
+        end % segments.size,
+        f"{why}; restore the log from a copy, or mend it with `cometmq store repair`, which says"
+        " first what it would do",
+    )
+
+
+def gap_in_log(segments: Segments, gap: MissingEntriesError) -> CorruptionError:
+    """Return what to say of a record in front of which the log lacks messages of its queue.
+
+    Its number is covered by no checksum of the body, so it may as well be the number that is wrong.
+    """
+    segment = segments.at(gap.physical_offset)
+    return CorruptionError(
+        segments.directory if segment is None else segment.path,
+        gap.physical_offset % segments.size,
+        f"this record, at physical offset {gap.physical_offset}, says that it is message"
+        f" {gap.queue_offset} of {gap.topic}/{gap.queue_id}, and the log has none from {gap.end} to"
+        f" {gap.queue_offset - 1}: restore the log from a copy. Without one, run `cometmq store"
+        " repair --dry-run`: it finds a single record whose topic, queue or number is wrong, and"
+        " can step over it. Only where it finds none, `cometmq store rebuild --accept-gaps` lets"
+        " the queue begin behind the gap, and puts the sound messages in front of it out of reach",
+    )
+
+
+def queues_end(queues: ConsumeQueues) -> int:
+    """Return the end of the last record that a ConsumeQueue knows of.
+
+    After a clean shutdown of Apache, which notes no offset and leaves what it cut standing behind
+    the end of its log, this says how far the log was whole.
+    """
+    end = 0
+    for table in (queues.simple, queues.batch):
+        for queue in table.walk():
+            if queue.end > queue.start:
+                physical_offset, size = queue.head(queue.end - 1)
+                end = max(end, physical_offset + size)
+    return end
+
+
+def queues_behind(queues: ConsumeQueues, data_limit: int) -> int | None:
+    """Return how far the queues say that a log went whose files end here; None if no further.
+
+    A single entry that leads behind them may be a damaged one, unless it leads to the next byte.
+    """
+    end = count = 0
+    is_next = False
+    for table in (queues.simple, queues.batch):
+        for queue in table.walk():
+            for index in range(max(queue.start, queue.end - 2), queue.end):
+                physical_offset, size = queue.head(index)
+                if physical_offset >= data_limit and size != BLANK_SIZE:
+                    count += 1
+                    end = max(end, physical_offset + size)
+                    is_next |= physical_offset == data_limit
+    return end if count > 1 or is_next else None
+
+
+def _scan(
+    segments: Segments, scan_from: int, start: Start, *, is_verified: bool = False
+) -> LogScan:
+    return LogScan(
+        segments,
+        scan_from,
+        ours_from=start.ours_from,
+        checked_from=start.checked_from,
+        is_verified=is_verified,
+    )
+
+
+def records_up_to(
+    segments: Segments, scan_from: int, start: Start, end: int
+) -> Iterator[StoredMessage | Stretch]:
+    """Yield the records up to an end that was found before, see `LogScan.stretches`."""
+    is_verified = scan_from >= start.scan_from
+    scan = _scan(segments, scan_from, start, is_verified=is_verified)
+    yield from scan.stretches()
+    if scan.end_offset != end:
+        segment = segments.at(scan.end_offset)
+        raise CorruptionError(
+            segments.directory if segment is None else segment.path,
+            scan.end_offset % segments.size,
+            f"no sound record begins here ({scan.problem or 'there are zeros'}), but the log goes"
+            f" on up to offset {end}; restore it from a copy",
+        )

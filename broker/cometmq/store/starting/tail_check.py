@@ -1,0 +1,200 @@
+"""Whether the records that nobody promised follow one another in their queues.
+
+Without a checksum of the whole record, a power cut may tear the head of one and leave its body
+whole: its queue, or its number in the queue, are then others. Such a record would take the place of
+messages that were promised, or leave a gap in front of those behind it. So the tail behind what was
+known to be synced is a tail up to the first record that is not the next one of its queue.
+
+A start looks at the records while it verifies them, when it does not know yet with which number a
+queue goes on. `Succession` notes with which it did, and asks the queues later, when they hold all
+records in front: that saves reading the tail once more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.proto.message import StoredMessage
+from cometmq.proto.sysflag import TRANSACTION_MASK
+from cometmq.store.delay_levels import DelayLevels
+from cometmq.store.log.log_scan import NEVER
+from cometmq.store.messages.dispatch import RECORDS_WITHOUT_ENTRY, batch_entry
+from cometmq.store.queues.queue_ends import QueueKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cometmq.store.deletions import Deletions
+    from cometmq.store.log.log_stretch import Stretch
+    from cometmq.store.queues.consume_queues import ConsumeQueues
+    from cometmq.store.starting.recovery import Start
+    from cometmq.store.upkeep.checkpoint import Claims
+
+_TOGETHER_MIN: Final = 16
+"""Records of one queue that are worth being looked at together."""
+
+_ANY_LEVELS: Final = DelayLevels.always(())
+
+
+class Succession:
+    """The numbers of a log's records in their queues, from a physical offset on."""
+
+    def __init__(
+        self,
+        start: int,
+        deletions: Deletions,
+        is_batch_topic: Callable[[str], bool],
+        *,
+        until: int = NEVER,
+    ) -> None:
+        self.start = start
+        """Where the first one stands that is looked at: mostly the first that nobody promised."""
+        self._until = until
+        self._deletions = deletions
+        self._is_batch_topic = is_batch_topic
+        self._firsts: dict[tuple[bytes, int], tuple[int, int]] = {}
+        """By queue: the number of its first record here, and where that stands."""
+        self.following: dict[tuple[bytes, int], int] = {}
+        """By queue: the number behind its last record here."""
+        self._gap = NEVER
+        """Where the first record stands that does not follow the one before it in its queue."""
+
+    def look_at(self, each: StoredMessage | Stretch) -> None:
+        """Take note of what comes next in the log."""
+        if isinstance(each, StoredMessage):
+            if self.start <= each.physical_offset < min(self._gap, self._until):
+                self._look_at_record(each)
+            return
+        first, end = (int(each.offsets.searchsorted(at)) for at in (self.start, self._until))
+        if first < end and each.offsets[0] < self._gap:
+            self._look_at_stretch(each if end == len(each.offsets) else each.first(end), first)
+
+    def _look_at_record(self, message: StoredMessage) -> None:
+        if message.sys_flag & TRANSACTION_MASK in RECORDS_WITHOUT_ENTRY:
+            return
+        if self._deletions.offsets and self._deletions.covers(message):
+            return
+        number, count = message.queue_offset, 1
+        if self._is_batch_topic(message.topic):
+            entry = batch_entry(message, _ANY_LEVELS)
+            assert entry is not None
+            number, count = entry.base_offset, entry.batch_size
+            if number != message.queue_offset:  # Which we write as a property and in the head.
+                self._gap = message.physical_offset
+        queue = message.topic_raw, message.queue_id
+        if number != self._expected(queue, number, message.physical_offset):
+            self._gap = message.physical_offset
+        self.following[queue] = number + count
+
+    def _look_at_stretch(self, stretch: Stretch, first: int) -> None:
+        topics = set(stretch.topics)
+        if topics & self._deletions.offsets.keys() or any(
+            self._is_batch_topic(topic.decode()) for topic in topics
+        ):
+            for message in stretch.messages():
+                self.look_at(message)
+            return
+        if len(topics) * _TOGETHER_MIN > len(stretch.topics):
+            self._look_one_by_one(stretch, first)
+            return
+        for rows in stretch.rows_by_queue(first):
+            row = int(rows[0])
+            queue = stretch.topics[row], int(stretch.queue_ids[row])
+            number = int(stretch.queue_offsets[row])
+            expected = self._expected(queue, number, int(stretch.offsets[row]))
+            gap = stretch.first_gap(rows, expected)
+            if gap is not None:
+                self._gap = min(self._gap, int(stretch.offsets[gap]))
+            self.following[queue] = expected + len(rows)
+
+    def _look_one_by_one(self, stretch: Stretch, first: int) -> None:
+        """Do the same for records of so many queues that each has only some of them."""
+        following, queue_ids = self.following, stretch.queue_ids[first:].tolist()
+        places, numbers = stretch.offsets[first:].tolist(), stretch.queue_offsets[first:].tolist()
+        queues = zip(stretch.topics[first:], queue_ids, strict=True)
+        for queue, number, place in zip(queues, numbers, places, strict=True):
+            expected = following.get(queue)
+            if expected is None:
+                self._firsts[queue] = number, place
+            elif expected != number:
+                self._gap = min(self._gap, place)
+                return
+            following[queue] = number + 1
+
+    def _expected(self, queue: tuple[bytes, int], number: int, physical_offset: int) -> int:
+        expected = self.following.get(queue)
+        if expected is None:
+            self._firsts[queue] = number, physical_offset
+            return number
+        return expected
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether a record does not follow the one before it in its queue."""
+        return self._gap != NEVER
+
+    def first_numbers(self) -> Iterator[tuple[tuple[bytes, int], int]]:
+        """Yield the queues that have a record here, and the number of the first."""
+        return ((queue, number) for queue, (number, _) in self._firsts.items())
+
+    def first_contradiction(self, queues: ConsumeQueues, first_offset: int) -> int | None:
+        """Return the physical offset of the first record that is not the next one of its queue.
+
+        The queues hold all records in front of these. Where the log has lost its front, up to
+        `first_offset`, a queue that has no entries may go on with any number: the list may name it
+        no more because a start that was cut off was about to make it again.
+        """
+        found = self._gap
+        for (topic, queue_id), (number, physical_offset) in self._firsts.items():
+            if physical_offset < found and number != self._next(
+                queues, topic.decode(), queue_id, number, first_offset
+            ):
+                found = physical_offset
+        return None if found == NEVER else found
+
+    def _next(
+        self, queues: ConsumeQueues, topic: str, queue_id: int, number: int, first_offset: int
+    ) -> int:
+        """Return the number with which a queue goes on; `number` where it may be any."""
+        key = QueueKey(self._is_batch_topic(topic), topic, queue_id)
+        table = queues.table(is_batch=key.is_batch)
+        queue = table.find_sound(topic, queue_id)
+        if queue is not None and queue.end > queue.start:
+            return queue.max_offset  # Even if all of its messages have expired.
+        known = queues.ends.known.get(key)
+        is_damaged = (topic, queue_id) in table.problems
+        if known is not None:
+            # Of a deleted topic it may have begun at 0 again.
+            is_any = is_damaged or topic.encode() in self._deletions.offsets
+            return min(number, known.next_offset) if is_any else known.next_offset
+        return number if first_offset or is_damaged else 0
+
+
+class Successions:
+    """The numbers of all records that a start is about to read back for their queues."""
+
+    def __init__(
+        self,
+        start: Start,
+        claims: Claims | None,
+        deletions: Deletions,
+        is_batch_topic: Callable[[str], bool],
+    ) -> None:
+        replay_from, border = start.replay_from, start.unpromised_from
+        if claims is not None:
+            replay_from = max(replay_from, claims.complete_to)
+        self.promised = Succession(replay_from, deletions, is_batch_topic, until=border)
+        """Of those that nobody may cut any more."""
+        self.unpromised = Succession(border, deletions, is_batch_topic)
+        self.placed = Succession(
+            start.scan_from, deletions, is_batch_topic, until=start.replay_from
+        )
+        """Of those in front of what is read back, which the queues had; of others' stores alone."""
+        self._parts = [self.promised, self.unpromised]
+        if claims is None:
+            self._parts.append(self.placed)
+
+    def look_at(self, each: StoredMessage | Stretch) -> None:
+        """Take note of what comes next in the log."""
+        for part in self._parts:
+            part.look_at(each)

@@ -1,0 +1,1 @@
+"""What an open store does beside puts and reads: checkpoints, checksums, expiry."""

@@ -1,0 +1,204 @@
+"""Removing what has expired from an open store, in its ticks, without holding its thread up.
+
+One segment goes at a time: it leaves the log at once, its file is removed in a thread, because to
+free a gigabyte takes the disk a while, and only when that is sure does the next one go. Behind the
+last one, ConsumeQueues, index and sidecars let go of what lies in front of the log, in slices; the
+list of `queue_ends` first says which files of the queues go, or the next start would miss them. A
+process that ends in the middle leaves files of which nobody knows; the next start looks for them.
+
+How full the disk is, is looked at each second, and with what it says puts are refused and taken
+again. A segment that should go, but is not covered by the last checkpoint, has the next one taken
+at once, and goes in the second after. What the disk refuses here is tried again in the next round.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from cometmq.store.config import StoreConfig
+    from cometmq.store.disk.filesystem import FileSystem, Space
+    from cometmq.store.disk.sync import Jobs
+    from cometmq.store.index.index import Index
+    from cometmq.store.log.segments import Segments
+    from cometmq.store.queues.consume_queues import ConsumeQueues
+    from cometmq.store.upkeep.retention import Reason, Removal, Retention
+    from cometmq.store.upkeep.sealing import Sealing
+
+log = logging.getLogger(__name__)
+QUEUES_A_TICK: Final = 4
+"""Queues whose files are looked at, some 20 µs each from memory."""
+
+
+class Expiry:
+    """Carries out what `Retention` decides, on an open store."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        retention: Retention,
+        segments: Segments,
+        queues: ConsumeQueues,
+        index: Index | None,
+        sealing: Sealing,
+        jobs: Jobs,
+        config: StoreConfig,
+    ) -> None:
+        self.error: OSError | None = None
+        """What the disk refused; tried again in the next round."""
+        self._filesystem = filesystem
+        self._retention = retention
+        self._segments = segments
+        self._queues = queues
+        self._index = index
+        self._sealing = sealing
+        self._jobs = jobs
+        self.config = config
+        """The settings in force: `MessageStore.configure` replaces them."""
+        self._plan: deque[Removal] = deque()
+        self._following: Iterator[int] | None = None
+        self._must_follow = segments.first_offset > 0
+        self._in_thread = False
+        self._looked_ms: int | None = None
+        self._round_ms: int | None = None
+
+    @property
+    def refusal(self) -> str | None:
+        """Why puts are to be refused for lack of room; None when there is enough."""
+        retention = self._retention
+        if not retention.is_full:
+            return None
+        config = self.config
+        # What is above the first is refused anyway, even if the other is set higher.
+        again = min(config.disk_used_percent_max, config.disk_used_percent_force)
+        return (
+            f"the disk is {retention.used_percent}% full, and {config.disk_used_percent_max}% is"
+            f" the most; puts are taken again at {again}%: make room, or keep"
+            " less (retention_size_max, retention_hours)"
+        )
+
+    @property
+    def disk_used_percent(self) -> int:
+        """How full the fullest partition was at the last look."""
+        return self._retention.used_percent
+
+    @property
+    def removed(self) -> Mapping[Reason, int]:
+        """How many segments were removed since the start, by why; it goes on counting."""
+        return self._retention.removed
+
+    def configure(self, config: StoreConfig) -> None:
+        """Keep messages by these settings from now on."""
+        self.config = config
+        self._retention.config = config
+
+    def ask(self) -> None:
+        """Let old segments go at any hour for a while, beginning now: an operator wants room."""
+        self._retention.ask()
+        self._round_ms = None
+
+    def ask_queues(self) -> None:
+        """Look through all queues for what lies in front of the log, without any removal of it."""
+        self._must_follow = True
+
+    @property
+    def gone_offset(self) -> int:
+        """No record in front of it comes back, whatever happens."""
+        return self._retention.gone_offset
+
+    def space(self) -> Space:
+        """What the disk of the log holds."""
+        return self._filesystem.space(self._segments.directory)
+
+    def tick(self, now_ms: int) -> bool:
+        """Do a slice of what is to be done; whether more of it can be done at once."""
+        if self._in_thread:
+            return False
+        try:
+            self._look(now_ms)
+            return self._step()
+        except OSError as error:
+            self.error = error
+            self._plan.clear()
+            self._following = None
+        return False
+
+    def _look(self, now_ms: int) -> None:
+        if not _has_passed(self._looked_ms, now_ms, self.config.disk_check_interval_ms):
+            return
+        self._looked_ms = now_ms
+        was_full = self._retention.is_full
+        self._retention.look()
+        if (refusal := self.refusal) is not None and not was_full:
+            log.error("puts are refused: %s", refusal)
+        elif refusal is None and was_full:
+            log.warning("puts are taken again: the disk is %d%% full", self.disk_used_percent)
+        is_due = _has_passed(self._round_ms, now_ms, self.config.retention_interval_ms)
+        is_due |= self._retention.is_held_no_longer
+        if is_due or (self._retention.is_full and not was_full):
+            self._round_ms = now_ms
+            self.error = None
+            self._plan = deque(self._retention.plan(now_ms))
+
+    def _step(self) -> bool:
+        if self._retention.is_leaving:
+            if self.error is None:  # Else the next round tries again.
+                self._settle()
+            return False
+        while self._plan:
+            if self._retention.remove(self._plan.popleft()):
+                self._must_follow = True
+                self._settle()
+                return False
+        if self._must_follow and self.error is None:
+            self._must_follow = False
+            self._following = self._follow(self._segments.first_offset)
+        if self._following is None:
+            return False
+        for _ in range(QUEUES_A_TICK):
+            if next(self._following, None) is None:
+                self._following = None
+                return False
+            if self._in_thread:
+                return False
+        return True
+
+    def _settle(self) -> None:
+        self._do_in_thread(self._retention.settle)
+
+    def _do_in_thread(self, work: Callable[[], None]) -> None:
+        self._in_thread = True
+
+        def job() -> None:
+            try:
+                work()
+            except OSError as error:
+                self.error = error
+                self._must_follow = True
+            self._in_thread = False
+
+        self._jobs.submit(job)
+
+    def _follow(self, first_offset: int) -> Iterator[int]:
+        """Remove what lies in front of the log, one queue a step."""
+        self._sealing.expire(first_offset)
+        if self._index is not None:
+            paths = self._index.expire(first_offset)
+            if paths:
+                self._jobs.submit(lambda: self._remove(paths))
+        yield from self._queues.expire(self._retention.settled_offset, self._do_in_thread)
+
+    def _remove(self, paths: list[str]) -> None:
+        for path in paths:
+            with suppress(OSError):  # The next start finds it again.
+                self._filesystem.remove(path)
+
+
+def _has_passed(since_ms: int | None, now_ms: int, interval_ms: int) -> bool:
+    # A clock that was set back must not stop anything.
+    return since_ms is None or not 0 <= now_ms - since_ms < interval_ms

@@ -1,0 +1,210 @@
+"""The checksums of sealed data in an open store: checked at a start, built behind the syncs.
+
+What is sealed was synced, so a start takes it for a promise too: the log reaches as far as the last
+sealed block, and each block that the start reads has to fit. Only where another program wrote since
+is a block allowed to differ: what it cut and wrote anew is no longer ours, and is dropped.
+
+Blocks are sealed on the store's own thread, in slices, from memory: they were written not long ago.
+A block that is not in memory any more is read ahead in a thread. The sidecars are synced there,
+too; until then a power cut only leaves less covered. A disk that refuses a sidecar is no reason to
+refuse puts: sealing stands still until it takes it again.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from cometmq.store.errors import CorruptionError
+from cometmq.store.log.commit_log import Cold, fetch
+from cometmq.store.upkeep.integrity import BLOCK_SIZE, Integrity
+
+if TYPE_CHECKING:
+    from cometmq.proto.buffer import Buffer
+    from cometmq.store.config import StoreConfig
+    from cometmq.store.disk.filesystem import FileSystem
+    from cometmq.store.disk.sync import Jobs, Syncer
+    from cometmq.store.log.commit_log import CommitLog
+    from cometmq.store.log.segments import Segments
+    from cometmq.store.starting.recovery import Start
+
+INTEGRITY_FOLDER: Final = "integrity"
+_AHEAD_SIZE: Final = 16 * BLOCK_SIZE
+
+
+class _NotInMemoryError(Exception):
+    """A block has to be read from the disk first."""
+
+    def __init__(self, cold: Cold) -> None:
+        super().__init__(cold)
+        self.cold = cold
+
+
+class SealedTail:
+    """What a start makes of the sealed blocks of a log that nobody has open."""
+
+    def __init__(self, integrity: Integrity, segments: Segments, *, is_ours: bool) -> None:
+        """`is_ours` tells that no other program wrote since, as far as anybody knows."""
+        self._integrity = integrity
+        self._segments = segments
+        self._is_ours = is_ours
+        self.end = 0
+        """Behind it nothing may stay sealed; known once `check` was called."""
+
+    @property
+    def promised_to(self) -> int:
+        """How far the log reached when it was sealed; 0 where another program wrote since."""
+        return self._integrity.sealed_end() if self._is_ours else 0
+
+    def check(self, start: Start, end: int, *, verify: bool) -> None:
+        """Check the blocks that a start reads; `CorruptionError` names the first damaged one."""
+        first = self._segments.first_offset
+        if self._is_ours:
+            self.end = end
+        else:
+            self.end = self._integrity.last_untouched(first, end, self._read)
+        if not verify:
+            return
+        for block in self._integrity.blocks(self._first_block(start), self.end, self._read):
+            if block.is_sound is False:
+                segment = self._segments.at(block.physical_offset)
+                assert segment is not None, block
+                raise CorruptionError(
+                    segment.path,
+                    block.physical_offset - segment.start,
+                    f"the {block.size} bytes from here on are not what was sealed; restore them"
+                    " from a copy, or look at them with `cometmq store verify` and accept them"
+                    " with `cometmq store repair --accept-blocks`",
+                )
+
+    def resume(self, start: Start) -> None:
+        """Let sealing go on: behind what is sealed, of the part of the log that was checked."""
+        first = self._first_block(start)
+        self._integrity.resume(first, self.end)
+        if self._integrity.next_offset == first:
+            self._integrity.begin(start.scan_from)
+
+    def _first_block(self, start: Start) -> int:
+        """The block that the start begins to read in, all of which is read for its checksum."""
+        offset = start.scan_from
+        return offset - offset % self._segments.size % BLOCK_SIZE
+
+    def _read(self, physical_offset: int, size: int) -> bytes:
+        segment = self._segments.at(physical_offset)
+        assert segment is not None, physical_offset
+        return self._segments.file(segment).read(size, physical_offset - segment.start)
+
+
+class Sealing:
+    """Seals what was synced, in the ticks of an open store."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        integrity: Integrity,
+        log: CommitLog,
+        syncer: Syncer,
+        jobs: Jobs,
+        config: StoreConfig,
+    ) -> None:
+        self.error: OSError | None = None
+        """Why nothing can be sealed now; tried again with each tick."""
+        self._filesystem = filesystem
+        self._integrity = integrity
+        self._log = log
+        self._syncer = syncer
+        self._jobs = jobs
+        self._config = config
+        self._in_thread = False
+        self._synced_to = integrity.next_offset
+        self._synced_ms: int | None = None
+
+    @property
+    def sealed_offset(self) -> int:
+        """How far the log is sealed."""
+        return self._integrity.next_offset
+
+    def tick(self, now_ms: int) -> bool:
+        """Seal a slice, some 100 µs; whether there is more to seal at once."""
+        if not self._config.integrity:
+            return False
+        integrity = self._integrity
+        if integrity.next_offset < self._log.first_offset:
+            integrity.begin(self._log.first_offset)
+        more = False
+        try:
+            more = integrity.advance(self._syncer.synced_offset, self._read)
+            self.error = None
+        except _NotInMemoryError as needs:
+            self._read_ahead(needs.cold)
+        except OSError as error:
+            self.error = error
+        self._sync(now_ms)
+        return more
+
+    def finish(self) -> None:
+        """Seal all that is synced, and sync that; waits for the disk."""
+        if not self._config.integrity:
+            return
+        integrity = self._integrity
+        if integrity.next_offset < self._log.first_offset:
+            integrity.begin(self._log.first_offset)
+        with suppress(OSError):  # Then less is covered.
+            while integrity.advance(self._syncer.synced_offset, self._read_waiting):
+                pass
+            integrity.prepare_sync()()
+
+    def expire(self, min_offset: int) -> None:
+        """Remove the sidecars of segments that are gone."""
+        with suppress(OSError):  # The next removal tries it again.
+            self._integrity.expire(min_offset)
+
+    def close(self) -> None:
+        """Let go of the sidecars; no thread may be at work any more."""
+        self._integrity.close()
+
+    def _sync(self, now_ms: int) -> None:
+        if self._synced_ms is None or now_ms < self._synced_ms:
+            self._synced_ms = now_ms
+        sealed = self._integrity.next_offset - self._synced_to
+        waited = now_ms - self._synced_ms >= self._config.checkpoint_interval_ms
+        # Half of what the next start checks, so that it leaves no gap behind what is sealed.
+        is_due = sealed >= self._config.verify_size // 2 or (sealed > 0 and waited)
+        if self._in_thread or not is_due:
+            return
+        self._synced_to, self._synced_ms = self._integrity.next_offset, now_ms
+        self._in_thread = True
+        sync = self._integrity.prepare_sync()
+
+        def job() -> None:
+            with suppress(OSError):
+                sync()
+            self._in_thread = False
+
+        self._jobs.submit(job)
+
+    def _read(self, physical_offset: int, size: int) -> Buffer:
+        piece = self._log.find(physical_offset, size)
+        if isinstance(piece, Cold):
+            raise _NotInMemoryError(piece)
+        assert piece is not None, physical_offset
+        return piece
+
+    def _read_waiting(self, physical_offset: int, size: int) -> Buffer:
+        piece = self._log.find(physical_offset, size)
+        if isinstance(piece, Cold):
+            return fetch(self._filesystem, piece)
+        assert piece is not None, physical_offset
+        return piece
+
+    def _read_ahead(self, cold: Cold) -> None:
+        if self._in_thread:
+            return
+        self._in_thread = True
+
+        def job() -> None:
+            with suppress(OSError):
+                fetch(self._filesystem, cold._replace(size=_AHEAD_SIZE))
+            self._in_thread = False
+
+        self._jobs.submit(job)
