@@ -268,3 +268,21 @@ def test_nothing_refers_to_a_folder_outside_the_project() -> None:
         if leaves or home.search(text):
             outside.append(relative(path))
     assert outside == []
+
+
+def test_what_needs_spark_is_marked_so_that_it_is_run() -> None:
+    """Without the mark it is passed over where Spark is missing, and not chosen where it is not."""
+    unmarked: list[str] = []
+    for path in sorted((REPOSITORY / "tests" / "pipeline").rglob("test_*.py")):
+        tree = ast.parse(path.read_text())
+        marks = [each for each in tree.body if isinstance(each, ast.Assign)]
+        if any(
+            "pytestmark" in ast.unparse(each) and "spark" in ast.unparse(each) for each in marks
+        ):
+            continue
+        for each in tree.body:
+            decorators = getattr(each, "decorator_list", [])
+            is_marked = any(ast.unparse(one) == "pytest.mark.spark" for one in decorators)
+            if ".importorskip(" in ast.unparse(each) and not is_marked:
+                unmarked.append(f"{relative(path)}:{each.lineno}")
+    assert unmarked == []

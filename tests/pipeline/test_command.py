@@ -291,6 +291,7 @@ def test_a_mistake_is_told_before_spark_is_started(
     assert MISTAKES[line] in done.stderr
 
 
+@pytest.mark.spark
 def test_jars_for_another_spark_are_told_before_it_is_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -457,6 +458,7 @@ def test_masters_of_spark_are_taken(master: str) -> None:
     assert read_settings(master, given) == found
 
 
+@pytest.mark.spark
 def test_a_spark_that_cannot_be_started_is_told_in_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -700,6 +702,7 @@ class Query:
         ]
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_long_stream_is_counted_as_a_whole(fails: bool) -> None:
     errors = pytest.importorskip("pyspark.errors", reason="cometmq[spark] is not installed")
@@ -712,6 +715,7 @@ def test_a_long_stream_is_counted_as_a_whole(fails: bool) -> None:
     assert report.details == {"late_rows": 600, "lost": 1200, "misfits": 900, "windows_open": 5}
 
 
+@pytest.mark.spark
 def test_what_ends_a_stream_is_a_failure_also_of_its_first_batch() -> None:
     """A checkpoint has begun by then, and a wrong command says that nothing was changed."""
     errors = pytest.importorskip("pyspark.errors", reason="cometmq[spark] is not installed")
@@ -730,6 +734,7 @@ def offsets(end: int) -> str:
     return json.dumps({"queues": {"t": {"b": {"0": end, "1": 3}}}})
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize(
     ("latest", "behind"), [(offsets(9), {"behind": 4}), (offsets(5), {"behind": 0}), ("null", {})]
 )
@@ -959,14 +964,16 @@ class Writer:
         return self.queries.pop(0)
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize(("late", "ends"), [(1, True), (2, True), (3, False)])
 def test_a_python_process_that_is_late_is_waited_for_again(
     late: int, ends: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def nothing(*_: object) -> None:
+    def nothing(*_: object) -> int:
         """Want no Spark."""
+        return 0
 
-    for name in ("Folder", "note_job"):
+    for name in ("Folder", "note_job", "kept_state", "keep_done", "next_batch"):
         monkeypatch.setattr(f"cometmq.pipeline.jobs.streams.{name}", nothing)
     errors = pytest.importorskip("pyspark.errors", reason="cometmq[spark] is not installed")
     queries = [Query(errors.StreamingQueryException(LATE)) for _ in range(late)]

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+pytestmark = pytest.mark.spark
+
 MODULE = """
 import decimal
 from datetime import date, datetime

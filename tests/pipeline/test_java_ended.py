@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from cometmq.testing import Cluster
 
+pytestmark = pytest.mark.spark
+
 
 @pytest.fixture
 def java(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
@@ -75,7 +77,6 @@ def test_errors_are_told_as_long_as_java_runs(
     assert told == ["no answer", "nothing of it"] * 2 + ["nothing of it"] * 2
 
 
-@pytest.mark.spark
 @pytest.mark.slow
 def test_a_job_whose_java_is_killed_says_so_in_a_line_and_goes_on(
     rocketmq_session: Cluster, tmp_path: Path

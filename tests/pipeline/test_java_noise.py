@@ -19,6 +19,8 @@ from cometmq.pipeline.java_noise import Sieve
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.spark
+
 HEADER = "Traceback (most recent call last):\n"
 DAEMON = """\
   File "/opt/spark/python/lib/pyspark.zip/pyspark/daemon.py", line 229, in manager

@@ -13,6 +13,8 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 
 from cometmq.pipeline.java_process import Stderr, signals_held
 
+pytestmark = pytest.mark.spark
+
 NOISE = """\
 WARNING: Using incubator modules: jdk.incubator.vector
 WARNING: package sun.security.action not in java.base
@@ -110,7 +112,6 @@ print(spark.sql("SELECT longer('ended')").first()[0])
 """
 
 
-@pytest.mark.spark
 def test_a_script_that_leaves_its_session_open_ends_in_silence() -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120, check=True

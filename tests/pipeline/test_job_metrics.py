@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from cometmq.testing import Cluster
 
+pytestmark = pytest.mark.spark
+
 
 def scrape(port: int) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
     """Return the values of a page, by name and labels."""
@@ -39,7 +41,6 @@ def scrape(port: int) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
     return found
 
 
-@pytest.mark.spark
 @pytest.mark.filterwarnings("default")
 def test_a_scrape_shows_the_batch_that_is_over_and_what_is_not_read_yet(
     spark: SparkSession, rocketmq_session: Cluster, tmp_path: Path

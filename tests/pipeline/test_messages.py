@@ -20,6 +20,8 @@ from cometmq.pipeline.rows import RESERVED, RowForm
 from cometmq.proto.batch import split_batch
 from cometmq.proto.properties import decode_properties
 
+pytestmark = pytest.mark.spark
+
 COORDINATES = ("source_topic", "source_broker", "source_queue_id", "source_offset")
 TYPES: dict[str, pa.DataType] = {
     "body": pa.binary(),

@@ -20,6 +20,8 @@ from cometmq.pipeline.jobs.results import Results
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.spark
+
 MARK = "_cometmq.json"
 PART = "part-00000-0f3a53b2-6f2e-4f9a-9f2b-5a2f8d9f7a11-c000.snappy.parquet"
 
@@ -142,7 +144,6 @@ def test_jobs_refuse_such_folders_before_spark_is_started(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("table", ["", "total"])
 def test_a_later_run_replaces_what_an_earlier_one_wrote(
     spark: SparkSession, tmp_path: Path, table: str

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     from cometmq.testing import Cluster
 
+pytestmark = pytest.mark.spark
+
 
 ASKED = """
 import sys, time
@@ -157,7 +159,6 @@ def test_no_batch_begins_once_a_job_shall_end() -> None:
         run.begin_batch()
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
 )
@@ -298,7 +299,6 @@ def test_no_stream_is_started_of_a_job_that_shall_end() -> None:
     assert report.stopped
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_nobody_answers_ends_a_job_with_a_report(
     tmp_path: Path, number: int
@@ -325,7 +325,6 @@ def test_a_signal_while_nobody_answers_ends_a_job_with_a_report(
     assert not (tmp_path / "archive").exists()
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_java_starts_leaves_no_java_and_no_words_of_it(
     tmp_path: Path, number: int

@@ -30,6 +30,8 @@ from cometmq.testing import Cluster
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+pytestmark = pytest.mark.spark
+
 COORDINATES = ("source_topic", "source_broker", "source_queue_id", "source_offset")
 REMEMBERED = 100
 SETTINGS = Settings(timeout=5.0)

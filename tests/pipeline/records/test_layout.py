@@ -17,6 +17,8 @@ from cometmq.pipeline.records.layout import (
     head_at,
 )
 
+pytestmark = pytest.mark.spark
+
 SIZES = (RECORD_SIZE_MIN, 100, 120)
 
 
