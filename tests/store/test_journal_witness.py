@@ -189,3 +189,18 @@ def test_batches_of_a_topic_of_which_only_the_journal_tells_are_left_to_the_next
         pass
     assert (report.findings, report.unsettled_entries) == ([], 2 * QUEUES)
     assert repaired(disk).is_empty
+
+
+def test_a_torn_tail_ends_the_log_though_the_journal_is_damaged_too() -> None:
+    """What it has is read back then, and nobody looks at its checksums a second time."""
+    life = Life(killed(), CONFIG)
+    end = life.subject.end_offset
+    for body in (b"torn", b"behind"):
+        life.subject.put("T", 0, body, {}, life.now_ms)
+        life.subject.commit()
+    disk = life.disk.kill()
+    overwrite(disk, LOG, end + BODY, b"?")
+    (journal,) = (each for each in contents(disk, ROOT) if "/entryjournal/" in each)
+    overwrite(disk, journal, 0, bytes(60))
+    life = Life(disk, CONFIG)
+    assert (life.subject.end_offset, life.read()) == (end, expected(ROUNDS))

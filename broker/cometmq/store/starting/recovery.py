@@ -15,6 +15,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cometmq.proto.message import StoredMessage
 from cometmq.store.errors import CorruptionError
 from cometmq.store.log.log_scan import NEVER, LogScan, data_end, last_record_behind
 from cometmq.store.queues.entry_search import BLANK_SIZE
@@ -22,7 +23,6 @@ from cometmq.store.queues.entry_search import BLANK_SIZE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from cometmq.proto.message import StoredMessage
     from cometmq.store.errors import MissingEntriesError
     from cometmq.store.log.log_stretch import Stretch
     from cometmq.store.log.segments import Segments
@@ -357,8 +357,12 @@ def records_up_to(
     """Yield the records up to an end that was found before, see `LogScan.stretches`."""
     is_verified = scan_from >= start.scan_from
     scan = _scan(segments, scan_from, start, is_verified=is_verified)
-    yield from scan.stretches()
-    if scan.end_offset != end:
+    for each in scan.stretches():
+        begin = each.physical_offset if isinstance(each, StoredMessage) else int(each.offsets[0])
+        if begin >= end:
+            return  # Of a torn tail: where it was verified, only lengths are looked at now.
+        yield each
+    if scan.end_offset < end:
         segment = segments.at(scan.end_offset)
         raise CorruptionError(
             segments.directory if segment is None else segment.path,
