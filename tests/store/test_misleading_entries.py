@@ -19,6 +19,7 @@ from tests.store.test_lost_queues import (
 
 from cometmq.store.errors import CorruptionError
 from cometmq.store.messages.reading import Filter, ReadStatus
+from cometmq.store.starting.swap import remove_tree
 
 NO_ENTRIES = {
     "ones": b"\xff" * 12,
@@ -169,9 +170,10 @@ def test_a_file_in_front_of_a_lost_one_is_not_taken_for_expired_by_what_is_no_en
 
 
 @pytest.mark.parametrize("in_next_file", [False, True])
+@pytest.mark.parametrize("has_index", [False, True])
 @pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
 def test_an_entry_that_leads_behind_the_log_gives_no_number_out(
-    topic: str, queue: str, entry_size: int, in_next_file: bool
+    topic: str, queue: str, entry_size: int, has_index: bool, in_next_file: bool
 ) -> None:
     """One more than a clean store had: its next message would get the number behind it."""
     held = Held()
@@ -188,6 +190,8 @@ def test_an_entry_that_leads_behind_the_log_gives_no_number_out(
     path = f"{queue}/{number * ENTRIES_OF_A_FILE * entry_size:020d}"
     held.disk.open(path, create=True).resize(ENTRIES_OF_A_FILE * entry_size)
     overwrite(held.disk, path, place * entry_size, data.ljust(entry_size, b"\0"))
+    if not has_index:
+        remove_tree(held.disk, f"{ROOT}/index")
     held.opened()
     problem = rf"{path}: at byte {place * entry_size}: not an entry: it leads behind the log"
     with pytest.raises(CorruptionError, match=problem):

@@ -132,6 +132,8 @@ class CatchUp:
             queues.expect_whole(found.end.offset)
             queues.destroy_deleted(found.deletions)
             return until
+        if found.history is History.FOREIGN and found.checkpoint.claims is not None:
+            queues.expect_whole(found.end.offset)  # It is the index alone that lacks records.
         queues_from = found.start.replay_from
         if found.history is History.BROKEN_OFF:
             queues.expect_records(segments)
