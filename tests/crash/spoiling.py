@@ -2,8 +2,8 @@
 
 A disk that lies about its syncs leaves zeros where data was safe, a check of the file system or an
 operator loses a file or a folder, and what nobody had synced yet may be anything. Each `Damage` is
-one of these, done to a store that stands still behind a power cut; `spoilt` says what may come of
-it.
+one of these, done to a store that stands still behind a power cut, alone or with another one;
+`spoilt` says what may come of it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ JOURNAL: Final = f"{ROOT}/entryjournal"
 SIDECARS: Final = f"{ROOT}/integrity"
 CHECKPOINT: Final = f"{ROOT}/checkpoint"
 ENDS: Final = f"{ROOT}/queue_ends.json"
+ABORT: Final = f"{ROOT}/abort"
+LOCK: Final = f"{ROOT}/lock"
+DELETED: Final = f"{ROOT}/deleted_topics.json"
+TOPICS: Final = f"{ROOT}/config/topics.json"
 
 FIELDS: Final = {
     "size": range(4),
@@ -74,7 +78,7 @@ class Damage:
     @property
     def is_lost(self) -> bool:
         """Whether a file or a folder is gone."""
-        return not self.end
+        return self.name == "lost"
 
     @property
     def queue(self) -> tuple[str, int] | None:
@@ -97,6 +101,31 @@ def choose(spoilt: Spoilt, rng: Random) -> Damage | None:
     return rng.choices(_KINDS, _WEIGHTS)[0](spoilt, rng)
 
 
+def choose_more(spoilt: Spoilt, rng: Random) -> list[Damage]:
+    """Choose two, of small files as well; one where the die fell on what a store does not have."""
+    table = _TABLE + _SMALL
+    kinds = rng.choices([kind for _, kind in table], [weight for weight, _ in table], k=2)
+    found = [damage for kind in kinds if (damage := kind(spoilt, rng)) is not None]
+    return found[:1] if len(found) > 1 and _is_hidden(*found) else found
+
+
+def _is_hidden(left: Damage, right: Damage) -> bool:
+    """Whether one of two takes what the other one would be known by, or done to.
+
+    Of a queue that is lost with the list that names it, or with the checkpoint that this list is
+    believed by, nobody knows; nor of the log's first files, which the checkpoint needs, without it.
+    A store that has neither a checkpoint nor `abort` passes for one that Apache shut down.
+    """
+    pair = ((left, right), (right, left))
+    return any(
+        f"{other.path}/".startswith(f"{one.path}/")
+        or (one.path in (ENDS, CHECKPOINT) and other.is_of_queues)
+        or (one.path == CHECKPOINT and other.is_of_log and other.is_lost)
+        or (one.path == CHECKPOINT and other.path == ABORT and other.is_lost)
+        for one, other in pair
+    )
+
+
 def inflict(spoilt: Spoilt, damage: Damage, rng: Random) -> None:
     """Do it, so that it lasts."""
     disk = spoilt.disk
@@ -104,13 +133,14 @@ def inflict(spoilt: Spoilt, damage: Damage, rng: Random) -> None:
         _lose(spoilt, damage.path)
         disk.sync_directory(damage.path.rpartition("/")[0])
         return
-    file = disk.open(damage.path)
+    file = disk.open(damage.path, create=damage.name == "made")
     data = bytes(damage.end - damage.start)
     if damage.field:
         data = bytes((file.read(1, damage.start)[0] ^ 1 << rng.randrange(8),))
     file.write(data, damage.start)
     file.sync()
     file.close()
+    disk.sync_directory(damage.path.rpartition("/")[0])
 
 
 def files_below(spoilt: Spoilt, folder: str) -> list[str]:
@@ -167,6 +197,14 @@ def _loss_of(path: str) -> Choice:
     return lambda spoilt, _: Damage("lost", path) if spoilt.disk.exists(path) else None
 
 
+def _zeros_of(path: str) -> Choice:
+    return lambda spoilt, rng: _zeros(spoilt, rng, path) if spoilt.disk.exists(path) else None
+
+
+def _made(path: str) -> Choice:
+    return lambda spoilt, _: None if spoilt.disk.exists(path) else Damage("made", path, end=4)
+
+
 def _loss_of_queue(spoilt: Spoilt, rng: Random) -> Damage | None:
     files = _all_of(spoilt, QUEUE_FOLDERS)
     folders = sorted({path.rpartition("/")[0] for path in files})
@@ -218,3 +256,15 @@ _TABLE: Final[list[tuple[int, Choice]]] = [
 ]
 _WEIGHTS: Final = [weight for weight, _ in _TABLE]
 _KINDS: Final = [kind for _, kind in _TABLE]
+
+_SMALL: Final[list[tuple[int, Choice]]] = [
+    (4, _loss_of(ABORT)),
+    (2, _made(ABORT)),
+    (1, _zeros_of(ABORT)),
+    (1, _loss_of(LOCK)),
+    (3, _loss_of(DELETED)),
+    (3, _zeros_of(DELETED)),
+    (1, _loss_of(TOPICS)),
+    (1, _zeros_of(TOPICS)),
+]
+"""Files of which none is changed where one damage is chosen alone."""

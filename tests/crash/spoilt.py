@@ -9,12 +9,18 @@ the log, unpromised      the same, or cut in front of it
 the log's first file     the same, or begin behind it, as if it had expired
 queues                   refuse it, naming the queue; or serve all others, and refuse what is
                          damaged of this one; or make it again. `rebuild` gives all of it back
+`abort`, lost            take what a power cut left of the log and the queues for damage, as above
+`deleted_topics.json`    refuse it, naming the file, until it is removed. Then, and where it is
+                         lost, deleted topics come back, or their queues are refused, until they
+                         are deleted again; and the unpromised tail may be cut
 all else                 exactly what it would have done
 =======================  ==========================================================================
 
-Never is another message read than was put, never a number given out twice that was promised, and
-never does `verify` call a store sound that lacks something. In the end, whatever was refused or
-mended, the files are those that the oracle makes of the log.
+Of two damages either may be what a refusal names, and what it says is done until there is none.
+Never is another message read than was put, never a number given out twice that was promised, never
+is a sound record cut that is in no side file, and never does `verify` call a store sound that lacks
+something. In the end, whatever was refused or mended, the files are those that the oracle makes of
+the log.
 """
 
 from __future__ import annotations
@@ -30,16 +36,20 @@ from tests.crash.checks import (
     log_of,
 )
 from tests.crash.history import BrokenPromise, Ending, History, Sent, Uncovered
-from tests.crash.oracle import ROOT, Log
+from tests.crash.oracle import ROOT, Log, Record
 from tests.crash.repairs import sent_of
 from tests.crash.spoiling import (
+    ABORT,
     CHECKPOINT,
     COVERED,
+    DELETED,
     ENDS,
     LOG,
     QUEUE_FOLDERS,
+    TOPICS,
     Damage,
     choose,
+    choose_more,
     files_below,
     inflict,
 )
@@ -56,21 +66,25 @@ from cometmq.store.mending.rebuilding import Rebuilt, rebuild
 from cometmq.store.mending.repairing import Plan, carry_out, make_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Container, Iterable
 
     from tests.crash.disk import SimulatedFileSystem
     from tests.crash.model import Run
-    from tests.crash.oracle import Record
 
     from cometmq.store.config import StoreConfig
+    from cometmq.store.inspection import Inspected
 
 IMAGES_EACH = 3
-"""How many images of each end of a life are spoilt."""
+"""How many images of each end of a life are spoilt, once with one damage and once with two."""
 MENDS_MAX = 3
 KEYS_MAX = 12
 """Messages that are looked for by their keys, each time."""
 OF_THE_LOG = {Kind.RECORD, Kind.BLOCK, Kind.LOST_MESSAGE}
 MADE_BY_A_START = {Kind.CHECKPOINT, Kind.QUEUE_ENDS}
+OF_NO_MARK = {Kind.OFFSET_TWICE, Kind.OUT_OF_REACH}
+"""Findings that a rebuild leaves, where nobody knows any more that a topic was deleted."""
+
+CUT = f"{ROOT}/cut"
 
 Queue = tuple[str, int]
 
@@ -80,16 +94,14 @@ def spoil(run: Run, rng: Random, topics: Iterable[str], disk_size: int) -> int:
 
     The run itself goes on as if nothing had been. Returns how many images were looked at.
     """
-    if run.history.deleted or run.history.deleting:
-        return 0  # As of a tended run: the model has no word for what a rebuild makes of that.
     dead, count = run.disk, 0
     run.disk = dead.kill()
-    for _ in range(IMAGES_EACH):
+    for number in range(2 * IMAGES_EACH):
         image = dead.power_cut(Random(rng.random()))
         image.total = disk_size
         spoilt = Spoilt(image, run.config, run.history.copy(), run.ending, run.now_ms)
         try:
-            count += spoilt.run(rng, topics)
+            count += spoilt.run(rng, topics, choose_more if number >= IMAGES_EACH else _choose_one)
         except Uncovered:  # As where the flipped bit is in a field that nothing covers.
             count += 1
         except BaseException as error:
@@ -115,34 +127,79 @@ class Spoilt:
     """Queues that were refused, in whole or in part."""
     unknown: set[Queue] = field(default_factory=set[Queue])
     """Queues of which nothing is left in the log: what their next number is, nobody can say."""
+    topics: Iterable[str] = ()
+    """All that there ever were."""
+    damages: list[Damage] = field(default_factory=list[Damage])
+    intact: Log = field(default_factory=Log)
+    """The log before it was spoilt, its files, and what of it the damages are in."""
+    files: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    hit: list[Record] = field(default_factory=list[Record])
+    refusal: str = ""
+    """Of the last start."""
+    is_repaired: bool = False
+    """Whether the log was."""
     puts: int = 0
     trace: list[str] = field(default_factory=list[str])
 
-    def run(self, rng: Random, topics: Iterable[str]) -> bool:
+    def run(
+        self, rng: Random, topics: Iterable[str], chosen: Callable[[Spoilt, Random], list[Damage]]
+    ) -> bool:
         """Spoil it and judge; False when there was nothing to spoil."""
         if not self.disk.exists(LOG):
             return False
+        self.topics = topics
         write_topics(self.disk, topics)
         if self.ending is not Ending.CLOSED:
             self.ending = Ending.POWER_CUT
-        intact = log_of(self.disk)
-        if not self._is_as_written(intact):
+        self.intact, self.files = log_of(self.disk), files_of(self.disk, LOG)
+        if not self._is_as_written(self.intact):
             return False  # A sector was torn in a way that nothing covers.
         store = inspect(self.disk, ROOT, self.config)
+        if self.history.deleting is not None:
+            topic, mark = self.history.deleting
+            self.history.note_deletion(is_done=store.deletions.offsets.get(topic.encode()) == mark)
+        self._note_known(store)
+        self.damages = chosen(self, rng)
+        has_list = self.disk.exists(ENDS)
+        if not self.damages or (not has_list and any(each.is_of_queues for each in self.damages)):
+            return False  # Until the first checkpoint behind a start nobody may know what is lost.
+        self.trace += map(str, self.damages)
+        of_log = self._inflict_all(rng)
+        if self._is_spoilt(CHECKPOINT) and not (self.known or _are_flips_covered(of_log, ())):
+            raise Uncovered("nobody knows any more where the tail begins")
+        self._judge(of_log)
+        return True
+
+    def _inflict_all(self, rng: Random) -> list[Damage]:
+        """Do the damages; returns those that concern messages."""
+        of_log = [each for each in self.damages if each.is_of_log]
+        of_marks = [each for each in self.damages if each.path == DELETED]
+        for damage in self.damages:
+            if damage not in of_log + of_marks:
+                inflict(self, damage, rng)
+        self._note_known(inspect(self.disk, ROOT, self.config))
+        for damage in of_marks:
+            inflict(self, damage, rng)
+        for damage in of_log:
+            inflict(self, damage, rng)
+            self.hit += self._hit_by(damage)[0]
+        is_lost = any(each.is_lost for each in of_log)
+        return of_log if is_lost or not _is_alike(self.intact, log_of(self.disk)) else []
+
+    def _note_known(self, store: Inspected) -> None:
+        """Note how far the log is known to be on the disk, by what is left of the other files."""
         end = self.history.committed[-1].end if self.history.committed else 0
         promised = end if self.ending is Ending.CLOSED else self.history.synced_offset
         self.known = (store.start.synced_offset or 0) if store.start.is_noted else 0
         self.safe = max(self.known, promised)
-        damage = choose(self, rng)
-        if damage is None or (damage.is_of_queues and not self.disk.exists(ENDS)):
-            return False  # Until the first checkpoint behind a start nobody may know what is lost.
-        self.trace.append(str(damage))
-        inflict(self, damage, rng)
-        if damage.is_of_log and (damage.is_lost or not _is_alike(intact, log_of(self.disk))):
-            self._judge_log(damage, intact)
-        else:
-            self._judge_rest(damage)
-        return True
+
+    def _is_spoilt(self, path: str) -> bool:
+        return any(damage.path == path for damage in self.damages)
+
+    @property
+    def _is_unmarked(self) -> bool:
+        """Whether it passes for a store that was shut down, and was not."""
+        return any(damage.path == ABORT and damage.is_lost for damage in self.damages)
 
     def _is_as_written(self, log: Log) -> bool:
         history = self.history
@@ -154,22 +211,119 @@ class Spoilt:
             for record in log.records
         )
 
-    # What is no message
-
-    def _judge_rest(self, damage: Damage) -> None:
-        subject = self._open_or_refuse(damage)
+    def _judge(self, of_log: list[Damage]) -> None:
+        """Open what is left, or do what the refusal says, and see what is there then."""
+        log, intact = log_of(self.disk), self.intact
+        starts = [int(each.path.rpartition("/")[2]) for each in of_log]
+        has_gone = [
+            each.is_lost and bool(log.records) and at < log.start
+            for each, at in zip(of_log, starts, strict=True)
+        ]  # As if it had expired.
+        lows = [
+            (each, self._hit_by(each)[1])
+            for each, is_gone in zip(of_log, has_gone, strict=True)
+            if not is_gone
+        ]
+        first = min([low for _, low in lows], default=intact.end)
+        self.trace.append(f"{len(self.hit)} records hit, from {first}, known {self.known}")
+        subject = self._open_or_refuse()
         if subject is None:
-            self._mend()
-            subject = self._open()
-        covered = self.config.record_crc and damage.path != CHECKPOINT
-        self.history.check_log(log_of(self.disk), self.ending, is_covered=covered)
-        self._go_on(subject, damage)
+            subject = self._follow(of_log)
+        else:
+            for damage, low in lows:
+                is_ahead = damage.is_lost and low > intact.end
+                if low < self.known and not is_ahead:
+                    raise BrokenPromise(f"{damage} was not noticed, promised up to {self.known}")
+                self.ending = Ending.POWER_CUT
+                self.history.synced_offset = min(self.history.synced_offset, low)
+        self._check_cut()
+        if self.is_repaired:
+            self._check_repaired(of_log, 0 if any(has_gone) else first)
+        else:
+            if any(has_gone):
+                self.history.first_offset = log.start
+            self._check_start(of_log)
+        if self._is_spoilt(DELETED):
+            self._delete_again(subject)
+        self._go_on(subject, self.damages)
         self._finish()
 
-    def _go_on(self, subject: Subject, damage: Damage | None) -> None:
+    def _check_start(self, of_log: list[Damage]) -> None:
+        """Check the log that a start made of it, with no repair before."""
+        if self._is_spoilt(DELETED) and self.ending is not Ending.CLOSED:
+            # Records of a topic that was made again do not follow: a tail may end in front of one.
+            self.history.synced_offset = min(self.history.synced_offset, self.known)
+        is_covered = (bool(of_log) and _are_flips_covered(of_log)) or self.config.record_crc
+        is_covered &= not self._is_spoilt(CHECKPOINT)
+        self._check_log(self.ending, is_covered=is_covered)
+
+    def _check_log(self, ending: Ending, *, is_covered: bool) -> None:
+        log = log_of(self.disk)
+        if self._is_unmarked:
+            log.trailing = b""  # Where a stop was clean, nobody looks whether there is anything.
+        self.history.check_log(log, ending, is_covered=is_covered)
+
+    def _hit_by(self, damage: Damage) -> tuple[list[Record], int]:
+        """Return the records that a damage to the log hit, and where the first byte of it is."""
+        segment = int(damage.path.rpartition("/")[2])
+        start, end = segment + damage.start, segment + damage.end
+        if damage.is_lost:
+            start, end = segment, segment + self.config.segment_size
+        hit = [
+            each
+            for each in self.intact.records
+            if each.physical_offset < end and start < each.physical_offset + each.size
+        ]
+        return hit, min([start, *(each.physical_offset for each in hit)])
+
+    def _follow(self, of_log: list[Damage]) -> Subject:
+        """Do what the refusal says, and what the next one says, until the store opens."""
+        for number in range(MENDS_MAX):
+            if not number and any(each.path == DELETED and each.end for each in self.damages):
+                self.disk.remove(DELETED)  # The tools refuse it, too.
+                self.disk.sync_directory(ROOT)
+                self.trace.append("removed the marks of deleted topics")
+            elif (of_log and not self.is_repaired) or "store repair" in self.refusal:
+                self._repair(of_log)
+            else:
+                self._mend()
+            try:
+                return Subject(self.disk, self.config, self.now_ms)
+            except StoreFilesError as error:
+                self.refusal = str(error)
+                self.trace.append(f"refused then: {error}")
+        raise BrokenPromise(f"the store does not open: {self.refusal}")
+
+    def _delete_again(self, subject: Subject) -> None:
+        """Delete topics that came back; what was put to them since may be read until then."""
+        for topic in sorted(self.history.deleted):
+            for queue in sorted(each for each in self._queues() if each[0] == topic):
+                sent = [each for each in self.history.committed if _queue(each) == queue]
+                here = [each for each in sent if each.physical_offset >= subject.first_offset]
+                alive = [each.body for each in here if each.size and self.history.is_alive(each)]
+                try:
+                    bodies = subject.read_all(*queue)
+                except StoreFilesError as error:
+                    self.trace.append(f"refused: {error}")
+                    continue
+                if not set(bodies) <= {each.body for each in sent}:
+                    raise BrokenPromise(f"{queue}: other messages are read than were put")
+                if alive and bodies[-len(alive) :] != alive:
+                    raise BrokenPromise(
+                        f"{queue}: {len(bodies)} are read, not the last {len(alive)}"
+                    )
+            subject.delete(topic)
+            self.history.deleted[topic] = subject.end_offset
+        deleted = self.history.deleted
+        self.trace.append(f"deleted again: {sorted(deleted)}")
+        here = [each for each in self.history.committed if each.size or each.topic not in deleted]
+        self.history.committed = here
+        self.unknown -= {queue for queue in self.unknown if queue[0] in self.history.deleted}
+
+    def _go_on(self, subject: Subject, damages: list[Damage]) -> None:
         """Check what an open store serves, put to it, and close it."""
-        self._check_served(subject, damage)
-        self._put(subject, damage)
+        self._check_served(subject, damages)
+        self._put(subject, damages)
         if not subject.close(self.now_ms) and not self.hurt:
             raise BrokenPromise("a shutdown without any trouble was not clean")
         self.ending = Ending.CLOSED
@@ -180,23 +334,31 @@ class Spoilt:
         report = self._verify()
         missing = self._missing_keys()
         self.trace.append(f"hurt: {self.hurt}, keys missing: {missing}, {report.counts}")
-        if report.is_sound and (self.hurt or missing):
+        # Without a checkpoint the index may have been begun behind records of Apache's.
+        is_told = self._is_spoilt(CHECKPOINT) and any(
+            "in no index" in each for each in report.notes
+        )
+        if report.is_sound and (self.hurt or (missing and not is_told)):
             raise BrokenPromise(f"verify finds nothing; refused: {self.hurt}, not found: {missing}")
+        if is_told:
+            self._rebuild()
         if not report.is_sound:
             self._mend()
         self.hurt = set()
         subject = self._open()
-        self.history.check_log(log_of(self.disk), Ending.CLOSED, is_covered=True)
-        self._go_on(subject, None)
+        self._check_log(Ending.CLOSED, is_covered=True)
+        self._go_on(subject, [])
         check_queue_files(self.disk, log_of(self.disk), self.history, self.config)
         report = self._verify()
         if report.counts or self._missing_keys():
             raise BrokenPromise(f"in the end: {'; '.join(map(str, report.findings))}")
 
-    def _check_served(self, subject: Subject, damage: Damage | None) -> None:
+    def _check_served(self, subject: Subject, damages: list[Damage]) -> None:
         log = log_of(self.disk)
         for queue in self._queues():
             if queue in self.unknown:
+                if bodies := subject.read_all(*queue):
+                    raise BrokenPromise(f"{queue} has messages again: {bodies}")
                 continue
             of_queue = Log(
                 [each for each in log.records if (each.topic, each.queue_id) == queue],
@@ -204,23 +366,25 @@ class Spoilt:
                 log.end,
             )
             history = History([each for each in self.history.committed if _queue(each) == queue])
+            history.deleted = self.history.deleted
             try:
-                if damage is not None and _may_hurt(damage, queue):
+                if _may_hurt(damages, queue):
                     subject.read_all(*queue)  # What is refused may be more than what is wanted.
                 check_queues(subject, of_queue, history)
             except StoreFilesError as error:
-                self._note_hurt(queue, damage, error)
-                put = {each.queue_offset: each.body for each in of_queue.records}
+                self._note_hurt(queue, damages, error)
+                alive = filter(history.is_alive, of_queue.records)
+                put = {each.queue_offset: each.body for each in alive}
                 if not (found := subject.read_sound(*queue)).items() <= put.items():
                     raise BrokenPromise(f"{queue}: {found} was read, {put} was put") from error
 
-    def _note_hurt(self, queue: Queue, damage: Damage | None, error: Exception) -> None:
-        if damage is None or not _may_hurt(damage, queue):
+    def _note_hurt(self, queue: Queue, damages: list[Damage], error: Exception) -> None:
+        if not _may_hurt(damages, queue):
             raise BrokenPromise(f"{queue} is refused: {error}") from error
         self.trace.append(f"refused: {error}")
         self.hurt.add(queue)
 
-    def _put(self, subject: Subject, damage: Damage | None) -> None:
+    def _put(self, subject: Subject, damages: list[Damage]) -> None:
         """Put a message to each queue: it must get the next number, or be refused."""
         put: list[Sent] = []
         for topic, queue_id in sorted(self._queues()):
@@ -230,14 +394,14 @@ class Spoilt:
             try:
                 appended = subject.put(topic, queue_id, body, properties, self.now_ms)
             except (PutRefusedError, StoreFilesError) as error:
-                self._note_hurt(queue, damage, error)
+                self._note_hurt(queue, damages, error)
                 continue
             expected = self.history.next_queue_offset(topic, queue_id)
             if queue in self.unknown:
                 expected = appended.queue_offset
                 self.unknown.remove(queue)
-                others = [each for each in self.history.committed if _queue(each) != queue]
-                self.history.committed = [*_expired(queue, expected), *others]
+                others = [each for each in self.history.committed if not self._counts(each, queue)]
+                self.history.committed = [*self._expired(queue, expected), *others]
             if appended.queue_offset != expected:
                 raise BrokenPromise(
                     f"{queue}: queue offset {appended.queue_offset} was given, not {expected}"
@@ -254,63 +418,54 @@ class Spoilt:
 
     # The log
 
-    def _judge_log(self, damage: Damage, intact: Log) -> None:
-        log = log_of(self.disk)
-        segment = int(damage.path.rpartition("/")[2])
-        start, end = segment + damage.start, segment + damage.end
-        if damage.is_lost:
-            start, end = segment, segment + self.config.segment_size
-        victims = [
-            each
-            for each in intact.records
-            if each.physical_offset < end and start < each.physical_offset + each.size
-        ]
-        low = min([start, *(each.physical_offset for each in victims)])
-        self.trace.append(f"{len(victims)} victims, from {low}, known {self.known}")
-        is_first = damage.is_lost and segment == intact.start and bool(log.records)
-        if is_first:
-            low = 0
-        subject = self._open_or_refuse(damage)
-        if subject is None:
-            self._repair(damage, intact, victims, low)
-            self._finish()
-            return
-        if is_first:
-            self.history.first_offset = log.start
-        elif low < self.known and not (damage.is_lost and segment > intact.end):
-            raise BrokenPromise(f"damage at {low} was not noticed, promised up to {self.known}")
-        else:
-            self.ending = Ending.POWER_CUT
-            self.history.synced_offset = min(self.history.synced_offset, low)
-        covered = not damage.field or damage.field in COVERED or self.config.record_crc
-        self.history.check_log(log_of(self.disk), self.ending, is_covered=covered)
-        self._go_on(subject, damage)
-        self._finish()
-
-    def _repair(self, damage: Damage, intact: Log, victims: list[Record], low: int) -> None:
-        """Have the log repaired, and see that nothing else went."""
-        left = files_below(self, LOG)
-        if damage.is_lost and left and left[0] < damage.path < left[-1]:
-            self._fill_in(damage)
+    def _repair(self, of_log: list[Damage]) -> None:
+        """Have the log repaired."""
+        for damage in of_log:
+            left = files_below(self, LOG)
+            if damage.is_lost and left and left[0] < damage.path < left[-1]:
+                self._fill_in(damage)
         plan = Plan()
         store = inspect(self.disk, ROOT, self.config)
         for _ in make_plan(store, plan, cut=False):
             pass
         plan.accepts_blocks = plan.is_log_kept
         carry_out(store, plan, 1)
+        self.is_repaired = True
         self.trace.append(f"repaired, {len(plan.steps)} steps, cut at {plan.cut_at}")
-        subject = self._open()
+
+    def _check_repaired(self, of_log: list[Damage], low: int) -> None:
+        """See that nothing else went than what was hit, and go on from what is left."""
+        if not (_are_flips_covered(of_log) or self.config.record_crc) and len(self.damages) > 1:
+            raise Uncovered("a repair believes a flipped record where it mends another one")
         log = log_of(self.disk)
         here = {each.physical_offset: each for each in log.records}
-        for record in intact.records:
+        for record in self.intact.records:
             is_needed = record.physical_offset + record.size <= self.known
-            if record in victims or (record.physical_offset not in here and not is_needed):
+            if record in self.hit or (record.physical_offset not in here and not is_needed):
                 continue
             if here.get(record.physical_offset) != record:
                 raise BrokenPromise(f"{record} was sound, and is lost by a repair")
+        for record in self.hit if not self.config.record_crc else ():
+            left = here.get(record.physical_offset)
+            if left is not None and left != record == left._replace(properties=record.properties):
+                raise Uncovered(f"the properties of {record} alone were hit")
         self._check_ghosts(log, low)
-        self._learn(log, intact)
-        self._go_on(subject, None)
+        self._learn(log)
+
+    def _check_cut(self) -> None:
+        """See that each sound record that is not in the log any more is kept in a side file."""
+        log, copies = log_of(self.disk), files_of(self.disk, CUT).values()
+        here = set(map(_place, log.records))
+        for record in self.intact.records:
+            at = record.physical_offset
+            if _place(record) in here or record in self.hit or at < log.start:
+                continue
+            if self._is_unmarked and at >= self.known:
+                continue  # It may still stand there, where nobody looks.
+            segment = at - at % self.config.segment_size
+            data = self.files[f"{segment:020d}"][at - segment : at - segment + record.size]
+            if not any(data in copy for copy in copies):
+                raise BrokenPromise(f"{record} was cut, and is not in {CUT}/")
 
     def _check_ghosts(self, log: Log, low: int) -> None:
         """See that there is nothing but what was put, and from `low` on what takes its place."""
@@ -330,27 +485,29 @@ class Spoilt:
             if record.physical_offset < low or not (is_filler or is_instead):
                 raise BrokenPromise(f"a record that was never accepted: {record}")
 
-    def _learn(self, log: Log, intact: Log) -> None:
+    def _learn(self, log: Log) -> None:
         """Go on from what is left of a log."""
         here = {each.physical_offset for each in log.records}
-        gone = [each for each in intact.records if each.physical_offset not in here]
+        gone = [each for each in self.intact.records if each.physical_offset not in here]
         before, kept = self.history.committed, [sent_of(each) for each in log.records]
-        queues = self._queues()
+        queues = self._queues() | {_queue(each) for each in kept}  # Of a turn that was in flight.
         for queue in sorted(queues):
-            first = next((each for each in kept if _queue(each) == queue), None)
+            first = next((each for each in kept if self._counts(each, queue)), None)
             if first is not None:
-                kept = [*_expired(queue, first.queue_offset), *kept]
-            elif any(_queue(each) == queue for each in gone):
+                kept = [*self._expired(queue, first.queue_offset), *kept]
+            elif any(self._counts(each, queue) for each in gone):
                 self.unknown.add(queue)
-                kept = [*_expired(queue, 1), *kept]
+                kept = [*self._expired(queue, 1), *kept]
             else:
                 expired = [
                     each
                     for each in before
-                    if each.physical_offset < intact.start and _queue(each) == queue
+                    if each.physical_offset < self.intact.start and self._counts(each, queue)
                 ]
-                kept = [*_expired(queue, sum(each.batch_size for each in expired)), *kept]
-        self.history = History(kept, first_offset=log.start, synced_offset=log.end)
+                kept = [*self._expired(queue, sum(each.batch_size for each in expired)), *kept]
+        deleted = {topic: min(end, log.end) for topic, end in self.history.deleted.items()}
+        self.history = History(kept, first_offset=log.start, synced_offset=log.end, deleted=deleted)
+        self._doubt_deleted()
 
     def _fill_in(self, damage: Damage) -> None:
         """Put zeros where a segment in the middle is lost, as the refusal says."""
@@ -360,6 +517,24 @@ class Spoilt:
         file.close()
         self.disk.sync_directory(LOG)
 
+    def _counts(self, message: Sent | Record, queue: Queue) -> bool:
+        """Whether a message is of a queue as that is now, and not from before a deletion."""
+        return _queue(message) == queue and self.history.is_alive(message)
+
+    def _expired(self, queue: Queue, count: int) -> list[Sent]:
+        """Numbers that were given out, and of which the log has nothing."""
+        at = self.history.deleted.get(queue[0], 0)
+        return [Sent(*queue, number, at, 0, b"", {}) for number in range(count)]
+
+    def _doubt_deleted(self) -> None:
+        """Know no more where the queues of deleted topics go on.
+
+        Files of them that a power cut brought back keep their numbers where queues are rebuilt.
+        """
+        for queue in self._queues():
+            if not any(self._counts(each, queue) for each in self.history.committed):
+                self.unknown.add(queue)
+
     # The tools
 
     def _open(self) -> Subject:
@@ -368,27 +543,47 @@ class Spoilt:
         except StoreFilesError as error:
             raise BrokenPromise(f"the store does not open: {error}") from error
 
-    def _open_or_refuse(self, damage: Damage) -> Subject | None:
+    def _open_or_refuse(self) -> Subject | None:
         """Open the store; None when it is refused, as it may be then."""
         before = self._bytes()
         try:
             return Subject(self.disk, self.config, self.now_ms)
         except StoreFilesError as error:
-            refusal = str(error)
+            self.refusal = refusal = str(error)
         self.trace.append(f"refused: {refusal}")
         if self._bytes() != before:
             raise BrokenPromise(f"it was refused, and changed: {refusal}")
-        names = [damage.path, damage.path.rpartition("/")[0]]
-        names += [QUEUE_FOLDERS[0], QUEUE_FOLDERS[1]] if _may_hurt(damage, None) else []
-        if not any(name in refusal for name in names[: 1 if not damage.is_lost else None]) and not (
-            damage.queue is not None and "{}/{}".format(*damage.queue) in refusal
-        ):
-            raise BrokenPromise(f"{damage}: the refusal does not name it: {refusal}")
-        if not damage.is_lost or not damage.is_of_log:
+        if not self._is_named(refusal):
+            raise BrokenPromise(f"the refusal does not name {self.damages}: {refusal}")
+        if all(damage.is_lost and damage.is_of_log for damage in self.damages):
+            return None
+        try:
             report = self._verify()
-            if report.is_sound:
-                raise BrokenPromise(f"it was refused, and verify finds nothing: {refusal}")
+        except StoreFilesError as error:
+            if not self._is_named(str(error)):
+                raise BrokenPromise(f"verify does not name {self.damages}: {error}") from error
+            return None
+        if report.is_sound:
+            raise BrokenPromise(f"it was refused, and verify finds nothing: {refusal}")
         return None
+
+    def _is_named(self, refusal: str) -> bool:
+        return any(name in refusal for damage in self.damages for name in self._names(damage))
+
+    def _names(self, damage: Damage) -> list[str]:
+        """Return what a refusal for a damage may name."""
+        names = [damage.path]
+        if damage.is_lost:
+            names.append(damage.path.rpartition("/")[0])
+        if damage.is_of_queues and _may_hurt([damage], None):
+            names += QUEUE_FOLDERS
+        if damage.queue is not None:
+            names.append("{}/{}".format(*damage.queue))
+        if damage.path == ABORT:  # All of the log passes for promised, and all of the queues.
+            names += [LOG, *QUEUE_FOLDERS]
+        if damage.path == DELETED:
+            names += [LOG, *(f"{topic}/" for topic in self.history.deleted)]
+        return names
 
     def _bytes(self) -> dict[str, bytes]:
         found: dict[str, bytes] = {}
@@ -406,21 +601,41 @@ class Spoilt:
     def _mend(self) -> None:
         """Do what `verify` says, until it finds nothing but what a start makes anew."""
         report = self._verify()
-        for _ in range(MENDS_MAX):
+        for number in range(MENDS_MAX):
             self.trace.append(f"to mend: {'; '.join(map(str, report.findings[:2]))}")
-            if report.counts.keys() <= MADE_BY_A_START:
+            if Kind.CONFIG_FILE in report.counts and self._is_spoilt(TOPICS):
+                write_topics(self.disk, self.topics)
+                report = self._verify()
+            is_marked = not self._is_spoilt(DELETED)
+            left = OF_NO_MARK if number and not is_marked else set[Kind]()
+            if report.counts.keys() - left <= MADE_BY_A_START:
                 return
             if report.counts.keys() & OF_THE_LOG:
-                raise BrokenPromise(f"the log is sound, and verify says {report.findings}")
-            done = Rebuilt()
+                if not (self._is_unmarked or self._is_spoilt(DELETED)):
+                    raise BrokenPromise(f"the log is sound, and verify says {report.findings}")
+                self._repair([])
+                report = self._verify()
+                continue
             try:
-                for _ in rebuild(inspect(self.disk, ROOT, self.config), done, self.now_ms):
-                    pass
+                self._rebuild()
             except StoreFilesError as error:
-                raise BrokenPromise(f"it is not rebuilt: {error}") from error
-            self.trace.append(f"rebuilt: {done}")
+                self.trace.append(f"a rebuild is refused: {error}")
+                path = str(error).partition(": ")[0]
+                if "move it elsewhere" in str(error) and self._is_unmarked:
+                    self.disk.remove(path)  # Cut off while it was made, and nobody says so now.
+                elif is_marked or "--accept" not in str(error):
+                    raise BrokenPromise(f"it is not rebuilt: {error}") from error
+                self._rebuild(accepts=not is_marked)
+            self._doubt_deleted()
             report = self._verify()
         raise BrokenPromise(f"a rebuild does not mend {report.findings}")
+
+    def _rebuild(self, *, accepts: bool = False) -> None:
+        done, store = Rebuilt(), inspect(self.disk, ROOT, self.config)
+        accepted = {"accept_restarts": accepts, "accept_gaps": accepts}
+        for _ in rebuild(store, done, self.now_ms, **accepted):
+            pass
+        self.trace.append(f"rebuilt: {done}")
 
     def _missing_keys(self) -> int:
         """Count messages that the index does not find; it may find nothing else for them."""
@@ -461,13 +676,24 @@ def _queue(message: Sent | Record) -> Queue:
     return message.topic, message.queue_id
 
 
-def _expired(queue: Queue, count: int) -> list[Sent]:
-    """Numbers that were given out, and of which the log has nothing."""
-    return [Sent(*queue, number, 0, 0, b"", {}) for number in range(count)]
+def _are_flips_covered(damages: list[Damage], covered: Container[str] = COVERED) -> bool:
+    return all(not each.field or each.field in covered for each in damages)
 
 
-def _may_hurt(damage: Damage, queue: Queue | None) -> bool:
+def _place(record: Record) -> tuple[str, int, int, int]:
+    return record.topic, record.queue_id, record.queue_offset, record.physical_offset
+
+
+def _choose_one(spoilt: Spoilt, rng: Random) -> list[Damage]:
+    damage = choose(spoilt, rng)
+    return [] if damage is None else [damage]
+
+
+def _may_hurt(damages: list[Damage], queue: Queue | None) -> bool:
     """Whether a queue, or any, may be refused for that."""
-    if damage.queue is not None:
-        return queue in (None, damage.queue)
-    return damage.path in QUEUE_FOLDERS
+    return any(
+        queue in (None, damage.queue)
+        if damage.queue is not None
+        else damage.path in QUEUE_FOLDERS or (damage.path == ABORT and damage.is_lost)
+        for damage in damages
+    )
