@@ -255,6 +255,9 @@ class Spoilt:
             self.history.synced_offset = min(self.history.synced_offset, self.known)
         is_covered = (bool(of_log) and _are_flips_covered(of_log)) or self.config.record_crc
         is_covered &= not self._is_spoilt(CHECKPOINT)
+        # Which number a record of a deleted topic has, nobody asks.
+        alive = [each.record is None or self.history.is_alive(each.record) for each in of_log]
+        is_covered &= all(alive)
         self._check_log(self.ending, is_covered=is_covered)
 
     def _check_log(self, ending: Ending, *, is_covered: bool) -> None:
@@ -622,7 +625,8 @@ class Spoilt:
                 self.trace.append(f"a rebuild is refused: {error}")
                 path = str(error).partition(": ")[0]
                 if "move it elsewhere" in str(error) and self._is_unmarked:
-                    self.disk.remove(path)  # Cut off while it was made, and nobody says so now.
+                    # Cut off while it was made, and nobody says so now.
+                    inflict(self, Damage("lost", path.rpartition("/")[0]), Random(0))
                 elif is_marked or "--accept" not in str(error):
                     raise BrokenPromise(f"it is not rebuilt: {error}") from error
                 self._rebuild(accepts=not is_marked)
