@@ -31,6 +31,7 @@ from cometmq.pipeline.errors import (
 from cometmq.pipeline.java import find_java, make_shim
 from cometmq.pipeline.jobs import JOBS, in_session
 from cometmq.pipeline.jobs.aggregate import AggregateSettings
+from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Job, Run, setting
 from cometmq.pipeline.jobs.option_words import (
     in_words_of_the_command,
@@ -969,12 +970,26 @@ class Writer:
 def test_a_python_process_that_is_late_is_waited_for_again(
     late: int, ends: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def nothing(*_: object) -> int:
-        """Want no Spark."""
-        return 0
+    class Nowhere(Folder):
+        @property
+        def local_path(self) -> None:
+            return None
 
-    for name in ("Folder", "note_job", "kept_state", "keep_done", "next_batch"):
-        monkeypatch.setattr(f"cometmq.pipeline.jobs.streams.{name}", nothing)
+        def __init__(self, *_: object) -> None:
+            """Want no Spark."""
+
+        def exists(self, *names: str) -> bool:
+            del names
+            return False
+
+        def names(self, *names: str) -> list[str]:
+            del names
+            return []
+
+        def write(self, text: str, *names: str) -> None:
+            """Keep nothing."""
+
+    monkeypatch.setattr("cometmq.pipeline.jobs.streams.Folder", Nowhere)
     errors = pytest.importorskip("pyspark.errors", reason="cometmq[spark] is not installed")
     queries = [Query(errors.StreamingQueryException(LATE)) for _ in range(late)]
     frame: Any = SimpleNamespace(sparkSession=None, writeStream=Writer([*queries, Query(None)]))

@@ -143,8 +143,9 @@ def split_item(raw: bytes) -> tuple[int, bytes, bytes]:
 class Forming:
     """Makes messages of the rows of one task; `sink` names who writes them for good."""
 
-    def __init__(self, form: RowForm, sink: str) -> None:
+    def __init__(self, form: RowForm, sink: str, *, sends_empty: bool = False) -> None:
         self._form = form
+        self._sends_empty = sends_empty
         self._keys = KeyIds(sink)
         self._coordinates = CoordinateIds(sink)
 
@@ -154,10 +155,9 @@ class Forming:
         columns = dict(zip(form.columns, batch.columns, strict=True))
         count = batch.num_rows
         bodies = columns["body"].cast(BINARY)
-        empty = pc.equal(pc.fill_null(pc.binary_length(bodies), 0), 0)
-        if (row := empty.index(True).as_py()) >= 0:
+        if (row := self._without_body(bodies)) >= 0:
             raise SinkError(
-                "column body: null or empty, which brokers refuse" + self._of(columns, row)
+                "column body: null or empty, which is no message" + self._of(columns, row)
             )
         flags = columns.get("flag", pa.nulls(count, pa.int32()))
         to = form.topic or _topics(form.topic_column, columns[form.topic_column])
@@ -175,6 +175,12 @@ class Forming:
             None if found is None else found.untimed,
             None if found is None else found.stored_ms,
         )
+
+    def _without_body(self, bodies: pa.Array) -> int:
+        """Return the first row that cannot be sent, -1 without one. Brokers take empty bodies."""
+        empty = pc.equal(pc.fill_null(pc.binary_length(bodies), 0), 0)
+        row: int = pc.index(bodies.is_null() if self._sends_empty else empty, True).as_py()
+        return row
 
     def _of(self, columns: dict[str, pa.Array], row: int) -> str:
         """Say of which message a row was made, if it says so itself."""

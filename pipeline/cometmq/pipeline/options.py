@@ -138,6 +138,9 @@ class ReadOptions(_Reaching):
     columns: str = ""
     """Names separated by commas, for who cannot give a schema; `*` is all of them."""
     decompress: bool = True
+    on_bad_body: str = "fail"
+    """At a body that is not compressed as its flags say: `fail`, or `skip` it, so that the row has
+    none (null), and tell it in the executor's log."""
     pull_bytes: int = 4 << 20
     """Of one answer of a broker, as far as it knows how."""
     filter_pushdown: bool = False
@@ -187,6 +190,9 @@ class WriteOptions(_Reaching):
     """A column that tells rows apart: what is sent again with the same value is stored once."""
     sink_id: str = ""
     """Names what is written here for good; without it a stream's checkpoint does."""
+    empty_bodies: str = "fail"
+    """`send`: a row with an empty body goes as it is, for a copy of a topic that has such; `fail`:
+    it is an error, for clients of RocketMQ send none."""
     batch_bytes: int = 1 << 20
     """Of one request, at most, where several messages travel in one."""
     max_in_flight: int = 0
@@ -212,6 +218,8 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         if text := getattr(found, name):
             read_time_ms(camel(name), text)
     _check_order(found)
+    if found.on_bad_body not in ("fail", "skip"):
+        raise OptionError(f"onBadBody: {found.on_bad_body!r} is neither fail nor skip")
     return found
 
 
@@ -245,6 +253,8 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         raise OptionError(
             f"delivery: {found.delivery!r} is none of auto, idempotent and at-least-once"
         )
+    if found.empty_bodies not in ("fail", "send"):
+        raise OptionError(f"emptyBodies: {found.empty_bodies!r} is neither fail nor send")
     return found
 
 

@@ -3,7 +3,7 @@
 ====================  ===============  ==========================================================
 column                type             meaning
 ====================  ===============  ==========================================================
-`body`                string, binary   what is sent; required, and not empty
+`body`                string, binary   what is sent; required, and not empty but by `emptyBodies`
 `to_topic`            string           where to, where the option `topic` does not say it
 `topic`               string           the same, when nothing else says it; else a coordinate
 `key`                 string           keys, a space between two

@@ -89,7 +89,7 @@ class _Writing:
             options.retries,
             options.retry_interval_ms,
         )
-        forming = Forming(self.form, sink)
+        forming = Forming(self.form, sink, sends_empty=options.empty_bodies == "send")
         sender = Sender(self.targets(), how)
         try:
             for batch in batches:

@@ -105,7 +105,11 @@ class Executing:
     def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
         expression, kind = options.expression
         self.columns = tuple(columns)
-        self.rows = Reading(decompress=options.decompress, tags=options.wanted_tags)
+        self.rows = Reading(
+            decompress=options.decompress,
+            skips_bodies=options.on_bad_body == "skip",
+            tags=options.wanted_tags,
+        )
         self.how = Pulling(
             options.settings(),
             expression,

@@ -129,7 +129,7 @@ def aggregate(spark: SparkSession, settings: AggregateSettings, run: Run | None 
     report = run.report_of("aggregate", counts_bytes=True)
     checkpoint = Folder(spark, settings.checkpoint)
     with timed(report), held(run, report.job, *in_folders(spark, _holds(settings))):
-        frame = _results(counted(read_stream(spark, settings)), settings)
+        frame = _results(counted(read_stream(spark, settings), settings), settings)
         into = _Files(spark, settings) if settings.to else _Topic(spark, settings)
         check_checkpoint(checkpoint, run, report)
         _check_plan(checkpoint, settings, dry_run=run.dry_run)

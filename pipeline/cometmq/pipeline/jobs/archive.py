@@ -38,6 +38,7 @@ from cometmq.pipeline.jobs.streams import (
     StreamSettings,
     check_checkpoint,
     look_for_topics,
+    observed,
     read_stream,
     run_batches,
     would_read,
@@ -124,7 +125,7 @@ def archive(spark: SparkSession, settings: ArchiveSettings, run: Run | None = No
         if run.dry_run:
             report.details["would_read"] = would_read(spark, prepared, settings.checkpoint_folder)
             return report
-        frame = read_stream(spark, prepared)
+        frame = observed(read_stream(spark, prepared), settings)
         if settings.schema:
             frame = with_value(with_text(frame), settings.schema).drop("text")
         archiving.begin()

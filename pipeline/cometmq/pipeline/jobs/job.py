@@ -34,6 +34,10 @@ _SHOWN: Final = ("lost", "late_rows", "windows", "windows_open")
 of one with windows, what came too late for them, how many came out, and are kept."""
 
 
+_IF_ANY: Final = ("empty_bodies",)
+"""What is counted, and told of where there is some."""
+
+
 class StoppedEarly(BaseException):  # Py4J would take an Exception for its own.
     """The job was asked to end before there was anything that it would have to finish."""
 
@@ -195,6 +199,9 @@ def _note_progress(query: StreamingQuery, report: Report, seen: int, run: Run) -
         observed = _observed(progress)
         if "bytes" in observed:
             report.count_bytes(observed.pop("bytes"))
+        for name in _IF_ANY:
+            if not observed.get(name):
+                observed.pop(name, None)
         for name, count in observed.items():
             report.details[name] = report.details.get(name, 0) + count
         lags = _lags(progress)

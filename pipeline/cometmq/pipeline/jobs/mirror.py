@@ -18,6 +18,7 @@ from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.holding import STREAM, Places, held, in_folders
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.streams import (
+    NO_BODY,
     CopySettings,
     StreamSettings,
     check_checkpoint,
@@ -99,7 +100,8 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
         _refuse_copies(settings)
         if not run.dry_run:
             mend(checkpoint, run, repeats=True, from_start=settings.begins_there_again)
-        frame = counted(read_stream(spark, settings, _COPIED)).withColumn(
+        stream = read_stream(spark, settings, _COPIED)
+        frame = counted(stream, settings, empty_bodies=NO_BODY).withColumn(
             "to_topic", functions.concat(functions.lit(settings.prefix), "topic")
         )
         check_checkpoint(checkpoint, run, report)
@@ -109,6 +111,7 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
         writer = frame.writeStream.format("cometmq").options(
             **settings.written,
             delivery=settings.delivery,
+            emptyBodies="send",
             checkpointLocation=settings.checkpoint,
         )
         note_job(checkpoint, report)

@@ -247,7 +247,7 @@ class _Reconciling:
         if place.kind == TOPIC:
             credentials: Credentials = getattr(self.settings, f"{name}_credentials")
             where = credentials.at(place.path)
-            return topic_table(self.spark, where, place.topic, ", ".join(columns))
+            return topic_table(self.spark, where, place.topic, ", ".join(columns), onBadBody="skip")
         if place.kind == STORE:
             return store_table(self.spark, place.path, ", ".join(columns), place.topic)
         frame = read_archive(self.spark, place.path).select(*columns)

@@ -34,7 +34,7 @@ from cometmq.pipeline.jobs.replay_sources import (
     store_source,
 )
 from cometmq.pipeline.jobs.spark_errors import told_as
-from cometmq.pipeline.jobs.streams import require_cluster
+from cometmq.pipeline.jobs.streams import NO_BODY, require_cluster
 from cometmq.pipeline.jobs.tables import by_queue, span
 from cometmq.pipeline.options import write_options
 from cometmq.pipeline.store.files import check_store
@@ -56,6 +56,12 @@ _NAMES: Final = {
     "source_offset": "queue_offset",
 }
 _SENT: Final = ("body", "key", "tag", "properties", "flag")
+_COUNTED: Final = {
+    "bytes": "sum(length(body))",
+    "bad_bodies": "count_if(body IS NULL)",
+    "empty_bodies": NO_BODY,
+}
+"""What is told of messages that are sent: those without a body go as they came."""
 _PLACE: Final = tuple(_NAMES.values())
 """Columns that say where a message was."""
 _AT: Final = (
@@ -138,8 +144,7 @@ class _Replaying:
                         run.tell(batch=part.number, would_send=piece.rows)
                         continue
                     began = began or time.monotonic()
-                    report.count_bytes(self._send(piece))
-                    report.rows += piece.rows
+                    report.rows += piece.rows - self._send(piece, report)
                     report.cover(piece.spans)
                     reached = {"rows_per_second": self._rate_since(began, report.rows)}
                     report.details |= reached
@@ -237,23 +242,30 @@ class _Replaying:
         with told_as("where"):
             return frame.where(self.condition)
 
-    def _send(self, piece: _Piece) -> int:
-        """Send a piece; return how many bytes its bodies have."""
+    def _send(self, piece: _Piece, report: Report) -> int:
+        """Send a piece; return how many of its messages could not be: their bodies were skipped."""
         from pyspark.sql import Observation, functions
 
         seen = Observation()
-        rows = self._rows(piece.frame).observe(seen, functions.expr("sum(length(body)) AS bytes"))
+        columns = [functions.expr(sql).alias(name) for name, sql in _COUNTED.items()]
+        rows = self._rows(piece.frame).observe(seen, *columns).where("body IS NOT NULL")
         writer = rows.write.format("cometmq").mode("append")
         writer.options(
             **self.where_to,
             topic=self.settings.to_topic,
             sinkId=f"replay {self.name}",
+            emptyBodies="send",
         ).save()
         if piece.reached:
             self.notes.reached = piece.reached
             self.notes.write()
-        size: int = seen.get["bytes"]
-        return size
+        counts = seen.get
+        report.count_bytes(counts.pop("bytes"))
+        for name, count in counts.items():
+            if count:
+                report.details[name] = report.details.get(name, 0) + count
+        skipped: int = counts["bad_bodies"]
+        return skipped
 
     def _refuse_its_source(self, frame: DataFrame) -> None:
         if self.settings.force:

@@ -40,6 +40,8 @@ ONCE: Final = "once"
 _BEGUN_BY: Final = "cometmq-job.json"
 """In a checkpoint: which job began it."""
 _TRIES: Final = 3
+NO_BODY: Final = "count_if(length(body) = 0)"
+"""In SQL: how many messages have none. Brokers take them, and so they are copied."""
 OPTIONS: Final = {
     "topic": "topic",
     "topic_pattern": "topicPattern",
@@ -49,6 +51,7 @@ OPTIONS: Final = {
     "max_rows": "maxOffsetsPerTrigger",
     "align_by_time": "alignByTime",
     "fail_on_data_loss": "failOnDataLoss",
+    "on_bad_body": "onBadBody",
 }
 """Settings by the option of the source that they become."""
 
@@ -68,6 +71,14 @@ class StreamSettings:
     trigger: str = setting("once, or how often: '1 second'.", "once")
     checkpoint: str = setting("Where it keeps how far it is.", metavar="DIR")
     fail_on_data_loss: bool = setting("Fail when messages expired before they were read.", True)
+    on_bad_body: str = setting(
+        "At a body that is not compressed as its flags say: fail, or skip and count it.", "fail"
+    )
+
+    @property
+    def skips_bodies(self) -> bool:
+        """Whether a body may be null, which was not as its flags say."""
+        return self.on_bad_body != "fail"
 
     @property
     def checkpoint_folder(self) -> str:
@@ -119,13 +130,25 @@ def read_stream(spark: SparkSession, settings: StreamSettings, columns: str = "*
     return frame
 
 
-def counted(frame: DataFrame) -> DataFrame:
-    """Have Spark count the bytes of bodies that it reads, for the report."""
+def counted(frame: DataFrame, settings: StreamSettings, **more: str) -> DataFrame:
+    """Have Spark count the bytes of bodies that it reads, for the report, and `more`, as SQL.
+
+    Messages whose bodies are to be skipped are left out.
+    """
+    seen = observed(frame, settings, bytes="coalesce(sum(length(body)), 0)", **more)
+    return seen.where("body IS NOT NULL") if settings.skips_bodies else seen
+
+
+def observed(frame: DataFrame, settings: StreamSettings, **sums: str) -> DataFrame:
+    """Have Spark count something, and bodies that are null where such are to be skipped."""
     from pyspark.sql import functions
 
-    seen: DataFrame = frame.observe(
-        "read", functions.expr("coalesce(sum(length(body)), 0) AS bytes")
-    )
+    if settings.skips_bodies:
+        sums["bad_bodies"] = "count_if(body IS NULL)"
+    if not sums:
+        return frame
+    columns = [functions.expr(sql).alias(name) for name, sql in sums.items()]
+    seen: DataFrame = frame.observe("read", *columns)
     return seen
 
 

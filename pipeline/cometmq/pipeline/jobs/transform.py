@@ -114,7 +114,7 @@ def transform(spark: SparkSession, settings: TransformSettings, run: Run | None 
             report.details["would_read"] = would_read(spark, settings, settings.checkpoint)
             return report
         report.details |= {"written": {}, "dead_letters": 0}
-        stream = counted(stream)
+        stream = counted(stream, settings)
         run_batches(stream, transforming.batch, settings.checkpoint, settings, run, report)
     return report
 

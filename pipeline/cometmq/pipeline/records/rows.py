@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
     from cometmq.pipeline.records.layout import Layout
 
+log = logging.getLogger(__name__)
+
 _I32: Final = Struct(">i")
 _FLAG_AND_QUEUE_OFFSET: Final = Struct(">iq")
 _QUEUE_AT: Final = 12
@@ -42,6 +45,8 @@ class Reading:
     """Whether a batch that is stored as one record becomes a row for each of its messages."""
     strict: bool = True
     """Whether a body that is not what its flags say is an error; else it is null."""
+    skips_bodies: bool = False
+    """Whether such a body is null also where others are errors, and is told in the log."""
     rows_max: int = 8192
     """Of a record batch. What Spark and Python do for each is as much as for some 500 rows more."""
     size_max: int = 8 << 20
@@ -109,8 +114,11 @@ def _plain_body(layout: Layout, row: int, how: Reading) -> bytes | None:
     try:
         return decompressed(stored, int(layout.sys_flags[row]), how.body_size_max)
     except BodyError as error:
-        if how.strict:
-            raise _damaged(layout, row, f"its body: {error}", how) from None
+        damage = _damaged(layout, row, f"its body: {error}", how)
+        if how.skips_bodies:
+            log.warning("skipped: %s", damage)
+        elif how.strict:
+            raise damage from None
         return None
 
 

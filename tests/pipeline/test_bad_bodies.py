@@ -1,0 +1,119 @@
+"""Messages whose body is not what its flags say, and those without one: brokers take both."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
+
+from pyspark.errors import PySparkException
+from tests.pipeline.tables import Tables
+
+from cometmq.pipeline.errors import PipelineError
+from cometmq.pipeline.jobs.aggregate import AggregateSettings, aggregate
+from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
+from cometmq.pipeline.jobs.archive_files import read_archive
+from cometmq.pipeline.jobs.mirror import MirrorSettings, mirror
+from cometmq.pipeline.jobs.reconcile import ReconcileSettings, reconcile
+from cometmq.pipeline.jobs.replay import ReplaySettings, replay
+from cometmq.pipeline.jobs.report import Outcome
+from cometmq.pipeline.jobs.transform import TransformSettings, transform
+from cometmq.pipeline.wire import Settings, Wire
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from cometmq.testing import Cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
+
+TOPIC = "bad-bodies"
+BAD = rf"its body: no whole zlib stream: .*\({TOPIC}, queue 0, offset 2\)"
+SEND_MESSAGE_V2 = 310
+
+
+@pytest.fixture(scope="module")
+def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
+    """With a topic of five messages, of which the second has no body, and the third a bad one."""
+    tables = Tables(spark, rocketmq_session)
+    tables.fill(TOPIC, 1, queues=1)
+    tables.write(spark.sql("SELECT '' AS body, 'empty' AS key"), TOPIC, emptyBodies="send")
+    peer = Wire(rocketmq_session.broker, Settings())
+    fields = {"a": "g", "b": TOPIC, "c": "TBW102", "d": "4", "e": "0", "f": "1", "g": "0", "h": "0"}
+    peer.expect(SEND_MESSAGE_V2, {**fields, "i": "", "j": "0", "k": "false"}, b"no zlib")
+    peer.close()
+    tables.fill(TOPIC, 2, first=1)
+    return tables
+
+
+@pytest.fixture
+def where(tables: Tables, tmp_path: Path) -> dict[str, Any]:
+    checkpoint = str(tmp_path / "checkpoint")
+    return {"nameserver": tables.cluster.nameserver, "topic": TOPIC, "checkpoint": checkpoint}
+
+
+def copied(tables: Tables, topic: str) -> list[tuple[bytes, str | None]]:
+    rows = tables.read(topic, columns="body, key").collect()
+    return sorted((bytes(row["body"]), row["key"]) for row in rows)
+
+
+COPIES = [(b"", "empty"), (b"0", None), (b"1", None), (b"2", None)]
+
+
+def test_a_table_has_null_in_the_place_of_a_body_that_is_skipped(tables: Tables) -> None:
+    with pytest.raises(PySparkException, match=BAD):
+        tables.read(TOPIC).collect()
+    rows = tables.read(TOPIC, onBadBody="skip").orderBy("queue_offset").collect()
+    assert [row["body"] for row in rows] == [b"0", b"", None, b"1", b"2"]
+    assert tables.read(TOPIC, onBadBody="skip").where("body IS NULL").count() == 1
+
+
+def test_a_mirror_copies_what_has_no_body_and_leaves_out_what_it_is_told_to_skip(
+    tables: Tables, where: dict[str, Any]
+) -> None:
+    to: dict[str, Any] = {"to_nameserver": tables.cluster.nameserver, "prefix": "copy-of-"}
+    with pytest.raises(PipelineError, match=BAD):
+        mirror(tables.spark, MirrorSettings(**where, **to))
+    report = mirror(tables.spark, MirrorSettings(**where, **to, on_bad_body="skip"))
+    assert (report.details["bad_bodies"], report.details["empty_bodies"]) == (1, 1)
+    assert copied(tables, f"copy-of-{TOPIC}") == COPIES
+
+
+def test_an_archive_keeps_the_row_of_a_body_that_is_skipped_and_a_replay_counts_it(
+    tables: Tables, where: dict[str, Any], tmp_path: Path
+) -> None:
+    to = str(tmp_path / "archive")
+    with pytest.raises(PipelineError, match=BAD):
+        archive(tables.spark, ArchiveSettings(**where, to=to))
+    report = archive(tables.spark, ArchiveSettings(**where, to=to, on_bad_body="skip"))
+    assert (report.rows, report.details["bad_bodies"]) == (5, 1)
+    (row,) = read_archive(tables.spark, to).where("body IS NULL").collect()
+    assert row["queue_offset"] == 2
+    sides = ReconcileSettings(left=f"topic:{TOPIC}@{where['nameserver']}", right=f"archive:{to}")
+    assert reconcile(tables.spark, sides).outcome is Outcome.DONE
+    settings = ReplaySettings(
+        from_dir=to, nameserver=tables.cluster.nameserver, to_topic="replayed-bad-bodies"
+    )
+    report = replay(tables.spark, settings)
+    assert (report.rows, report.details["bad_bodies"], report.details["empty_bodies"]) == (4, 1, 1)
+    assert copied(tables, "replayed-bad-bodies") == COPIES
+
+
+def test_sql_and_windows_do_not_see_a_body_that_is_skipped(
+    tables: Tables, where: dict[str, Any], tmp_path: Path
+) -> None:
+    sql = "SELECT topic, broker, queue_id, queue_offset, body FROM messages WHERE text <> ''"
+    skipping: dict[str, Any] = {"on_bad_body": "skip", "to_topic": "transformed-bad-bodies"}
+    report = transform(tables.spark, TransformSettings(**where, **skipping, sql=sql))
+    assert (report.details["bad_bodies"], report.details["written"]) == (
+        1,
+        {"transformed-bad-bodies": 3},
+    )
+    where["checkpoint"] = str(tmp_path / "windows")
+    skipping["to_topic"] = "summed-bad-bodies"
+    report = aggregate(tables.spark, AggregateSettings(**where, **skipping, mode="update"))
+    assert (report.rows, report.details["bad_bodies"]) == (5, 1)
