@@ -65,9 +65,9 @@ def compact(spark: SparkSession, folder: Path) -> None:
             archive_vacuum(spark, VacuumSettings(archive=archived))
         except OptionError as error:  # There is nothing in it yet.
             say(str(error))
-            time.sleep(0.1)
         else:
             say(f"merged {report.details['batches_merged']}")
+        time.sleep(0.1)  # Most often there is nothing new, and the others want the processor.
 
 
 def count(spark: SparkSession, nameserver: str, folder: Path) -> None:
