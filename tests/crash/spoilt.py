@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from tests.crash.model import Run
 
     from cometmq.store.config import StoreConfig
-    from cometmq.store.inspection import Inspected
+    from cometmq.store.looking.inspection import Inspected
 
 IMAGES_EACH = 3
 """How many images of each end of a life are spoilt, once with one damage and once with two."""
