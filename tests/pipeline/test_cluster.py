@@ -394,7 +394,7 @@ def test_a_topic_whose_brokers_let_nobody_write_is_not_waited_for(
 ) -> None:
     """Whether that is known before it is made, or only then."""
     address = {"b": "127.0.0.1:1"}
-    routes = [None, Route(address, {"b": 8}, template_queues), Route(address, {"b": 4})]
+    routes = [None, None, Route(address, {"b": 8}, template_queues), Route(address, {"b": 4})]
 
     class Scripted(Asked):
         """What a cluster answers whose brokers are for reading alone."""

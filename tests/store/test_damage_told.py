@@ -1,4 +1,4 @@
-"""A read that meets damage says which message it is about, and where the damage is."""
+"""A read that meets damage gives what is in front of it, and then says which message it is."""
 
 from __future__ import annotations
 
@@ -33,12 +33,11 @@ HOT_OR_COLD = pytest.mark.parametrize("hot_size", [0, 1 << 30], ids=["cold", "ho
 OF_BOTH_KINDS = pytest.mark.parametrize("topic", ["T", BATCHES])
 
 
-def read(held: Held, way: str, topic: str, offset: int, count: int = 1) -> None:
-    """Read until it is told what there is, as who has the cold fetched does."""
+def read(held: Held, way: str, topic: str, offset: int, count: int = 1) -> int:
+    """Read until it is told what there is, as who has the cold fetched does, and up to where."""
     if way == "the files":
         reader = StoreReader(ROOT, CONFIG, filesystem=held.disk.other_process())
-        reader.read(topic, 0, offset, count)
-        return
+        return reader.read(topic, 0, offset, count).next_begin_offset
     store, wanted = held.store, WAYS[way]
     fetched: list[tuple[Cold, bytes]] = []
     while True:
@@ -49,7 +48,7 @@ def read(held: Held, way: str, topic: str, offset: int, count: int = 1) -> None:
         else:
             result = store.read(topic, 0, offset, count, wanted=wanted, fetched=fetched or None)
         if not result.cold:
-            return
+            return result.next_begin_offset
         fetched += [store.fetch(each) for each in result.cold]
 
 
@@ -81,10 +80,9 @@ def test_an_entry_that_leads_behind_the_log_is_told_with_the_message_and_its_pla
 ) -> None:
     held = damaged_entry(47, b"\x11", hot_size)
     what = f"{QUEUE}/{SECOND}: at byte 140: the entry of message 47 of T/0 names a record of"
-    is_by_content = way.endswith("by content")  # What is in front comes first then.
-    for first, count in ((47, 1),) if is_by_content else ((47, 1), (45, 5)):
-        with pytest.raises(CorruptionError, match=what):
-            read(held, way, "T", first, count)
+    assert read(held, way, "T", 45, 5) == 47  # What is in front comes first.
+    with pytest.raises(CorruptionError, match=what):
+        read(held, way, "T", 47, 5)
 
 
 @EACH_WAY
@@ -103,9 +101,9 @@ def test_a_record_with_a_wrong_magic_is_told_and_not_served(
     path = f"{ROOT}/commitlog/{place - place % CONFIG.segment_size:020d}"
     overwrite(held.disk, path, place % CONFIG.segment_size + 4, magic)
     what = f"commitlog: at byte {place}: message 7 of {topic}/0: .* the magic 0x{magic.hex()}"
-    is_by_content = way.endswith("by content")  # What is in front comes first then.
-    for first, count in ((7, 1),) if is_by_content else ((7, 1), (5, 3), (5, 5)):
+    for first, count in ((5, 3), (5, 5), (6, 1)):
+        assert read(held, way, topic, first, count) == 7  # What is in front comes first.
+    for count in (1, 5):
         with pytest.raises(CorruptionError, match=what):
-            read(held, way, topic, first, count)
-    read(held, way, topic, 6)
-    read(held, way, topic, 8, MESSAGES - 8)
+            read(held, way, topic, 7, count)
+    assert read(held, way, topic, 8, MESSAGES - 8) > 8

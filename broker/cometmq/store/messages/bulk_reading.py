@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from cometmq.proto.record import MAGIC_V1, MAGIC_V2
 from cometmq.store.errors import CorruptionError
 from cometmq.store.log.commit_log import Cold
+from cometmq.store.messages.damaged import in_front, told
 from cometmq.store.messages.picking import check_head
 from cometmq.store.messages.reading import ReadResult, ReadStatus, outside
 from cometmq.store.queues.consume_queue import ENTRY_SIZE
@@ -109,7 +110,10 @@ class BulkReader:
         try:
             return self._picked(entries, queue_offset, bounds, size_max, wanted, fetched)
         except CorruptionError as error:
-            raise self._reader.told(error, queue, queue_offset, entries.tolist()) from error
+            if sound := in_front(error, entries["offset"].tolist()):
+                front = entries[:sound]
+                return self._picked(front, queue_offset, bounds, size_max, wanted, fetched)
+            raise told(error, self._log, queue, queue_offset, entries.tolist()) from error
 
     def _likely_count(self, queue: ConsumeQueue, queue_offset: int, size_max: int) -> int:
         """Return about how many records of a queue have so many bytes, by the first of them.

@@ -12,7 +12,6 @@ is an error that names it, never an answer.
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property, lru_cache
@@ -25,11 +24,12 @@ from msgspec.structs import replace
 from cometmq.proto.buffer import Buffer
 from cometmq.store.errors import REBUILD, CorruptionError
 from cometmq.store.log.commit_log import Cold
+from cometmq.store.messages.damaged import in_front, told
 from cometmq.store.messages.picking import Selection, check_head, picked
 from cometmq.store.queues.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from cometmq.proto.message import StoredMessage
     from cometmq.store.config import StoreConfig
@@ -154,17 +154,37 @@ class QueueReader:
             queue.check_files()
             status, next_offset = ReadStatus.OFFSET_FOUND_NULL, self._next_file(queue_offset)
             return ReadResult(status, next_offset, min_offset, max_offset, [])
-        try:
-            if wanted is None:
+        if wanted is None:
+            try:
                 result = self._whole(entries, queue_offset, min_offset, max_offset)
-                if result is not None:
-                    return result
-            ends = range(queue_offset + 1, queue_offset + 1 + len(entries) // ENTRY_SIZE)
-            records = list(ENTRY.iter_unpack(entries))
-            bounds = (queue_offset, min_offset, max_offset)
+            except CorruptionError:
+                result = None  # With care, then: what is in front of the damage is returned.
+            if result is not None:
+                return result
+        ends = range(queue_offset + 1, queue_offset + 1 + len(entries) // ENTRY_SIZE)
+        records = list(ENTRY.iter_unpack(entries))
+        bounds = (queue_offset, min_offset, max_offset)
+        return self._select_sound(queue, records, ends, bounds, count_max, wanted, fetched)
+
+    def _select_sound(
+        self,
+        queue: ConsumeQueue | BatchConsumeQueue,
+        records: Sequence[tuple[int, int, int]],
+        ends: Sequence[int],
+        bounds: tuple[int, int, int],
+        count_max: int,
+        wanted: Filter | None,
+        fetched: Fetched | None,
+    ) -> ReadResult:
+        """Pick from these entries, up to the first one that leads to damage."""
+        try:
             return self._select(records, ends, bounds, count_max, wanted, fetched)
         except CorruptionError as error:
-            raise self.told(error, queue, queue_offset, ENTRY.iter_unpack(entries)) from error
+            front = in_front(error, [each[0] for each in records])
+            if front:
+                rest = (bounds, count_max, wanted, fetched)
+                return self._select(records[:front], ends[:front], *rest)
+            raise told(error, self._log, queue, bounds[0], records, ends) from error
 
     def _select(
         self,
@@ -262,10 +282,7 @@ class QueueReader:
         records = [entry[:3] for entry in entries]
         ends = [entry.end_offset for entry in entries]
         bounds = (queue_offset, min_offset, max_offset)
-        try:
-            return self._select(records, ends, bounds, count_max, wanted, fetched)
-        except CorruptionError as error:
-            raise self.told(error, queue, queue_offset, records, ends) from error
+        return self._select_sound(queue, records, ends, bounds, count_max, wanted, fetched)
 
     @cached_property
     def in_bulk(self) -> BulkReader:
@@ -305,45 +322,6 @@ class QueueReader:
             f"a ConsumeQueue names a record of {size} bytes here, which the log, from"
             f" {log.first_offset} to {log.end_offset}, does not hold; {REBUILD}",
         )
-
-    def told(
-        self,
-        error: CorruptionError,
-        queue: ConsumeQueue | BatchConsumeQueue,
-        queue_offset: int,
-        entries: Iterable[tuple[int, int, int]],
-        ends: Iterable[int] = itertools.repeat(0),
-    ) -> CorruptionError:
-        """Return an error of reading some entries with the message that it is about.
-
-        They begin at a queue offset; `ends` has the one behind each, where that is not the next.
-        Where the entry itself can be none, the error names its place and not one in the log.
-        """
-        log, number = self._log, queue_offset
-        is_of_entry = error.path == log.segments.directory
-        for (physical_offset, size, _), end in zip(entries, ends, strict=False):
-            what = f"message {number} of {queue.topic}/{queue.queue_id}"
-            if is_of_entry and not self._holds(physical_offset, size):
-                if not (physical_offset or size):
-                    problem = f"zeros stand in place of the entry of {what}"
-                else:
-                    problem = (
-                        f"the entry of {what} names a record of {size} bytes at {physical_offset},"
-                        f" which the log, from {log.first_offset} to {log.end_offset}, does not"
-                        " hold"
-                    )
-                return queue.damaged(queue.index_of(number), problem)
-            if not is_of_entry and physical_offset == error.position:
-                return CorruptionError(error.path, error.position, f"{what}: {error.problem}")
-            number = end or number + 1
-        return error
-
-    def _holds(self, physical_offset: int, size: int) -> bool:
-        """Whether the log has so many bytes in one file."""
-        log = self._log
-        room = log.segments.size - physical_offset % log.segments.size
-        is_behind = physical_offset + size > log.end_offset
-        return log.first_offset <= physical_offset and 0 < size <= room and not is_behind
 
     def ahead(self, cold: Cold) -> Cold:
         """Widen what is fetched to what the next entries will probably ask for."""

@@ -1,0 +1,63 @@
+"""Entries that lead to damage: what stands in front of it is read, and the rest is told.
+
+A reader that asks for thirty messages, of which the tenth is damaged, gets nine; who goes on there
+is told which message it is, and where the damage lies.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from cometmq.store.errors import CorruptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from cometmq.store.log.commit_log import CommitLog
+    from cometmq.store.queues.batch_consume_queue import BatchConsumeQueue
+    from cometmq.store.queues.consume_queue import ConsumeQueue
+
+
+def in_front(error: CorruptionError, places: Sequence[int]) -> int:
+    """Return how many of the records at these places stand in front of what an error is about."""
+    return places.index(error.position) if error.position in places else 0
+
+
+def told(
+    error: CorruptionError,
+    log: CommitLog,
+    queue: ConsumeQueue | BatchConsumeQueue,
+    queue_offset: int,
+    entries: Iterable[tuple[int, int, int]],
+    ends: Iterable[int] = itertools.repeat(0),
+) -> CorruptionError:
+    """Return an error of reading some entries with the message that it is about.
+
+    They begin at a queue offset; `ends` has the one behind each, where that is not the next.
+    Where the entry itself can be none, the error names its place and not one in the log.
+    """
+    number = queue_offset
+    is_of_entry = error.path == log.segments.directory
+    for (physical_offset, size, _), end in zip(entries, ends, strict=False):
+        what = f"message {number} of {queue.topic}/{queue.queue_id}"
+        if is_of_entry and not _holds(log, physical_offset, size):
+            if not (physical_offset or size):
+                problem = f"zeros stand in place of the entry of {what}"
+            else:
+                problem = (
+                    f"the entry of {what} names a record of {size} bytes at {physical_offset},"
+                    f" which the log, from {log.first_offset} to {log.end_offset}, does not hold"
+                )
+            return queue.damaged(queue.index_of(number), problem)
+        if not is_of_entry and physical_offset == error.position:
+            return CorruptionError(error.path, error.position, f"{what}: {error.problem}")
+        number = end or number + 1
+    return error
+
+
+def _holds(log: CommitLog, physical_offset: int, size: int) -> bool:
+    """Whether the log has so many bytes in one file."""
+    room = log.segments.size - physical_offset % log.segments.size
+    is_behind = physical_offset + size > log.end_offset
+    return log.first_offset <= physical_offset and 0 < size <= room and not is_behind
