@@ -11,10 +11,13 @@ from tests.store.test_lost_queues import (
     BATCH_QUEUE,
     BATCHES,
     CONFIG,
+    ENTRIES_OF_A_FILE,
+    ENTRY_SIZES,
     MESSAGES,
     ROOT,
     SIMPLE_QUEUE,
     Held,
+    kill_behind_the_list,
     rebuild,
     repair,
 )
@@ -113,3 +116,30 @@ def test_a_damaged_record_right_behind_the_deletion_is_of_the_topic_that_was_mad
     held.opened()
     assert held.bodies(topic)[1:] == [b"again 1", b"again 2", b"again 3"]
     assert len(held.bodies(topic)) == 4
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+@pytest.mark.parametrize("topic", ["T", BATCHES])
+def test_a_first_file_of_a_topic_made_again_does_not_pass_for_expired(
+    topic: str, is_lost: bool
+) -> None:
+    """The list names entries behind *recover from* alone, which are about to be made again."""
+    held = Held()
+    held.store.delete_topics([topic])
+    bodies = [b"%d" % number for number in range(ENTRIES_OF_A_FILE + 2)]
+    for body in bodies[:-4]:
+        held.put(body, topic)
+    held.stop(clean=False)
+    held.opened()
+    for body in bodies[-4:]:
+        held.put(body, topic)
+    kill_behind_the_list(held)
+    queue = SIMPLE_QUEUE if topic == "T" else BATCH_QUEUE
+    first, _ = files_of(held.disk, queue)
+    if is_lost:
+        held.disk.remove(first)
+    else:
+        overwrite(held.disk, first, 0, bytes(ENTRIES_OF_A_FILE * ENTRY_SIZES[topic]))
+    held.opened()
+    assert held.bodies(topic) == bodies
+    assert held.put(b"next", topic) == len(bodies)

@@ -395,6 +395,12 @@ def killed_behind_the_list(topic: str, count: int = 5) -> Held:
     held.opened()
     for _ in range(count):
         held.put(b"behind", topic)
+    kill_behind_the_list(held)
+    return held
+
+
+def kill_behind_the_list(held: Held) -> None:
+    """Kill it where the list of where queues end is written, and the checkpoint is not yet."""
 
     def kill(operation: Operation) -> None:
         if operation.path.endswith("/checkpoint.new"):
@@ -405,7 +411,6 @@ def killed_behind_the_list(topic: str, count: int = 5) -> Held:
         held.stop(clean=False)
     held.disk.hook = None
     held.disk = held.disk.kill()
-    return held
 
 
 @pytest.mark.parametrize(("topic", "queue"), [("T", SIMPLE_QUEUE), (BATCHES, BATCH_QUEUE)])

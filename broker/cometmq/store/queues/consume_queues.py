@@ -351,13 +351,14 @@ class ConsumeQueues:
             table.destroy(topic)
         self._leftovers.clear()
 
-    def destroy_deleted(self, deletions: Deletions) -> None:
+    def destroy_deleted(self, deletions: Deletions, recover_from: int = 0) -> None:
         """Remove queues of deleted topics whose removal the last process could not make sure of.
 
         One that goes on behind the mark is of a topic that Apache brought back; one that only
         keeps an offset may be of a topic that was made again. So may one whose files are damaged:
         that concerns it alone. One without an entry keeps nothing, and would hide that of a topic
-        that is made again as one of the other kind.
+        that is made again as one of the other kind. Not if the mark is in front of `recover_from`,
+        so that the disk has the removal: its entries are lost then, and begin not just anywhere.
         """
         if deletions.offsets:
             self._disk.unsynced_directories |= {self.simple.root, self.batch.root}
@@ -366,7 +367,7 @@ class ConsumeQueues:
             for table in (self.simple, self.batch):
                 for queue_id in table.queues(topic):
                     queue = table.find_sound(topic, queue_id)
-                    if queue is not None and _is_gone(queue, offset):
+                    if queue is not None and _is_gone(queue, offset, recover_from):
                         table.destroy(topic, queue_id)
 
     def close(self) -> None:
@@ -391,9 +392,9 @@ class ConsumeQueues:
         yield from self.batch.walk_sound()
 
 
-def _is_gone(queue: EntryFiles, mark: int) -> bool:
+def _is_gone(queue: EntryFiles, mark: int, recover_from: int) -> bool:
     """Whether all that a queue has is of a topic that was deleted at a mark."""
     if queue.end <= queue.start:
-        return not queue.end
+        return not queue.end and mark >= recover_from
     last_offset, size = queue.head(queue.end - 1)
     return last_offset < mark and size not in KEEPS_OFFSET

@@ -139,7 +139,7 @@ class CatchUp:
             queues.expect_records(segments)
             queues.truncate(queues_from)
             queues.discard(found.to_make)
-            queues.destroy_deleted(found.deletions)
+            queues.destroy_deleted(found.deletions, queues_from)
         if place_journal(found):
             queues_from = found.complete_to
         replay_from = min(replay_from, queues_from)
