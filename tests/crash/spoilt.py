@@ -261,10 +261,7 @@ class Spoilt:
         self._check_log(self.ending, is_covered=is_covered)
 
     def _check_log(self, ending: Ending, *, is_covered: bool) -> None:
-        log = log_of(self.disk)
-        if self._is_unmarked:
-            log.trailing = b""  # Where a stop was clean, nobody looks whether there is anything.
-        self.history.check_log(log, ending, is_covered=is_covered)
+        self.history.check_log(log_of(self.disk), ending, is_covered=is_covered)
 
     def _hit_by(self, damage: Damage) -> tuple[list[Record], int]:
         """Return the records that a damage to the log hit, and where the first byte of it is."""
@@ -463,8 +460,6 @@ class Spoilt:
             at = record.physical_offset
             if _place(record) in here or record in self.hit or at < log.start:
                 continue
-            if self._is_unmarked and at >= self.known:
-                continue  # It may still stand there, where nobody looks.
             segment = at - at % self.config.segment_size
             data = self.files[f"{segment:020d}"][at - segment : at - segment + record.size]
             if not any(data in copy for copy in copies):

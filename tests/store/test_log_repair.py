@@ -100,6 +100,33 @@ def test_a_torn_tail_whose_erasing_was_not_synced_stays_away() -> None:
     assert_nothing_comes_back(disk.kill())
 
 
+@pytest.mark.parametrize("is_settled", [False, True])
+def test_a_torn_tail_behind_zeros_is_cut_though_nothing_says_that_the_store_was_killed(
+    is_settled: bool,
+) -> None:
+    """`abort` alone is lost: a stop that was clean leaves the same, but for that tail."""
+    disk, store = with_one_message()
+    if is_settled:
+        assert store.close(1)
+        store = opened(disk)
+    end = store.end_offset
+    put(store, b"not on the disk", b"half there")
+    disk = disk.kill()
+    file = disk.open(f"{LOG}/{0:020d}")
+    file.write(bytes(50), end)  # The sector that did not come to the disk.
+    file.sync()
+    file.close()
+    disk.remove("/s/abort")
+    disk.sync_directory("/s")
+    store = opened(disk)
+    assert store.end_offset == end
+    kept = store.kept
+    assert kept is not None
+    assert b"half there" in disk.open(kept).read(SIZE, 0)
+    assert store.close(1)
+    assert_nothing_comes_back(disk)
+
+
 def test_a_full_disk_hinders_no_start_that_only_erases_what_was_never_written() -> None:
     disk, store = with_one_message()
     end = store.end_offset

@@ -30,6 +30,7 @@ from cometmq.store.log.turn import BLANK_SIZE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from cometmq.store.disk.filesystem import File
     from cometmq.store.log.log_stretch import Stretch
     from cometmq.store.log.segments import Segment, Segments
 
@@ -300,14 +301,22 @@ def data_end(segments: Segments, start: int) -> int:
     for segment in reversed(list(segments)):
         begin = max(start - segment.start, 0)
         file = segments.file(segment)
-        place = segment.length
-        while place > begin:
-            count = min(_CHUNK_SIZE, place - begin)
-            data = file.read(count, place - count)
-            place -= count
-            if data != _ZEROS[: len(data)]:
-                return segment.start + place + len(data.rstrip(b"\0"))
+        for low, high in reversed(list(file.data_ranges())):
+            end = _data_end(file, max(low, begin), min(high, segment.length))
+            if end is not None:
+                return segment.start + end
     return start
+
+
+def _data_end(file: File, begin: int, end: int) -> int | None:
+    """Return behind the last byte in a range of a file that is not zero; None without one."""
+    while end > begin:
+        count = min(_CHUNK_SIZE, end - begin)
+        data = file.read(count, end - count)
+        end -= count
+        if data != _ZEROS[: len(data)]:
+            return end + len(data.rstrip(b"\0"))
+    return None
 
 
 def last_record_behind(segments: Segments, start: int, end: int) -> int | None:

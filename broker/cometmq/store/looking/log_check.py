@@ -125,11 +125,8 @@ class LogCheck:
         if end < start.scan_from:
             self.data_end = data_end(segments, end)
             return True  # No start looks there: it was safe when the checkpoint was written.
-        synced = start.synced_offset
-        if store.is_clean and scan.problem is None and end == synced:
-            return False
         self.data_end = data_end(segments, end)
-        if store.is_clean and synced is None and self.data_end > end:
+        if store.is_clean and start.synced_offset is None and self.data_end > end:
             # Apache leaves what it once cut standing; the queues know where its log ended.
             start = start._replace(synced_offset=self._queues_end(segments) or None, is_noted=False)
         verdict = judge(

@@ -207,8 +207,6 @@ def find_end(
     for each in scan.stretches():
         look_at(each)
     end = scan.end_offset
-    if clean and scan.problem is None and end == start.synced_offset:
-        return LogEnd(end, end)  # Zeros were left behind it.
     written = data_end(segments, end)
     verdict = judge(segments, start, end, written, clean=clean, unsynced_size_max=unsynced_size_max)
     if verdict is Verdict.CORRUPT:
