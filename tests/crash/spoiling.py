@@ -106,22 +106,23 @@ def choose_more(spoilt: Spoilt, rng: Random) -> list[Damage]:
     table = _TABLE + _SMALL
     kinds = rng.choices([kind for _, kind in table], [weight for weight, _ in table], k=2)
     found = [damage for kind in kinds if (damage := kind(spoilt, rng)) is not None]
-    return found[:1] if len(found) > 1 and _is_hidden(*found) else found
+    is_listed = spoilt.disk.exists(ENDS)
+    return found[:1] if len(found) > 1 and _is_hidden(*found, is_listed=is_listed) else found
 
 
-def _is_hidden(left: Damage, right: Damage) -> bool:
+def _is_hidden(left: Damage, right: Damage, *, is_listed: bool) -> bool:
     """Whether one of two takes what the other one would be known by, or done to.
 
     Of a queue that is lost with the list that names it, or with the checkpoint that this list is
     believed by, nobody knows; nor of the log's first files, which the checkpoint needs, without it.
-    A store that has neither a checkpoint nor `abort` passes for one that Apache shut down.
+    A store that has neither a checkpoint nor `abort`, nor a list yet, may be one of Apache's.
     """
     pair = ((left, right), (right, left))
     return any(
         f"{other.path}/".startswith(f"{one.path}/")
         or (one.path in (ENDS, CHECKPOINT) and other.is_of_queues)
         or (one.path == CHECKPOINT and other.is_of_log and other.is_lost)
-        or (one.path == CHECKPOINT and other.path == ABORT and other.is_lost)
+        or (one.path == CHECKPOINT and other.path == ABORT and other.is_lost and not is_listed)
         for one, other in pair
     )
 

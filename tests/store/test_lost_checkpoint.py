@@ -1,6 +1,7 @@
 """A store that was killed and lost its checkpoint: the list of the queues' ends knows what is safe.
 
-A damaged log would pass for a torn tail otherwise, and what was synced behind the damage be cut.
+A damaged log would pass for a torn tail otherwise, and what was synced behind the damage be cut. So
+it knows where `abort` is lost as well, which is no clean stop of ours then.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tests.store.damaged_stores import (
     contents,
     damage,
     files_of,
+    flip,
     overwrite,
     verified,
     write_small_store,
@@ -197,3 +199,34 @@ def test_the_size_of_queue_files_is_not_taken_from_torn_ones(sizes: list[int], l
     expected = SMALL.batch_consume_queue_file_size if is_told else 138
     assert inspect(disk, ROOT, SMALL).config.batch_consume_queue_file_size == expected
     assert opened(disk).queues.batch.file_size == expected
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+@pytest.mark.parametrize(("topic", "queue_id"), [("Fresh", 0), (BATCHES, 1)])
+def test_a_killed_store_without_its_mark_does_not_pass_for_one_of_apache(
+    topic: str,
+    queue_id: int,
+    is_damaged: bool,  # A parameter of the test.
+) -> None:
+    """A queue whose entries were not on the disk would give their numbers out again."""
+    disk = SimulatedFileSystem()
+    write_small_store(disk, ROOT)
+    store = opened(disk)
+    for name, number in [(topic, queue_id)] * 2 + [("T", 0)]:  # All is there behind its entry.
+        store.put(name, number, b"later", b"", Origin(2000, 2000, HOST))
+        store.commit()
+        store.run_jobs()
+        store.advance()
+    store.tick(5000)
+    assert store.queues.write_behind(store.end_offset, 100)
+    disk = disk.kill()
+    folder = "batchconsumequeue" if topic == BATCHES else "consumequeue"
+    (lost,) = files_of(disk, f"{ROOT}/{folder}/{topic}/{queue_id}")
+    for path in [lost, f"{ROOT}/abort"] + [CHECKPOINT] * (not is_damaged):
+        disk.remove(path)
+    if is_damaged:
+        flip(disk, CHECKPOINT, 60)
+    assert not inspect(disk, ROOT, SMALL).is_clean
+    store = opened(disk)
+    assert store.max_offset(topic, queue_id) == 2
+    assert store.put(topic, queue_id, b"next", b"", Origin(6000, 6000, HOST)).queue_offset == 2

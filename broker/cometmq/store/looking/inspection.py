@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from cometmq.proto.errors import BodyError
 from cometmq.store.delay_levels import DelayLevels, load_delay_levels
 from cometmq.store.deletions import Deletions
-from cometmq.store.disk.lock import was_shut_down
 from cometmq.store.errors import NotAStoreError, StoreFormatError
 from cometmq.store.index.index import INDEX_FOLDER
 from cometmq.store.index.index_shape import find_shape
@@ -38,6 +37,7 @@ from cometmq.store.starting.folder import (
     load_segments,
     require_files,
 )
+from cometmq.store.starting.found import was_left_clean
 from cometmq.store.starting.recovery import Start, choose_start
 from cometmq.store.starting.swap import unfinished_swaps
 from cometmq.store.table_contents import damaged_tables
@@ -170,8 +170,8 @@ def inspect(
             f"{root}/{folder}",
         )
     opened_by = None if is_locked else filesystem.lock_owner(f"{root}/lock")
-    is_clean = was_shut_down(filesystem, root) and opened_by is None
     checkpoint = load_checkpoint(filesystem, f"{root}/checkpoint")
+    is_clean = was_left_clean(filesystem, root, checkpoint) and opened_by is None
     segments = load_segments(filesystem, root, config, checkpoint, read_only=True)
     segments.synced_offset = segments.end_offset  # Whatever is open may be closed.
     listed = None if checkpoint.is_of_others else listed_sizes(filesystem, root)

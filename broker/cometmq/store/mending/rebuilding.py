@@ -44,6 +44,7 @@ from cometmq.store.messages.dispatch import note_record, place_record
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER, ConsumeQueues
 from cometmq.store.queues.queue_ends import UNKNOWN, save_queue_ends
 from cometmq.store.starting.folder import queue_folders
+from cometmq.store.starting.found import is_ours
 from cometmq.store.starting.recovery import gap_in_log
 from cometmq.store.starting.swap import BESIDE, FOLDERS, remove_tree, swap
 from cometmq.store.upkeep.checkpoint import CheckpointFile
@@ -350,7 +351,9 @@ class _Work:
         store, claims = self._store, self._claims
         # The list vouches for the log, too: not for one of which nobody knows what is synced.
         is_safe = store.is_clean or self._limit < NEVER
-        if is_safe and not store.checkpoint.is_of_others:
+        # By a list a store without a checkpoint passes for one of ours that was killed.
+        is_of_us = claims is not None or is_ours(store.filesystem, store.root)
+        if is_safe and is_of_us and not store.checkpoint.is_of_others:
             self._queues.ends.take().save(store.filesystem, store.root)
         if claims is not None and self._complete_to is not None:
             recover_from = max(claims.recover_from, self._complete_to)

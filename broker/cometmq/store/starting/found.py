@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from cometmq.store.delay_levels import DELAY_LEVELS
+from cometmq.store.deletions import DELETIONS_NAME
+from cometmq.store.disk.lock import was_shut_down
 from cometmq.store.errors import MissingEntriesError
-from cometmq.store.queues.queue_ends import listed_to
+from cometmq.store.index.index_off import INDEX_OFF
+from cometmq.store.queues.entry_journal import JOURNAL_FOLDER
+from cometmq.store.queues.queue_ends import QUEUE_ENDS_NAME, listed_to
+from cometmq.store.upkeep.sealing import INTEGRITY_FOLDER
 
 if TYPE_CHECKING:
     from cometmq.store.deletions import Deletions
@@ -20,6 +26,30 @@ if TYPE_CHECKING:
     from cometmq.store.upkeep.checkpoint import Checkpoint, Claims
     from cometmq.store.upkeep.integrity import Integrity
     from cometmq.store.upkeep.sealing import SealedTail
+
+_OURS: Final = (
+    *(QUEUE_ENDS_NAME, DELETIONS_NAME, DELAY_LEVELS, INDEX_OFF),
+    *(INTEGRITY_FOLDER, JOURNAL_FOLDER),
+)
+"""What no other program writes, and none of ours before it has written a checkpoint."""
+
+
+def was_left_clean(filesystem: FileSystem, root: str, checkpoint: Checkpoint) -> bool:
+    """Whether the last process that had the store open ended with a clean shutdown.
+
+    Without `abort`, but that may be lost: no clean stop of ours leaves a store of ours without a
+    checkpoint. Where that is lost as well, or damaged, nobody knows what the disk has.
+    """
+    if not was_shut_down(filesystem, root):
+        return False
+    if checkpoint.claims is not None or checkpoint.is_of_others:
+        return True
+    return not is_ours(filesystem, root)
+
+
+def is_ours(filesystem: FileSystem, root: str) -> bool:
+    """Whether a process of ours had the store open once, whatever became of the checkpoint."""
+    return any(filesystem.exists(f"{root}/{name}") for name in _OURS)
 
 
 class History(Enum):

@@ -18,7 +18,6 @@ from cometmq.store.disk.lock import (
     acquire_lock,
     give_up_lock,
     sign_lock,
-    was_shut_down,
 )
 from cometmq.store.disk.sync import Jobs, Syncer
 from cometmq.store.index.index import INDEX_FOLDER, Index
@@ -40,7 +39,7 @@ from cometmq.store.queues.queue_ends import (
 from cometmq.store.starting.catching_up import CatchUp
 from cometmq.store.starting.folder import LOG_FOLDER, check_root, load_queues, load_segments
 from cometmq.store.starting.foresight import Foresight, forget_behind
-from cometmq.store.starting.found import Found, History, find_journal
+from cometmq.store.starting.found import Found, History, find_journal, was_left_clean
 from cometmq.store.starting.log_repair import repair
 from cometmq.store.starting.lost_queues import queues_to_make, refuse_shortened
 from cometmq.store.starting.recovery import choose_start, find_end, queues_end
@@ -208,8 +207,8 @@ class Opening:
     def _inspect(self) -> Found:
         """Find out what there is; changes nothing."""
         filesystem, root, config = self._filesystem, self._root, self._config
-        clean = was_shut_down(filesystem, root)
         checkpoint = load_checkpoint(filesystem, f"{root}/checkpoint")
+        clean = was_left_clean(filesystem, root, checkpoint)
         segments = load_segments(filesystem, root, config, checkpoint)
         self._looked_at.callback(segments.close)
         queues = load_queues(filesystem, root, config, checkpoint, clean=clean)
