@@ -6,7 +6,7 @@ from collections import deque
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from cometmq.store.disk.names import is_offset_file
+from cometmq.store.disk.names import has_place_of, in_place_of, is_offset_file
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.queues.queue_ends import QueueEnds
 
@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from cometmq.store.disk.filesystem import FileSystem, Partition
     from cometmq.store.disk.open_files import OpenFiles
     from cometmq.store.queues.entry_files import EntryFiles
+
+
+_MOVE: Final = (
+    "stop the broker, restore the file from a copy or move it elsewhere, and run `cometmq store"
+    " rebuild`"
+)
 
 
 class EntryDisk:
@@ -107,10 +113,21 @@ class Shelf:
         return f"{self.root}/{topic}/{queue_id}/{number * self.file_size:020d}"
 
     def numbers(self, directory: str) -> list[int]:
-        """Return the numbers of a queue's files; checks their sizes, and leaves others alone."""
+        """Return the numbers of a queue's files; checks their sizes, and leaves others alone.
+
+        What has the name of one and is none, a folder say, hides what the queue had.
+        """
         disk, file_size = self.disk, self.file_size
         numbers: list[int] = []
-        entries = [each for each in disk.filesystem.list(directory) if is_offset_file(each)]
+        listed = disk.filesystem.list(directory)
+        entries = [each for each in listed if is_offset_file(each)]
+        if len(entries) < len(listed):
+            for entry in listed:
+                if has_place_of(entry, is_offset_file) and not int(entry.name) % file_size:
+                    raise StoreFormatError(
+                        f"{in_place_of(entry, 'file of a ConsumeQueue')}; {_MOVE}",
+                        f"{directory}/{entry.name}",
+                    )
         for entry in entries:
             number, odd = divmod(int(entry.name), file_size)
             # A file whose making was interrupted is short; a clean stop leaves only empty ones.
@@ -119,8 +136,7 @@ class Shelf:
             if odd or not (entry.size == file_size or short or unused):
                 raise StoreFormatError(
                     f"{entry.size} bytes, in a store with queue files of"
-                    f" {file_size} bytes; stop the broker, restore the file from a copy or move it"
-                    " elsewhere, and run `cometmq store rebuild`",
+                    f" {file_size} bytes; {_MOVE}",
                     f"{directory}/{entry.name}",
                 )
             numbers.append(number)

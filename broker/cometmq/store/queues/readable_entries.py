@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from cometmq.store.disk.names import is_offset_file
 from cometmq.store.errors import REBUILD, CorruptionError
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from cometmq.store.queues.entry_disk import Shelf
     from cometmq.store.queues.entry_tail import Tail
     from cometmq.store.queues.queue_ends import QueueEnd
+
+_LOOK_ENTRIES: Final = 512
+"""Looked at behind a queue's end: more than two pages of zeros are."""
 
 
 class ReadableEntries:
@@ -190,17 +193,31 @@ class ReadableEntries:
             if any(file.read(WINDOW_ENTRIES * self._shelf.entry_size, position)):
                 raise CorruptionError(file.path, position, f"not an entry; {REBUILD}")
 
-    def behind_hole(self) -> tuple[int, int]:
-        """Return the head of the first entry behind zeros at the end; (0, 0) without one."""
+    def behind_end(self) -> Iterator[tuple[int, int, int]]:
+        """Walk what may be entries in the file behind the end: place, physical offset and size.
+
+        Zeros or a damaged entry are in front of them; they lead behind the last one, which may
+        itself be damaged.
+        """
         shelf = self._shelf
         number, place = divmod(self.end, shelf.file_entries)
-        if not place and self.end != self._first:
-            return 0, 0
-        data = self._file(number).read(WINDOW_ENTRIES * shelf.entry_size, place * shelf.entry_size)
-        if any(data[: shelf.entry_size]):
-            return 0, 0
+        if self._first is None:
+            place, number = 0, next(iter(shelf.numbers(self.directory)), 0)
+        position, data = place * shelf.entry_size, b""
+        try:
+            file = self._file(number)
+        except FileNotFoundError:
+            return
+        if not file.is_blank(position):
+            data = file.read(_LOOK_ENTRIES * shelf.entry_size, position)
+        if not place:
+            shelf.disk.open_files.close(self, number)  # Opened to be written, it is grown.
+        last, _ = self.head(self.end - 1) if self.end > self.start else (-1, 0)
         whole = data[: len(data) // shelf.entry_size * shelf.entry_size]
-        return next((head for head in shelf.heads.iter_unpack(whole) if any(head)), (0, 0))
+        first = number * shelf.file_entries + place
+        for index, (offset, size) in enumerate(shelf.heads.iter_unpack(whole), first):
+            if offset > last and size > 0 and size not in KEEPS_OFFSET:
+                yield index, offset, size
 
     def _correct_min(self) -> None:
         """Move the minimum over entries whose records are gone, and over pre-blank ones."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, closing
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from cometmq.store.disk.overlay import Overlay
@@ -25,7 +26,7 @@ from cometmq.store.queues.queue_ends import QueueKey
 from cometmq.store.starting.catching_up import CatchUp, index_from
 from cometmq.store.starting.folder import load_queues
 from cometmq.store.starting.found import History
-from cometmq.store.starting.lost_queues import forget_cut
+from cometmq.store.starting.lost_queues import forget_cut, refuse_cut_short
 from cometmq.store.starting.recovery import records_up_to
 from cometmq.store.starting.tail_check import Succession
 
@@ -106,12 +107,13 @@ class Foresight:
             for _ in records_up_to(found.segments, begin, found.start, found.end.offset):
                 pass
         with self._looked_at:
+            promised = self._promised(replayed)
             if found.history is History.BROKEN_OFF and not found.queues.ends.is_whole:
                 # Without a list nobody has looked yet whether the disk gives them all.
-                for table in (self._on_disk.simple, self._on_disk.batch):
-                    for _ in table.walk_sound():
-                        pass
-            is_sure = self._follows(self._promised(replayed))
+                firsts = chain(promised.first_numbers(), found.succession.first_numbers())
+                read_back = {queue for queue, _ in firsts}
+                refuse_cut_short(self._on_disk, found.segments, self._replay_from, read_back)
+            is_sure = self._follows(promised)
         if not is_sure:
             self._rehearse()
 

@@ -22,15 +22,18 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.store.disk.names import some_of
 from cometmq.store.errors import CorruptionError, LostQueuesError
+from cometmq.store.queues.entry_search import NO_CUT
 from cometmq.store.queues.queue_ends import NO_RECORD, QueueEnd, QueueKey, end_of
 from cometmq.store.queues.record_check import RecordCheck
 from cometmq.store.queues.topic_folders import has_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from cometmq.store.disk.filesystem import FileSystem
     from cometmq.store.log.segments import Segments
+    from cometmq.store.queues.batch_consume_queue import BatchConsumeQueue
+    from cometmq.store.queues.consume_queue import ConsumeQueue
     from cometmq.store.queues.consume_queues import ConsumeQueues
     from cometmq.store.queues.entry_disk import Shelf
     from cometmq.store.queues.queue_ends import Ends
@@ -96,18 +99,14 @@ def refuse_shortened(
     """Refuse what another program shut down, if queues do not end where the log says.
 
     It leaves no list; but a queue does not end in front of a number that the log has, as far as
-    that was read, nor in front of zeros with an entry of its own behind them. One without files
-    may be of a deleted topic, which such a program notes nowhere. Nor does one end behind the last
-    number: Apache's brokers leave entries of what they cut from the log in the files, and take them
-    for messages again once the log is as long as it was.
+    that was read, nor where an entry of its own stands behind the end: in front are zeros, or one
+    that was damaged. One without files may be of a deleted topic, which such a program notes
+    nowhere. Nor does one end behind the last number: Apache's brokers leave entries of what they
+    cut from the log in the files, and take them for messages again once the log is as long as it
+    was.
     """
-    short: dict[QueueKey, QueueEnd] = {}
     backs = RecordCheck(segments)
-    for is_batch in (False, True):
-        for queue in queues.table(is_batch=is_batch).loaded():
-            offset, size = queue.behind_hole()
-            if size > 0 and backs(queue.topic, queue.queue_id, offset, size):
-                short[queue.key] = QueueEnd(queue.end + 1, offset, queue.max_offset + 1)
+    short = _cut_short(chain(queues.simple.loaded(), queues.batch.loaded()), backs, NO_CUT)
     for (raw, queue_id), following in () if dispatched.has_gap else dispatched.following.items():
         topic = raw.decode()
         key = QueueKey(is_batch_topic(topic), topic, queue_id)
@@ -123,6 +122,35 @@ def refuse_shortened(
                 problem = f"not the entry of {of}: the log has those up to {following - 1}"
                 raise found.damaged(last, problem)
     _refuse(queues, short)
+
+
+def refuse_cut_short(
+    queues: ConsumeQueues, segments: Segments, below: int, read_back: Collection[tuple[bytes, int]]
+) -> None:
+    """Refuse what was killed and has no list, if queues end in front of entries of their own.
+
+    Those of records below an offset, which were synced: none is torn. Where records of a queue are
+    read back, these tell of a gap, for which all queues are made again.
+    """
+    seen = (
+        queue
+        for queue in chain(queues.simple.walk_sound(), queues.batch.walk_sound())
+        if queue is not None and (queue.topic.encode(), queue.queue_id) not in read_back
+    )
+    _refuse(queues, _cut_short(seen, RecordCheck(segments), below))
+
+
+def _cut_short(
+    queues: Iterable[ConsumeQueue | BatchConsumeQueue], backs: RecordCheck, below: int
+) -> Ends:
+    """Return the queues that have entries of messages behind their end."""
+    short: dict[QueueKey, QueueEnd] = {}
+    for queue in queues:
+        for index, offset, size in queue.behind_end():
+            if offset < below and backs(queue.topic, queue.queue_id, offset, size):
+                following = queue.max_offset + index + 1 - queue.end  # Of batches, at least.
+                short[queue.key] = QueueEnd(index + 1, offset, following)
+    return short
 
 
 def _refuse(queues: ConsumeQueues, refused: Ends) -> None:
