@@ -1,10 +1,4 @@
-"""Comparing the sealed blocks of a store with their checksums, and accepting what stands there.
-
-A block whose checksum alone is wrong, while every record in it is sound by its own, may have lost a
-bit in what only the block's checksum covers (a property, a time), or the checksum is what was
-damaged. Nobody can tell, so a start refuses it; whoever has looked at it may accept it, and then
-the checksum is made anew from what is there.
-"""
+"""Comparing the sealed blocks of a store with their checksums."""
 
 from __future__ import annotations
 
@@ -14,7 +8,7 @@ from cometmq.store.upkeep.integrity import BLOCK_SIZE, Integrity
 from cometmq.store.upkeep.sealing import INTEGRITY_FOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from cometmq.store.looking.inspection import Inspected
     from cometmq.store.upkeep.integrity import Block
@@ -31,8 +25,8 @@ def sealed_blocks(store: Inspected, end_offset: int) -> Iterator[Block]:
     integrity = Integrity(store.filesystem, folder, segments.size)
     start, end = segments.first_offset, segments.end_offset
     if store.checkpoint.claims is None:
-        end = integrity.last_untouched(start, max(end_offset, start), _Log(store))
-    yield from integrity.blocks(start, end, _Log(store))
+        end = integrity.last_untouched(start, max(end_offset, start), LogBytes(store))
+    yield from integrity.blocks(start, end, LogBytes(store))
 
 
 def unread_sidecars(store: Inspected) -> Iterator[tuple[str, str]]:
@@ -67,20 +61,14 @@ def segments_without_checksums(store: Inspected) -> tuple[list[str], list[str]]:
     return bare, cut
 
 
-def accept_blocks(store: Inspected, blocks: Sequence[Block]) -> None:
-    """Make the checksums of blocks anew from what stands there, surely."""
-    integrity = Integrity(store.filesystem, f"{store.root}/{INTEGRITY_FOLDER}", store.segments.size)
-    for block in blocks:
-        integrity.reseal(block.physical_offset, _Log(store))
-
-
-class _Log:
+class LogBytes:
     """Reads the log; what it lacks is missing from the answer."""
 
     def __init__(self, store: Inspected) -> None:
         self._segments = store.segments
 
     def __call__(self, physical_offset: int, size: int) -> bytes:
+        """Read so many bytes from a physical offset on."""
         segment = self._segments.at(physical_offset)
         if segment is None:
             return b""

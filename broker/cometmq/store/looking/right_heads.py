@@ -1,4 +1,4 @@
-"""Writing a record's topic, queue and number right, where it is known which message it is.
+"""A record with its topic, queue and number right, where it is known which message it is.
 
 For records that are sound but for these, see `wrong_heads`. Only as long as no byte moves: a topic
 of another length has no room, and a record with a checksum of its own vouches for itself.
@@ -13,15 +13,9 @@ from cometmq.proto.message import read_message
 from cometmq.proto.record import QUEUE_OFFSET_AT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from cometmq.proto.message import StoredMessage
-    from cometmq.store.disk.filesystem import File
-    from cometmq.store.log.segments import Segments
-    from cometmq.store.looking.log_check import Damage
 
-_QUEUE_ID_AT: Final = 12
-_NUMBER_END: Final = QUEUE_OFFSET_AT + 8
+QUEUE_ID_AT: Final = 12
 _QUEUE_ID: Final = struct.Struct(">i")
 _NUMBER: Final = struct.Struct(">q")
 
@@ -44,29 +38,8 @@ def placed(record: StoredMessage, place: Place) -> StoredMessage | None:
     if len(topic) != len(record.topic_raw) or record.is_record_intact() is not None:
         return None
     data = bytearray(record.raw)
-    _QUEUE_ID.pack_into(data, _QUEUE_ID_AT, place.queue_id)
+    _QUEUE_ID.pack_into(data, QUEUE_ID_AT, place.queue_id)
     _NUMBER.pack_into(data, QUEUE_OFFSET_AT, place.queue_offset)
     start = record.topic_start - record.start
     data[start : start + len(topic)] = topic
     return read_message(bytes(data))
-
-
-def write_places(segments: Segments, heads: Iterable[Damage]) -> None:
-    """Write records right in the log, and sync that.
-
-    Nothing else is written, so that at no moment such a record looks damaged: whatever ends this,
-    the entries that tell which messages these are tell it again.
-    """
-    files: dict[int, File] = {}
-    for head in heads:
-        segment = segments.at(head.start)
-        assert segment is not None, head
-        assert head.truth is not None, head
-        files[segment.start] = file = segments.file(segment)
-        position = head.start - segment.start
-        message = placed(read_message(file.read(head.end - head.start, position)), head.truth)
-        assert message is not None, head
-        file.write(message.raw[_QUEUE_ID_AT:_NUMBER_END], position + _QUEUE_ID_AT)
-        file.write(message.topic_raw, position + message.topic_start)
-    for file in files.values():
-        file.sync()

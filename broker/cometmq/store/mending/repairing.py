@@ -9,7 +9,7 @@ transaction, which Apache's brokers pass over, too. *Cutting* ends the log in fr
 and all that stands behind is lost. A sound record that is not the message it says, see
 `wrong_heads`, is *written right* where the entry of its queue, or else the order, tells which one
 it is, if it has room for that, else stepped over as well; but no cut begins there: a start goes on
-behind it. Sealed blocks of which only the checksum is wrong can be *accepted*: see `block_check`.
+behind it. Sealed blocks of which only the checksum is wrong can be *accepted*: see `written_right`.
 
 Either way the bytes that are replaced are kept in `cut/` first, then the store is marked as not
 shut down, with a checkpoint in front of the damage: the next start makes the ConsumeQueues and the
@@ -23,13 +23,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cometmq.store.checking.block_check import BLOCKS_A_STEP, accept_blocks, sealed_blocks
+from cometmq.store.checking.block_check import BLOCKS_A_STEP, sealed_blocks
 from cometmq.store.checking.head_check import HeadCheck
 from cometmq.store.disk.lock import mark_running
 from cometmq.store.log.log_scan import NEVER
 from cometmq.store.looking.findings import Progress
 from cometmq.store.looking.log_check import Damage, LogCheck
-from cometmq.store.looking.right_heads import write_places
 from cometmq.store.mending.log_fronts import FrontsOfLog
 from cometmq.store.mending.lost_in_damage import LostInDamage, said_by
 from cometmq.store.mending.lost_messages import (
@@ -40,6 +39,7 @@ from cometmq.store.mending.lost_messages import (
     lost_messages,
 )
 from cometmq.store.mending.placeholders import Lost, fill
+from cometmq.store.mending.written_right import accept_blocks, write_places
 from cometmq.store.queues.queue_ends import remove_queue_ends, save_queue_ends
 from cometmq.store.starting.folder import load_segments
 from cometmq.store.starting.log_repair import keep, repair, sync_again, write_again

@@ -1,0 +1,57 @@
+"""What a repair writes over sound bytes: the heads of records, and the checksums of sealed blocks.
+
+A block whose checksum alone is wrong, while every record in it is sound by its own, may have lost a
+bit in what only the block's checksum covers (a property, a time), or the checksum is what was
+damaged. Nobody can tell, so a start refuses it; whoever has looked at it may accept it, and then
+the checksum is made anew from what is there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.proto.message import read_message
+from cometmq.proto.record import QUEUE_OFFSET_AT
+from cometmq.store.checking.block_check import LogBytes
+from cometmq.store.looking.right_heads import QUEUE_ID_AT, placed
+from cometmq.store.upkeep.integrity import Integrity
+from cometmq.store.upkeep.sealing import INTEGRITY_FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from cometmq.store.disk.filesystem import File
+    from cometmq.store.log.segments import Segments
+    from cometmq.store.looking.inspection import Inspected
+    from cometmq.store.looking.log_check import Damage
+    from cometmq.store.upkeep.integrity import Block
+
+_NUMBER_END: Final = QUEUE_OFFSET_AT + 8
+
+
+def write_places(segments: Segments, heads: Iterable[Damage]) -> None:
+    """Write records right in the log, and sync that.
+
+    Nothing else is written, so that at no moment such a record looks damaged: whatever ends this,
+    the entries that tell which messages these are tell it again.
+    """
+    files: dict[int, File] = {}
+    for head in heads:
+        segment = segments.at(head.start)
+        assert segment is not None, head
+        assert head.truth is not None, head
+        files[segment.start] = file = segments.file(segment)
+        position = head.start - segment.start
+        message = placed(read_message(file.read(head.end - head.start, position)), head.truth)
+        assert message is not None, head
+        file.write(message.raw[QUEUE_ID_AT:_NUMBER_END], position + QUEUE_ID_AT)
+        file.write(message.topic_raw, position + message.topic_start)
+    for file in files.values():
+        file.sync()
+
+
+def accept_blocks(store: Inspected, blocks: Sequence[Block]) -> None:
+    """Make the checksums of blocks anew from what stands there, surely."""
+    integrity = Integrity(store.filesystem, f"{store.root}/{INTEGRITY_FOLDER}", store.segments.size)
+    for block in blocks:
+        integrity.reseal(block.physical_offset, LogBytes(store))
