@@ -886,6 +886,26 @@ def test_a_mirror_goes_on_behind_a_power_cut_and_copies_each_message_once(
     assert tables.bodies("copy-of-mirrored-cut") == numbers(0, 65)
 
 
+def test_a_mirror_takes_nothing_from_a_checkpoint_of_another_job(
+    tables: Tables, tmp_path: Path
+) -> None:
+    """That could not go back: it would do again, and otherwise, what it has done."""
+    tables.fill("mirrored-wrongly", 3)
+    given: dict[str, Any] = {
+        "nameserver": tables.cluster.nameserver,
+        "topic": "mirrored-wrongly",
+        "checkpoint": str(tmp_path / "checkpoint"),
+    }
+    archive(tables.spark, ArchiveSettings(**given, to=str(tmp_path / "archive")))
+    for note in ("offsets/0", "offsets/.0.crc"):
+        (tmp_path / "checkpoint" / note).write_bytes(b"")
+    before = sorted((tmp_path / "checkpoint").rglob("*"))
+    copying = MirrorSettings(**given, to_nameserver=tables.cluster.nameserver, prefix="copy-of-")
+    with pytest.raises(OptionError, match="was begun by archive, and"):
+        mirror(tables.spark, copying)
+    assert sorted((tmp_path / "checkpoint").rglob("*")) == before
+
+
 def test_a_topic_that_was_made_anew_is_mirrored_from_its_beginning(
     tables: Tables, tmp_path: Path
 ) -> None:

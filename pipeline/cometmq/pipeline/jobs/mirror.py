@@ -26,6 +26,7 @@ from cometmq.pipeline.jobs.streams import (
     look_for_topics,
     note_job,
     read_stream,
+    refuse_others,
     require_cluster,
     source_options,
     triggered,
@@ -98,6 +99,7 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
     with timed(report), held(run, report.job, *in_folders(spark, _holds(settings))):
         _refuse_promise(settings)
         _refuse_copies(settings)
+        refuse_others(checkpoint, report)  # To go back is right for copies alone.
         if not run.dry_run:
             mend(checkpoint, run, repeats=True, from_start=settings.begins_there_again)
         stream = read_stream(spark, settings, _COPIED)

@@ -204,11 +204,16 @@ def source_options(settings: StreamSettings) -> dict[str, str]:
 
 
 def check_checkpoint(checkpoint: Folder, run: Run, report: Report) -> None:
-    """Refuse one that another job began: what that has read would count as read by this one."""
+    """Refuse one that cannot be gone on with, or that another job began; make good a power cut."""
     if not run.dry_run:
         checkpoint.require_writable()
         mend(checkpoint, run)
     query_id(checkpoint)  # Spark says of a damaged one neither which file it is nor what to do.
+    refuse_others(checkpoint, report)
+
+
+def refuse_others(checkpoint: Folder, report: Report) -> None:
+    """Refuse one that another job began: what that has read would count as read by this one."""
     if checkpoint.exists(_BEGUN_BY) and _has_begun(checkpoint.names("offsets")):
         said = checkpoint.read_json(
             _BEGUN_BY, if_damaged="remove it, if this job began what is there"
