@@ -58,6 +58,7 @@ def test_sizes_have_units() -> None:
         ({**NAMESERVER, "topic": " , "}, "names none"),
         ({**NAMESERVER, "topicPattern": "("}, "topicPattern: no regular expression"),
         ({**NAMESERVER, "topic": "T", "startingOffset": "x"}, "did you mean startingOffsets?"),
+        ({"option.topic": "T", "topic": "T", "provider": "cometmq"}, "use CREATE TEMPORARY VIEW"),
         ({**NAMESERVER, "topic": "T", "failOnDataLoss": "maybe"}, "failOnDataLoss: 'maybe'"),
         ({**NAMESERVER, "topic": "T", "maxOffsetsPerTrigger": "1m"}, "maxOffsetsPerTrigger: '1m'"),
         ({**NAMESERVER, "topic": "T", "tags": "a", "filter": "b"}, "filter: give one"),

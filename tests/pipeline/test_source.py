@@ -88,6 +88,19 @@ def test_only_the_columns_of_a_users_schema_are_made(tables: Tables) -> None:
     assert named.columns == ["topic", "queue_id"]
 
 
+def test_a_schema_with_not_null_is_refused_in_words(tables: Tables) -> None:
+    """Spark would say at the first row that schemas differ."""
+    tables.fill("not-null", 1)
+    with pytest.raises(PySparkException, match="schema: column topic is NOT NULL, which a source"):
+        tables.read("not-null", schema="topic STRING NOT NULL").collect()
+
+
+def test_a_table_of_the_catalogue_is_refused_with_what_to_do(tables: Tables) -> None:
+    sql = f"CREATE TABLE in_sql USING cometmq OPTIONS (nameserver '{tables.cluster.nameserver}'"
+    with pytest.raises(PySparkException, match="CREATE TABLE: Spark forgets the options of a tab"):
+        tables.spark.sql(f"{sql}, topic 'in-sql')")
+
+
 def test_rows_without_columns_are_counted(tables: Tables) -> None:
     tables.fill("counted", 5)
     assert tables.read("counted").count() == 5

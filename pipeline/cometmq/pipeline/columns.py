@@ -161,6 +161,11 @@ def columns_of(schema: Any, table: Mapping[str, Column] = COLUMNS) -> tuple[str,
             raise OptionError(
                 f"schema: column {field.name} is {ours}, not {said}: cast it afterwards"
             )
+        if not (field.nullable and getattr(field.dataType, "valueContainsNull", True)):
+            raise OptionError(
+                f"schema: column {field.name} is NOT NULL, which a source cannot promise: leave"
+                " that out"
+            )
     return names
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Options = TypeVar("Options", bound="DataclassInstance")
 
 _SIZE = re.compile(r"([0-9]{1,15}) ?(|[kmg])(|i?b)", re.ASCII | re.IGNORECASE)
+_OF_A_TABLE: Final = "provider"
+"""What Spark says beside the options of a CREATE TABLE; at the first read it has forgotten them."""
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -30,6 +32,11 @@ def parse_options(kind: type[Options], options: Mapping[str, str]) -> Options:
     """Read the options that a dataclass has fields for; an `OptionError` for any other."""
     known = {camel(each.name).lower(): each for each in fields(kind)}
     values: dict[str, Any] = {}
+    if _OF_A_TABLE in options:
+        raise OptionError(
+            "CREATE TABLE: Spark forgets the options of a table, and could not read it; use"
+            " CREATE TEMPORARY VIEW ... USING ... OPTIONS (...)"
+        )
     for given, text in options.items():
         field = known.get(given.lower())
         if field is None:
