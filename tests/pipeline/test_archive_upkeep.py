@@ -549,7 +549,8 @@ def test_vacuum_leaves_the_batch_that_an_archive_beside_it_writes_however_young(
     archived.grow(4)
     for name, age_seconds in (("batch=000007", 3_600), ("batch=000008", 25 * 3_600)):
         (tmp_path / name).mkdir()
-        os.utime(tmp_path / name, (time.time() - age_seconds,) * 2)
+        made = time.time() - age_seconds
+        os.utime(tmp_path / name, (made, made))
     settings = VacuumSettings(archive=str(tmp_path), older_than_hours=0)
     removed: list[list[str]] = []
     rename = Folder.rename
