@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from dataclasses import replace
 from random import Random
 from threading import Event
@@ -249,6 +250,33 @@ def test_on_a_full_disk_puts_are_refused_until_there_is_room(opened: Opened) -> 
     opened.put_all(body)
     opened.reopen()
     assert opened.bodies() == [body] * (stored + 1)
+
+
+def test_a_log_whose_next_file_finds_no_room_is_told_and_tried_again_with_no_put_in_between(
+    opened: Opened, caplog: pytest.LogCaptureFixture
+) -> None:
+    body = b"x" * 3000
+    opened.put_all(body)
+    opened.store.run_jobs()
+    total = opened.disk.total
+    opened.disk.total = total - opened.disk.space("/").free
+    assert opened.store.figures().refusal is None
+    while opened.is_taken(body):
+        opened.sync()
+    assert not opened.is_taken(body)
+    why = r"the next file of the log, of 16384 bytes, cannot be made: .*; make room"
+    for now_ms in (10_000, 20_000):
+        assert re.search(why, str(opened.store.figures().refusal))
+        opened.store.tick(now_ms)
+        opened.store.run_jobs()
+    opened.disk.total = total
+    opened.store.tick(30_000)
+    opened.store.run_jobs()
+    assert opened.store.figures().refusal is None
+    told, over = (each.getMessage() for each in caplog.records)
+    assert re.fullmatch(f"puts are refused: {why}.*", told)
+    assert over.startswith("puts are taken again")
+    assert opened.is_taken(body)
 
 
 def test_while_the_queues_cannot_be_written_puts_are_refused_and_nothing_is_lost(

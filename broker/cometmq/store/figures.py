@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from cometmq.store.errors import StoreNotWriteableError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -32,12 +34,15 @@ class Figures(NamedTuple):
 
 def figures_of(parts: Opened) -> Figures:
     """Tell how the parts of a store are."""
+    refusal, lack = parts.appender.refusal, parts.segments.lack
+    if refusal is None and lack is not None:
+        refusal = StoreNotWriteableError(lack)
     return Figures(
         first_offset=parts.log.first_offset,
         end_offset=parts.log.end_offset,
         readable_offset=parts.appender.published_offset,
         synced_offset=parts.syncer.synced_offset,
-        refusal=parts.appender.refusal,
+        refusal=refusal,
         disk_used_percent=parts.expiry.disk_used_percent,
         removed=parts.expiry.removed,
         sync_durations=parts.syncer.durations,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from cometmq.store.errors import StoreNotWriteableError, SyncFailedError
+from cometmq.store.errors import StoreNotWriteableError, SyncFailedError, disk_error_text
 from cometmq.store.log.warm import WarmBlocks
 
 if TYPE_CHECKING:
@@ -229,4 +229,4 @@ def fetch(filesystem: FileSystem, cold: Cold) -> bytes:
 
 def _not_writeable(error: OSError) -> StoreNotWriteableError:
     what = "the disk is full" if error.errno in NO_ROOM else "the disk failed a write"
-    return StoreNotWriteableError(f"{what}: {error}")
+    return StoreNotWriteableError(f"{what}: {disk_error_text(error)}")

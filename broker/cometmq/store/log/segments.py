@@ -14,19 +14,21 @@ is let go of when it can be.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.disk.names import OFFSET_DIGITS, has_place_of, in_place_of, is_offset_file
-from cometmq.store.errors import StoreFormatError
+from cometmq.store.errors import StoreFormatError, disk_error_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cometmq.store.disk.filesystem import Entry, File, FileSystem, Mapping
 
+log = logging.getLogger(__name__)
 PAGE_SIZE: Final = 4096
 
 
@@ -87,6 +89,9 @@ class Segments:
         self.directory = directory
         self.synced_offset = 0
         """Set by the owner: segments that reach beyond it are not closed."""
+        self.lack: str | None = None
+        """Why the next segment, which records wait for, cannot be made; None when it can."""
+        self._lacking = 0
         self._filesystem = filesystem
         self._read_only = read_only
         self._maps_max = maps_max
@@ -205,20 +210,47 @@ class Segments:
 
         `OSError` when the disk has no room for it; nothing is left behind then.
         """
-        segment = self._row.get(start)
-        if segment is None:
-            self.prepare(start)
-            segment, self._prepared = self._prepared, None
-            if segment is None or segment.start != start:
-                raise AssertionError(f"segment {start} was asked for behind {self.end_offset}")
-            self._row[start] = segment
-        return segment
+        with self._making:  # Until it is in the row: a thread could make it once more.
+            segment = self._row.get(start)
+            if segment is None:
+                try:
+                    self._prepare(start)
+                except OSError as error:
+                    self._tell_lack(start, error)
+                    raise
+                segment, self._prepared = self._prepared, None
+                if segment is None or segment.start != start:
+                    raise AssertionError(f"segment {start} was asked for behind {self.end_offset}")
+                self._row[start] = segment
+            return segment
 
     def prepare(self, start: int) -> None:
         """Make the segment that begins at `start`, for `obtain` to return. Any thread may."""
         with self._making:
-            if self._prepared is None and start not in self._row:
-                self._prepared = self._make(start)
+            self._prepare(start)
+
+    def prepare_lacking(self) -> None:
+        """Try again to make the segment that there was no room for. Any thread may."""
+        with self._making, suppress(OSError):
+            if self.lack is not None:
+                self._prepare(self._lacking)
+
+    def _prepare(self, start: int) -> None:
+        if self._prepared is None and start not in self._row:
+            self._prepared = self._make(start)
+        if self.lack is not None:
+            self.lack = None
+            log.warning("puts are taken again: the next file of the log is there")
+
+    def _tell_lack(self, start: int, error: OSError) -> None:
+        is_told = self.lack is not None
+        self._lacking = start
+        self.lack = (
+            f"the next file of the log, of {self.size} bytes, cannot be made:"
+            f" {disk_error_text(error)}"
+        )
+        if not is_told:
+            log.error("puts are refused: %s", self.lack)
 
     def _make(self, start: int) -> Segment:
         path = f"{self.directory}/{start:020d}"

@@ -138,6 +138,8 @@ class Expiry:
             log.error("puts are refused: %s", refusal)
         elif refusal is None and was_full:
             log.warning("puts are taken again: the disk is %d%% full", self.disk_used_percent)
+        if self._segments.lack is not None:
+            self._jobs.submit(self._segments.prepare_lacking)
         is_due = _has_passed(self._round_ms, now_ms, self.config.retention_interval_ms)
         is_due |= self._retention.is_held_no_longer
         if is_due or (self._retention.is_full and not was_full):
