@@ -170,6 +170,7 @@ def test_a_broker_conf_that_does_not_say_where_the_store_is_begins_none(
         (["--set", "listen_port"], "must be key=value"),
         (["--config", "/nonexistent.toml"], "No such file"),
         (["--metrics-port", "70000"], "70000"),
+        (["--metrics-port", "of"], "'of' is neither a port nor off"),
         (["--log-level", "loud"], "loud"),
         (["--nonsense"], "--nonsense"),
     ],
@@ -238,6 +239,25 @@ def test_a_metrics_port_in_use_is_refused_where_it_was_asked_for(tmp_path: Path)
         status, said = refused(*words)
     assert status == 1
     assert f"cannot listen on 127.0.0.1:{port}: the port is in use" in said
+
+
+@pytest.mark.parametrize("command", ["up", "broker", "nameserver"])
+def test_a_metrics_port_that_is_off_is_none(tmp_path: Path, command: str) -> None:
+    ports = {
+        "up": ["--broker-port", "0", "--nameserver-port", "0"],
+        "broker": ["--port", "0"],
+        "nameserver": ["--port", "0"],
+    }
+    words = [command, *ports[command], "--dir", str(tmp_path), "--metrics-port", "off"]
+    start = subprocess.Popen([*COMETMQ, *words], stdout=subprocess.PIPE, text=True)
+    with start as process:
+        assert process.stdout is not None
+        try:
+            ready = process.stdout.readline()
+        finally:
+            process.terminate()
+    assert ready.startswith("cometmq ready ")
+    assert "metrics=" not in ready
 
 
 def test_up_says_where_its_store_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,8 +45,29 @@ def _options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 PORT: Final = click.IntRange(0, 65535)
 
+
+class PortOrOff(click.ParamType):  # type: ignore[type-arg]  # Generic only in newer ones.
+    """A port, or `off` where there is to be none, as the setting has it."""
+
+    name = "port"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | str:
+        """Read one of the two."""
+        if value == "off":
+            return "off"
+        if not str(value).isdecimal():
+            self.fail(f"{value!r} is neither a port nor off.", param, ctx)
+        return PORT.convert(value, param, ctx)
+
+
 shared_options = _options(
-    click.option("--metrics-port", type=PORT, help="Port of the metrics page; 0 for any free one."),
+    click.option(
+        "--metrics-port",
+        type=PortOrOff(),
+        help="Port of the metrics page; 0 for any free one, off for no page.",
+    ),
     click.option(
         "--insecure",
         is_flag=True,
@@ -237,7 +258,7 @@ def open_metrics(
             raise ListenError(
                 f"metrics: {error}; --metrics-port takes another, 0 any free one"
             ) from error
-        logging.getLogger("cometmq").warning("metrics: %s; another port is taken", error)
+        logging.getLogger("cometmq").warning("metrics: %s; any free one is used instead", error)
         (listening,) = listen_on([Host(config.bind_address, 0)])
     return listening
 

@@ -51,7 +51,7 @@ def nameserver(
     folder: str | None,
     host: str | None,
     port: int | None,
-    metrics_port: int | None,
+    metrics_port: int | str | None,
     insecure: bool,
     tls: str,
     file: str | None,

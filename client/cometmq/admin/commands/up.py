@@ -68,7 +68,7 @@ def up(
     flush: str | None,
     segment_size: str | None,
     advertise: str | None,
-    metrics_port: int | None,
+    metrics_port: int | str | None,
     insecure: bool,
     tls: str,
     file: str | None,
