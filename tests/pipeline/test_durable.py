@@ -155,8 +155,9 @@ def test_what_windows_have_reckoned_is_on_the_disk_before_their_batch_is_done(
             early.append((path.stem, not (checkpoint / "commits" / str(batch)).exists()))
 
     monkeypatch.setattr(durable, "fsync", fsync)
-    assert aggregate(spark, settings).batches == [0, 1]
-    assert early == [("1", True), ("2", True)]
+    batches = aggregate(spark, settings).batches
+    assert len(batches) > 1  # How many, the queues say that the messages came to.
+    assert early == [(str(batch + 1), True) for batch in batches]
     assert disk.lacks(tmp_path / "new", checkpoint / "state") == []
 
 
