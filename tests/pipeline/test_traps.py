@@ -686,3 +686,15 @@ def test_a_new_topic_that_matches_is_found_while_a_stream_runs(tables: Tables) -
 def test_a_query_without_a_nameserver_says_so_where_it_is_made(tables: Tables) -> None:
     with pytest.raises(PySparkException, match="nameserver: is required"):
         tables.spark.readStream.format("cometmq").option("topic", "T").load()
+
+
+def test_a_stream_that_cannot_be_says_why_and_not_what_spark_makes_of_it(tables: Tables) -> None:
+    tables.fill("without-end", 1)
+    reading = tables.spark.readStream.format("cometmq").option("topic", "without-end")
+    reading = reading.option("nameserver", tables.cluster.nameserver)
+    frame = reading.option("endingTimestamp", "2026-01-01").load()
+    query = frame.writeStream.format("noop").start()
+    with pytest.raises(PySparkException) as told:
+        query.awaitTermination(60)
+    assert "endingTimestamp: a stream has no end" in str(told.value)
+    assert "UnboundLocalError" not in str(told.value)

@@ -15,7 +15,13 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
 
 from cometmq.pipeline import bounds
 from cometmq.pipeline.cluster import Bounds, Queue
@@ -39,7 +45,6 @@ if TYPE_CHECKING:
 
     from cometmq.pipeline.losses import Listener
     from cometmq.pipeline.sink import BatchWriter, StreamWriter
-    from cometmq.pipeline.stream_source import TopicStreamReader
 
 log = logging.getLogger(__name__)
 
@@ -70,11 +75,14 @@ class CometMQSource(DataSource):
         kind = PushingReader if self.pushes_filters or options.filter_pushdown else TopicReader
         return kind(options, schema)
 
-    def streamReader(self, schema: Any) -> TopicStreamReader:  # noqa: N802  # Spark's name
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Read a topic as a stream."""
-        from cometmq.pipeline.stream_source import TopicStreamReader
+        from cometmq.pipeline.stream_source import Refused, TopicStreamReader
 
-        return TopicStreamReader(read_options(self.options), schema)
+        try:
+            return TopicStreamReader(read_options(self.options), schema)
+        except OptionError as error:
+            return Refused(error)
 
     def writer(self, schema: Any, overwrite: bool) -> BatchWriter:
         """Write rows as messages."""
