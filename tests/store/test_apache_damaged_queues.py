@@ -117,3 +117,21 @@ def test_what_has_the_place_of_a_file_of_a_queue_hides_no_offset(
     store = opened(name, root)
     assert next_offset(store) == MESSAGES
     assert store.close(NOW_MS)
+
+
+@pytest.mark.parametrize("taken", ["S_prio/0", "S_prio"], ids=["queue", "topic"])
+def test_a_file_in_the_place_of_a_folder_is_refused_before_the_start_writes(
+    taken: str, tmp_path: Path
+) -> None:
+    """It could not make the file of a queue whose entries it had read back."""
+    root = unpack("killed", tmp_path)
+    folder = root / "consumequeue" / taken
+    aside = folder.rename(tmp_path / "aside")
+    folder.write_text("notes")
+    before = contents(RealFileSystem(), str(root))
+    with pytest.raises(StoreFormatError, match="S_prio/0: a file is in the place of this folder"):
+        opened("killed", root)
+    assert contents(RealFileSystem(), str(root)) == before
+    folder.unlink()
+    aside.rename(folder)
+    assert opened("killed", root).close(NOW_MS)

@@ -20,8 +20,10 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from cometmq.store.disk.overlay import Overlay
+from cometmq.store.errors import StoreFormatError
 from cometmq.store.index.index import INDEX_FOLDER, Index
 from cometmq.store.index.index_off import load_off
+from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.queues.queue_ends import QueueKey
 from cometmq.store.starting.catching_up import CatchUp, index_from
 from cometmq.store.starting.folder import load_queues
@@ -108,6 +110,8 @@ class Foresight:
                 pass
         with self._looked_at:
             promised = self._promised(replayed)
+            for queue, _ in chain(promised.first_numbers(), found.succession.first_numbers()):
+                self._require_folder(*queue)
             if found.history is History.BROKEN_OFF and not found.queues.ends.is_whole:
                 # Without a list nobody has looked yet whether the disk gives them all.
                 firsts = chain(promised.first_numbers(), found.succession.first_numbers())
@@ -205,6 +209,21 @@ class Foresight:
         if (topic, queue_id) in table.problems:
             return known is None or number <= known.next_offset
         return may_begin_anywhere
+
+    def _require_folder(self, topic_raw: bytes, queue_id: int) -> None:
+        """Refuse a file in the place of the folder that a queue is about to be written to."""
+        topic = topic_raw.decode()
+        is_batch = self._is_batch_topic(topic)
+        if QueueKey(is_batch, topic, queue_id) in self._found.queues.ends.known:
+            return  # Somebody has looked.
+        path = f"{self._root}/{BATCH_FOLDER if is_batch else SIMPLE_FOLDER}/{topic}/{queue_id}"
+        try:
+            self._filesystem.list(path)
+        except NotADirectoryError:
+            raise StoreFormatError(
+                f"{path}: a file is in the place of this folder of a queue, or of the one that it"
+                " is in; move it elsewhere"
+            ) from None
 
     def _rehearse(self) -> None:
         """Do what the start would do to the queues, and keep nothing of it."""
