@@ -185,7 +185,7 @@ MUTANTS = (
     Mutant("recovery trusts the tail", log_scan, "crc32", _any_checksum),
     Mutant("recovery leaves the torn tail standing", opening, "repair", _repair_without_erasing),
     Mutant("recovery does not write the tail again", log_repair, "write_again", _nothing),
-    Mutant("recovery takes every start for a clean one", opening, "was_shut_down", _always),
+    Mutant("recovery takes every start for a clean one", opening, "was_left_clean", _always),
     Mutant(
         "queues are not cut back before the replay",
         consume_queues.ConsumeQueues,
