@@ -33,8 +33,8 @@ MISSING = f"{SEGMENT_SIZE:020d}"
 def commands() -> Iterator[str]:
     """Give each command of the page: those between backticks, and the lines of blocks."""
     yield from re.findall(r"`(cometmq [a-z][^`]*)`", PAGE)
-    for block in re.findall(r"^```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL):
-        for line in block.splitlines():
+    for block in re.findall(r"^ *```\w*\n(.*?)^ *```$", PAGE, re.MULTILINE | re.DOTALL):
+        for line in map(str.strip, block.splitlines()):
             if line.startswith("cometmq ") and not line.startswith("cometmq ready"):
                 yield line
 
