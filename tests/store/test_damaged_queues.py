@@ -340,6 +340,22 @@ def test_a_queue_that_cannot_be_opened_does_not_hold_up_the_others(
 
 
 @pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
+@pytest.mark.parametrize("meets", ["a put", "a read"])
+def test_a_damaged_queue_that_a_put_or_a_read_meets_is_among_the_problems(
+    meets: str, topic: str, queue: str, entry_size: int
+) -> None:
+    held = Held()
+    held.stop(clean=True)
+    behind_the_end(held, queue, entry_size)
+    held.opened()
+    assert held.store.queues.problems == []
+    with pytest.raises((CorruptionError, StoreFormatError)):
+        held.put(b"next", topic) if meets == "a put" else held.store.read(topic, 0, 0, 1)
+    (problem,) = held.store.queues.problems
+    assert problem.startswith(f"{queue}/")
+
+
+@pytest.mark.parametrize(("topic", "queue", "entry_size"), QUEUES)
 @pytest.mark.parametrize("damage", [too_short, too_long, behind_the_end])
 def test_a_topic_with_a_damaged_queue_can_be_deleted(
     damage: Callable[[Held, str, int], None], topic: str, queue: str, entry_size: int

@@ -98,8 +98,7 @@ class QueueTable(Generic[Queue]):
         """Return a queue if there is one whose files are as they should be; else see `problems`."""
         try:
             return self.find(topic, queue_id)
-        except (CorruptionError, StoreFormatError) as error:
-            self.problems[topic, queue_id] = str(error)
+        except (CorruptionError, StoreFormatError):
             return None
 
     def topics(self) -> list[str]:
@@ -228,7 +227,12 @@ class QueueTable(Generic[Queue]):
         queue = self._make(self._shelf, topic, queue_id)
         on_disk = self._listed(topic)
         if queue_id in on_disk:
-            queue.load(self._cut)
+            try:
+                queue.load(self._cut)
+            except (CorruptionError, StoreFormatError) as error:
+                self.problems[topic, queue_id] = str(error)
+                raise
+            self.problems.pop((topic, queue_id), None)
             if not self._disk.read_only:
                 self._disk.ends.note_loaded(queue)
             on_disk.discard(queue_id)
