@@ -743,7 +743,7 @@ def test_a_damaged_list_of_where_the_queues_end_has_an_advice_of_its_own() -> No
     assert "1 finding: 1 queue ends" in text
     assert "next     start the broker once all queues are there, as it would miss none" in text
     file = disk.open(f"{ROOT}/checkpoint")
-    sound = file.read(file.size, 0)
+    sound = file.read(file.size(), 0)
     file.resize(5)
     assert "1 checkpoint" in run("verify", ROOT, disk=disk).stdout
     file.write(sound, 0)  # Without one the next start makes all queues anew.
