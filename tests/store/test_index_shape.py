@@ -11,9 +11,10 @@ from tests.store.damaged_stores import ROOT, content, contents, flip, overwrite,
 from tests.store.records import HOST
 
 from cometmq.store.config import StoreConfig
+from cometmq.store.disk.data_end import data_end_of
 from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.index.index_format import IndexShape
-from cometmq.store.index.index_shape import data_end, find_shape
+from cometmq.store.index.index_shape import find_shape
 from cometmq.store.log.turn import Origin
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.message_store import MessageStore
@@ -131,9 +132,9 @@ def test_holes_of_a_sparse_file_are_not_read(tmp_path: Path) -> None:
     path = str(tmp_path / "f")
     file = RealFileSystem().open(path, create=True)
     file.resize(1 << 40)  # What nobody could read.
-    assert data_end(file, file.size()) == 0
+    assert data_end_of(file, file.size()) == 0
     file.write(b"\1", 70_000_000)
     file.write(bytes(100), 1 << 39)
-    assert data_end(file, file.size()) == 70_000_001
-    assert data_end(file, 60_000_000) == 0
+    assert data_end_of(file, file.size()) == 70_000_001
+    assert data_end_of(file, 60_000_000) == 0
     file.close()

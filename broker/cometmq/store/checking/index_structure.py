@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from cometmq.store.disk.data_end import data_end_of
 from cometmq.store.index.index_format import HEADER_SIZE, ITEM_SIZE, SLOT_SIZE
-from cometmq.store.index.index_shape import data_end
 from cometmq.store.looking.findings import Finding, Kind
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _check_slots(
     try:
         data = opened.read(shape.slots * SLOT_SIZE, HEADER_SIZE)
         first_item = opened.read(ITEM_SIZE, shape.items_at)
-        end = data_end(opened, opened.size())
+        end = data_end_of(opened, opened.size())
     finally:
         opened.close()
     if not data:

@@ -14,8 +14,9 @@ broker is set to, and begins as one of them would, is taken for one.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from cometmq.store.disk.data_end import data_end_of
 from cometmq.store.disk.names import is_index_file
 from cometmq.store.index.index_format import (
     HEADER_SIZE,
@@ -29,8 +30,6 @@ from cometmq.store.index.index_format import (
 if TYPE_CHECKING:
     from cometmq.store.config import StoreConfig
     from cometmq.store.disk.filesystem import File, FileSystem
-
-_CHUNK_SIZE: Final = 4 << 20
 
 
 def find_shape(
@@ -74,7 +73,7 @@ def _shape_of(file: File, expected: IndexShape, *, clean: bool) -> IndexShape | 
     is_whole = size == expected.file_size or (size < expected.file_size and not clean)
     if is_whole and _begins(file, expected, header):
         return expected
-    end = data_end(file, size)
+    end = data_end_of(file, size)
     for items_end in range(end, end + ITEM_SIZE):
         items_at = items_end - header.next_item * ITEM_SIZE
         slots, odd = divmod(items_at - HEADER_SIZE, SLOT_SIZE)
@@ -102,16 +101,3 @@ def _is_of(file: File, shape: IndexShape, number: int, physical_offset: int) -> 
     # Zeros, of slots for instance, are none of the log's first record.
     is_item = len(data) == ITEM_SIZE and any(data)
     return is_item and bool(ITEM.unpack(data)[1] == physical_offset)
-
-
-def data_end(file: File, size: int) -> int:
-    """Return behind the last byte that is not zero; holes are not read."""
-    for start, end in reversed(list(file.data_ranges())):
-        place = min(end, size)
-        while place > start:
-            count = min(_CHUNK_SIZE, place - start)
-            data = file.read(count, place - count).rstrip(b"\0")
-            place -= count
-            if data:
-                return place + len(data)
-    return 0

@@ -25,12 +25,12 @@ from cometmq.proto.record import (
     TOPIC_SIZE_V1_MAX,
     check_record_crc,
 )
+from cometmq.store.disk.data_end import data_end_of
 from cometmq.store.log.turn import BLANK_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cometmq.store.disk.filesystem import File
     from cometmq.store.log.log_stretch import Stretch
     from cometmq.store.log.segments import Segment, Segments
 
@@ -46,7 +46,6 @@ _DIGITS_SIZE: Final = 10
 _RECORD_SIZE_MIN: Final = 91
 _MAGICS: Final = (MAGIC_V1, MAGIC_V2)
 _MAGIC_BYTES: Final = tuple(magic.to_bytes(4, "big") for magic in _MAGICS)
-_ZEROS: Final = bytes(_CHUNK_SIZE)
 _TOPICS_MAX: Final = 100_000
 """Topics that a scan remembers to be sound."""
 
@@ -300,23 +299,10 @@ def data_end(segments: Segments, start: int) -> int:
     """Return behind the last byte at or behind `start` that is not zero; `start` without one."""
     for segment in reversed(list(segments)):
         begin = max(start - segment.start, 0)
-        file = segments.file(segment)
-        for low, high in reversed(list(file.data_ranges())):
-            end = _data_end(file, max(low, begin), min(high, segment.length))
-            if end is not None:
-                return segment.start + end
+        end = data_end_of(segments.file(segment), segment.length, begin)
+        if end > begin:
+            return segment.start + end
     return start
-
-
-def _data_end(file: File, begin: int, end: int) -> int | None:
-    """Return behind the last byte in a range of a file that is not zero; None without one."""
-    while end > begin:
-        count = min(_CHUNK_SIZE, end - begin)
-        data = file.read(count, end - count)
-        end -= count
-        if data != _ZEROS[: len(data)]:
-            return end + len(data.rstrip(b"\0"))
-    return None
 
 
 def last_record_behind(segments: Segments, start: int, end: int) -> int | None:

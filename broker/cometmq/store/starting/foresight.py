@@ -110,12 +110,12 @@ class Foresight:
                 pass
         with self._looked_at:
             promised = self._promised(replayed)
-            for queue, _ in chain(promised.first_numbers(), found.succession.first_numbers()):
+            firsts = chain(promised.first_numbers(), found.succession.first_numbers())
+            read_back = dict.fromkeys(queue for queue, _ in firsts)
+            for queue in read_back:
                 self._require_folder(*queue)
             if found.history is History.BROKEN_OFF and not found.queues.ends.is_whole:
                 # Without a list nobody has looked yet whether the disk gives them all.
-                firsts = chain(promised.first_numbers(), found.succession.first_numbers())
-                read_back = {queue for queue, _ in firsts}
                 refuse_cut_short(self._on_disk, found.segments, self._replay_from, read_back)
             is_sure = self._follows(promised)
         if not is_sure:
