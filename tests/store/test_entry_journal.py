@@ -42,9 +42,10 @@ class Life:
         self.subject = Subject(self.disk, config, NOW_MS)
         self.subject.upkeep(NOW_MS)
 
-    def put(self, rounds: int = 1, queues: int = QUEUES) -> None:
+    def put(self, rounds: int = 1, queues: int = QUEUES, *, keyed: bool = False) -> None:
         for number in range(rounds * queues):
-            self.subject.put("T", number % queues, b"%d" % number, {}, self.now_ms)
+            properties = {"KEYS": f"k{number}"} if keyed else {}
+            self.subject.put("T", number % queues, b"%d" % number, properties, self.now_ms)
             self.subject.commit()
         self.subject.sync()
 

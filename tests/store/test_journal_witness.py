@@ -20,6 +20,7 @@ from tests.store.test_entry_journal import (
 from tests.store.test_rebuilding import rebuilt
 
 from cometmq.store.checking.verify import verify
+from cometmq.store.errors import StoreFilesError
 from cometmq.store.looking.findings import Kind, Report
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.looking.log_check import LogCheck
@@ -204,3 +205,58 @@ def test_a_torn_tail_ends_the_log_though_the_journal_is_damaged_too() -> None:
     overwrite(disk, journal, 0, bytes(60))
     life = Life(disk, CONFIG)
     assert (life.subject.end_offset, life.read()) == (end, expected(ROUNDS))
+
+
+def killed_with_index() -> tuple[SimulatedFileSystem, str]:
+    """A store whose index was synced with the journal, up to the last message; and its path."""
+    life = Life(config=CONFIG)
+    life.put(keyed=True)
+    life.checkpoint()
+    life.put(rounds=ROUNDS, keyed=True)
+    life.checkpoint()
+    assert life.claim is not None
+    assert life.claim.end == life.subject.end_offset
+    disk = life.disk.kill()
+    (path,) = (each for each in contents(disk, ROOT) if "/index/" in each)
+    return disk, path
+
+
+def test_the_index_of_a_killed_store_is_checked_as_far_as_the_journal_reaches() -> None:
+    disk, path = killed_with_index()
+    report = Report(findings_max=99)
+    for _ in verify(inspect(disk, ROOT, CONFIG), report):
+        pass
+    assert (report.findings, report.items) == ([], QUEUES * (1 + ROUNDS))
+    assert report.unsettled_items == 0
+    shape = CONFIG.index_shape
+    last = 40 + shape.slots * 4 + QUEUES * (1 + ROUNDS) * 20
+    overwrite(disk, path, last, bytes(20))
+    assert kinds(disk) & {Kind.WRONG_ITEM, Kind.MISSING_ITEM}
+
+
+def test_an_index_that_a_killed_store_lost_is_missed_though_only_the_journal_reaches_it() -> None:
+    disk, path = killed_with_index()
+    disk.remove(path)
+    assert Kind.INDEX_FILE in kinds(disk)
+
+
+def test_the_index_behind_a_damaged_journal_is_left_to_the_next_start() -> None:
+    disk, path = killed_with_index()
+    (journal,) = (each for each in contents(disk, ROOT) if "/entryjournal/" in each)
+    overwrite(disk, journal, 60, b"\xff")
+    last = 40 + CONFIG.index_shape.slots * 4 + QUEUES * (1 + ROUNDS) * 20
+    overwrite(disk, path, last, bytes(20))
+    assert kinds(disk) == set()
+    life = Life(disk, CONFIG)
+    assert life.subject.close(life.now_ms)
+    assert kinds(disk) == set()
+
+
+def test_a_folder_in_the_place_of_a_journal_is_told_by_verify_and_refused_by_a_start() -> None:
+    disk = killed()
+    (journal,) = (each for each in contents(disk, ROOT) if "/entryjournal/" in each)
+    disk.remove(journal)
+    disk.make_directories(journal)
+    assert kinds(disk) == {Kind.MISPLACED}
+    with pytest.raises(StoreFilesError, match=f"{journal}: a folder in the place of a file"):
+        Life(disk, CONFIG)

@@ -12,7 +12,7 @@ import os
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -73,6 +73,9 @@ DAILY_BREAD = RequestReader(
     }
 )
 """Reads the requests that a broker lives on in one pass."""
+
+_LOG_FILES_MIN: Final = 20
+"""A disk that has no room for so many files of the log has few percents for the next."""
 
 log = logging.getLogger(__name__)
 
@@ -302,6 +305,15 @@ def _opened(
             " expired; a queue that has no message in the log goes on where it was known to end",
             config.store_path,
             store.made_queues,
+        )
+    if (size := store.segments.size) > store.expiry.space().total // _LOG_FILES_MIN:
+        log.warning(
+            "%s: a file of the log has %d bytes, more than 5%% of the disk: the next one may take"
+            " it above %d%% at once, and puts are refused then; a larger disk helps, or with a new"
+            " store a smaller segment_size",
+            config.store_path,
+            size,
+            config.store.disk_used_percent_max,
         )
     topics.store_opened(store)
     if text := left_waiting(store, filesystem, f"{config.store_path}/config"):

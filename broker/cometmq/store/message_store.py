@@ -28,9 +28,10 @@ from cometmq.proto.record import MAGIC_V1, MAGIC_V2
 from cometmq.store.config import Flush
 from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.disk.lock import mark_shut_down
-from cometmq.store.errors import StoreNotWriteableError, SyncFailedError, disk_error_text
+from cometmq.store.errors import StoreNotWriteableError, SyncFailedError
 from cometmq.store.figures import figures_of
 from cometmq.store.log.commit_log import Cold, fetch
+from cometmq.store.put_gate import PutGate
 from cometmq.store.queues.batch_consume_queue import BatchConsumeQueue
 from cometmq.store.starting.opening import Opening
 
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from cometmq.proto.buffer import Buffer
     from cometmq.store.config import StoreConfig
     from cometmq.store.disk.filesystem import FileSystem
-    from cometmq.store.errors import PutRefusedError
     from cometmq.store.messages.reading import Fetched
     from cometmq.store.opened import Opened
     from cometmq.store.queues.consume_queue import Boundary
@@ -79,7 +79,7 @@ class MessageStore:
         """Queues that this start made again from the log, because `consumequeue/` was missing."""
         self._filesystem, self._config = filesystem, config
         self._parts = parts
-        self._refusal: StoreNotWriteableError | None = None
+        self._gate = PutGate(parts)
         self._flushed_ms = 0
         # Bound here, because the way through one more function costs 0.1 µs a message.
         appender = parts.appender
@@ -90,6 +90,7 @@ class MessageStore:
         self.tell_readers = appender.tell_readers
         self.read, self.reader = parts.reader.read, parts.reader
         self.configure = parts.expiry.configure
+        self.refuse_puts = self._gate.refuse
         self.figures = partial(figures_of, parts)
 
     @classmethod
@@ -184,28 +185,6 @@ class MessageStore:
         notice_at = start + size if is_half_full else start + size // 2
         self._parts.appender.tell_at(notice_at, self._prepare_next)
 
-    def refuse_puts(self, reason: str | None) -> None:
-        """Refuse puts, because an operator wants it, say; None takes them again."""
-        self._refusal = None if reason is None else StoreNotWriteableError(reason)
-        self._judge_disk()
-
-    def _judge_disk(self) -> None:
-        """Take no puts while the disk refuses what earlier ones left in memory."""
-        parts = self._parts
-        error = self._write_error
-        refusal: PutRefusedError | None = self._refusal or parts.checkpointer.write_behind.refusal
-        if (lack := parts.expiry.refusal) is not None:
-            refusal = StoreNotWriteableError(lack)
-        if error is not None:
-            text = disk_error_text(error)
-            refusal = StoreNotWriteableError(f"the disk refuses the queues or the index: {text}")
-        parts.appender.refuse(refusal)
-
-    @property
-    def _write_error(self) -> OSError | None:
-        parts = self._parts
-        return parts.queues.write_error or (parts.index.write_error if parts.index else None)
-
     # Upkeep
 
     def tick(self, now_ms: int) -> bool:
@@ -217,8 +196,8 @@ class MessageStore:
         more = self._parts.checkpointer.tick(now_ms)
         more |= self._parts.sealing.tick(now_ms)
         more |= self._parts.expiry.tick(now_ms)
-        self._judge_disk()
-        return more and self._write_error is None  # What the disk refuses is for the next tick.
+        self._gate.judge()
+        return more and self._gate.write_error is None  # That is for the next tick.
 
     def _flush(self, now_ms: int) -> None:
         config = self._config

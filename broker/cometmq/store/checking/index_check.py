@@ -45,7 +45,8 @@ _LOOK_AHEAD: Final = 8
 class IndexCheck:
     """The check of all index files of a store."""
 
-    def __init__(self, store: Inspected, report: Report) -> None:
+    def __init__(self, store: Inspected, report: Report, settled_offset: int | None) -> None:
+        """Items of records behind `settled_offset` are made anew by the next start; None: none."""
         self._store = store
         self._report = report
         self._noted: list[Noted] = []
@@ -53,8 +54,7 @@ class IndexCheck:
         folder = f"{store.root}/{INDEX_FOLDER}"
         self._files = list(read_headers(store.filesystem, folder, shape))
         self._items = IndexItems(store.filesystem, self._files, shape)
-        settled = store.settled_offset
-        self._settled = settled if settled is not None else 1 << 62
+        self._settled = settled_offset if settled_offset is not None else 1 << 62
         self._off = load_off(store.filesystem, store.root)
         self._is_closed = store.is_clean and self._off is None
         if self._off is not None:

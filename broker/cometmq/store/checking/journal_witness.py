@@ -12,6 +12,7 @@ from bisect import bisect_right
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from cometmq.store.errors import StoreFormatError
 from cometmq.store.log.log_scan import NEVER
 from cometmq.store.looking.queue_files import QueueFiles
 from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY_SIZE
@@ -102,7 +103,7 @@ class JournalWitness:
             from cometmq.store.queues.journal_reading import load_journal  # It needs numpy.
 
             journal = None
-            with suppress(OSError):  # Of a bad sector, say: then it is none.
+            with suppress(OSError, StoreFormatError):  # Of a bad sector, say: then it is none.
                 journal = load_journal(store.filesystem, store.root, start, size)
             if journal is not None and self._is_of_this_log(journal):
                 yield journal

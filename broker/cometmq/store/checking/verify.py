@@ -25,10 +25,12 @@ from cometmq.store.checking.gone_meanwhile import GoneMeanwhile
 from cometmq.store.checking.index_check import IndexCheck
 from cometmq.store.checking.known_ends import check_ends, check_openable, queue_keys
 from cometmq.store.checking.queue_check import QueueCheck
+from cometmq.store.disk.names import has_place_of, in_place_of, is_offset_file
 from cometmq.store.looking.findings import ALIKE_KEPT, Finding, Kind, Progress, Report
 from cometmq.store.looking.log_check import LogCheck
 from cometmq.store.looking.unlisted import unlisted_of, unlisted_text
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
+from cometmq.store.queues.entry_journal import JOURNAL_FOLDER
 from cometmq.store.starting.folder import queue_folders
 from cometmq.store.starting.recovery import missing_files
 from cometmq.store.upkeep.sealing import INTEGRITY_FOLDER
@@ -94,6 +96,11 @@ def _note_state(store: Inspected, report: Report) -> None:
                 kind=Kind.CONFIG_FILE, path=path, position=0, problem=f"a start refuses it: {what}"
             )
         )
+    for entry in store.filesystem.list(f"{store.root}/{JOURNAL_FOLDER}"):
+        if has_place_of(entry, is_offset_file):
+            problem = f"a start refuses it: {in_place_of(entry, 'file')}: move it elsewhere"
+            path = f"{store.root}/{JOURNAL_FOLDER}/{entry.name}"
+            report.add(Finding(kind=Kind.MISPLACED, path=path, position=0, problem=problem))
     path = f"{store.root}/checkpoint"
     if not store.filesystem.exists(path):
         report.notes.append("there is no checkpoint: the next start reads the whole log")
@@ -117,7 +124,7 @@ class _Pass:
         self._report = report
         self._queues = QueueCheck(store, report)
         self._batches = BatchQueueCheck(store, report, self._queues.heads)
-        self._index = IndexCheck(store, report)
+        self._index = IndexCheck(store, report, self._queues.journal.settled_offset)
         self._topics: dict[bytes, tuple[str, bool]] = {}
 
     def run(self, log: LogCheck) -> Iterator[Progress]:

@@ -12,6 +12,7 @@ from zlib import crc32
 
 import numpy as np
 
+from cometmq.store.errors import StoreFormatError
 from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY, BATCH_ENTRY_SIZE, BatchEntry
 from cometmq.store.queues.consume_queue import ENTRY, ENTRY_SIZE
 from cometmq.store.queues.entry_journal import (
@@ -162,6 +163,8 @@ def load_journal(
         file = filesystem.open(path, read_only=True)
     except FileNotFoundError:
         return None
+    except IsADirectoryError:
+        raise StoreFormatError("a folder in the place of a file: move it elsewhere", path) from None
     try:
         data = file.read(file.size() if size is None else size, 0)
     finally:

@@ -1,0 +1,56 @@
+"""Whether puts are taken, by what upkeep, the disk and an operator have to say."""
+
+from __future__ import annotations
+
+from logging import getLogger
+from typing import TYPE_CHECKING
+
+from cometmq.store.errors import StoreNotWriteableError, disk_error_text
+
+if TYPE_CHECKING:
+    from cometmq.store.errors import PutRefusedError
+    from cometmq.store.opened import Opened
+
+log = getLogger(__name__)
+
+
+class PutGate:
+    """Refuses puts of a store while anything speaks against them.
+
+    That the next file of the log cannot be made is not looked at here: a put that needs it finds
+    out, and tries again.
+    """
+
+    def __init__(self, parts: Opened) -> None:
+        self._parts = parts
+        self._by_operator: StoreNotWriteableError | None = None
+        self._write_error: OSError | None = None
+
+    def refuse(self, reason: str | None) -> None:
+        """Refuse puts from now on, because an operator wants it, say; None takes them again."""
+        self._by_operator = None if reason is None else StoreNotWriteableError(reason)
+        self.judge()
+
+    @property
+    def write_error(self) -> OSError | None:
+        """Why the disk does not take what earlier puts left in memory, at the last `judge`."""
+        return self._write_error
+
+    def judge(self) -> None:
+        """Look at everything anew."""
+        parts = self._parts
+        refusal: PutRefusedError | None = self._by_operator
+        refusal = refusal or parts.checkpointer.write_behind.refusal
+        if (lack := parts.expiry.refusal) is not None:
+            refusal = StoreNotWriteableError(lack)
+        index = parts.index
+        error = parts.queues.write_error or (None if index is None else index.write_error)
+        if error is not None:
+            text = f"the disk refuses the queues or the index: {disk_error_text(error)}"
+            refusal = StoreNotWriteableError(text)
+            if self._write_error is None:
+                log.error("puts are refused: %s", text)
+        elif self._write_error is not None:
+            log.warning("puts are taken again: the disk takes the queues and the index")
+        self._write_error = error
+        parts.appender.refuse(refusal)
