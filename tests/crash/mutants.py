@@ -18,7 +18,6 @@ from cometmq.store.starting import catching_up, log_repair, lost_queues, opening
 from cometmq.store.upkeep import checkpointing
 
 if TYPE_CHECKING:
-    from cometmq.store.disk.filesystem import FileSystem
     from cometmq.store.disk.sync import Syncer
     from cometmq.store.log.segments import Segment, Segments
     from cometmq.store.log.turn import Turn
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from cometmq.store.queues.consume_queues import ConsumeQueues
     from cometmq.store.queues.entry_journal import EntryJournal, JournalClaim
     from cometmq.store.queues.queue_ends import Ends
-    from cometmq.store.starting.recovery import LogEnd, Start
     from cometmq.store.upkeep.checkpoint import Claims, Longs
     from cometmq.store.upkeep.checkpointing import Checkpointer
 
@@ -56,15 +54,15 @@ def _nothing(*arguments: object, **options: object) -> None:
     """Leave something out."""
 
 
-def _repair_without_erasing(
-    filesystem: FileSystem, root: str, segments: Segments, start: Start, end: LogEnd, **options: Any
-) -> str | None:
+@contextmanager
+def _repairing_without_erasing(*arguments: Any, **options: Any) -> Generator[str | None]:
     """Keep what is torn in a file of its own, and leave it in the log, too."""
     module: Any = log_repair
     right = module.erase, module._erase_unseen
     module.erase = module._erase_unseen = _nothing
     try:
-        return log_repair.repair(filesystem, root, segments, start, end, **options)
+        with log_repair.repairing(*arguments, **options) as kept:
+            yield kept
     finally:
         module.erase, module._erase_unseen = right
 
@@ -183,7 +181,9 @@ MUTANTS = (
         _write_in_spite,
     ),
     Mutant("recovery trusts the tail", log_scan, "crc32", _any_checksum),
-    Mutant("recovery leaves the torn tail standing", opening, "repair", _repair_without_erasing),
+    Mutant(
+        "recovery leaves the torn tail standing", opening, "repairing", _repairing_without_erasing
+    ),
     Mutant("recovery does not write the tail again", log_repair, "write_again", _nothing),
     Mutant("recovery takes every start for a clean one", opening, "was_left_clean", _always),
     Mutant(

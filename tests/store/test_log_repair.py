@@ -18,6 +18,7 @@ from cometmq.store.message_store import MessageStore
 from cometmq.store.starting.folder import LOG_FOLDER
 from cometmq.store.starting.log_repair import keep
 from cometmq.store.starting.recovery import LogEnd
+from cometmq.store.upkeep.checkpoint import load_checkpoint
 
 SIZE = 64 * 1024
 CONFIG = StoreConfig(segment_size=SIZE, zero_ahead_size=0)
@@ -214,3 +215,31 @@ def test_a_copy_that_a_killed_start_did_not_sync_is_synced_before_the_log_is_era
         in_log = image.open(path).read(len(torn), end) == bytes(torn)
         kept = image.exists(cut) and image.open(cut).read(len(torn), 0)
         assert in_log or kept == bytes(torn).rstrip(b"\0"), seed
+
+
+@pytest.mark.parametrize("threads", [True, False])
+def test_a_tail_that_the_disk_refuses_to_sync_again_refuses_the_start_and_stays_unpromised(
+    threads: bool,
+) -> None:
+    """Also where the entries of it are made meanwhile, beside the thread that syncs."""
+    disk, store = with_one_message()
+    put(store, b"behind")
+    end = store.end_offset
+    disk = disk.kill()
+    log = f"{LOG}/{0:020d}"
+
+    def refuse_sync(operation: Operation) -> None:
+        if (operation.verb, operation.path) == ("sync", log):
+            raise OSError(errno.EIO, "refused by the test")
+
+    disk.hook = refuse_sync
+    with pytest.raises(OSError, match="refused by the test"):
+        MessageStore.open("/s", CONFIG, now_ms=1, filesystem=disk, threads=threads)
+    disk.hook = None
+    promised = load_checkpoint(disk, "/s/checkpoint").claims
+    assert promised is not None
+    assert promised.synced_offset < end
+    store = MessageStore.open("/s", CONFIG, now_ms=1, filesystem=disk, threads=threads)
+    assert store.end_offset == end
+    assert store.queues.simple.get("T", 0).end == 2
+    assert store.close(1)

@@ -11,10 +11,11 @@ from tests.store.records import record
 
 from cometmq.store.errors import CorruptionError
 from cometmq.store.log.segments import Segments
-from cometmq.store.starting.log_repair import repair
+from cometmq.store.starting.log_repair import repairing
 from cometmq.store.starting.recovery import (
     VERDICTS,
     Behind,
+    LogEnd,
     Promise,
     Start,
     Verdict,
@@ -55,6 +56,17 @@ def log_of(disk: SimulatedFileSystem, *contents: bytes) -> Segments:
     return Segments(disk, LOG, SIZE)
 
 
+def repair(
+    disk: SimulatedFileSystem, segments: Segments, start: Start, end: LogEnd, *, clean: bool = False
+) -> str | None:
+    """Leave the log as it was found to be, by this thread alone."""
+    with repairing(
+        disk, "/s", segments, start, end, clean=clean, turn_size_max=0, threads=False
+    ) as kept:
+        pass
+    return kept
+
+
 def torn(behind: Behind) -> tuple[bytes, int]:
     """A sound record, a bad place, and what stands behind it; and where the bad place is."""
     first = record(0, b"sound")
@@ -85,7 +97,7 @@ def test_every_row_of_the_table_is_what_a_start_does(
         end = find_end(segments, start, clean=clean, unsynced_size_max=NEAR)
         assert (end.offset, end.data_end) == (bad, len(data))
         assert disk.operations == before
-        kept = repair(disk, "/s", segments, start, end, clean=clean, turn_size_max=0)
+        kept = repair(disk, segments, start, end, clean=clean)
         assert kept == f"/s/cut/{bad:020d}-0"
         assert kept is not None
         assert disk.open(kept).read(SIZE, 0) == data[bad:]
@@ -134,13 +146,13 @@ def test_a_repair_that_is_killed_anywhere_comes_to_the_same_end() -> None:
         end = find_end(segments, start, clean=False, unsynced_size_max=2 * SIZE)
         disk.hook = KillAt(disk.operations + number)
         try:
-            repair(disk, "/s", segments, start, end, clean=False, turn_size_max=0)
+            repair(disk, segments, start, end)
         except Killed:
             disk = disk.kill()
             segments = Segments(disk, LOG, SIZE)
             again = find_end(segments, start, clean=False, unsynced_size_max=2 * SIZE)
             assert again.offset == bad
-            repair(disk, "/s", segments, start, again, clean=False, turn_size_max=0)
+            repair(disk, segments, start, again)
         else:
             assert number > 5
             break

@@ -126,6 +126,7 @@ class MessageStore:
             on_change=on_change,
             now_ms=now_ms,
             process_id=os.getpid(),
+            threads=threads,
         ).run()
         store = cls(filesystem, root, config, parts)
         if threads:

@@ -42,7 +42,7 @@ from cometmq.store.mending.placeholders import Lost, fill
 from cometmq.store.mending.written_right import accept_blocks, write_places
 from cometmq.store.queues.queue_ends import remove_queue_ends, save_queue_ends
 from cometmq.store.starting.folder import load_segments
-from cometmq.store.starting.log_repair import keep, repair, sync_again, write_again
+from cometmq.store.starting.log_repair import cut_behind, keep, sync_again, write_again
 from cometmq.store.starting.recovery import LogEnd
 from cometmq.store.upkeep.checkpoint import CheckpointFile, Claims, Longs
 from cometmq.store.upkeep.integrity import Block, Integrity
@@ -233,7 +233,7 @@ def carry_out(store: Inspected, plan: Plan, process_id: int) -> list[str]:
     try:
         kept = [] if plan.is_log_kept else _mend_log(store, segments, plan, process_id)
         if not store.is_clean:  # What is sound now may be what an earlier repair did not sync.
-            sync_again(segments, store.start.scan_from, segments.end_offset)
+            sync_again(store.filesystem, segments, store.start.scan_from, segments.end_offset)
     finally:
         segments.close()
     return kept
@@ -261,7 +261,7 @@ def _mend_log(store: Inspected, segments: Segments, plan: Plan, process_id: int)
     _write(segments, [(at, bytes(_HEAD_SIZE) + data[_HEAD_SIZE:]) for at, data in records])
     _write(segments, [(at, data[:_HEAD_SIZE]) for at, data in records])
     if cut is not None:
-        repair(filesystem, root, segments, store.start, cut, clean=True, turn_size_max=0)
+        cut_behind(filesystem, root, segments, cut)
     return kept
 
 
@@ -293,7 +293,7 @@ def _synced_to(store: Inspected, plan: Plan) -> int:
 def _mark(store: Inspected, segments: Segments, plan: Plan, process_id: int) -> None:
     """Have the next start read the log back from in front of what is changed."""
     if not (store.is_clean or store.start.is_noted):
-        write_again(segments, store.start.scan_from, _synced_to(store, plan))
+        write_again(store.filesystem, segments, store.start.scan_from, _synced_to(store, plan))
     filesystem, root, checkpoint = store.filesystem, store.root, store.checkpoint
     starts = [each.start for each in plan.changed]
     if plan.cut_at is not None:

@@ -7,12 +7,16 @@ kernel shows bytes that the disk does not have.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cometmq.store.log.commit_log import NO_ROOM, erase
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from cometmq.store.disk.filesystem import FileSystem
     from cometmq.store.log.segments import Segments
     from cometmq.store.starting.recovery import LogEnd, Start
@@ -21,7 +25,17 @@ _CHUNK_SIZE: Final = 4 << 20
 CUT_FOLDER: Final = "cut"
 
 
-def repair(
+def cut_behind(filesystem: FileSystem, root: str, segments: Segments, end: LogEnd) -> str | None:
+    """Keep what stands behind the end in a file of its own, and erase it; returns where it is."""
+    if end.data_end <= end.offset:
+        return None
+    kept = keep(filesystem, root, segments, end)
+    _cut(segments, end)
+    return kept
+
+
+@contextmanager
+def repairing(
     filesystem: FileSystem,
     root: str,
     segments: Segments,
@@ -30,20 +44,49 @@ def repair(
     *,
     clean: bool,
     turn_size_max: int,
-) -> str | None:
-    """Leave the log on the disk as it was found to be; returns where what was cut is kept."""
-    kept = None
-    if end.data_end > end.offset:
-        kept = keep(filesystem, root, segments, end)
-        _cut(segments, end)
-    if not clean:
-        first = start.scan_from if start.synced_offset is None else start.synced_offset
-        sync_again(segments, start.scan_from, first)
-        write_again(segments, max(first, segments.first_offset), end.offset)
-    if not clean and start.is_noted:
-        size = max(turn_size_max, _cut_before(filesystem, root, end.offset))
-        _erase_unseen(segments, end.offset, size)
-    return kept
+    threads: bool,
+) -> Generator[str | None]:
+    """Leave the log on the disk as it was found to be; yields where what was cut is kept.
+
+    Unless it was left cleanly, the disk is brought to hold what is read only until this ends. Who
+    reads the log back meanwhile makes entries, which no checkpoint promises yet. Without threads
+    the disk comes behind them: what a power cut then leaves is the worst of what it may.
+    """
+    kept = cut_behind(filesystem, root, segments, end)
+    bring = partial(
+        _bring_to_disk, filesystem, root, segments, start, end.offset, turn_size_max=turn_size_max
+    )
+    if clean:
+        yield kept
+    elif threads:
+        with ThreadPoolExecutor(1) as pool:
+            brought = pool.submit(bring)
+            yield kept
+            brought.result()
+    else:
+        yield kept
+        bring()
+
+
+def _bring_to_disk(
+    filesystem: FileSystem,
+    root: str,
+    segments: Segments,
+    start: Start,
+    end: int,
+    *,
+    turn_size_max: int,
+) -> None:
+    """Write what is not known to be synced once more, and zeros behind the end.
+
+    Any thread may while others read: no byte becomes another, and it opens the files for itself.
+    """
+    first = start.scan_from if start.synced_offset is None else start.synced_offset
+    sync_again(filesystem, segments, start.scan_from, first)
+    write_again(filesystem, segments, max(first, segments.first_offset), end)
+    if start.is_noted:
+        size = max(turn_size_max, _cut_before(filesystem, root, end))
+        _erase_unseen(filesystem, segments, end, size)
 
 
 def _cut_before(filesystem: FileSystem, root: str, offset: int) -> int:
@@ -52,7 +95,7 @@ def _cut_before(filesystem: FileSystem, root: str, offset: int) -> int:
     return max((each.size for each in entries if each.name.startswith(f"{offset:020d}")), default=0)
 
 
-def _erase_unseen(segments: Segments, start: int, size: int) -> None:
+def _erase_unseen(filesystem: FileSystem, segments: Segments, start: int, size: int) -> None:
     """Write zeros behind the end once more, though zeros are what is read there.
 
     A refused turn, or a torn tail, may have been erased by a process whose sync of that failed.
@@ -63,15 +106,15 @@ def _erase_unseen(segments: Segments, start: int, size: int) -> None:
         last = min(start + size - segment.start, segment.length)
         if first >= last:
             continue
-        file = segments.file(segment)
-        try:
-            for position in range(first, last, _CHUNK_SIZE):
-                file.write(bytes(min(_CHUNK_SIZE, last - position)), position)
-        except OSError as error:
-            # Only a hole needs room. What was never written hides nothing.
-            if error.errno not in NO_ROOM:
-                raise
-        file.sync()
+        with closing(filesystem.open(segment.path)) as file:
+            try:
+                for position in range(first, last, _CHUNK_SIZE):
+                    file.write(bytes(min(_CHUNK_SIZE, last - position)), position)
+            except OSError as error:
+                # Only a hole needs room. What was never written hides nothing.
+                if error.errno not in NO_ROOM:
+                    raise
+            file.sync()
 
 
 def keep(filesystem: FileSystem, root: str, segments: Segments, end: LogEnd) -> str:
@@ -145,24 +188,25 @@ def _cut(segments: Segments, end: LogEnd) -> None:
         file.sync()
 
 
-def sync_again(segments: Segments, start: int, end: int) -> None:
+def sync_again(filesystem: FileSystem, segments: Segments, start: int, end: int) -> None:
     """Sync the files of a part of the log that was on the disk.
 
     A repair that was killed may have mended it in memory alone.
     """
     for segment in segments:
         if start < segment.start + segments.size and segment.start < end:
-            segments.file(segment).sync()
+            with closing(filesystem.open(segment.path)) as file:
+                file.sync()
 
 
-def write_again(segments: Segments, start: int, end: int) -> None:
+def write_again(filesystem: FileSystem, segments: Segments, start: int, end: int) -> None:
     """Write a part of the log once more as it is read, and sync that."""
     for segment in segments:
         if segment.start + segments.size <= start or segment.start >= end:
             continue
-        file = segments.file(segment)
         first = max(start - segment.start, 0)
         last = min(end - segment.start, segments.size)
-        for position in range(first, last, _CHUNK_SIZE):
-            file.write(file.read(min(_CHUNK_SIZE, last - position), position), position)
-        file.sync()
+        with closing(filesystem.open(segment.path)) as file:
+            for position in range(first, last, _CHUNK_SIZE):
+                file.write(file.read(min(_CHUNK_SIZE, last - position), position), position)
+            file.sync()

@@ -40,7 +40,7 @@ from cometmq.store.starting.catching_up import CatchUp
 from cometmq.store.starting.folder import LOG_FOLDER, check_root, load_queues, load_segments
 from cometmq.store.starting.foresight import Foresight, forget_behind
 from cometmq.store.starting.found import Found, History, find_journal, was_left_clean
-from cometmq.store.starting.log_repair import repair
+from cometmq.store.starting.log_repair import repairing
 from cometmq.store.starting.lost_queues import queues_to_make, refuse_shortened
 from cometmq.store.starting.recovery import choose_start, find_end, queues_end
 from cometmq.store.starting.swap import finish_swap
@@ -76,6 +76,7 @@ class Opening:
         on_change: Callable[[], None],
         now_ms: int,
         process_id: int,
+        threads: bool,
     ) -> None:
         self._filesystem = filesystem
         self._root = root
@@ -85,6 +86,7 @@ class Opening:
         self._on_change = on_change
         self._now_ms = now_ms
         self._process_id = process_id
+        self._has_threads = threads
         self._is_batch_topic: Callable[[str], bool]
         self._index: Index | None = None
         self._checkpoint_file = CheckpointFile(filesystem, f"{root}/checkpoint")
@@ -173,18 +175,18 @@ class Opening:
         found.sealed.resume(found.start)
         at, end = catch_up.run(replay_from)
         found = found._replace(end=end)
-        clean = found.history is not History.BROKEN_OFF
-        kept = repair(
+        with repairing(
             self._filesystem,
             self._root,
             found.segments,
             found.start,
             end,
-            clean=clean,
+            clean=found.history is not History.BROKEN_OFF,
             turn_size_max=self._config.turn_size_max,
-        )
+            threads=self._has_threads,
+        ) as kept:
+            catch_up.finish(at)
         self._checkpoint_file.note_synced(end.offset)
-        catch_up.finish(at)
         self._journal.remove_others(journal)  # If the log is refused meanwhile, a repair asks them.
         found.deletions.settle(found.segments.first_offset, end.offset)
         self._levels.change(end.offset, self._config.delay_levels_ms, found.segments.first_offset)
