@@ -109,12 +109,19 @@ fuzz: install ## Fuzz every decoder for a minute each (SECONDS_EACH=60).
 
 .PHONY: crash
 crash: install ## End the store at random 2,000 times and more, and make mistakes that must be noticed.
+	@$(MAKE) --no-print-directory -j2 -O crash-model crash-kills
+
+.PHONY: crash-model
+crash-model: install
 	$(BIN)/python -m tests.crash --images 2500
+	$(call tests,-m slow tests/crash/test_model.py)
+
+.PHONY: crash-kills
+crash-kills: install
 	$(BIN)/python -m tests.crash.kills
 	$(BIN)/python -m tests.crash.kinds
 	$(BIN)/python -m tests.crash.broker_kills
 	$(BIN)/python -m tests.crash.once_kills --sends 10000
-	$(call tests,-m slow tests/crash/test_model.py)
 
 .PHONY: crash-full
 crash-full: install ## 50 kills of a broker, then many seeds (SEEDS=a..b); says where to go on when stopped.

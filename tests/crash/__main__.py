@@ -7,6 +7,7 @@ a promise how it came about. Exit status 1 when there was one, or when it was st
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import time
 import traceback
@@ -72,6 +73,7 @@ def main() -> int:
     parser.add_argument("--images", type=int, default=1 << 62, help="stop after so many")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     arguments = parser.parse_args()
+    logging.getLogger("cometmq").addHandler(logging.NullHandler())  # Full disks are no news here.
     tally, next_seed = run(arguments.seeds, arguments.images, arguments.seconds)
     _say(
         f"seeds {arguments.seeds.start}..{next_seed}: {tally.images} images,"
