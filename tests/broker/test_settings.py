@@ -190,7 +190,7 @@ def test_a_misspelt_key_is_refused_with_a_suggestion(key: str, meant: str) -> No
         ("broker_name", "a/b", "broker_name: 'a/b' cannot be the name of the topic"),
         ("brokerName", "..", "neither . nor .. alone"),
         ("brokerName", "a\tb", "no control characters"),
-        ("brokerName", "\udc80", "no control characters"),
+        ("brokerName", "\udc80", "not a text in UTF-8"),
         ("cluster_name", "eu/1", "cluster_name: 'eu/1' cannot be"),
         ("brokerClusterName", "é" * 64, "has 128 bytes; .* can have 127 at most"),
         ("advertise_address", "example", "not a numeric address"),

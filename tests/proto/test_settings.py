@@ -74,6 +74,7 @@ def test_sizes_have_units(name: str, size: bool) -> None:
         (None, "none", "an integer or off"),
         (None, True, "an integer or off"),
         ("", 5, "a text"),
+        ("", "\udcff", "a text in UTF-8"),
         (Colour.RED, "green", "red or blue"),
         ((), "4,x", "an integer"),
         ((), 4, "a list of integers"),
@@ -92,3 +93,7 @@ def test_an_unknown_setting_is_told_with_the_one_that_is_like_it() -> None:
     )
     assert unknown_setting("zzz", known) == "zzz: no such setting"
     assert len(unknown_setting("a" * 10_000, known)) < 200
+
+
+def test_a_path_may_be_of_any_bytes() -> None:
+    assert parse_setting("store_path", "", "/d/\udcff") == "/d/\udcff"

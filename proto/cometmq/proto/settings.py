@@ -61,7 +61,9 @@ def parse_setting(name: str, default: object, value: object) -> Any:
 
 def _parse_text(name: str, default: object, text: str) -> Any:
     if isinstance(default, str):
-        return text
+        if name.endswith("_path") or _is_utf8(text):  # A path may be of any bytes.
+            return text
+        raise SettingError(f"{text[:SHOWN_MAX]!r} is not a text in UTF-8")
     if isinstance(default, bool):
         if text.lower() in {"true", "false"}:
             return text.lower() == "true"
@@ -76,6 +78,14 @@ def _parse_text(name: str, default: object, text: str) -> Any:
     elif (found := _INTEGER.fullmatch(text)) and (not found[2] or is_size(name)):
         return int(found[1]) * _UNITS[found[2]]
     raise _refusal(name, default, text)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _refusal(name: str, default: object, value: object) -> SettingError:
