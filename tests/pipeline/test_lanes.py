@@ -164,6 +164,30 @@ def test_a_smaller_batch_is_advised_only_where_there_can_be_one(
     assert ("maxMessageSize" in str(caught.value)) != is_advised
 
 
+@pytest.mark.parametrize(
+    ("properties", "is_timed"),
+    [
+        ("UNIQ_KEY\x01A\x02TIMER_DELIVER_MS\x011\x02", True),
+        ("TIMER_DELIVER_MS\x011\x02", True),
+        ("UNIQ_KEY\x01A\x02MY_TIMER_DELIVER_MS\x011\x02", False),
+    ],
+)
+def test_a_refused_time_of_delivery_leads_to_delay_levels_and_not_to_sizes(
+    start: Callable[[Callable[[int], int], int], Broker], properties: str, is_timed: bool
+) -> None:
+    broker = start(lambda _asked: ILLEGAL, 1)
+    broker.remark = "not at a given time"
+    lane = lane_to(broker)
+    try:
+        lane.submit(Request(SEND_MESSAGE_V2, "T", 0, properties, 0, b"x"))
+        with pytest.raises(SinkError, match="topic T.*not at a given time") as caught:
+            lane.finish()
+    finally:
+        lane.close()
+    assert ("write a delay_level" in str(caught.value)) == is_timed
+    assert ("maxMessageSize" in str(caught.value)) != is_timed
+
+
 class OneQueue(Targets):
     """Targets of a broker whose topics have one queue."""
 

@@ -65,6 +65,13 @@ def test_a_delayed_row_is_delivered_later(tables: Tables) -> None:
     assert len(tables.cluster.sent("delayed", count=1)) == 1
 
 
+def test_a_time_of_delivery_is_refused_with_what_there_is_in_its_place(tables: Tables) -> None:
+    frame = tables.spark.sql("SELECT 'x' AS body, now() + INTERVAL 1 HOUR AS deliver_time")
+    with pytest.raises(PySparkException, match="write a delay_level in its place"):
+        tables.write(frame, "timed")
+    assert tables.cluster.sent("timed") == []
+
+
 def test_equal_sharding_keys_go_to_one_queue(tables: Tables) -> None:
     tables.write(
         tables.spark.sql(

@@ -37,6 +37,8 @@ _ILLEGAL: Final = 13
 _FAILED: Final = 1
 _TOO_LARGE: Final = "size exceeded"
 """What brokers of Apache's say then of a batch that is too large."""
+_TIME: Final = "\x02TIMER_DELIVER_MS\x01"
+"""What a message with a `deliver_time` has behind another property. It is never in a batch."""
 _GROUP: Final = "cometmq-spark"
 _WRITE_SIZE: Final = 1 << 16
 _IN_FLIGHT_BATCHES: Final = 4
@@ -243,6 +245,12 @@ def _refused_for_good(address: str, request: Request, answer: Answer) -> SinkErr
     Of a batch of one message, none can be smaller.
     """
     size = len(request.body)
+    if _TIME in "\x02" + request.properties:
+        return SinkError(
+            f"broker {address} refuses a message to topic {request.topic}, queue"
+            f" {request.queue_id}, with a deliver_time: {answer.remark}; where that is about the"
+            " time, write a delay_level in its place"
+        )
     if request.code not in _BATCHES or len(items_by_id(request.body)) == 1:
         return SinkError(
             f"broker {address} refuses a message to topic {request.topic}, queue"
