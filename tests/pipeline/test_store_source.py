@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
 
+from pyspark.errors import PySparkException
 from pyspark.sql.datasource import EqualTo, IsNotNull, LessThanOrEqual
 from pyspark.sql.types import StructType
 from tests.pipeline.store.logs import change, write_log
@@ -182,3 +183,23 @@ def test_what_is_no_store_is_told_with_what_to_do(spark: SparkSession, tmp_path:
         read(spark, tmp_path).collect()
     with pytest.raises(Exception, match="path: is required"):
         spark.read.format("cometmq-store").load().collect()
+
+
+def test_a_store_that_is_to_be_written_or_streamed_is_refused_with_what_to_do(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_log(tmp_path / "store", [b"x"])
+    path = str(tmp_path / "store")
+    to_topic = r'only read; write to a topic of its broker, by format\("cometmq"\)'
+    for mode in ("append", "overwrite"):
+        with pytest.raises(PySparkException, match=to_topic):
+            spark.range(1).write.format("cometmq-store").mode(mode).save(path)
+    stream = spark.readStream.format("rate").load().writeStream.format("cometmq-store")
+    stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with pytest.raises(PySparkException, match=to_topic):
+        stream.start(path).awaitTermination(60)
+    reading = spark.readStream.format("cometmq-store").load(path)
+    query = reading.writeStream.format("noop").start()
+    with pytest.raises(PySparkException, match=r"a store is read once, by spark\.read") as told:
+        query.awaitTermination(60)
+    assert "UnboundLocalError" not in str(told.value)

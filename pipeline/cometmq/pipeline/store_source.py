@@ -13,7 +13,7 @@ of it. Nothing is written, and no lock is taken.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
@@ -37,6 +37,7 @@ from cometmq.pipeline.store.files import check_store
 from cometmq.pipeline.store.options import INDEX, QUEUES, RECORDS, SURVEY, store_options
 from cometmq.pipeline.store.scan import Damage, Part, scan
 from cometmq.pipeline.store.splits import look, parts
+from cometmq.pipeline.stream_source import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -59,6 +60,13 @@ TABLES: Final[Mapping[str, Mapping[str, Column]]] = {
 }
 """The columns of each view."""
 
+_NO_STREAM: Final = (
+    'a store is read once, by spark.read.format("cometmq-store"); what comes in is read as a stream'
+    ' from its broker, by spark.readStream.format("cometmq")'
+)
+_NO_WRITE: Final = (
+    'the files of a store are only read; write to a topic of its broker, by format("cometmq")'
+)
 _PUSHED: Final = ("topic", "queue_id", "physical_offset", "store_time")
 """What conditions are taken about: not queue offsets, of which a batch in one record has many."""
 _QUEUES_SIZE: Final = 64 << 20
@@ -85,6 +93,18 @@ class StoreSource(DataSource):
     def reader(self, schema: Any) -> StoreReader:
         """Read a store once."""
         return StoreReader(store_options(self.options), schema)
+
+    def streamReader(self, schema: Any) -> Refused:  # noqa: N802  # Spark's name
+        """Refuse it, once Spark asks: it would hide what is raised here."""
+        return Refused(OptionError(_NO_STREAM))
+
+    def writer(self, schema: Any, overwrite: bool) -> NoReturn:
+        """Refuse it: a store has one writer, its broker."""
+        raise OptionError(_NO_WRITE)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> NoReturn:  # noqa: N802  # Spark's name
+        """Refuse it, as a write."""
+        raise OptionError(_NO_WRITE)
 
 
 class PushingStoreSource(StoreSource):
