@@ -180,7 +180,7 @@ def test_a_refused_time_of_delivery_leads_to_delay_levels_and_not_to_sizes(
     lane = lane_to(broker)
     try:
         lane.submit(Request(SEND_MESSAGE_V2, "T", 0, properties, 0, b"x"))
-        with pytest.raises(SinkError, match="topic T.*not at a given time") as caught:
+        with pytest.raises(SinkError, match=r"topic T.*not at a given time") as caught:
             lane.finish()
     finally:
         lane.close()
