@@ -15,11 +15,13 @@ from cometmq.pipeline.errors import PipelineError
 from cometmq.pipeline.jobs.aggregate import AggregateSettings, aggregate
 from cometmq.pipeline.jobs.archive import ArchiveSettings, archive
 from cometmq.pipeline.jobs.archive_files import read_archive
+from cometmq.pipeline.jobs.dlq import DlqSettings, dlq
 from cometmq.pipeline.jobs.mirror import MirrorSettings, mirror
 from cometmq.pipeline.jobs.reconcile import ReconcileSettings, reconcile
 from cometmq.pipeline.jobs.replay import ReplaySettings, replay
 from cometmq.pipeline.jobs.report import Outcome
 from cometmq.pipeline.jobs.transform import TransformSettings, transform
+from cometmq.pipeline.records.bodies import COMPRESSED
 from cometmq.pipeline.wire import Settings, Wire
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
 TOPIC = "bad-bodies"
 BAD = rf"its body: no whole zlib stream: .*\({TOPIC}, queue 0, offset 2\)"
 SEND_MESSAGE_V2 = 310
+CONSUMER_SEND_MSG_BACK = 36
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +45,18 @@ def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
     tables = Tables(spark, rocketmq_session)
     tables.fill(TOPIC, 1, queues=1)
     tables.write(spark.sql("SELECT '' AS body, 'empty' AS key"), TOPIC, emptyBodies="send")
-    peer = Wire(rocketmq_session.broker, Settings())
-    fields = {"a": "g", "b": TOPIC, "c": "TBW102", "d": "4", "e": "0", "f": "1", "g": "0", "h": "0"}
-    peer.expect(SEND_MESSAGE_V2, {**fields, "i": "", "j": "0", "k": "false"}, b"no zlib")
-    peer.close()
+    send_raw(tables, TOPIC, COMPRESSED, b"no zlib")
     tables.fill(TOPIC, 2, first=1)
     return tables
+
+
+def send_raw(tables: Tables, topic: str, sys_flag: int, body: bytes, properties: str = "") -> None:
+    """Send a body that is not what the flags say."""
+    peer = Wire(tables.cluster.broker, Settings())
+    fields = {"a": "g", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": str(sys_flag)}
+    fields |= {"g": "0", "h": "0", "i": properties, "j": "0", "k": "false"}
+    peer.expect(SEND_MESSAGE_V2, fields, body)
+    peer.close()
 
 
 @pytest.fixture
@@ -101,6 +110,45 @@ def test_an_archive_keeps_the_row_of_a_body_that_is_skipped_and_a_replay_counts_
     report = replay(tables.spark, settings)
     assert (report.rows, report.details["bad_bodies"], report.details["empty_bodies"]) == (4, 1, 1)
     assert copied(tables, "replayed-bad-bodies") == COPIES
+
+
+def gave_up(tables: Tables, group: str) -> None:
+    """Have a group give up all messages of the topic, as a consumer does that reads no body."""
+    tables.cluster.admin.create_group(group, max_retries=0)
+    rows = tables.read(TOPIC, columns="physical_offset, message_id").collect()
+    peer = Wire(tables.cluster.broker, Settings())
+    for row in rows:
+        fields = {"offset": str(row["physical_offset"]), "originMsgId": row["message_id"]}
+        fields |= {"group": group, "originTopic": TOPIC, "delayLevel": "-1"}
+        peer.expect(CONSUMER_SEND_MSG_BACK, fields)
+    peer.close()
+    letters = {"topic": f"%DLQ%{group}", "columns": "queue_offset"}
+    assert tables.read(**letters).count() == len(rows)
+
+
+def test_dead_letters_that_nobody_can_read_are_left_where_they_are_and_counted(
+    tables: Tables, where: dict[str, Any], tmp_path: Path
+) -> None:
+    group, receipts = "reading-no-body", tmp_path / "receipts.jsonl"
+    gave_up(tables, group)
+    settings: dict[str, Any] = {"nameserver": where["nameserver"], "group": group}
+    settings |= {"redrive": "true", "to": "redriven-bad-bodies", "cluster_by": "shape"}
+    with pytest.raises(PySparkException, match="its body: no whole zlib stream"):
+        dlq(tables.spark, DlqSettings(**settings))
+    settings |= {"on_bad_body": "skip", "receipts": str(receipts)}
+    for redriven, earlier in ((4, 0), (0, 4)):
+        found = dlq(tables.spark, DlqSettings(**settings))
+        assert (found.rows, found.size) == (5, 3)
+        assert (found.details["bad_bodies"], found.details["empty_bodies"]) == (1, 1)
+        assert found.details["chosen"] == 4
+        assert (found.details["redriven"], found.details["earlier"]) == (redriven, earlier)
+    assert {"bad body": 1}.items() <= {
+        each["shape"]: each["count"] for each in found.details["clusters"]
+    }.items()
+    assert copied(tables, "redriven-bad-bodies") == COPIES
+    assert len(receipts.read_text().splitlines()) == 4
+    settings |= {"to": "origin", "redrive": "length(body) > 0"}
+    assert dlq(tables.spark, DlqSettings(**settings)).details["redriven"] == 3
 
 
 def test_sql_and_windows_do_not_see_a_body_that_is_skipped(

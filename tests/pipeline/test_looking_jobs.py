@@ -274,6 +274,7 @@ def test_sends_go_on_where_they_were_stopped(tables: Tables, died: str) -> None:
     [
         ({"cluster_by": "mood"}, "cluster-by: 'mood' is none of"),
         ({"rate": -1}, "rate, examples"),
+        ({"on_bad_body": "ignore"}, "on-bad-body: 'ignore' is neither fail nor skip"),
         ({"redrive": "nonsense = 1"}, "redrive: "),
         ({"redrive": "((("}, "redrive: "),
         ({"redrive": "key = 'o-1' AND"}, "redrive: "),

@@ -218,9 +218,14 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         if text := getattr(found, name):
             read_time_ms(camel(name), text)
     _check_order(found)
-    if found.on_bad_body not in ("fail", "skip"):
-        raise OptionError(f"onBadBody: {found.on_bad_body!r} is neither fail nor skip")
+    check_bad_body(found.on_bad_body)
     return found
+
+
+def check_bad_body(said: str, option: str = "onBadBody") -> None:
+    """Refuse what an option says that is to be done at bodies that are not as their flags say."""
+    if said not in ("fail", "skip"):
+        raise OptionError(f"{option}: {said!r} is neither fail nor skip")
 
 
 def _check_order(found: ReadOptions) -> None:

@@ -32,6 +32,7 @@ from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.pacing import Pace
 from cometmq.pipeline.jobs.receipts import Receipts
 from cometmq.pipeline.jobs.spark_errors import first_line
+from cometmq.pipeline.jobs.streams import BAD_BODY, NO_BODY
 from cometmq.pipeline.jobs.tables import (
     by_queue,
     has_topics,
@@ -42,6 +43,7 @@ from cometmq.pipeline.jobs.tables import (
 )
 from cometmq.pipeline.jobs.topic_names import check_written
 from cometmq.pipeline.jobs.writable import require_file
+from cometmq.pipeline.options import check_bad_body
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,7 +71,7 @@ _TEXT: Final = "try_validate_utf8(cast(body AS string))"
 _BY: Final = {
     "topic": "origin",
     "reason": "coalesce(properties['DEAD_LETTER_REASON'], properties['exception'])",
-    "shape": "CASE"
+    "shape": "CASE WHEN body IS NULL THEN 'bad body'"
     f" WHEN {_TEXT} IS NULL THEN 'binary'"
     f" WHEN try_parse_json({_TEXT}) IS NULL THEN 'text'"
     f" ELSE coalesce('json: ' || array_join(json_object_keys({_TEXT}), ', '), 'json') END",
@@ -78,6 +80,8 @@ _BY: Final = {
     "host": "regexp_replace(born_host, ':[0-9]+$', '')",
 }
 """By what dead letters can be put together, and how a row says it."""
+_COUNTED: Final = {"bad_bodies": "count_if(body IS NULL)", "empty_bodies": NO_BODY}
+"""What the report counts besides, and how SQL says it."""
 _SQL_STATES: Final = ("22", "P0001")
 """What the states of errors begin with that are about data: of division by 0, of `raise_error`."""
 _GROUPS_MAX: Final = 100
@@ -106,9 +110,11 @@ class DlqSettings:
     )
     rate: int = setting("Messages a second, at most; 0 is as fast as it goes.", 0)
     receipts: str = setting("Write what was sent again, a line of JSON each.", "", metavar="FILE")
+    on_bad_body: str = setting(BAD_BODY, "fail")
 
     def __post_init__(self) -> None:
         read_nameservers(self.nameserver)
+        check_bad_body(self.on_bad_body, "on-bad-body")
         for each in self.names or [""]:
             if each not in _BY:
                 raise OptionError(f"cluster-by: {each!r} is none of {', '.join(_BY)}")
@@ -262,7 +268,13 @@ class _Letters:
     def table(self) -> DataFrame:
         """Return them with the topic that each was sent to at first."""
         frame = (
-            topic_table(self.spark, self.settings.where, self.topic, ", ".join(_COLUMNS))
+            topic_table(
+                self.spark,
+                self.settings.where,
+                self.topic,
+                ", ".join(_COLUMNS),
+                onBadBody=self.settings.on_bad_body,
+            )
             if self.are_there
             else self.spark.createDataFrame([], ddl(_COLUMNS))
         )
@@ -288,24 +300,36 @@ class _Letters:
         return rows_as_dicts(frame.orderBy(functions.desc("count"), *self.names))
 
     def count(self, report: Report) -> None:
-        """Note in the report where they are, and how many bytes."""
+        """Note in the report where they are, how many bytes, and how many have no body to send."""
         from pyspark.sql import functions
 
-        size = functions.expr("sum(length(body))").alias("bytes")
+        sums = {"bytes": "coalesce(sum(length(body)), 0)", **_COUNTED}
+        columns = [functions.expr(sql).alias(name) for name, sql in sums.items()]
         report.size = 0
-        for row in by_queue(self.table(), size).collect():
+        found = dict.fromkeys(_COUNTED, 0)
+        for row in by_queue(self.table(), *columns).collect():
             report.cover([span(row)])
             report.count_bytes(row["bytes"])
+            for name in found:
+                found[name] += row[name]
+        if self.settings.on_bad_body == "fail":
+            del found["bad_bodies"]
+        if not found["empty_bodies"]:
+            del found["empty_bodies"]
+        report.details |= found
 
     def chosen(self) -> list[dict[str, Any]]:
-        """Return the places of those that are to be sent again, in their order."""
+        """Return the places of those that are to be sent again, in their order.
+
+        A body that was skipped is null, and nobody can send it.
+        """
         from pyspark.errors import PySparkException
         from pyspark.sql import functions
 
         to = self.settings.to
         target = functions.col("origin") if to == ORIGIN else functions.lit(to)
         try:
-            frame = self.table().where(f"({self.settings.redrive})")
+            frame = self.table().where("body IS NOT NULL").where(f"({self.settings.redrive})")
             places = frame.select(
                 functions.lit(self.settings.group).alias("group"),
                 *("message_id", "broker", "queue_id", "queue_offset"),

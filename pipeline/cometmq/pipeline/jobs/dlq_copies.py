@@ -99,7 +99,7 @@ class Copies:
             ),
         )
         rows.write.format("cometmq").mode("append").options(
-            **self._where, sinkId=self._sink_id + _BY_TIME
+            **self._where, sinkId=self._sink_id + _BY_TIME, emptyBodies="send"
         ).save()
 
 

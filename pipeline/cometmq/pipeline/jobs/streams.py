@@ -42,6 +42,7 @@ _BEGUN_BY: Final = "cometmq-job.json"
 _TRIES: Final = 3
 NO_BODY: Final = "count_if(length(body) = 0)"
 """In SQL: how many messages have none. Brokers take them, and so they are copied."""
+BAD_BODY: Final = "At a body that is not compressed as its flags say: fail, or skip and count it."
 OPTIONS: Final = {
     "topic": "topic",
     "topic_pattern": "topicPattern",
@@ -71,9 +72,7 @@ class StreamSettings:
     trigger: str = setting("once, or how often: '1 second'.", "once")
     checkpoint: str = setting("Where it keeps how far it is.", metavar="DIR")
     fail_on_data_loss: bool = setting("Fail when messages expired before they were read.", True)
-    on_bad_body: str = setting(
-        "At a body that is not compressed as its flags say: fail, or skip and count it.", "fail"
-    )
+    on_bad_body: str = setting(BAD_BODY, "fail")
 
     @property
     def skips_bodies(self) -> bool:
