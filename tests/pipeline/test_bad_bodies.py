@@ -21,7 +21,7 @@ from cometmq.pipeline.jobs.reconcile import ReconcileSettings, reconcile
 from cometmq.pipeline.jobs.replay import ReplaySettings, replay
 from cometmq.pipeline.jobs.report import Outcome
 from cometmq.pipeline.jobs.transform import TransformSettings, transform
-from cometmq.pipeline.records.bodies import COMPRESSED
+from cometmq.pipeline.records.bodies import COMPRESSED, INNER_BATCH
 from cometmq.pipeline.wire import Settings, Wire
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("default")]
 TOPIC = "bad-bodies"
 BAD = rf"its body: no whole zlib stream: .*\({TOPIC}, queue 0, offset 2\)"
 SEND_MESSAGE_V2 = 310
+UPDATE_AND_CREATE_TOPIC = 17
 CONSUMER_SEND_MSG_BACK = 36
 
 
@@ -48,6 +49,15 @@ def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
     send_raw(tables, TOPIC, COMPRESSED, b"no zlib")
     tables.fill(TOPIC, 2, first=1)
     return tables
+
+
+def create_batch_topic(tables: Tables, topic: str) -> None:
+    """Create a topic whose batches stay one record each."""
+    peer = Wire(tables.cluster.broker, Settings())
+    fields = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1"}
+    fields |= {"perm": "6", "topicFilterType": "SINGLE_TAG", "attributes": "+queue.type=BatchCQ"}
+    peer.expect(UPDATE_AND_CREATE_TOPIC, fields)
+    peer.close()
 
 
 def send_raw(tables: Tables, topic: str, sys_flag: int, body: bytes, properties: str = "") -> None:
@@ -110,6 +120,24 @@ def test_an_archive_keeps_the_row_of_a_body_that_is_skipped_and_a_replay_counts_
     report = replay(tables.spark, settings)
     assert (report.rows, report.details["bad_bodies"], report.details["empty_bodies"]) == (4, 1, 1)
     assert copied(tables, "replayed-bad-bodies") == COPIES
+
+
+def test_a_batch_that_nobody_can_read_is_passed_over_as_one_message(
+    tables: Tables, where: dict[str, Any]
+) -> None:
+    topic = "bad-batches"
+    create_batch_topic(tables, topic)
+    tables.fill(topic, 1)
+    send_raw(tables, topic, INNER_BATCH, b"no batch", "INNER_NUM\x012\x02")
+    tables.fill(topic, 1, first=1)
+    with pytest.raises(PySparkException, match=r"its batch: its message at 0 is cut short"):
+        tables.read(topic).collect()
+    rows = tables.read(topic, onBadBody="skip").orderBy("queue_offset").collect()
+    assert [(row["queue_offset"], row["body"]) for row in rows] == [(0, b"0"), (1, None), (3, b"1")]
+    where |= {"to_nameserver": tables.cluster.nameserver, "prefix": "copy-of-", "topic": topic}
+    report = mirror(tables.spark, MirrorSettings(**where, on_bad_body="skip"))
+    assert (report.rows, report.details["bad_bodies"]) == (3, 1)
+    assert copied(tables, f"copy-of-{topic}") == [(b"0", None), (b"1", None)]
 
 
 def gave_up(tables: Tables, group: str) -> None:

@@ -151,6 +151,25 @@ def test_an_inner_batch_that_lies_is_an_error_or_stays_a_row() -> None:
     assert len(rows(data, ALL_COLUMNS, Reading(strict=False))) == 2
 
 
+def test_an_inner_batch_that_lies_is_a_row_without_a_body_where_such_are_skipped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cut = record(b"cut short", b"INNER_NUM\x012\x02", sys_flag=0xC0)
+    squeezed = record(b"no stream", b"INNER_NUM\x012\x02", sys_flag=0xC1)
+    lying = inner_batch(3, announced=4)
+    data = record() + inner_batch(2) + cut + inner_batch(2) + squeezed + lying + record()
+    skipping = Reading(skips_bodies=True)
+    found = rows(data, ALL_COLUMNS, skipping)
+    two = [b"body 0", b"body 1"]
+    assert [row["body"] for row in found] == [b"hello", *two, None, *two, None, None, b"hello"]
+    assert len(caplog.messages) == 3
+    assert all("skipped: no sound record" in each for each in caplog.messages)
+    for rows_max in (1, 2, 3):
+        assert rows(data, ALL_COLUMNS, Reading(skips_bodies=True, rows_max=rows_max)) == found
+    places = rows(data, ("queue_offset", "body_crc"), skipping)
+    assert places == [{name: row[name] for name in places[0]} for row in found]
+
+
 @pytest.mark.parametrize("kind", [0x000, 0x100, 0x200, 0x300, 0x400])
 @pytest.mark.parametrize("body", [b"no stream", b""])
 def test_a_body_that_does_not_decompress_is_an_error_or_null(kind: int, body: bytes) -> None:

@@ -22,7 +22,7 @@ from cometmq.pipeline.records.layout import follow, lay_out
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cometmq.pipeline.records.layout import Layout
+    from cometmq.pipeline.records.layout import Layout, Truths
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,10 @@ class Reading:
     strict: bool = True
     """Whether a body that is not what its flags say is an error; else it is null."""
     skips_bodies: bool = False
-    """Whether such a body is null also where others are errors, and is told in the log."""
+    """Whether such a body is null also where others are errors, and is told in the log.
+
+    So is that of a batch which is not whole: it stays one row, for nobody knows its messages.
+    """
     rows_max: int = 8192
     """Of a record batch. What Spark and Python do for each is as much as for some 500 rows more."""
     size_max: int = 8 << 20
@@ -72,11 +75,13 @@ def rows_of(layout: Layout, how: Reading, *, wants_body: bool) -> Iterator[Rows]
     for chosen in _cuts(layout, how):
         some = layout.rows(chosen)
         if how.unwrap and ((some.sys_flags & INNER_BATCH) == INNER_BATCH).any():
-            some = _unwrapped(some, how)
+            some, broken = _unwrapped(some, how)
             for again in _cuts(some, how):
-                yield from _decompressed(some.rows(again), how, wants_body=wants_body)
+                yield from _decompressed(
+                    some.rows(again), broken[again], how, wants_body=wants_body
+                )
         else:
-            yield from _decompressed(some, how, wants_body=wants_body)
+            yield from _decompressed(some, None, how, wants_body=wants_body)
 
 
 def _cuts(layout: Layout, how: Reading) -> Iterator[slice]:
@@ -90,16 +95,25 @@ def _cuts(layout: Layout, how: Reading) -> Iterator[slice]:
         first, done = last, int(sizes[last - 1])
 
 
-def _decompressed(layout: Layout, how: Reading, *, wants_body: bool) -> Iterator[Rows]:
-    """Yield the rows with their bodies; fewer together where those turn out to be large."""
-    compressed = np.flatnonzero(layout.sys_flags & COMPRESSED)
-    if not wants_body or not how.decompress or not len(compressed):
+def _decompressed(
+    layout: Layout, broken: Truths | None, how: Reading, *, wants_body: bool
+) -> Iterator[Rows]:
+    """Yield the rows with their bodies; fewer together where those turn out to be large.
+
+    Those of `broken` batches are skipped.
+    """
+    is_other = layout.sys_flags & COMPRESSED != 0
+    if broken is not None:
+        is_other |= broken
+    others = np.flatnonzero(is_other)
+    if not wants_body or not how.decompress or not len(others):
         yield Rows(layout, {})
         return
     first = size = 0
     bodies: dict[int, bytes | None] = {}
-    for row in map(int, compressed):
-        body = _plain_body(layout, row, how)
+    for row in map(int, others):
+        is_broken = broken is not None and broken[row]
+        body = None if is_broken else _plain_body(layout, row, how)
         if body is not None:
             size += len(body)
         if size > how.size_max and row > first:
@@ -114,12 +128,15 @@ def _plain_body(layout: Layout, row: int, how: Reading) -> bytes | None:
     try:
         return decompressed(stored, int(layout.sys_flags[row]), how.body_size_max)
     except BodyError as error:
-        damage = _damaged(layout, row, f"its body: {error}", how)
-        if how.skips_bodies:
-            log.warning("skipped: %s", damage)
-        elif how.strict:
-            raise damage from None
+        _tell(_damaged(layout, row, f"its body: {error}", how), how)
         return None
+
+
+def _tell(damage: DamagedRecordError, how: Reading) -> None:
+    if how.skips_bodies:
+        log.warning("skipped: %s", damage)
+    elif how.strict:
+        raise damage from None
 
 
 def _damaged(layout: Layout, row: int, reason: str, how: Reading) -> DamagedRecordError:
@@ -130,29 +147,36 @@ def _damaged(layout: Layout, row: int, reason: str, how: Reading) -> DamagedReco
     return DamagedRecordError(int(at), f"{reason} ({place})", how.source)
 
 
-def _unwrapped(layout: Layout, how: Reading) -> Layout:
-    """Return the records with each inner batch replaced by a record for each of its messages."""
+def _unwrapped(layout: Layout, how: Reading) -> tuple[Layout, Truths]:
+    """Return the records with each inner batch replaced by a record for each of its messages.
+
+    And which of them are batches that are not whole, whose bodies are to be skipped.
+    """
     parts: list[bytes] = []
     sizes: list[int] = []
     flags: list[int] = []
+    broken: list[bool] = []
     for row in range(len(layout.starts)):
         start, end = int(layout.starts[row]), int(layout.ends[row])
         flag = int(layout.sys_flags[row])
-        records = None
+        records, is_broken = None, False
         if flag & INNER_BATCH == INNER_BATCH:
             records = _inner_records(layout, row, how)
             # Their bodies are plain; the flags that are shown stay those of the batch.
             flag &= ~COMPRESSED if records else ~0
+            is_broken = how.skips_bodies and not records
         records = records or [layout.raw[start:end].tobytes()]
         parts += records
         sizes += [int(layout.sizes[row])] * len(records)
         flags += [flag] * len(records)
+        broken += [is_broken] * len(records)
     joined = b"".join(parts)
     borders, _ = follow(joined, 0, len(joined))
     made, good = lay_out(np.frombuffer(joined, np.uint8), borders)
     assert good.all()
     assert len(good) == len(sizes)
-    return made._replace(sizes=np.array(sizes, np.int64), sys_flags=np.array(flags, np.int32))
+    made = made._replace(sizes=np.array(sizes, np.int64), sys_flags=np.array(flags, np.int32))
+    return made, np.array(broken, np.bool_)
 
 
 def _inner_records(layout: Layout, row: int, how: Reading) -> list[bytes] | None:
@@ -169,8 +193,7 @@ def _inner_records(layout: Layout, row: int, how: Reading) -> list[bytes] | None
             body = decompressed(body, int(layout.sys_flags[row]), how.body_size_max)
         items = split_batch(body, properties)
     except BodyError as error:
-        if how.strict:
-            raise _damaged(layout, row, f"its batch: {error}", how) from None
+        _tell(_damaged(layout, row, f"its batch: {error}", how), how)
         return None
     records: list[bytes] = []
     for number, (flag, one, of_one) in enumerate(items):
