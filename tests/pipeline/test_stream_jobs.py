@@ -879,11 +879,33 @@ def test_a_mirror_goes_on_behind_a_power_cut_and_copies_each_message_once(
     for note in ("offsets/2", "offsets/.2.crc"):
         (tmp_path / note).write_bytes(b"")
     tables.fill("mirrored-cut", 5, first=60)
+    dry = mirror(tables.spark, settings, Run(dry_run=True))
+    assert dry.details["would_read"] == 25
     said: list[str] = []
     report = mirror(tables.spark, settings, Run(progress=lambda news: said.append(str(news))))
     assert report.rows == 25
     assert "offsets/2 is empty, as behind a power cut; the stream goes on behind batch 1" in said[0]
     assert tables.bodies("copy-of-mirrored-cut") == numbers(0, 65)
+
+
+def test_a_dry_run_counts_a_batch_that_a_power_cut_has_left_as_not_done(
+    tables: Tables, tmp_path: Path
+) -> None:
+    tables.fill("looked-at", 10)
+    sql = f"SELECT {KEPT}, store_time, body FROM messages"
+    given = {"topic": "looked-at", "to_topic": "looked-at-again", "sql": sql}
+    settings = transforming(tables, tmp_path, **given)
+    assert transform(tables.spark, settings).batches == [0]
+    dry = transform(tables.spark, settings, Run(dry_run=True))
+    assert dry.details["would_read"] == 0
+    (tmp_path / "commits/0").write_bytes(b"")
+    dry = transform(tables.spark, settings, Run(dry_run=True))
+    assert dry.details["would_read"] == 10
+    assert (tmp_path / "commits/0").exists()
+    (tmp_path / "offsets/0").write_bytes(b"")
+    (tmp_path / "metadata").write_bytes(b"")
+    dry = transform(tables.spark, settings, Run(dry_run=True))
+    assert dry.details["would_read"] == 10
 
 
 def test_a_mirror_takes_nothing_from_a_checkpoint_of_another_job(

@@ -10,7 +10,7 @@ import pytest
 from cometmq.pipeline.errors import DamagedFileError
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.job import Run
-from cometmq.pipeline.jobs.torn_checkpoints import mend
+from cometmq.pipeline.jobs.torn_checkpoints import begins_anew, last_done, mend
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,3 +124,44 @@ def test_a_stream_that_would_begin_later_than_it_had_is_refused(
     with pytest.raises(DamagedFileError, match="nothing else says how far the stream was: say --"):
         mend(checkpoint, Run(), repeats=True, from_start=False)
     assert checkpoint.left == before
+
+
+@pytest.mark.parametrize(
+    ("notes", "last", "repeated"),
+    [
+        (("0 1", "0 1"), 1, 1),
+        (("0 1", "0 1-"), 0, 0),
+        (("0 1", "0-"), -1, -1),
+        (("0 1-", "0"), 0, 0),
+        (("", ""), -1, -1),
+        (("0 1 2-", "0 1 2"), None, 1),
+        (("0 1 2- 3", "0 1- 2 3-"), None, 0),
+    ],
+)
+def test_who_only_looks_knows_what_would_be_done_and_removes_nothing(
+    tmp_path: Path, notes: tuple[str, str], last: int | None, repeated: int
+) -> None:
+    checkpoint = Checkpoint(tmp_path, *notes)
+    before = sorted(tmp_path.rglob("*"))
+    assert last_done(checkpoint, repeats=True) == repeated
+    if last is None:
+        with pytest.raises(DamagedFileError, match="is empty, and that batch was begun"):
+            last_done(checkpoint)
+    else:
+        assert last_done(checkpoint) == last
+    assert sorted(tmp_path.rglob("*")) == before
+    mend(checkpoint, Run(), repeats=True)
+    assert last_done(checkpoint, repeats=True) == repeated
+
+
+@pytest.mark.parametrize(
+    ("notes", "stream", "anew"),
+    [(("0-", ""), b"", True), (("0", ""), b"", False), (("", ""), b"{}", False)],
+)
+def test_who_only_looks_knows_whether_the_stream_begins_anew(
+    tmp_path: Path, notes: tuple[str, str], stream: bytes, anew: bool
+) -> None:
+    checkpoint = Checkpoint(tmp_path, *notes)
+    (tmp_path / "metadata").write_bytes(stream)
+    assert begins_anew(checkpoint) == anew
+    assert (tmp_path / "metadata").exists()

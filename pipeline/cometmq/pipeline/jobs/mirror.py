@@ -100,15 +100,16 @@ def mirror(spark: SparkSession, settings: MirrorSettings, run: Run | None = None
         _refuse_promise(settings)
         _refuse_copies(settings)
         refuse_others(checkpoint, report)  # To go back is right for copies alone.
+        how = {"repeats": True, "from_start": settings.begins_there_again}
         if not run.dry_run:
-            mend(checkpoint, run, repeats=True, from_start=settings.begins_there_again)
+            mend(checkpoint, run, **how)
         stream = read_stream(spark, settings, _COPIED)
         frame = counted(stream, settings, empty_bodies=NO_BODY).withColumn(
             "to_topic", functions.concat(functions.lit(settings.prefix), "topic")
         )
         check_checkpoint(checkpoint, run, report)
         if run.dry_run:
-            report.details["would_read"] = would_read(spark, settings, settings.checkpoint)
+            report.details["would_read"] = would_read(spark, settings, settings.checkpoint, **how)
             return report
         writer = frame.writeStream.format("cometmq").options(
             **settings.written,

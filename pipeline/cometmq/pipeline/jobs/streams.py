@@ -17,9 +17,11 @@ from cometmq.pipeline.jobs.torn_checkpoints import (
     ENDS,
     LOST,
     STREAM,
+    begins_anew,
     keep,
     keep_done,
     kept_state,
+    last_done,
     mend,
 )
 from cometmq.pipeline.options import EARLIEST, read_options
@@ -230,11 +232,15 @@ def note_job(checkpoint: Folder, report: Report) -> None:
         checkpoint.write(json.dumps({"job": report.job}) + "\n", _BEGUN_BY)
 
 
-def would_read(spark: SparkSession, settings: StreamSettings, checkpoint: str) -> int:
-    """Return how many messages a run would read now, before the filter leaves any out."""
+def would_read(spark: SparkSession, settings: StreamSettings, checkpoint: str, **how: bool) -> int:
+    """Return how many messages a run would read now, before the filter leaves any out.
+
+    `how` it would mend its checkpoint: what a power cut has torn of that is passed over.
+    """
     given = source_options(settings)
-    if reached := _reached(Folder(spark, checkpoint)):
-        given["startingOffsets"] = reached
+    folder = Folder(spark, checkpoint)
+    if (last := last_done(folder, **how)) >= 0:
+        given["startingOffsets"] = json.dumps(source_end(folder, last)["queues"])
     found, starts = _survey(read_options(given))
     return sum(each.end - starts[queue] for queue, each in found.queues.items())
 
@@ -243,13 +249,6 @@ def still_there(settings: StreamSettings) -> dict[Queue, Bounds]:
     """Return from where to where brokers have messages of each queue now."""
     options = read_options(source_options(settings))
     return bounds.survey(options.cluster(), options, whole=False).queues
-
-
-def _reached(checkpoint: Folder) -> str:
-    """Return up to where a stream is done, as JSON; nothing before its first batch is."""
-    if not (following := next_batch(checkpoint)):
-        return ""
-    return json.dumps(source_end(checkpoint, following - 1)["queues"])
 
 
 def next_batch(checkpoint: Folder) -> int:
@@ -311,7 +310,7 @@ def run_batches(
 
 def query_id(checkpoint: Folder) -> str | None:
     """Return the id of the stream of a checkpoint; `None` before its first start."""
-    if not checkpoint.exists(STREAM):
+    if not checkpoint.exists(STREAM) or begins_anew(checkpoint):
         return None
     found: str = checkpoint.read_json(STREAM, if_damaged=LOST).get("id", "")
     return found

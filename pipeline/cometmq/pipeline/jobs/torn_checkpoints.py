@@ -92,20 +92,9 @@ def mend(checkpoint: Folder, run: Run, *, repeats: bool = False, from_start: boo
     """
     if (root := checkpoint.local_path) is None:
         return
-    noted = _Noted(Path(root), _numbers(checkpoint, ENDS), _numbers(checkpoint, DONE))
+    noted = _noted(checkpoint, Path(root))
     before = noted.notes()
-    emptied = noted.drop_empty()
-    if (torn := noted.torn_end()) is not None:
-        if not repeats:
-            raise DamagedFileError(f"{torn} is empty, and that batch was begun: {LOST}")
-        emptied.append(torn)
-        noted.go_back()
-        emptied += noted.drop_empty()
-    if repeats and emptied and not (noted.ends or from_start):
-        raise DamagedFileError(
-            f"{emptied[-1]} is empty, as behind a power cut, and nothing else says how far the"
-            f" stream was: {_IF_NO_START}"
-        )
+    emptied = noted.mend(repeats=repeats, from_start=from_start)
     for note in reversed(before):  # Killed in between, it begins with what is left.
         if note not in noted.notes():
             _remove(note)
@@ -115,6 +104,33 @@ def mend(checkpoint: Folder, run: Run, *, repeats: bool = False, from_start: boo
     if not noted.notes() and stream.exists() and _is_empty(stream):
         _remove(stream)
         run.tell(warning=f"{stream} is empty, as behind a power cut; the stream begins anew")
+
+
+def last_done(checkpoint: Folder, *, repeats: bool = False, from_start: bool = True) -> int:
+    """Return the last batch that is done, as `mend` would leave it; -1 without one.
+
+    For who only looks: nothing is removed. What `mend` refuses is refused here, too.
+    """
+    if (root := checkpoint.local_path) is None:
+        done = _numbers(checkpoint, DONE)
+    else:
+        noted = _noted(checkpoint, Path(root))
+        noted.mend(repeats=repeats, from_start=from_start)
+        done = noted.done
+    return max(done, default=-1)
+
+
+def begins_anew(checkpoint: Folder) -> bool:
+    """Whether nothing but an empty note says which stream it is, which `mend` would remove."""
+    if (root := checkpoint.local_path) is None:
+        return False
+    noted = _noted(checkpoint, Path(root))
+    noted.drop_empty()
+    return not noted.notes() and _is_empty(Path(root, STREAM))
+
+
+def _noted(checkpoint: Folder, root: Path) -> _Noted:
+    return _Noted(root, _numbers(checkpoint, ENDS), _numbers(checkpoint, DONE))
 
 
 @dataclass
@@ -129,6 +145,22 @@ class _Noted:
         """Return them."""
         of_kinds = ((ENDS, self.ends), (DONE, self.done))
         return [self._note(kind, number) for kind, numbers in of_kinds for number in numbers]
+
+    def mend(self, *, repeats: bool, from_start: bool) -> list[Path]:
+        """Count no more what a power cut has left empty, and what follows that; return those."""
+        emptied = self.drop_empty()
+        if (torn := self.torn_end()) is not None:
+            if not repeats:
+                raise DamagedFileError(f"{torn} is empty, and that batch was begun: {LOST}")
+            emptied.append(torn)
+            self.go_back()
+            emptied += self.drop_empty()
+        if repeats and emptied and not (self.ends or from_start):
+            raise DamagedFileError(
+                f"{emptied[-1]} is empty, as behind a power cut, and nothing else says how far the"
+                f" stream was: {_IF_NO_START}"
+            )
+        return emptied
 
     def drop_empty(self) -> list[Path]:
         """Count no more the last ones that are empty, of batches that are not done; return them."""
