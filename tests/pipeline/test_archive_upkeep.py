@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -36,7 +37,6 @@ from cometmq.pipeline.jobs.streams import StreamSettings, still_there
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -605,6 +605,69 @@ def test_a_vacuum_that_is_stopped_leaves_the_rest_to_the_next(archived: Archived
     assert (report.stopped, report.details["removed"]) == (True, ["_staging/000001"])
     report = archive_vacuum(archived.tables.spark, settings)
     assert (report.stopped, len(report.details["removed"])) == (False, 2)
+
+
+@pytest.mark.parametrize("dies", ["behind it", "in its middle"])
+def test_a_vacuum_that_is_killed_at_any_removal_leaves_the_rest_to_the_next_and_takes_no_batch(
+    archived: Archived, monkeypatch: pytest.MonkeyPatch, dies: str
+) -> None:
+    with monkeypatch.context() as patched:
+        _dying(patched, "manifest")  # All of what was merged is still there.
+        with pytest.raises(KeyboardInterrupt):
+            archived.compact()
+    for name in ("batch=000007", "_staging/000003", "_compacting/000000-000001"):
+        (archived.path / name / "topic=T").mkdir(parents=True)
+        for part in ("one", "two"):
+            (archived.path / name / "topic=T" / f"{part}.parquet").write_bytes(b"1234")
+    settings = VacuumSettings(archive=str(archived.path), older_than_hours=0)
+    spark = archived.tables.spark
+    strays = archive_vacuum(spark, settings, Run(dry_run=True)).details["removed"]
+    assert len(strays) == 9
+    kept = archived.path.with_name("kept")
+    archived.path.rename(kept)
+    for number, stray in enumerate(strays):
+        shutil.copytree(kept, archived.path)
+        with monkeypatch.context() as patched:
+            _killed_at(patched, stray, in_its_middle=dies == "in its middle")
+            with pytest.raises(KeyboardInterrupt):
+                archive_vacuum(spark, settings)
+        _require_all(archived)
+        left = strays[number + 1 :]
+        if (archived.path / stray).exists():
+            left = [stray, *left]
+        assert archive_vacuum(spark, settings).details["removed"] == left
+        _require_all(archived)
+        assert archived.folders == ["batch=000000-000002"]
+        assert archive_vacuum(spark, settings).details["removed"] == []
+        if stray != strays[-1]:
+            shutil.rmtree(archived.path)
+    assert archived.bodies == numbers(0, 30)
+
+
+def _killed_at(patched: pytest.MonkeyPatch, stray: str, *, in_its_middle: bool) -> None:
+    """Have the job end behind a removal, or when half of what it removes is gone."""
+    remove = Folder.remove
+
+    def removing(folder: Folder, *names: str) -> None:
+        path = Path(folder.of(*names))
+        if list(names) != [stray]:
+            remove(folder, *names)
+            return
+        if not in_its_middle:
+            remove(folder, *names)
+        elif path.is_dir():
+            next(path.rglob("*.parquet")).unlink()
+        raise KeyboardInterrupt
+
+    patched.setattr(Folder, "remove", removing)
+
+
+def _require_all(archived: Archived) -> None:
+    """Look whether the manifest of the merged batch and all of its files are there."""
+    assert archived.names == ["000000-000002"]
+    files = [each.name for each in archived.path.glob("batch=000000-000002/**/*.parquet")]
+    kept = archived.path.with_name("kept").glob("batch=000000-000002/**/*.parquet")
+    assert files == [each.name for each in kept] != []
 
 
 def test_a_replay_goes_on_behind_batches_that_were_merged_since(
