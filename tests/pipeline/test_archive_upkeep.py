@@ -30,6 +30,7 @@ from cometmq.pipeline.jobs.expiry_guard import ExpiryGuard
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.holding import BATCHES, held
 from cometmq.pipeline.jobs.job import Run
+from cometmq.pipeline.jobs.reconcile import ReconcileSettings, reconcile
 from cometmq.pipeline.jobs.replay import ReplaySettings, replay
 from cometmq.pipeline.jobs.replay_sources import ArchiveSource, Part
 from cometmq.pipeline.jobs.report import Report
@@ -330,6 +331,78 @@ def test_a_replay_beside_a_compaction_leaves_no_batch_out(
     report = replay(archived.tables.spark, settings, Run(dry_run=True))
     assert (report.batches, report.details["would_send"]) == ([0, 1, 2], 30)
     assert archived.names == ["000000-000002"]
+
+
+def merge_behind(monkeypatch: pytest.MonkeyPatch, archived: Archived, call: str) -> None:
+    """Have the batches merged, once, behind a table of their files, which is not read yet."""
+    read = archive_files.read_files
+
+    def reading(spark: SparkSession, base: str, paths: Sequence[str]) -> DataFrame:
+        frame = read(spark, base, paths)
+        if paths[-1].endswith(call):
+            monkeypatch.undo()
+            archived.compact()
+        return frame
+
+    monkeypatch.setattr(archive_files, "read_files", reading)
+
+
+@pytest.mark.parametrize("more", [{}, {"rate": 4}])
+def test_a_replay_goes_on_with_a_batch_that_is_merged_before_it_is_sent(
+    archived: Archived, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
+) -> None:
+    topic = f"again-merged-{len(more)}"
+    archived.tables.cluster.admin.create_topic(topic, queues=2)
+    settings = ReplaySettings(
+        from_dir=str(archived.path),
+        nameserver=archived.tables.cluster.nameserver,
+        to_topic=topic,
+        **more,
+    )
+    merge_behind(monkeypatch, archived, "batch=000001")
+    report = replay(archived.tables.spark, settings)
+    assert archived.names == ["000000-000002"]
+    assert (report.rows, report.batches) == (30, [0, 1, 2])
+    assert report.size == sum(map(len, numbers(0, 30)))
+    assert archived.tables.bodies(topic) == numbers(0, 30)
+
+
+@pytest.mark.parametrize("differing", [False, True])
+def test_a_comparison_begins_again_where_batches_are_merged_while_it_reads_them(
+    archived: Archived, monkeypatch: pytest.MonkeyPatch, differing: bool, tmp_path: Path
+) -> None:
+    nameserver = archived.tables.cluster.nameserver
+    other = f"topic:compacted@{nameserver}"
+    if differing:
+        shutil.copytree(archived.path, tmp_path / "other")
+        shutil.rmtree(tmp_path / "other" / "batch=000002")
+        (tmp_path / "other" / "_manifests" / "000002.json").unlink()
+        other = f"archive:{tmp_path / 'other'}"
+    settings = ReconcileSettings(left=f"archive:{archived.path}", right=other)
+    merge_behind(monkeypatch, archived, "batch=000002")
+    report = reconcile(archived.tables.spark, settings)
+    assert archived.names == ["000000-000002"]
+    assert (report.details["left_rows"], report.details.get("missing", 0)) == (30, 10 * differing)
+    assert report.offsets == {"compacted": {"broker-a": {"0": [0, 15], "1": [0, 15]}}}
+
+
+def test_what_fails_beside_no_compaction_is_told_and_not_done_again(
+    archived: Archived, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, calls = archive_files.read_files, list[str]()
+
+    def reading(spark: SparkSession, base: str, paths: Sequence[str]) -> DataFrame:
+        frame = read(spark, base, paths)
+        calls.append(paths[-1])
+        for file in archived.path.glob("batch=000001/**/*.parquet"):
+            file.unlink()
+        return frame
+
+    monkeypatch.setattr(archive_files, "read_files", reading)
+    sides = ReconcileSettings(left=f"archive:{archived.path}", right=f"archive:{archived.path}")
+    with pytest.raises(Exception, match=r"FILE_NOT_EXIST.*batch=000001"):
+        reconcile(archived.tables.spark, sides)
+    assert len(calls) == 2
 
 
 @pytest.mark.parametrize("merged_at", ["the first look", "the last look", "listing"])

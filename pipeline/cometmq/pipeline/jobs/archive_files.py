@@ -209,6 +209,25 @@ def while_there(
         there = batches(folder)
 
 
+def again_if_merged(folders: Sequence[Folder], do: Callable[[], _Seen]) -> _Seen:
+    """Do what reads archives, and once more if it fails where some was merged meanwhile.
+
+    A table of files that `archive-compact` has removed since is an error, and never fewer rows:
+    what is done once more finds the same messages in other files.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    while True:
+        there = [batches(folder) for folder in folders]
+        try:
+            return do()
+        except (PipelineError, Py4JError, PySparkException):
+            looked = zip(folders, there, strict=True)
+            if all(_are_still(folder, before, None) for folder, before in looked):
+                raise
+
+
 def _are_still(folder: Folder, there: Sequence[BatchName], batch: BatchName | None) -> bool:
     """Whether none was merged since, or not this one; `archive` may have put more behind them."""
     if batch is not None:  # Its manifest goes before its files.

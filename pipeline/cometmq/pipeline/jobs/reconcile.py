@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.errors import OptionError
-from cometmq.pipeline.jobs.archive_files import read_archive
+from cometmq.pipeline.jobs.archive_files import again_if_merged, read_archive
 from cometmq.pipeline.jobs.credentials import NOBODY, Credentials
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.places import STORE, TOPIC, read_place
-from cometmq.pipeline.jobs.reconcile_sides import refuse_nothing
+from cometmq.pipeline.jobs.reconcile_sides import archives_in, refuse_nothing
 from cometmq.pipeline.jobs.report import Outcome, Report
 from cometmq.pipeline.jobs.results import Results
 from cometmq.pipeline.jobs.tables import (
@@ -140,20 +140,25 @@ def reconcile(spark: SparkSession, settings: ReconcileSettings, run: Run | None 
     run = run or Run()
     report = run.report_of("reconcile")
     settings.results.require(spark)
-    reconciling = _Reconciling(spark, settings, report)
+    archives = archives_in(spark, [_place(settings, name) for name in ("left", "right")])
     with timed(report):
-        if run.dry_run:
-            reconciling.count()
-        differing = 0 if run.dry_run else reconciling.blocks(run)
-        rows = {name: report.details[f"{name}_rows"] for name in reconciling.places}
-        refuse_nothing(spark, reconciling.places, rows, reconciling.table)
-        if run.dry_run:
-            return report
-        if differing:
-            reconciling.drill_down(run)
-        else:
-            settings.results.remove(spark)
+        again_if_merged(archives, lambda: _compare(_Reconciling(spark, settings, report), run))
     return report
+
+
+def _compare(reconciling: _Reconciling, run: Run) -> None:
+    settings, report = reconciling.settings, reconciling.report
+    if run.dry_run:
+        reconciling.count()
+    differing = 0 if run.dry_run else reconciling.blocks(run)
+    rows = {name: report.details[f"{name}_rows"] for name in reconciling.places}
+    refuse_nothing(reconciling.spark, reconciling.places, rows, reconciling.table)
+    if run.dry_run:
+        return
+    if differing:
+        reconciling.drill_down(run)
+    else:
+        settings.results.remove(reconciling.spark)
 
 
 def _look(settings: ReconcileSettings) -> None:

@@ -1,4 +1,6 @@
-"""Whether there was anything to compare: else two places that both have nothing would be the same.
+"""What `reconcile` looks at beside the messages of its two sides.
+
+Whether there was anything to compare: else two places that both have nothing would be the same.
 
 Whether a cluster has a topic it says itself, before Spark starts. An archive or a store that is
 asked for a topic which it has never heard of has no rows, as one that has lost them.
@@ -14,11 +16,16 @@ from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.places import ARCHIVE, TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
     from cometmq.pipeline.jobs.places import Place
+
+
+def archives_in(spark: SparkSession, places: Iterable[Place]) -> list[Folder]:
+    """Return the archives among some places, which `archive-compact` may be at."""
+    return [Folder(spark, place.path) for place in places if place.kind == ARCHIVE]
 
 
 def refuse_nothing(

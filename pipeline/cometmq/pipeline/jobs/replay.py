@@ -14,15 +14,18 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cometmq.pipeline.errors import OptionError, PipelineError
+from cometmq.pipeline.jobs.archive_files import again_if_merged
 from cometmq.pipeline.jobs.folders import Folder
 from cometmq.pipeline.jobs.holding import Places, held, in_folders
 from cometmq.pipeline.jobs.job import Job, Run, timed
 from cometmq.pipeline.jobs.marks import read_mark
 from cometmq.pipeline.jobs.pacing import Pace, Tempo
 from cometmq.pipeline.jobs.places import ARCHIVE, STORE
+from cometmq.pipeline.jobs.reconcile_sides import archives_in
 from cometmq.pipeline.jobs.replay_notes import Notes, Target
 from cometmq.pipeline.jobs.replay_pieces import ORDER, between, cut
 from cometmq.pipeline.jobs.replay_settings import ReplaySettings, condition
@@ -103,6 +106,8 @@ class _Replaying:
         self.name = settings.notes_name
         self.source: Source = _source(spark, settings)
         self.condition = condition(settings)
+        self.began = 0.0
+        """When the first piece went."""
         self.where_to = settings.credentials.at(settings.nameserver)
         self.notes = Notes(
             Folder(spark, settings.notes_folder),
@@ -131,24 +136,11 @@ class _Replaying:
         pace = _pace(self.settings, run)
         self._tell_of_loss(run, report)
         report.details |= {"would_send": 0} if run.dry_run else {}
-        began = 0.0
+        archives = archives_in(self.spark, [self.settings.place])
         for part in self.source.parts(tuple(notes.done), tuple(notes.reached)):
-            with closing(self._pieces(part, pace)) as pieces:
-                for piece in pieces:
-                    if not _may_go(pace, piece):
-                        report.stopped = True
-                        return
-                    if run.dry_run:
-                        report.cover(piece.spans)
-                        report.details["would_send"] += piece.rows
-                        run.tell(batch=part.number, would_send=piece.rows)
-                        continue
-                    began = began or time.monotonic()
-                    report.rows += piece.rows - self._send(piece, report)
-                    report.cover(piece.spans)
-                    reached = {"rows_per_second": self._rate_since(began, report.rows)}
-                    report.details |= reached
-                    run.tell(batch=part.number, rows=piece.rows, total=report.rows, **reached)
+            again_if_merged(archives, partial(self._replay_part, part, pace, run, report))
+            if report.stopped:
+                return
             report.batches.append(part.number)
             if not run.dry_run:
                 notes.done.append(part.key)
@@ -166,6 +158,25 @@ class _Replaying:
                 f"{len(notes.done)} batches, which is all that there is, were sent by earlier runs"
                 f" of the replay {self.name}; --name for another"
             )
+
+    def _replay_part(self, part: Part, pace: Pace | Tempo, run: Run, report: Report) -> None:
+        """Replay what is left of a part, until the job shall stop."""
+        with closing(self._pieces(part, pace)) as pieces:
+            for piece in pieces:
+                if not _may_go(pace, piece):
+                    report.stopped = True
+                    return
+                if run.dry_run:
+                    report.cover(piece.spans)
+                    report.details["would_send"] += piece.rows
+                    run.tell(batch=part.number, would_send=piece.rows)
+                    continue
+                self.began = self.began or time.monotonic()
+                report.rows += piece.rows - self._send(piece, report)
+                report.cover(piece.spans)
+                reached = {"rows_per_second": self._rate(report.rows)}
+                report.details |= reached
+                run.tell(batch=part.number, rows=piece.rows, total=report.rows, **reached)
 
     def _look_at_notes(self, run: Run, report: Report) -> None:
         """Look whether what an earlier run has done can be gone on from."""
@@ -193,9 +204,9 @@ class _Replaying:
             else None
         )
 
-    def _rate_since(self, began: float, rows: int) -> int:
+    def _rate(self, rows: int) -> int:
         """Return how many went in a second: a piece of what a second has takes one, if not more."""
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - self.began
         if self.settings.rate:
             seconds = max(seconds, rows / self.settings.rate)
         return round(rows / seconds)
