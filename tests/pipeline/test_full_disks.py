@@ -36,6 +36,18 @@ left on device
 STATE = """[STREAM_FAILED] Query terminated with exception: IO error: No space left on device: \
 While appending to file: /tmp/spark-1/000012.sst
 \tat org.rocksdb.RocksDB.flush(Native Method)"""
+FETCHED = """Job aborted due to stage failure: java.io.IOException: No space left on device
+\tat java.base/sun.nio.ch.FileDispatcherImpl.write0(Native Method)
+\tat app//org.apache.spark.network.shuffle.SimpleDownloadFile$To.write(SimpleDownloadFile:78)"""
+SORTED = """Job aborted due to stage failure: java.io.IOException: No space left on device
+\tat java.base/java.io.FileOutputStream.write(FileOutputStream.java:349)
+\tat org.apache.hadoop.fs.RawLocalFileSystem$LocalFSFileOutputStream.write(RawLocalFileSystem:549)
+\tat org.apache.spark.shuffle.ShuffleWriteProcessor.write(ShuffleWriteProcessor.scala:58)
+\tat org.apache.spark.storage.BlockManager.doPutIterator(BlockManager.scala:1614)"""
+OF_PYTHON = """OSError: [Errno 28] No space left on device: '/data/f/notes'
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.read(PythonRunner.scala:648)
+\tat java.base/java.lang.Thread.run(Thread.java:840)"""
+OF_A = "path: /data/a: its disk is full; make room there"
 OF_SPARK = (
     "the disk of Spark's own files is full; make room there, or name a folder on another one by"
     " --conf spark.local.dir=DIR"
@@ -45,12 +57,16 @@ OF_SPARK = (
 @pytest.mark.parametrize(
     ("text", "written", "said"),
     [
-        (TASK, "/data/a", "path: /data/a: its disk is full; make room there"),
+        (TASK, "/data/a", OF_A),
         (TASK, "", "path: /data/a/_staging/batch=000000: its disk is full; make room there"),
         (STREAM, "/data/c", "path: /data/c: its disk is full; make room there"),
         (STREAM.replace("No space left on device", "Disk quota exceeded"), "", "a disk is full"),
         (SHUFFLE, "/data/c", OF_SPARK),
         (STATE, "/data/c", OF_SPARK),
+        (FETCHED, "/data/c", OF_SPARK),
+        (f"{TASK}\n\nDriver stacktrace:\n\tat org.apache.spark.scheduler.X", "/data/a", OF_A),
+        (OF_PYTHON, "/data/c", "path: /data/c: its disk is full; make room there"),
+        (SORTED, "/data/c", "path: /data/c: its disk is full; make room there"),
         (f"{TASK}\ncometmq.pipeline.errors.PipelineError: path: /b: it", "/data/c", "path: /b: it"),
     ],
 )

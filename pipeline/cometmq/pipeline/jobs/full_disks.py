@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import re
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from cometmq.pipeline.errors import PipelineError
@@ -18,11 +19,9 @@ if TYPE_CHECKING:
 
 _NUMBERS: Final = (errno.ENOSPC, errno.EDQUOT)
 _FULL: Final = re.compile(r"No space left on device|Disk quota exceeded")
-_BY_SPARK: Final = re.compile(
-    r"^\s+at (?:org\.apache\.spark\.(?:storage|shuffle|util\.collection)\.|org\.rocksdb\.)",
-    re.MULTILINE,
-)
-_CAUSE: Final = "Caused by: "
+_CALL: Final = re.compile(r"\s+at (?:[\w.@-]+//?)?([\w.$]+)")
+_JAVA: Final = ("java.", "jdk.", "sun.")
+"""What calls of Java's own library begin with, by which alone files are written."""
 _WRITTEN: Final = re.compile(r"while writing rows to (?:file:)?(\S+?)\.?(?:\s|$)")
 
 
@@ -35,8 +34,7 @@ def about_full(error: Exception | str, path: str = "") -> str:
     *_, cause = _FULL.split(text)  # What stands behind the last time that it is said.
     if cause == text and getattr(error, "errno", None) not in _NUMBERS:
         return ""
-    cause = cause.partition(_CAUSE)[0]
-    if _BY_SPARK.search(cause):
+    if _is_by_spark(cause):
         return (
             "the disk of Spark's own files is full; make room there, or name a folder on another"
             " one by --conf spark.local.dir=DIR"
@@ -44,6 +42,20 @@ def about_full(error: Exception | str, path: str = "") -> str:
     if not path and (written := _WRITTEN.search(text)):
         path = written[1]
     return f"path: {path}: its disk is full; make room there" if path else "a disk is full"
+
+
+def _is_by_spark(cause: str) -> bool:
+    """Whether Spark was writing for itself, by the innermost calls of the stack that follows.
+
+    Into folders of others it writes by Hadoop's hands. A stack that begins neither in Java's
+    library nor in RocksDB is of an error that came from Python.
+    """
+    lines = takewhile(bool, map(_CALL.match, cause.splitlines()[1:]))
+    calls = [each[1] for each in lines if each]
+    if not calls or calls[0].startswith("org.rocksdb."):
+        return bool(calls)
+    writer = next((each for each in calls if not each.startswith(_JAVA)), "")
+    return calls[0].startswith(_JAVA) and writer.startswith("org.apache.spark.")
 
 
 @contextmanager
