@@ -14,7 +14,7 @@ import pytest
 
 from cometmq.pipeline.cluster import Cluster as Asked, Queue
 from cometmq.pipeline.errors import DataLossError
-from cometmq.pipeline.losses import Listener, Losses, tell
+from cometmq.pipeline.losses import Listener, Losses, note_here, tell, untold
 from cometmq.pipeline.planning import Range
 from cometmq.pipeline.wire import Settings
 from cometmq.testing import Cluster
@@ -45,6 +45,28 @@ def test_what_a_task_passed_over_is_counted_once_however_often_it_ran() -> None:
     assert losses.taken() == 0
     tell(listening(losses), PART, 3)  # Of the next batch.
     assert losses.taken() == 3
+
+
+def test_what_no_batch_tells_of_is_given_to_the_job_that_asks_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cometmq.pipeline.losses._notes", [])
+    assert untold() == 0  # No stream was started that would say.
+    losses = Losses(note_here())
+    assert untold() == 0  # It has planned nothing.
+    tell(listening(losses), PART, 7)
+    assert (Path(note_here()).stat().st_mode & 0o077) == 0
+    assert (untold(), untold(), losses.taken()) == (7, 0, 0)
+    tell(listening(losses), PART, 2)
+    assert losses.taken() == 2
+    assert untold() == 0
+    said = json.loads(Path(note_here()).read_text())
+    Path(note_here()).write_text(json.dumps([*said[:2], "of another stream"]))
+    tell(listening(losses), PART, 3)
+    assert untold() == 0
+    Path(note_here()).write_text("torn [")
+    assert (untold(), losses.taken()) == (0, 3)
+    Losses(str(tmp_path / "none" / "note")).listener([BROKER])  # Which is no reason to end.
 
 
 @pytest.mark.parametrize(
@@ -169,4 +191,36 @@ def test_what_expires_behind_the_planning_is_counted_or_ends_the_stream(
     assert shown["cometmq_pipeline_lost"] == first
     again = run.report_of("archive")
     run_batches(frame, batch, str(tmp_path), settings, run, again)
+    assert "lost" not in again.details
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("default")
+@pytest.mark.usefixtures("no_connection_is_kept")
+def test_what_expires_in_the_last_batch_before_a_signal_is_counted_in_its_report(
+    spark: SparkSession, aging: Cluster, tmp_path: Path
+) -> None:
+    from cometmq.pipeline.jobs.job import Run
+    from cometmq.pipeline.jobs.streams import StreamSettings, read_stream, run_batches
+
+    first = 0
+
+    def batch(frame: DataFrame, _number: int) -> None:
+        nonlocal first
+        first = expire(aging)
+        run.stop()
+        assert frame.count() == 200 - first
+
+    given = {"nameserver": aging.nameserver, "topic": "aging", "checkpoint": str(tmp_path)}
+    settings = StreamSettings(**given, fail_on_data_loss=False, trigger="1 hour")  # type: ignore[arg-type]  # they are text
+    run = Run()
+    report = run.report_of("archive")
+    frame = read_stream(spark, settings, "body")
+    run_batches(frame, batch, str(tmp_path), settings, run, report)
+    assert report.stopped
+    assert (report.batches, report.details["lost"]) == ([0], first)
+    run = Run()
+    again = run.report_of("archive")
+    settings = StreamSettings(**given, fail_on_data_loss=False)  # type: ignore[arg-type]  # as above
+    run_batches(read_stream(spark, settings, "body"), batch, str(tmp_path), settings, run, again)
     assert "lost" not in again.details

@@ -16,17 +16,26 @@ member     content
 `first`    where the task's range begins
 `lost`     how many messages of it had expired
 =========  ==========================================================
+
+What was told counts with the next batch. Of a stream that is ended there is none: the job that runs
+it, on the same machine, asks for what is left, with `take` in place of the others, and is answered
+by a line with the number. It finds the port and the token in a file whose name it gave the stream.
 """
 
 from __future__ import annotations
 
+import atexit
 import hmac
 import json
 import logging
 import secrets
+import shutil
 import socket
+import tempfile
 import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.pipeline.cluster import Queue
@@ -82,10 +91,38 @@ def tell(listener: Listener, part: Range, lost: int) -> None:
     )
 
 
+_notes: Final[list[str]] = []
+"""The file in which streams of this process note where they listen, once there is one."""
+
+
+def note_here() -> str:
+    """Return the file in which a stream that this process starts is to note where it listens."""
+    if not _notes:
+        folder = tempfile.mkdtemp(prefix="cometmq-losses-")  # For this user alone.
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        _notes.append(f"{folder}/listener")
+    return _notes[0]
+
+
+def untold() -> int:
+    """Return how many messages a stream lost of which no batch tells; it forgets them with that."""
+    if not _notes:
+        return 0
+    try:
+        host, port, token = json.loads(Path(_notes[0]).read_text())
+        with socket.create_connection((host, port), timeout=_TIMEOUT) as peer:
+            peer.sendall(json.dumps({"token": token, "take": True}).encode() + b"\n")
+            with peer.makefile("rb") as lines:
+                return int(lines.readline(_REPORT_SIZE_MAX))
+    except (OSError, ValueError, TypeError):  # It planned nothing, or has ended.
+        return 0
+
+
 class Losses:
     """What tasks have told, on the side of who plans."""
 
-    def __init__(self) -> None:
+    def __init__(self, note: str = "") -> None:
+        self._note = note
         self._heard: dict[tuple[Queue, int], int] = {}
         self._lock = threading.Lock()
         self._listener: Listener | None = None
@@ -96,6 +133,8 @@ class Losses:
         if self._listener is None and not self._has_failed:
             try:
                 self._listener = self._listening(_own_host(addresses))
+                if self._note:
+                    _write_note(self._note, self._listener)
             except OSError as error:
                 self._has_failed = True
                 log.warning("what expires while it is read is not counted as lost: %s", error)
@@ -130,27 +169,35 @@ class Losses:
                 with peer:
                     peer.settimeout(_TIMEOUT)
                     with peer.makefile("rb") as lines:
-                        if self._hear(lines.readline(_REPORT_SIZE_MAX), token):
-                            peer.sendall(_HEARD)
+                        peer.sendall(self._answer(lines.readline(_REPORT_SIZE_MAX), token))
             except OSError:
                 continue  # It says so again, or has it in its log.
 
-    def _hear(self, line: bytes, token: str) -> bool:
-        """Take a report; whether it is one."""
+    def _answer(self, line: bytes, token: str) -> bytes:
+        """Return what to say to a report, or to who asks for all; nothing to anybody else."""
         try:
             said = json.loads(line)
             if not hmac.compare_digest(str(said["token"]).encode(), token.encode()):
-                return False
+                return b""
+            if said.get("take") is True:
+                return b"%d\n" % self.taken()
             topic, broker, number = said["queue"]
             key = Queue(str(topic), str(broker), int(number)), int(said["first"])
             lost = int(said["lost"])
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return False
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return b""
         with self._lock:
             if len(self._heard) >= _RANGES_MAX:
-                return False
+                return b""
             self._heard[key] = lost
-        return True
+        return _HEARD
+
+
+def _write_note(note: str, listener: Listener) -> None:
+    path = Path(note)
+    with suppress(OSError):  # Nobody finds it, then, to ask.
+        path.touch(0o600)
+        path.write_text(json.dumps(listener))
 
 
 def _own_host(addresses: Iterable[str]) -> str:

@@ -123,6 +123,8 @@ class ReadOptions(_Reaching):
     fail_on_data_loss: bool = True
     """Whether to fail when messages that were to be read are gone; else they are told, and passed
     over."""
+    losses_note: str = ""
+    """Of jobs: the file in which a stream notes where to ask what it lost; see `losses`."""
     max_offsets_per_trigger: int = 0
     """Of a stream: messages of a batch, at most; 0 is no limit."""
     align_by_time: bool = False

@@ -110,7 +110,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen: Survey | None = None
         self._committed: dict[Queue, int] = {}
         self._told: dict[str, set[str]] = {}
-        self._losses = Losses()
+        self._losses = Losses(options.losses_note)
         self._is_filter_known = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name

@@ -19,6 +19,7 @@ from cometmq.pipeline.errors import OptionError, PipelineError
 from cometmq.pipeline.jobs.metrics import LastBatch
 from cometmq.pipeline.jobs.report import Report, Span
 from cometmq.pipeline.jobs.spark_errors import ours
+from cometmq.pipeline.losses import untold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
@@ -158,7 +159,10 @@ class Run:
             if self.is_stopping:
                 stopping_at = seen if stopping_at is None else stopping_at
                 is_behind = seen > stopping_at and not refuses_batches
-                if is_behind or not query.status["isTriggerActive"]:
+                is_idle = not query.status["isTriggerActive"]
+                if is_behind or is_idle:
+                    if is_idle and (lost := untold()):  # Else the next batch tells of it.
+                        report.details["lost"] = report.details.get("lost", 0) + lost
                     query.stop()
                     report.stopped = True
                     return

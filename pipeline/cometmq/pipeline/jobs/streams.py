@@ -24,6 +24,7 @@ from cometmq.pipeline.jobs.torn_checkpoints import (
     last_done,
     mend,
 )
+from cometmq.pipeline.losses import note_here
 from cometmq.pipeline.options import EARLIEST, read_options
 from cometmq.pipeline.spark_settings import interval_seconds, read_interval
 
@@ -127,6 +128,8 @@ def read_stream(spark: SparkSession, settings: StreamSettings, columns: str = "*
     if not _has_begun(Folder(spark, settings.checkpoint_folder).names("offsets")):
         _look_at_start(settings)
     reader = spark.readStream.format("cometmq").options(**source_options(settings))
+    if not settings.fail_on_data_loss:
+        reader = reader.option("lossesNote", note_here())
     frame: DataFrame = reader.option("columns", columns).load()
     return frame
 
