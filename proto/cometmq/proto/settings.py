@@ -61,9 +61,7 @@ def parse_setting(name: str, default: object, value: object) -> Any:
 
 def _parse_text(name: str, default: object, text: str) -> Any:
     if isinstance(default, str):
-        if name.endswith("_path") or _is_utf8(text):  # A path may be of any bytes.
-            return text
-        raise SettingError(f"{text[:SHOWN_MAX]!r} is not a text in UTF-8")
+        return _sendable(name, text)
     if isinstance(default, bool):
         if text.lower() in {"true", "false"}:
             return text.lower() == "true"
@@ -80,12 +78,14 @@ def _parse_text(name: str, default: object, text: str) -> Any:
     raise _refusal(name, default, text)
 
 
-def _is_utf8(text: str) -> bool:
+def _sendable(name: str, text: str) -> str:
+    """Return a text that a peer may be told; a path may be of any bytes."""
     try:
-        text.encode()
+        if not name.endswith("_path"):
+            text.encode()
     except UnicodeEncodeError:
-        return False
-    return True
+        raise SettingError(f"{text[:SHOWN_MAX]!r} is not a text in UTF-8") from None
+    return text
 
 
 def _refusal(name: str, default: object, value: object) -> SettingError:
