@@ -42,13 +42,18 @@ CONSUMER_SEND_MSG_BACK = 36
 
 @pytest.fixture(scope="module")
 def tables(spark: SparkSession, rocketmq_session: Cluster) -> Tables:
-    """With a topic of five messages, of which the second has no body, and the third a bad one."""
     tables = Tables(spark, rocketmq_session)
-    tables.fill(TOPIC, 1, queues=1)
-    tables.write(spark.sql("SELECT '' AS body, 'empty' AS key"), TOPIC, emptyBodies="send")
-    send_raw(tables, TOPIC, COMPRESSED, b"no zlib")
-    tables.fill(TOPIC, 2, first=1)
+    fill(tables, TOPIC)
     return tables
+
+
+def fill(tables: Tables, topic: str) -> None:
+    """Send five messages, of which the second has no body, and the third a bad one."""
+    tables.fill(topic, 1, queues=1)
+    empty = tables.spark.sql("SELECT '' AS body, 'empty' AS key")
+    tables.write(empty, topic, emptyBodies="send")
+    send_raw(tables, topic, COMPRESSED, b"no zlib")
+    tables.fill(topic, 2, first=1)
 
 
 def create_batch_topic(tables: Tables, topic: str) -> None:
@@ -140,14 +145,14 @@ def test_a_batch_that_nobody_can_read_is_passed_over_as_one_message(
     assert copied(tables, f"copy-of-{topic}") == [(b"0", None), (b"1", None)]
 
 
-def gave_up(tables: Tables, group: str) -> None:
-    """Have a group give up all messages of the topic, as a consumer does that reads no body."""
+def gave_up(tables: Tables, topic: str, group: str) -> None:
+    """Have a group give up all messages of a topic, as a consumer does that reads no body."""
     tables.cluster.admin.create_group(group, max_retries=0)
-    rows = tables.read(TOPIC, columns="physical_offset, message_id").collect()
+    rows = tables.read(topic, columns="physical_offset, message_id").collect()
     peer = Wire(tables.cluster.broker, Settings())
     for row in rows:
         fields = {"offset": str(row["physical_offset"]), "originMsgId": row["message_id"]}
-        fields |= {"group": group, "originTopic": TOPIC, "delayLevel": "-1"}
+        fields |= {"group": group, "originTopic": topic, "delayLevel": "-1"}
         peer.expect(CONSUMER_SEND_MSG_BACK, fields)
     peer.close()
     letters = {"topic": f"%DLQ%{group}", "columns": "queue_offset"}
@@ -158,7 +163,8 @@ def test_dead_letters_that_nobody_can_read_are_left_where_they_are_and_counted(
     tables: Tables, where: dict[str, Any], tmp_path: Path
 ) -> None:
     group, receipts = "reading-no-body", tmp_path / "receipts.jsonl"
-    gave_up(tables, group)
+    fill(tables, "given-up-bodies")
+    gave_up(tables, "given-up-bodies", group)
     settings: dict[str, Any] = {"nameserver": where["nameserver"], "group": group}
     settings |= {"redrive": "true", "to": "redriven-bad-bodies", "cluster_by": "shape"}
     with pytest.raises(PySparkException, match="its body: no whole zlib stream"):
