@@ -132,6 +132,28 @@ def test_a_store_without_the_rights_to_it_is_refused_and_not_changed(
 
 
 @pytest.mark.skipif(not can_be_nobody(), reason="another user cannot run this program here")
+@pytest.mark.parametrize("closed", ["consumequeue", "config"])
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_folder_that_somebody_else_restored_is_refused_before_a_byte_is_changed(
+    root: Path, closed: str, killed: bool
+) -> None:
+    (root / closed).mkdir(exist_ok=True)
+    for path in (root, *root.rglob("*")):
+        os.chown(path, *((65534, 65534) if NOBODY else (-1, -1)))
+    if killed:
+        (root / "abort").write_text("1")
+        (root / "abort").chmod(0o666)
+    if NOBODY:
+        os.chown(root / closed, 0, 0)
+    (root / closed).chmod(0o555)
+    for line in refusals(NOBODY, root, SERVERS):
+        assert f"{root}/{closed}: Permission denied; " in line
+    if closed == "consumequeue":
+        for line in refusals(NOBODY, root, [["rebuild"]]):
+            assert f"{root}/{closed}: Permission denied; " in line
+
+
+@pytest.mark.skipif(not can_be_nobody(), reason="another user cannot run this program here")
 @pytest.mark.parametrize("closed", ["", "commitlog", f"commitlog/{4096:020d}", "consumequeue/T"])
 def test_who_took_the_rights_from_oneself_is_told_to_look_at_them(root: Path, closed: str) -> None:
     if NOBODY:

@@ -403,6 +403,9 @@ class SimulatedFileSystem:
         """Return the first of some folders that is a link or a mount point."""
         return None
 
+    def check_writable(self, path: str) -> None:
+        """Nobody is refused: it has no users."""
+
     def modified_ms(self, path: str) -> int:
         """When the file was last written, in milliseconds since 1970."""
         node = self._disk.node(path)

@@ -140,6 +140,10 @@ class HookedFileSystem:
         """Return the first of some folders that is a link or a mount point."""
         return self._inner.immovable(folders)
 
+    def check_writable(self, path: str) -> None:
+        """Do nothing where a file or folder may be changed; else an `OSError`."""
+        self._inner.check_writable(path)
+
     def exists(self, path: str) -> bool:
         """Whether a file or folder of that name is there."""
         return self._inner.exists(path)

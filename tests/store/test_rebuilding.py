@@ -27,7 +27,8 @@ from tests.store.damaged_stores import (
 from tests.store.records import HOST
 
 from cometmq.store.config import StoreConfig
-from cometmq.store.disk.filesystem import FileSystem, RealFileSystem, mount_points
+from cometmq.store.disk.filesystem import FileSystem, RealFileSystem
+from cometmq.store.disk.real_files import mount_points
 from cometmq.store.errors import CorruptionError, StoreFormatError
 from cometmq.store.log.turn import Origin
 from cometmq.store.looking.findings import Kind

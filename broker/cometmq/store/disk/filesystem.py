@@ -18,13 +18,18 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from cometmq.store.disk.linux_calls import exchange_names, first_byte_locked_by, sync_partition
 from cometmq.store.disk.lock_file import LockFile, is_held
-from cometmq.store.disk.real_files import RealFile, make_folders, open_file
+from cometmq.store.disk.real_files import (
+    RealFile,
+    check_writable,
+    first_immovable,
+    make_folders,
+    open_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -163,6 +168,10 @@ class FileSystem(Protocol):
 
     def immovable(self, folders: Iterable[str]) -> str | None:
         """Return the first of some folders that is a link or a mount point; None without one."""
+        ...
+
+    def check_writable(self, path: str) -> None:
+        """Do nothing where a file or folder may be changed, or is not there; else an `OSError`."""
         ...
 
     def modified_ms(self, path: str) -> int:
@@ -308,15 +317,11 @@ class RealFileSystem:
 
     def immovable(self, folders: Iterable[str]) -> str | None:
         """Return the first of some folders that is a link or a mount point; None without one."""
-        try:
-            with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as table:
-                mounts = mount_points(table.read())
-        except FileNotFoundError:  # Not Linux.
-            mounts = set[str]()
-        for path in folders:
-            if os.path.islink(path) or os.path.ismount(path) or os.path.realpath(path) in mounts:
-                return path
-        return None
+        return first_immovable(folders)
+
+    def check_writable(self, path: str) -> None:
+        """Do nothing where a file or folder may be changed, or is not there; else an `OSError`."""
+        check_writable(path)
 
     def modified_ms(self, path: str) -> int:
         """When the file was last written, in milliseconds since 1970."""
@@ -378,16 +383,6 @@ def _entry(found: os.DirEntry[str]) -> Entry | None:
         with suppress(FileNotFoundError):  # A link that leads nowhere is a file of its own.
             return Entry(found.name, False, found.stat(follow_symlinks=False).st_size)
     return None
-
-
-def mount_points(table: str) -> set[str]:
-    """Return where something is mounted, by the text of `/proc/self/mountinfo`."""
-    fields = (line.split(" ") for line in table.splitlines())
-    return {re.sub(r"\\([0-7]{3})", _unescaped, each[4]) for each in fields if len(each) > 4}
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    return chr(int(match[1], 8))
 
 
 def _is_named(descriptor: int, path: str) -> bool:

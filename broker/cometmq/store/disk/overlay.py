@@ -243,6 +243,9 @@ class Overlay:
         """Return the first of some folders that is a link or a mount point; None without one."""
         return self._below.immovable(folders)
 
+    def check_writable(self, path: str) -> None:
+        """Everything may be changed here."""
+
     def space(self, path: str) -> Space:
         """The partition that the path is on."""
         return self._below.space(path)

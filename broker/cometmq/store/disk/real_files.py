@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import re
 import stat
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +13,7 @@ from cometmq.store.disk.linux_calls import cached_pages
 from cometmq.store.disk.names import PIPE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from cometmq.proto.buffer import Buffer
 
@@ -207,3 +208,35 @@ def make_folders(path: str) -> None:
         os.makedirs(path, exist_ok=True)
     except FileNotFoundError as error:  # What is above is there, or was made: nothing vanished.
         raise OSError(errno.ENOTSUP, _NO_FOLDERS, error.filename) from error
+
+
+def first_immovable(folders: Iterable[str]) -> str | None:
+    """Return the first of some folders that is a link or a mount point; None without one."""
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as table:
+            mounts = mount_points(table.read())
+    except FileNotFoundError:  # Not Linux.
+        mounts = set[str]()
+    for path in folders:
+        if os.path.islink(path) or os.path.ismount(path) or os.path.realpath(path) in mounts:
+            return path
+    return None
+
+
+def mount_points(table: str) -> set[str]:
+    """Return where something is mounted, by the text of `/proc/self/mountinfo`."""
+    fields = (line.split(" ") for line in table.splitlines())
+    return {re.sub(r"\\([0-7]{3})", _unescaped, each[4]) for each in fields if len(each) > 4}
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    return chr(int(match[1], 8))
+
+
+def check_writable(path: str) -> None:
+    """Raise what a change of a file, or of the names in a folder, would be refused with."""
+    if os.access(path, os.W_OK) or not os.path.exists(path):
+        return
+    is_read_only = os.statvfs(path).f_flag & os.ST_RDONLY
+    number = errno.EROFS if is_read_only else errno.EACCES
+    raise OSError(number, os.strerror(number), path)

@@ -31,12 +31,15 @@ _OURS: Final[dict[str, Levels]] = {
 
 
 def check_folders(filesystem: FileSystem, root: str) -> None:
-    """Refuse folders that cannot be swapped, before any work is done for it."""
-    folders = (
+    """Refuse folders that cannot be swapped, before any work is done for it.
+
+    `OSError` for one that this user may not move, nor remove what is in it.
+    """
+    folders = [
         path
         for folder, levels in _OURS.items()
         for path in _folders(filesystem, f"{root}/{folder}", len(levels) - 1)
-    )
+    ]
     path = filesystem.immovable(folders)
     if path is not None:
         raise StoreFormatError(
@@ -44,6 +47,8 @@ def check_folders(filesystem: FileSystem, root: str) -> None:
             " put a folder with the same files there for the time of the rebuild",
             path,
         )
+    for folder in folders:
+        filesystem.check_writable(folder)
 
 
 def _folders(filesystem: FileSystem, path: str, depth: int) -> Iterator[str]:

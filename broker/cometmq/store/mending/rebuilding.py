@@ -32,7 +32,7 @@ from cometmq.store.errors import (
     StoreFormatError,
 )
 from cometmq.store.index.index import INDEX_FOLDER, Index
-from cometmq.store.index.index_off import forget_off
+from cometmq.store.index.index_off import forget_off, load_off
 from cometmq.store.log.log_scan import NEVER
 from cometmq.store.looking.findings import Progress
 from cometmq.store.looking.log_check import LogCheck
@@ -86,9 +86,12 @@ class Rebuilt:
 def check_rebuildable(store: Inspected) -> None:
     """Refuse when the log may not be read, or the shape of the new index files is unknown.
 
-    Where it is known, a file of another size is replaced as all others are.
+    Where it is known, a file of another size is replaced as all others are. Refused as well:
+    folders that cannot be replaced, and a note of a newer version that the index was off, which
+    would go.
     """
     check_folders(store.filesystem, store.root)
+    load_off(store.filesystem, store.root)
     for segment in store.segments:
         store.filesystem.open(segment.path, read_only=True).close()
     files = store.filesystem.list(f"{store.root}/{INDEX_FOLDER}")

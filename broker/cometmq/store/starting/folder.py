@@ -39,6 +39,12 @@ _KNOWN_NAMES: Final = frozenset(
 )
 """What may stand alone, in a store that was just begun, or that lost its log."""
 
+_WRITTEN: Final = (
+    *(LOG_FOLDER, "consumequeue", "batchconsumequeue", "index"),
+    *("integrity", "entryjournal", "cut", "config"),
+)
+"""Folders in which an open store makes, changes and removes files."""
+
 _TABLES: Final = (DELETIONS_NAME, DELAY_LEVELS, "queue_ends.json", "index_off")
 """With what stands beside each while it is replaced."""
 
@@ -87,6 +93,17 @@ def require_files(root: str, entries: list[Entry]) -> None:
             raise StoreFormatError(
                 f"a {found} is where a file has to be: move it elsewhere", f"{root}/{entry.name}"
             )
+
+
+def check_writable(filesystem: FileSystem, root: str, *, index: bool) -> None:
+    """Refuse, with the disk's `OSError`, what could be read, and then not be written.
+
+    Of these folders alone: to look at those of all queues would take too long. `foresight` does of
+    the few that a start writes to.
+    """
+    for name in _WRITTEN:
+        if index or name != "index":
+            filesystem.check_writable(f"{root}/{name}")
 
 
 def _has_tables(filesystem: FileSystem, folder: str) -> bool:

@@ -211,12 +211,16 @@ class Foresight:
         return may_begin_anywhere
 
     def _require_folder(self, topic_raw: bytes, queue_id: int) -> None:
-        """Refuse a file in the place of the folder that a queue is about to be written to."""
+        """Refuse a file in the place of the folder that a queue is about to be written to.
+
+        And, with the disk's `OSError`, a folder that this user may not write to.
+        """
         topic = topic_raw.decode()
         is_batch = self._is_batch_topic(topic)
+        path = f"{self._root}/{BATCH_FOLDER if is_batch else SIMPLE_FOLDER}/{topic}/{queue_id}"
+        self._filesystem.check_writable(path)
         if QueueKey(is_batch, topic, queue_id) in self._found.queues.ends.known:
             return  # Somebody has looked.
-        path = f"{self._root}/{BATCH_FOLDER if is_batch else SIMPLE_FOLDER}/{topic}/{queue_id}"
         try:
             self._filesystem.list(path)
         except NotADirectoryError:

@@ -37,7 +37,13 @@ from cometmq.store.queues.queue_ends import (
     without_deleted,
 )
 from cometmq.store.starting.catching_up import CatchUp
-from cometmq.store.starting.folder import LOG_FOLDER, check_root, load_queues, load_segments
+from cometmq.store.starting.folder import (
+    LOG_FOLDER,
+    check_root,
+    check_writable,
+    load_queues,
+    load_segments,
+)
 from cometmq.store.starting.foresight import Foresight, forget_behind
 from cometmq.store.starting.found import Found, History, find_journal, was_left_clean
 from cometmq.store.starting.log_repair import repairing
@@ -270,6 +276,7 @@ class Opening:
         parts = integrity, sealed, deletions, successions.unpromised
         found = Found(history, checkpoint, segments, queues, start, end, *parts, to_make, journal)
         self._foresee(found, successions, clean=clean)
+        check_writable(filesystem, root, index=config.index)
         return found
 
     def _foresee(self, found: Found, successions: Successions, *, clean: bool) -> None:

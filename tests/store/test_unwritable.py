@@ -1,0 +1,89 @@
+"""What a user may read, and not write, is found out before a byte of the store is changed."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+
+import pytest
+from tests.crash.disk import SimulatedFileSystem
+from tests.store.damaged_stores import BATCHES, ROOT, SMALL, contents, small_store
+
+from cometmq.store.errors import StoreFormatError
+from cometmq.store.index.index_off import INDEX_OFF
+from cometmq.store.looking.inspection import inspect
+from cometmq.store.mending.rebuilding import check_rebuildable
+from cometmq.store.message_store import MessageStore
+
+
+def forbid(disk: SimulatedFileSystem, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+    """Let the disk refuse changes in one folder, and say so when it is asked."""
+
+    def refuse(path: str) -> None:
+        if path == folder:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(disk, "check_writable", refuse)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("folder", ["commitlog", "consumequeue", "index", "integrity", "config"])
+def test_a_folder_without_the_right_to_write_refuses_the_start_and_nothing_is_changed(
+    folder: str, closed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = small_store() if closed else small_store(close=False).kill()
+    forbid(disk, monkeypatch, f"{ROOT}/{folder}")
+    before = contents(disk)
+    with pytest.raises(PermissionError) as caught:
+        MessageStore.open(ROOT, SMALL, now_ms=1, filesystem=disk, threads=False)
+    assert caught.value.filename == f"{ROOT}/{folder}"
+    assert contents(disk) == before
+
+
+@pytest.mark.parametrize("queue", ["consumequeue/T/1", f"batchconsumequeue/{BATCHES}/0"])
+def test_a_start_behind_a_kill_asks_for_the_queues_that_it_is_about_to_write_to(
+    queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = small_store(close=False).kill()
+    forbid(disk, monkeypatch, f"{ROOT}/{queue}")
+    before = contents(disk)
+    with pytest.raises(PermissionError) as caught:
+        MessageStore.open(
+            ROOT,
+            SMALL,
+            now_ms=1,
+            filesystem=disk,
+            is_batch_topic=lambda topic: topic == BATCHES,
+            threads=False,
+        )
+    assert caught.value.filename == f"{ROOT}/{queue}"
+    assert contents(disk) == before
+
+
+def test_the_folder_of_an_index_that_is_off_need_not_be_writable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = small_store()
+    forbid(disk, monkeypatch, f"{ROOT}/index")
+    config = replace(SMALL, index=False)
+    assert MessageStore.open(ROOT, config, now_ms=1, filesystem=disk, threads=False).close(1)
+
+
+@pytest.mark.parametrize("folder", ["consumequeue", "consumequeue/T/1", "index"])
+def test_a_rebuild_refuses_folders_that_it_may_not_move_before_it_does_any_work(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = small_store()
+    forbid(disk, monkeypatch, f"{ROOT}/{folder}")
+    with pytest.raises(PermissionError) as caught:
+        check_rebuildable(inspect(disk, ROOT, SMALL))
+    assert caught.value.filename == f"{ROOT}/{folder}"
+
+
+def test_a_rebuild_refuses_to_throw_away_what_a_newer_version_noted_of_the_index() -> None:
+    disk = small_store()
+    file = disk.open(f"{ROOT}/{INDEX_OFF}", create=True)
+    file.write(b'{"crc32":1,"offset":0,"version":2}', 0)
+    file.close()
+    with pytest.raises(StoreFormatError, match="version 2, but this program knows up to 1"):
+        check_rebuildable(inspect(disk, ROOT, SMALL))
