@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from cometmq.admin.daemons import failures_told
+from cometmq.admin.program import program
 from cometmq.store.errors import NotAStoreError
 
 DENIED = PermissionError(errno.EACCES, "Permission denied", "/s/lock")
@@ -27,6 +30,15 @@ def test_a_failure_is_told_by_one_error_of_the_command_line(error: Exception) ->
     assert told.value.message == (
         "/s/lock: Permission denied; run it as the user that the store belongs to"
     )
+
+
+def test_up_in_the_place_of_a_file_names_that_file_and_nothing_in_it(tmp_path: Path) -> None:
+    file = tmp_path / "notes"
+    file.write_text("not a store")
+    ended = CliRunner().invoke(program, ["up", "--dir", str(file), "--metrics-port", "off"])
+    assert ended.exit_code == 1
+    assert ended.output.splitlines()[-1].startswith(f"Error: {file}: a file; name the folder of a")
+    assert file.read_text() == "not a store"
 
 
 def test_a_mistake_of_ours_keeps_its_traceback() -> None:

@@ -85,6 +85,8 @@ def up(
     from cometmq.broker.config import BrokerConfig
     from cometmq.nameserver import NameServerConfig
     from cometmq.store.config import StoreConfig
+    from cometmq.store.disk.filesystem import RealFileSystem
+    from cometmq.store.starting.folder import check_root
 
     flags: dict[str, dict[str, object]] = {
         BROKER: {
@@ -107,6 +109,8 @@ def up(
     begin_logs(settings, level=log_level, form=log_format)
     may_differ = "metrics_port" not in settings.of[BROKER]
     with failures_told():
+        # Before the name server looks for its table there: it would name a file that nobody has.
+        check_root(RealFileSystem(), broker.store_path)
         run(nameserver, broker, open_metrics(broker, may_differ=may_differ))
 
 
