@@ -115,7 +115,8 @@ def test_the_wheel_holds_every_package_typed_and_nothing_else(wheel: Path) -> No
     assert {name.parts[1] for name in held if name.name == "py.typed"} == PACKAGES
     others = {name.parts[0] for name in names if name not in held}
     # Spark looks for sources in packages whose name begins in that way.
-    assert {name for name in others if not name.endswith(".dist-info")} == {"pyspark_cometmq"}
+    found = {name for name in others if not name.endswith(".dist-info")}
+    assert found == {"pyspark_cometmq", "pyspark_cometmq_store"}
     assert Path("cometmq/__init__.py") not in names
 
 

@@ -7,7 +7,9 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 from zipfile import ZipFile
 
@@ -158,8 +160,18 @@ def test_the_wheel_has_an_entry_for_each_folder(tmp_path: Path) -> None:
     with ZipFile(write_wheel(str(tmp_path))) as wheel:
         names = set(wheel.namelist())
     assert {"cometmq/", "cometmq/pipeline/", "cometmq/pipeline/records/"} <= names
-    assert "pyspark_cometmq/__init__.py" in names
+    # Of both formats: Spark finds them by these.
+    assert {"pyspark_cometmq/__init__.py", "pyspark_cometmq_store/__init__.py"} <= names
     assert not any(name.startswith("cometmq/proto") for name in names)
+
+
+def test_a_session_that_was_made_otherwise_finds_both_formats() -> None:
+    """Spark imports what is called `pyspark_…`, and takes one format from each."""
+    names = [each.name for each in iter_modules() if each.name.startswith("pyspark_cometmq")]
+    assert {import_module(name).DefaultSource.name() for name in names} == {
+        "cometmq",
+        "cometmq-store",
+    }
 
 
 def test_what_goes_to_executors_imports_nothing_else() -> None:

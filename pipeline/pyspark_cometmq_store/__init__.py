@@ -1,0 +1,12 @@
+"""Lets Spark find `format("cometmq-store")` by itself, as `pyspark_cometmq` does of topics.
+
+Spark takes one format from a package, so this is a second one.
+"""
+
+from __future__ import annotations
+
+from cometmq.pipeline.store_source import StoreSource
+
+
+class DefaultSource(StoreSource):
+    """`format("cometmq-store")`."""
