@@ -388,6 +388,12 @@ def test_a_topic_that_is_written_to_is_made(rocketmq_session: Cluster, asked: As
     assert [target.queue_id for target in targets] == list(range(len(targets)))
 
 
+def test_a_name_that_no_topic_has_is_refused_without_a_way_that_leads_nowhere(asked: Asked) -> None:
+    with pytest.raises(RefusedError, match="illegal characters") as caught:
+        Targets(asked).of("no topic!")
+    assert "cometmq topic create" not in str(caught.value)
+
+
 @pytest.mark.parametrize("template_queues", [{}, {"b": 8}])
 def test_a_topic_whose_brokers_let_nobody_write_is_not_waited_for(
     template_queues: dict[str, int],

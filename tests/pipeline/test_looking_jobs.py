@@ -374,6 +374,13 @@ def test_a_report_is_a_page_that_needs_nothing_else(tables: Tables, tmp_path: Pa
     assert not (tmp_path / "dry.html").exists()
 
 
+def test_how_long_the_messages_of_a_store_took_is_measured_without_a_cluster() -> None:
+    assert LatencySettings(store="/store").nameserver == ""
+    for source in ({"topic": "T"}, {"trace_topic": "T"}):
+        with pytest.raises(OptionError, match="nameserver: is empty"):
+            LatencySettings(**source)  # type: ignore[arg-type]  # mypy does not look into the dict.
+
+
 def test_a_host_whose_clock_is_ahead_is_told(tables: Tables, tmp_path: Path) -> None:
     """What it sends seems to be the quickest, so it is not among the slowest that are shown."""
     places = write_log(tmp_path, [b"x" * 200] * 12)

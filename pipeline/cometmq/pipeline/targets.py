@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 UPDATE_AND_CREATE_TOPIC: Final = 17
 _TEMPLATE: Final = "TBW102"
 """The topic that brokers have who make topics by themselves."""
+_INVALID_PARAMETER: Final = 29
+"""How a broker refuses a name that no topic can have."""
 _QUEUES: Final = 4
 _KNOWN_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.02
@@ -121,13 +123,10 @@ class Targets:
                 },
             )
             if answer.code != SUCCESS:
-                refusal = answer.refusal(address)
-                raise type(refusal)(
-                    address,
-                    answer.code,
-                    f"{answer.remark}. There is no topic {topic}, and this could not make it; have"
-                    f" it made by who may, as by `cometmq topic create {topic}`",
-                )
+                said = f"{answer.remark}. There is no topic {topic}, and this could not make it"
+                if answer.code != _INVALID_PARAMETER:
+                    said += f"; have it made by who may, as by `cometmq topic create {topic}`"
+                raise type(answer.refusal(address))(address, answer.code, said)
         return self._routed(topic, len(template.write_queues))
 
     def _routed(self, topic: str, brokers: int) -> Route:

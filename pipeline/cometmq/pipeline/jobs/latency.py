@@ -72,7 +72,7 @@ _CLASS: Final = (
 class LatencySettings:
     """What to look at, and how closely."""
 
-    nameserver: str = setting("The cluster.", metavar="HOST:PORT[;...]")
+    nameserver: str = setting("The cluster; a store needs none.", "", metavar="HOST:PORT[;...]")
     credentials: Credentials = NOBODY
     topic: str = setting("Topics, separated by commas.", "", metavar="TOPIC[,...]")
     store: str = setting("Or: the folder of a store.", "", metavar="DIR")
@@ -86,7 +86,8 @@ class LatencySettings:
     html: str = setting("Write the report as a page, with a heat map.", "", metavar="FILE")
 
     def __post_init__(self) -> None:
-        read_nameservers(self.nameserver)
+        if self.nameserver or self.topic or self.trace_topic:
+            read_nameservers(self.nameserver)
         if bool(self.topic) == bool(self.store) and not self.trace_topic:
             raise OptionError("topic, store: say one of them, or a trace-topic")
         if self.groups and not self.topic:
