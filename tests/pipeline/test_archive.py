@@ -151,15 +151,15 @@ def test_trap_13_a_batch_without_its_manifest_is_written_again_and_strays_are_no
     tables: Tables, tmp_path: Path
 ) -> None:
     """As a crash leaves it that came between the two."""
-    tables.fill("half", 10)
-    assert run(tables, "half", tmp_path).rows == 10
+    tables.fill("half-written", 10)
+    assert run(tables, "half-written", tmp_path).rows == 10
     (tmp_path / "_manifests" / "000000.json").unlink()
     stray = tmp_path / "_staging" / "000009"
     stray.mkdir(parents=True)
     (stray / "part-0.parquet").write_bytes(b"half of a file")
     for path in (tmp_path / "_checkpoint" / "commits").iterdir():
         path.unlink()
-    run(tables, "half", tmp_path)
+    run(tables, "half-written", tmp_path)
     assert bodies(tables, tmp_path) == numbers(0, 10)
     assert not stray.exists()
 
