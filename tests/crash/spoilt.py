@@ -467,7 +467,8 @@ class Spoilt:
 
     def _check_ghosts(self, log: Log, low: int) -> None:
         """See that there is nothing but what was put, and from `low` on what takes its place."""
-        sent = [*self.history.committed, *self.history.in_flight]
+        history = self.history
+        sent = [*history.committed, *history.in_flight, *history.doubtful]
         at = {each.physical_offset: each for each in sent}
         numbers = {
             (*_queue(each), each.queue_offset + number)
