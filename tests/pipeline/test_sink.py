@@ -68,8 +68,8 @@ def test_a_delayed_row_is_delivered_later(tables: Tables) -> None:
 def test_a_time_of_delivery_is_refused_with_what_there_is_in_its_place(tables: Tables) -> None:
     frame = tables.spark.sql("SELECT 'x' AS body, now() + INTERVAL 1 HOUR AS deliver_time")
     with pytest.raises(PySparkException, match="write a delay_level in its place"):
-        tables.write(frame, "timed")
-    assert tables.cluster.sent("timed") == []
+        tables.write(frame, "due-later")
+    assert tables.cluster.sent("due-later") == []
 
 
 def test_equal_sharding_keys_go_to_one_queue(tables: Tables) -> None:

@@ -94,15 +94,15 @@ class StoreSource(DataSource):
         """Read a store once."""
         return StoreReader(store_options(self.options), schema)
 
-    def streamReader(self, *_: object) -> Refused:  # noqa: N802  # Spark's name
+    def streamReader(self, *_: object, **__: object) -> Refused:  # noqa: N802  # Spark's name
         """Refuse it, once Spark asks: it would hide what is raised here."""
         return Refused(OptionError(_NO_STREAM))
 
-    def writer(self, *_: object) -> NoReturn:
+    def writer(self, *_: object, **__: object) -> NoReturn:
         """Refuse it: a store has one writer, its broker."""
         raise OptionError(_NO_WRITE)
 
-    def streamWriter(self, *_: object) -> NoReturn:  # noqa: N802  # Spark's name
+    def streamWriter(self, *_: object, **__: object) -> NoReturn:  # noqa: N802  # Spark's name
         """Refuse it, as a write."""
         raise OptionError(_NO_WRITE)
 
