@@ -8,13 +8,19 @@ import re
 import pytest
 from click.testing import CliRunner, Result
 from tests.crash.disk import SimulatedFileSystem
-from tests.store.damaged_stores import BATCHES, ROOT, SMALL, damage, overwrite, small_store
+from tests.store.damaged_stores import (
+    ROOT,
+    SMALL,
+    damage,
+    open_small_store,
+    overwrite,
+    small_store,
+)
 from tests.store.test_wrong_heads import CONFIG, LOG, change, two_queues
 
 from cometmq.admin.program import program
 from cometmq.store.looking.inspection import inspect
 from cometmq.store.looking.log_check import LogCheck
-from cometmq.store.message_store import MessageStore
 from cometmq.store.queues.consume_queue import ENTRY_SIZE
 
 
@@ -67,14 +73,7 @@ def test_what_a_repair_put_in_the_place_of_damage_is_of_no_deleted_topic() -> No
     half = next(each for each in LogCheck(inspect(disk, ROOT, SMALL)) if each.body == b"half")
     damage(disk, half)  # No queue has it.
     assert run("repair", "--yes", disk=disk).exit_code == 0
-    store = MessageStore.open(
-        ROOT,
-        SMALL,
-        now_ms=1,
-        filesystem=disk,
-        is_batch_topic=lambda topic: topic == BATCHES,
-        threads=False,
-    )
+    store = open_small_store(disk)
     assert store.close(2)
     text = run("rebuild", disk=disk).stdout
     assert "COMETMQ" not in text

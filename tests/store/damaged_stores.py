@@ -42,18 +42,25 @@ def small_store(config: StoreConfig = SMALL, *, close: bool = True) -> Simulated
     return disk
 
 
-def write_small_store(
-    disk: FileSystem, root: str, config: StoreConfig = SMALL, *, close: bool = True
+def open_small_store(
+    disk: FileSystem, config: StoreConfig = SMALL, *, root: str = ROOT, now_ms: int = 1
 ) -> MessageStore:
-    """Write the small store into a folder."""
-    store = MessageStore.open(
+    """Open the small store, or one that has its batch topic."""
+    return MessageStore.open(
         root,
         config,
-        now_ms=1000,
+        now_ms=now_ms,
         filesystem=disk,
         is_batch_topic=lambda topic: topic == BATCHES,
         threads=False,
     )
+
+
+def write_small_store(
+    disk: FileSystem, root: str, config: StoreConfig = SMALL, *, close: bool = True
+) -> MessageStore:
+    """Write the small store into a folder."""
+    store = open_small_store(disk, config, root=root, now_ms=1000)
     for number in range(40):
         now_ms = 1_700_000_000_000 + number * 1500
         origin = Origin(now_ms, now_ms - 5, HOST)

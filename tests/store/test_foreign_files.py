@@ -7,7 +7,14 @@ from dataclasses import replace
 
 import pytest
 from tests.crash.disk import SimulatedFileSystem
-from tests.store.damaged_stores import BATCHES, ROOT, SMALL, contents, small_store
+from tests.store.damaged_stores import (
+    BATCHES,
+    ROOT,
+    SMALL,
+    contents,
+    open_small_store,
+    small_store,
+)
 from tests.store.records import HOST
 
 from cometmq.store.errors import StoreNotWriteableError
@@ -34,14 +41,8 @@ def make(disk: SimulatedFileSystem, name: str, size: int = 5) -> None:
 
 
 def opened(disk: SimulatedFileSystem) -> MessageStore:
-    return MessageStore.open(
-        ROOT,
-        replace(SMALL, consume_queue_write_interval_ms=1),
-        now_ms=NOW_MS,
-        filesystem=disk,
-        is_batch_topic=lambda topic: topic == BATCHES,
-        threads=False,
-    )
+    config = replace(SMALL, consume_queue_write_interval_ms=1)
+    return open_small_store(disk, config, now_ms=NOW_MS)
 
 
 def put(store: MessageStore, topic: str, queue_id: int, now_ms: int = NOW_MS) -> int:

@@ -6,7 +6,13 @@ from dataclasses import replace
 
 import pytest
 from tests.crash.disk import SimulatedFileSystem
-from tests.store.damaged_stores import BATCHES, ROOT, SMALL, small_store
+from tests.store.damaged_stores import (
+    BATCHES,
+    ROOT,
+    SMALL,
+    open_small_store,
+    small_store,
+)
 from tests.store.records import HOST, messages_in
 
 from cometmq.store.errors import CorruptionError
@@ -26,14 +32,7 @@ AGAIN = "`cometmq store rebuild` makes the queue again"
 
 
 def opened(disk: SimulatedFileSystem) -> MessageStore:
-    return MessageStore.open(
-        ROOT,
-        CONFIG,
-        now_ms=1,
-        filesystem=disk,
-        is_batch_topic=lambda topic: topic == BATCHES,
-        threads=False,
-    )
+    return open_small_store(disk, CONFIG)
 
 
 def read(store: MessageStore, queue_offset: int, *, in_bulk: bool) -> ReadResult:

@@ -19,6 +19,7 @@ from tests.store.damaged_stores import (
     files_of,
     flip,
     forget_shape,
+    open_small_store,
     overwrite,
     small_store,
     verified,
@@ -290,14 +291,7 @@ def test_a_queue_that_begins_behind_a_gap_of_the_log_stays_so_for_the_next_start
     overwrite(disk, log, second.physical_offset + 20, (1 << 40).to_bytes(8, "big"))
 
     def opened() -> MessageStore:
-        return MessageStore.open(
-            ROOT,
-            config,
-            now_ms=1,
-            filesystem=disk,
-            is_batch_topic=lambda t: t == BATCHES,
-            threads=False,
-        )
+        return open_small_store(disk, config)
 
     with pytest.raises(CorruptionError, match="store rebuild"):
         opened()

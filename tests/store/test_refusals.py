@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.crash.disk import Moment, SimulatedFileSystem
 from tests.store.damaged_stores import (
-    BATCHES,
     ROOT,
     SMALL,
     contents,
     files_of,
     flip,
+    open_small_store,
     small_store,
     write_small_store,
 )
@@ -381,11 +381,4 @@ def closing_store(disk: SimulatedFileSystem) -> Generator[MessageStore]:
 
 
 def opened(disk: SimulatedFileSystem) -> MessageStore:
-    return MessageStore.open(
-        ROOT,
-        SMALL,
-        now_ms=1,
-        filesystem=disk,
-        is_batch_topic=lambda topic: topic == BATCHES,
-        threads=False,
-    )
+    return open_small_store(disk)

@@ -7,7 +7,14 @@ from dataclasses import replace
 
 import pytest
 from tests.crash.disk import SimulatedFileSystem
-from tests.store.damaged_stores import BATCHES, ROOT, SMALL, contents, small_store
+from tests.store.damaged_stores import (
+    BATCHES,
+    ROOT,
+    SMALL,
+    contents,
+    open_small_store,
+    small_store,
+)
 
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.index.index_off import INDEX_OFF
@@ -48,14 +55,7 @@ def test_a_start_behind_a_kill_asks_for_the_queues_that_it_is_about_to_write_to(
     forbid(disk, monkeypatch, f"{ROOT}/{queue}")
     before = contents(disk)
     with pytest.raises(PermissionError) as caught:
-        MessageStore.open(
-            ROOT,
-            SMALL,
-            now_ms=1,
-            filesystem=disk,
-            is_batch_topic=lambda topic: topic == BATCHES,
-            threads=False,
-        )
+        open_small_store(disk)
     assert caught.value.filename == f"{ROOT}/{queue}"
     assert contents(disk) == before
 

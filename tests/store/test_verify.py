@@ -17,6 +17,7 @@ from tests.store.damaged_stores import (
     content,
     contents,
     flip,
+    open_small_store,
     overwrite,
     small_store,
     verified,
@@ -327,14 +328,7 @@ def test_a_topic_that_was_deleted_and_made_again_is_sound() -> None:
     assert store.close(1)
     report = verified(disk)
     assert (report.findings, report.records_of_deleted_topics) == ([], 45)
-    again = MessageStore.open(
-        ROOT,
-        SMALL,
-        now_ms=1,
-        filesystem=disk,
-        is_batch_topic=lambda t: t == BATCHES,
-        threads=False,
-    )
+    again = open_small_store(disk)
     for number in range(5):
         again.put("T", 0, b"new", b"", Origin(number, number, HOST))
     again.commit()

@@ -24,17 +24,13 @@ class PutGate:
     def __init__(self, parts: Opened) -> None:
         self._parts = parts
         self._by_operator: StoreNotWriteableError | None = None
-        self._write_error: OSError | None = None
+        self.write_error: OSError | None = None
+        """Why the disk does not take what earlier puts left in memory, at the last `judge`."""
 
     def refuse(self, reason: str | None) -> None:
         """Refuse puts from now on, because an operator wants it, say; None takes them again."""
         self._by_operator = None if reason is None else StoreNotWriteableError(reason)
         self.judge()
-
-    @property
-    def write_error(self) -> OSError | None:
-        """Why the disk does not take what earlier puts left in memory, at the last `judge`."""
-        return self._write_error
 
     def judge(self) -> None:
         """Look at everything anew."""
@@ -48,9 +44,9 @@ class PutGate:
         if error is not None:
             text = f"the disk refuses the queues or the index: {disk_error_text(error)}"
             refusal = StoreNotWriteableError(text)
-            if self._write_error is None:
+            if self.write_error is None:
                 log.error("puts are refused: %s", text)
-        elif self._write_error is not None:
+        elif self.write_error is not None:
             log.warning("puts are taken again: the disk takes the queues and the index")
-        self._write_error = error
+        self.write_error = error
         parts.appender.refuse(refusal)

@@ -25,9 +25,13 @@ LOG_FOLDER: Final = "commitlog"
 _OF_A_STORE: Final = frozenset({LOG_FOLDER, "consumequeue", "batchconsumequeue"})
 """Folders that nothing else has: what stands beside them does not matter."""
 
-_FOLDERS: Final = _OF_A_STORE | {
-    *("consumequeue_ext", "index", "config", "integrity", "cut", "entryjournal", "rebuilding")
-}
+_WRITTEN: Final = (
+    *(LOG_FOLDER, "consumequeue", "batchconsumequeue", "index"),
+    *("integrity", "entryjournal", "cut", "config"),
+)
+"""Folders in which an open store makes, changes and removes files."""
+
+_FOLDERS: Final = frozenset({*_WRITTEN, "consumequeue_ext", "rebuilding"})
 _FILES: Final = frozenset({"checkpoint", "checkpoint.new", "commitlog.new", "abort", "lock"})
 
 _KNOWN_NAMES: Final = frozenset(
@@ -38,12 +42,6 @@ _KNOWN_NAMES: Final = frozenset(
     }
 )
 """What may stand alone, in a store that was just begun, or that lost its log."""
-
-_WRITTEN: Final = (
-    *(LOG_FOLDER, "consumequeue", "batchconsumequeue", "index"),
-    *("integrity", "entryjournal", "cut", "config"),
-)
-"""Folders in which an open store makes, changes and removes files."""
 
 _TABLES: Final = (DELETIONS_NAME, DELAY_LEVELS, "queue_ends.json", "index_off")
 """With what stands beside each while it is replaced."""
