@@ -191,22 +191,43 @@ def _load_index(store: MessageStore) -> None:
         raise AssertionError("nothing is indexed")
 
 
-def turn_times(store: MessageStore, case: Case) -> tuple[list[int], list[int]]:
-    """Return the nanoseconds of each turn: by the clock, and what its thread computed.
+class TurnTimes(NamedTuple):
+    """Nanoseconds of each turn, and of the yardstick behind each."""
+
+    by_clock: list[int]
+    computed: list[int]
+    """What the turn's thread computed."""
+    counting: list[int]
+    """By the clock, a loop about as long that only counts: what the machine does to any code."""
+
+
+def turn_times(store: MessageStore, case: Case) -> TurnTimes:
+    """Time each turn.
 
     Not in the rounds of `measure`: to look at two clocks costs as much as a put.
     """
-    by_clock: list[int] = []
-    computed: list[int] = []
+    times = TurnTimes([], [], [])
+    steps = 0
     for number in range(ROUNDS + 1, 2 * ROUNDS + 1):
         for first in range(number * ROUND, (number + 1) * ROUND, case.turn_size):
             turn = case.ready(store, first, case.turn_size)
             begun, computing = time.perf_counter_ns(), time.thread_time_ns()
             turn()
-            computed.append(time.thread_time_ns() - computing)
-            by_clock.append(time.perf_counter_ns() - begun)
+            times.computed.append(time.thread_time_ns() - computing)
+            times.by_clock.append(time.perf_counter_ns() - begun)
+            if steps:
+                times.counting.append(_count(steps))
         _drain(store, number * 5000)
-    return by_clock, computed
+        steps = steps or sorted(times.by_clock)[len(times.by_clock) // 2] * 1000 // _count(1000)
+    return times
+
+
+def _count(steps: int) -> int:
+    """Return the nanoseconds that a loop of so many steps takes by the clock."""
+    begun = time.perf_counter_ns()
+    for _ in range(steps):
+        pass
+    return time.perf_counter_ns() - begun
 
 
 def _drain(store: MessageStore, now_ms: int) -> None:
@@ -233,7 +254,7 @@ def run(directory: str) -> None:
         store = MessageStore.open(folder, CONFIG, now_ms=1)
         yardstick = Yardstick(f"{folder}/yardstick")
         found = measure(store, case, yardstick)
-        by_clock, computed = turn_times(store, case)
+        times = turn_times(store, case)
         yardstick.close()
         store.close(1)
         print(
@@ -243,8 +264,10 @@ def run(directory: str) -> None:
             flush=True,
         )
         slowest.append(
-            f"{case.name}: p99.9 of a turn {per_mille(by_clock, 999):.0f} µs,"
-            f" computed {per_mille(computed, 999):.0f} µs"
+            f"{case.name}: p99.9 of a turn {per_mille(times.by_clock, 999):.0f} µs (half take"
+            f" {per_mille(times.by_clock, 500):.0f}), computed"
+            f" {per_mille(times.computed, 999):.0f} µs; of a loop that only counts"
+            f" {per_mille(times.counting, 999):.0f} (half {per_mille(times.counting, 500):.0f})"
         )
     print("", *slowest, "wanted of 32 a turn: 300 µs", "", sep="\n")
 

@@ -229,7 +229,7 @@ def test_after_a_clean_stop_only_later_records_are_missing() -> None:
     assert opened(SimulatedFileSystem()).resume_offset == 0
 
 
-@pytest.mark.parametrize("size", [FILE_SIZE - 1, FILE_SIZE + 1])
+@pytest.mark.parametrize("size", [0, FILE_SIZE - 1, FILE_SIZE + 1])
 def test_a_file_of_another_size_is_named_and_left_alone(size: int) -> None:
     disk = SimulatedFileSystem()
     disk.make_directories("/store/index")
@@ -392,6 +392,26 @@ def test_a_file_that_could_not_be_made_leaves_nothing_in_front_of_the_next(verb:
 
 def test_an_empty_file_in_front_of_others_costs_none_of_their_keys() -> None:
     """A disk that refuses to make a file may refuse to remove what it made of it, too."""
+    disk, _ = with_half_made_file()
+    again = opened(disk.kill(), clean=False)
+    assert again.recover(200, synced=True) == 200
+    assert again.query("t", "all", 9) == [100, 0]
+
+
+def test_a_clean_stop_leaves_no_empty_file() -> None:
+    """The next start would take it for one that lost its bytes."""
+    disk, index = with_half_made_file()
+    disk.hook = refuse("remove")
+    assert not index.finish(NOW_MS + 6000)
+    disk.hook = None
+    assert index.finish(NOW_MS + 6000)
+    index.take_unsynced().sync()
+    assert len(files_below(disk, "/store")) == 1
+    again = opened(disk.power_cut(Random(0)))
+    assert again.query("t", "all", 9) == [100, 0]
+
+
+def with_half_made_file() -> tuple[SimulatedFileSystem, Index]:
     disk = SimulatedFileSystem()
     index = filled(disk, 2)
 
@@ -404,6 +424,4 @@ def test_an_empty_file_in_front_of_others_costs_none_of_their_keys() -> None:
     disk.hook = None
     assert index.build(100, NOW_MS + 5000)
     assert len(files_below(disk, "/store")) == 2
-    again = opened(disk.kill(), clean=False)
-    assert again.recover(200, synced=True) == 200
-    assert again.query("t", "all", 9) == [100, 0]
+    return disk, index

@@ -158,9 +158,12 @@ def test_a_queue_that_lost_entries_is_refused_and_made_again_by_a_rebuild(
     damage(held.disk, queue)
     damaged = contents(held.disk)
     for _ in range(2):
-        with pytest.raises(LostQueuesError, match=f"of {topic}/0 .110 messages.; nothing was ch"):
+        with pytest.raises(
+            LostQueuesError, match=f"of {topic}/0 .110 messages.*; nothing was ch"
+        ) as refusal:
             held.opened()
         assert contents(held.disk) == damaged
+        assert wrong_sizes(held.disk, queue) in str(refusal.value)
     rebuild(held)
     held.opened()
     for each in ("T", "Other", BATCHES):
@@ -169,6 +172,15 @@ def test_a_queue_that_lost_entries_is_refused_and_made_again_by_a_rebuild(
     assert entries(held.disk) == before
     held.opened()
     assert held.put(b"next", topic) == MESSAGES
+
+
+def wrong_sizes(disk: SimulatedFileSystem, queue: str) -> str:
+    """What a refusal says of the sizes of a queue's files."""
+    right = ENTRIES_OF_A_FILE * ENTRY_SIZES[queue.rsplit("/", 2)[1]]
+    for entry in disk.list(queue) if disk.exists(queue) else ():
+        if entry.size != right:
+            return f"; {entry.name} has {entry.size} bytes, where files of queues have {right})"
+    return " messages); nothing"
 
 
 def entries(disk: SimulatedFileSystem) -> dict[str, bytes]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from cometmq.proto.java import string_hash
 from cometmq.store.disk.open_files import OpenFiles
 from cometmq.store.disk.unsynced import Unsynced
-from cometmq.store.index.index_folder import KnownFile, load_files, make_file
+from cometmq.store.index.index_folder import FileMaker, KnownFile, load_files
 from cometmq.store.index.index_format import (
     HEADER_SIZE,
     SLOT_SIZE,
@@ -75,6 +75,7 @@ class Index:
         self._hashed: Hashed | None = None  # Hashes of records that are noted no more.
         self._unsynced_files: set[str] = set()
         self._unsynced_directories: set[str] = set()
+        self._maker = FileMaker(filesystem)
         self.write_error: OSError | None = None
         """Why keys cannot be written now; None again as soon as some could be."""
         self.is_loaded = False
@@ -148,6 +149,8 @@ class Index:
                 if known.open is not None:
                     known.open.write_slots(_EVERYTHING)
                     self._unsynced_files.add(self._path(known))
+            if self._maker.remove_half_made():
+                self._unsynced_directories.add(self._root)
         except OSError as error:
             self.write_error = error
             return False
@@ -191,8 +194,7 @@ class Index:
         return True
 
     def _make(self, now_ms: int) -> KnownFile:
-        name = index_name(now_ms)
-        header = IndexHeader()
+        name, header = index_name(now_ms), IndexHeader()
         if self._files:
             last = self._files[-1]
             name = max(name, f"{int(last.name) + 1:017d}")
@@ -201,7 +203,7 @@ class Index:
         if not self._filesystem.exists(self._root):
             self._filesystem.make_directories(self._root)
             self._unsynced_directories.add(self._root.rpartition("/")[0])
-        make_file(self._filesystem, self._path(known), self._shape.file_size)
+        self._maker.make(self._path(known), self._shape.file_size)
         self._unsynced_directories.add(self._root)
         return known
 
@@ -371,9 +373,8 @@ class Index:
                 file.write_slots(_EVERYTHING)
                 self._unsynced_files.add(self._path(known))
                 self._unsynced_directories.add(self._root)
-                kept = number + (file.header.next_item > 1)
                 if not whole:
-                    for each in self._files[kept:]:
+                    for each in self._files[number + (file.header.next_item > 1) :]:
                         self._remove(each)
                     return
             predecessor = known.header

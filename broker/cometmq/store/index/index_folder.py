@@ -41,9 +41,7 @@ def load_files(
         if not is_index_file(entry):
             continue
         path = f"{root}/{entry.name}"
-        if entry.size != shape.file_size and not (
-            entry.size < shape.file_size and (not clean or not entry.size)
-        ):
+        if entry.size > shape.file_size or (clean and entry.size != shape.file_size):
             raise StoreFormatError(
                 f"{entry.size} bytes, where {shape.slots} slots and"
                 f" {shape.items} items make {shape.file_size}; run `cometmq store rebuild"
@@ -57,17 +55,38 @@ def load_files(
     return files
 
 
-def make_file(filesystem: FileSystem, path: str, size: int) -> None:
-    """Make an empty file, or none.
+class FileMaker:
+    """Makes files, and knows those that it could neither make nor remove again.
 
     One that is too short would stand in front of the file that is made next.
     """
-    file = filesystem.open(path, create=True)
-    try:
-        file.resize(size)
-    except OSError:
-        with suppress(OSError):
-            filesystem.remove(path)
-        raise
-    finally:
-        file.close()
+
+    def __init__(self, filesystem: FileSystem) -> None:
+        self._filesystem = filesystem
+        self._half_made: set[str] = set()
+
+    def make(self, path: str, size: int) -> None:
+        """Make an empty file, or none."""
+        self._half_made.add(path)
+        file = self._filesystem.open(path, create=True)
+        try:
+            file.resize(size)
+        except OSError:
+            with suppress(OSError):
+                self._remove(path)
+            raise
+        finally:
+            file.close()
+        self._half_made.remove(path)
+
+    def remove_half_made(self) -> bool:
+        """Remove what is left, which the next clean start would refuse; whether something was."""
+        left = bool(self._half_made)
+        for path in list(self._half_made):
+            self._remove(path)
+        return left
+
+    def _remove(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            self._filesystem.remove(path)
+        self._half_made.remove(path)

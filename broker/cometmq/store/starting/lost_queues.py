@@ -20,7 +20,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from cometmq.store.disk.names import some_of
+from cometmq.store.disk.names import NAMED_MAX, is_offset_file, some_of
 from cometmq.store.errors import CorruptionError, LostQueuesError
 from cometmq.store.queues.entry_search import NO_CUT
 from cometmq.store.queues.queue_ends import NO_RECORD, QueueEnd, QueueKey, end_of
@@ -157,7 +157,7 @@ def _refuse(queues: ConsumeQueues, refused: Ends) -> None:
     if refused:
         folder = queues.table(is_batch=next(iter(refused)).is_batch).root
         raise LostQueuesError(
-            f"{folder}: entries that were there are lost, of {_text(refused)};"
+            f"{folder}: entries that were there are lost, of {_text(queues, refused)};"
             " nothing was changed: restore the folder from a copy, or run `cometmq store rebuild`,"
             " which makes the queues again from the log"
         )
@@ -235,7 +235,21 @@ def hold_offsets(queues: ConsumeQueues, made: Ends, segments: Segments) -> None:
         queue.hold_at(end.next_offset)
 
 
-def _text(lost: Ends) -> str:
-    return some_of(
-        [f"{key.topic}/{key.queue_id} ({end.next_offset} messages)" for key, end in lost.items()]
-    )
+def _text(queues: ConsumeQueues, lost: Ends) -> str:
+    named = [
+        f"{key.topic}/{key.queue_id} ({end.next_offset} messages"
+        f"{_wrong_size(queues, key) if number < NAMED_MAX else ''})"
+        for number, (key, end) in enumerate(lost.items())
+    ]
+    return some_of(named)
+
+
+def _wrong_size(queues: ConsumeQueues, key: QueueKey) -> str:
+    """Name the last file of a queue that has not the length of one; empty when all have."""
+    shelf = queues.table(is_batch=key.is_batch).shelf
+    files = shelf.disk.filesystem.list(f"{shelf.root}/{key.topic}/{key.queue_id}")
+    for entry in reversed([entry for entry in files if is_offset_file(entry)]):
+        if entry.size != shelf.file_size:
+            wanted = f"where files of queues have {shelf.file_size}"
+            return f"; {entry.name} has {entry.size} bytes, {wanted}"
+    return ""
