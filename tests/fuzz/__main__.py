@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import re
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from tests.fuzz.target import (
@@ -38,10 +42,11 @@ class Run(NamedTuple):
 
 
 def main() -> int:
-    """Parse the arguments, run the targets one after the other, and tell the result."""
+    """Parse the arguments, run the targets, one on each core, and tell the result."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("target", nargs="*", help="all, when none is named")
     parser.add_argument("--seconds", type=int, default=60, help="for each target (60)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="at a time (the cores)")
     parser.add_argument("--random", action="store_true", help="random mutations, without atheris")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32, help="of the mutations")
     parser.add_argument("--input", help="check this one file and show what it does")
@@ -57,12 +62,13 @@ def main() -> int:
     if not guided:
         say("random mutations: not guided by coverage, so a run proves less")
     runs: list[Run] = []
-    for name in names:
-        run = fuzz(name, arguments.seconds, arguments.seed, guided=guided)
-        each = run.executions / max(run.seconds, 1e-9)
-        state = "FOUND SOMETHING" if run.failed else "ok"
-        say(f"{name:24} {run.executions:>10,} executions {each:>9,.0f}/s  {state}")
-        runs.append(run)
+    one = partial(fuzz, seconds=arguments.seconds, seed=arguments.seed, guided=guided)
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        for run in pool.map(one, names):
+            each = run.executions / max(run.seconds, 1e-9)
+            state = "FOUND SOMETHING" if run.failed else "ok"
+            say(f"{run.target:24} {run.executions:>10,} executions {each:>9,.0f}/s  {state}")
+            runs.append(run)
     say(f"{'total':24} {sum(run.executions for run in runs):>10,} executions")
     return 1 if any(run.failed for run in runs) else 0
 
@@ -79,7 +85,7 @@ def fuzz(name: str, seconds: int, seed: int, *, guided: bool) -> Run:
         folder.mkdir(parents=True, exist_ok=True)
     command = guided_command(name, seconds) if guided else random_command(name, seconds, seed)
     started = time.monotonic()
-    known = set(FINDINGS.iterdir())
+    known = findings(name)
     try:
         done = subprocess.run(
             command,
@@ -94,11 +100,16 @@ def fuzz(name: str, seconds: int, seed: int, *, guided: bool) -> Run:
     except subprocess.TimeoutExpired as expired:
         output, failed = str(expired.stdout), True
     if failed:
-        say(output[-6000:])
-        for finding in sorted(set(FINDINGS.iterdir()) - known):
-            say(f"see it again: python -m tests.fuzz {name} --input {finding}")
+        new = sorted(findings(name) - known)
+        again = [f"see it again: python -m tests.fuzz {name} --input {each}" for each in new]
+        say("\n".join([output[-6000:], *again]))  # In one piece: others speak meanwhile.
     counts = re.findall(r"(?:number_of_executed_units: |executions: )(\d+)", output)
     return Run(name, int(counts[-1]) if counts else 0, time.monotonic() - started, failed)
+
+
+def findings(name: str) -> set[Path]:
+    """List what was found in a target, now or before."""
+    return set(FINDINGS.glob(f"{name}-*"))
 
 
 def guided_command(name: str, seconds: int) -> list[str]:
