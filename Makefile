@@ -152,11 +152,11 @@ interop-full: install ## All that is tested against Apache's own programs and cl
 
 .PHONY: spark
 spark: install-spark ## Test the Spark pipeline.
-	$(call tests-on-all-cores,-m 'spark and not slow' --durations=5)
+	$(call tests-on-all-cores,-m 'spark and not slow' --durations=5 tests/pipeline)
 
 .PHONY: spark-full
 spark-full: install-spark ## The same, and streams whose driver, workers and broker are killed (ROUNDS=30).
-	$(call tests,-m spark)
+	$(call tests,-m spark tests/pipeline)
 	$(BIN)/python -m tests.pipeline.kills --rounds $(ROUNDS)
 
 # Delta's newest JARs are made for Spark 4.2.

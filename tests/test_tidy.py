@@ -287,3 +287,14 @@ def test_what_needs_spark_is_marked_so_that_it_is_run() -> None:
             if ".importorskip(" in ast.unparse(each) and not is_marked:
                 unmarked.append(f"{relative(path)}:{each.lineno}")
     assert unmarked == []
+
+
+def test_what_needs_spark_is_where_it_is_looked_for() -> None:
+    """`make spark` collects `tests/pipeline` alone: to read all others takes both cores a while."""
+    marked = re.compile(r"^\s*(?:@|pytestmark = .*)pytest\.mark\.spark\b", re.MULTILINE)
+    elsewhere = [
+        relative(path)
+        for path in (REPOSITORY / "tests").rglob("test_*.py")
+        if REPOSITORY / "tests" / "pipeline" not in path.parents and marked.search(path.read_text())
+    ]
+    assert elsewhere == []
