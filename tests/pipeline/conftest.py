@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +15,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session", autouse=True)
+def spark_starts_quickly(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Leave out of each start of Spark, and of its Python processes, what a test has nothing of.
+
+    Java's better compiler, which takes more of the processor than it saves in some minutes; and the
+    zip that PySpark is in a second time: its processes would compile that anew, each of them, while
+    the same lies compiled in `site-packages`. Both are as users have them in `test_docs` and
+    `test_standalone` (`programs.as_users_have_it`).
+    """
+    pyspark = find_spec("pyspark")
+    with pytest.MonkeyPatch.context() as patch:
+        if pyspark is not None and pyspark.origin is not None:
+            home = tmp_path_factory.mktemp("spark-home")
+            for part in ("bin", "jars", "sbin"):
+                (home / part).symlink_to(Path(pyspark.origin).parent / part)
+            patch.setenv("SPARK_HOME", str(home))
+        patch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        yield
 
 
 @pytest.fixture(scope="session")

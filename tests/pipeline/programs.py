@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,6 +21,12 @@ class Program(NamedTuple):
     """What reads the rest of the topic, and ends."""
     first: str
     """What it said of its first batch."""
+
+
+def as_users_have_it() -> dict[str, str]:
+    """Return the environment without what makes tests of Spark quicker (see `conftest`)."""
+    quickly = ("SPARK_HOME", "SPARK_SUBMIT_OPTS")
+    return {name: value for name, value in os.environ.items() if name not in quickly}
 
 
 def archiving(

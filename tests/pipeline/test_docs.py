@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.pipeline.programs import as_users_have_it
 from tests.store.apache_stores import unpack
 
 pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed")
@@ -49,7 +50,10 @@ def test_the_example_of_the_readme_is_a_script_that_shows_what_comes(
     code = code.replace("127.0.0.1:9876", rocketmq_session.nameserver)
     code = code.replace("/tmp/orders", str(tmp_path / "checkpoint"))
     with subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", code], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-W", "ignore", "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=as_users_have_it(),
     ) as script:
         assert script.stdout is not None
         shown = iter(script.stdout)

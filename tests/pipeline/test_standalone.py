@@ -19,6 +19,7 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 
 import pyspark
 from tests.pipeline.kills import free_port
+from tests.pipeline.programs import as_users_have_it
 
 from cometmq.pipeline.shipping import write_wheel
 
@@ -82,7 +83,7 @@ spark.stop()
 def master(tmp_path: Path) -> Iterator[str]:
     """A master and two workers, with a core each."""
     launcher = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
-    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = {**as_users_have_it(), "SPARK_LOCAL_IP": "127.0.0.1"}
     url = f"spark://127.0.0.1:{free_port()}"
     deploy = "org.apache.spark.deploy"
     port = url.rpartition(":")[2]
@@ -117,7 +118,7 @@ def run_driver(tmp_path: Path, session: str, command: list[str], *arguments: str
         check=False,
         timeout=240,
         env={
-            **os.environ,
+            **as_users_have_it(),
             "PYTHONPATH": os.pathsep.join(ROOTS),
             "PYSPARK_PYTHON": str(python),
             "PYSPARK_DRIVER_PYTHON": sys.executable,
