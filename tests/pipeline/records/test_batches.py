@@ -15,6 +15,7 @@ from cometmq.proto.compression import Compression, compress
 from cometmq.proto.record import encode_record
 
 HOST = b"\x7f\0\0\x01\0\0\x2a\x9f"
+OTHER_HOST = b"\x0a\0\0\x02\0\0\x2a\x9f"
 
 
 def rows(data: bytes, *args: Any, **options: Any) -> list[dict[str, Any]]:
@@ -52,8 +53,26 @@ def record(body: bytes = b"hello", properties: bytes = b"", **changes: Any) -> b
 @example(record(properties=b"KEYS\x01k\x02TAGS\x01t\x02") + record() * 3)
 @example(b"".join(record(properties=b"same-%c-same-same\x01v\x02" % n) for n in b"abc"))
 @example(record(properties=b"KEYS\x01k\x02") + record(properties=b"KEYS\x01longer\x02", topic=b"U"))
+@example(record(properties=b"KEYS\x01k\x02") * 5 + record(properties=b"TAGS\x01t\x02") * 5)
+@example(record(b"b" * 60) * 3)
+@example(record(b"b" * 60) * 2 + record(b"c" * 60, topic=b"longer") + record(b"d" * 60))
+@example(record() + record(born_host=OTHER_HOST, store_host=OTHER_HOST))
+@example(record(reconsume_times=-3, prepared_transaction_offset=-(2**40)) + record(physical_offset=2**62 + 5))
+@example(record(born_timestamp=-(2**60), store_timestamp=2**60) + record())
+@example(record() + record(sys_flag=0x20, store_host=bytes(15) + b"\x01" + bytes(4)))
+@example(record() + record(sys_flag=0x10, born_host=bytes(15) + b"\x01" + bytes(4)))
 def test_every_column_holds_what_the_protocol_reads_from_the_record(data: bytes) -> None:
     assert rows(data) == expected_rows(data)
+
+
+def test_names_that_every_message_has_are_the_same_in_batches_of_any_size() -> None:
+    data = b"".join(
+        record(properties=b"KEYS\x01k%d\x02n\x01v\x02" % number) for number in range(20)
+    )
+    batches = list(record_batches(data, ("properties",), Reading(rows_max=7)))
+    assert [batch.num_rows for batch in batches] == [7, 7, 6]
+    found = [dict(row["properties"]) for batch in batches for row in batch.to_pylist()]
+    assert found == [{"KEYS": f"k{number}", "n": "v"} for number in range(20)]
 
 
 @given(st.lists(records(), max_size=5).map(b"".join))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
 from cometmq.pipeline.columns import ALL_COLUMNS, BINARY, STRING, TIMESTAMP, arrow_schema
-from cometmq.pipeline.records.hosts import born_hosts, offset_ids, store_hosts
-from cometmq.pipeline.records.layout import answer_layout, int32s, int64s
+from cometmq.pipeline.records.hosts import born_hosts, hosts, offset_ids, store_hosts
+from cometmq.pipeline.records.layout import RECORD_SIZE_MIN, answer_layout, int32s, int64s
 from cometmq.pipeline.records.properties import Properties
 from cometmq.pipeline.records.rows import Reading, rows_of
 from cometmq.pipeline.records.slices import gathered, merged, pieces, repeated
@@ -58,7 +58,7 @@ def layout_batches(
     queue_offsets: tuple[int, int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the same of records that were found otherwise."""
-    schema = arrow_schema(columns)
+    schema = _schema(tuple(columns))
     for rows in rows_of(layout, how, wants_body="body" in columns):
         making = _Making(rows, broker)
         arrays = [_BUILDERS[name](making) for name in columns]
@@ -75,6 +75,11 @@ def layout_batches(
             batch = batch.filter(pa.array(chosen))
         if batch.num_rows:
             yield batch
+
+
+@lru_cache(maxsize=8)
+def _schema(columns: tuple[str, ...]) -> pa.Schema:
+    return arrow_schema(columns)
 
 
 class _Making:
@@ -99,9 +104,17 @@ class _Making:
 
     @cached_property
     def heads(self) -> Heads:
-        """What stands in front of the hosts: one look at each record for all these numbers."""
+        """What stands in front of the bodies: one look at each record for all these numbers.
+
+        What is behind the first host is somewhere else where a host is one of IPv6.
+        """
         found = gathered(self.layout.raw, self.layout.starts, _HEAD.itemsize)
         return found.view(_HEAD).reshape(len(found))
+
+    @cached_property
+    def is_short(self) -> bool:
+        """Whether no host is one of IPv6."""
+        return not (self.layout.sys_flags & _IPV6_HOSTS).any()
 
 
 _HEAD: Final = np.dtype(
@@ -115,9 +128,15 @@ _HEAD: Final = np.dtype(
         ("physical_offset", ">i8"),
         ("sys_flag", ">i4"),
         ("born_time", ">i8"),
+        ("born_host", "u8"),
+        ("store_time", ">i8"),
+        ("store_host", "u8"),
+        ("reconsume_times", ">i4"),
+        ("prepared_offset", ">i8"),
     ]
 )
-assert _HEAD.itemsize == 48
+assert _HEAD.itemsize == 84 < RECORD_SIZE_MIN
+_IPV6_HOSTS: Final = 0x30
 
 
 def _int32(name: str) -> Callable[[_Making], pa.Array]:
@@ -167,8 +186,30 @@ def _time(milliseconds: Longs) -> pa.Array:
 
 
 def _store_time(making: _Making) -> pa.Array:
+    if making.is_short:
+        return _time(making.heads["store_time"].astype(np.int64))
     layout = making.layout
     return _time(int64s(layout.raw, layout.starts + 56 + layout.born_shift))
+
+
+def _born_host(making: _Making) -> pa.Array:
+    return hosts(making.heads["born_host"]) if making.is_short else born_hosts(making.layout)
+
+
+def _store_host(making: _Making) -> pa.Array:
+    return hosts(making.heads["store_host"]) if making.is_short else store_hosts(making.layout)
+
+
+def _reconsume_times(making: _Making) -> pa.Array:
+    if making.is_short:
+        return pa.array(making.heads["reconsume_times"].astype(np.int32))
+    return pa.array(int32s(making.layout.raw, making.layout.body_starts - 16))
+
+
+def _prepared_offset(making: _Making) -> pa.Array:
+    if making.is_short:
+        return pa.array(making.heads["prepared_offset"].astype(np.int64))
+    return pa.array(int64s(making.layout.raw, making.layout.body_starts - 12))
 
 
 def _body(making: _Making) -> pa.Array:
@@ -198,14 +239,10 @@ _BUILDERS: Final[Mapping[str, Callable[[_Making], pa.Array]]] = {
     "sys_flag": _int32("sys_flag"),
     "born_time": lambda making: _time(making.heads["born_time"].astype(np.int64)),
     "store_time": _store_time,
-    "born_host": lambda making: born_hosts(making.layout),
-    "store_host": lambda making: store_hosts(making.layout),
-    "reconsume_times": lambda making: pa.array(
-        int32s(making.layout.raw, making.layout.body_starts - 16)
-    ),
-    "prepared_offset": lambda making: pa.array(
-        int64s(making.layout.raw, making.layout.body_starts - 12)
-    ),
+    "born_host": _born_host,
+    "store_host": _store_host,
+    "reconsume_times": _reconsume_times,
+    "prepared_offset": _prepared_offset,
     "body_crc": _int32("body_crc"),
     "body_size": lambda making: _sizes(making.layout.body_ends - making.layout.body_starts),
     "properties": lambda making: making.properties.map(),

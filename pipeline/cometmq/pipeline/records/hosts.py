@@ -9,16 +9,32 @@ import numpy as np
 import pyarrow as pa
 
 from cometmq.pipeline.columns import STRING
-from cometmq.pipeline.records.slices import gathered, hex_letters, matrix_rows, merged, repeated
+from cometmq.pipeline.records.slices import (
+    four_letters,
+    gathered,
+    hex_letters,
+    is_repeated,
+    matrix_rows,
+    merged,
+    repeated,
+    repeated_words,
+)
 
 if TYPE_CHECKING:
     from cometmq.pipeline.records.layout import Layout, Longs
+    from cometmq.pipeline.records.slices import Words
 
 _BORN_HOST_AT: Final = 48
 _STORE_HOST_AT: Final = 64
 _PHYSICAL_OFFSET_AT: Final = 28
 _PORT_SIZE: Final = 4
 _IPV4_SIZE: Final = 8
+_OFFSET_SIZE: Final = 8
+
+
+def hosts(words: Words) -> pa.Array:
+    """Return the addresses and ports of hosts of IPv4, each as its eight bytes."""
+    return repeated_words(np.ascontiguousarray(words), _host)
 
 
 def born_hosts(layout: Layout) -> pa.Array:
@@ -63,7 +79,11 @@ def _offset_ids(layout: Layout) -> pa.Array:
         return pa.array([], STRING)
     starts, ends = _store_host(layout)
     host_size = int(ends[0] - starts[0])
-    packed = np.empty((count, host_size + 8), np.uint8)
-    packed[:, :host_size] = gathered(layout.raw, starts, host_size)
-    packed[:, host_size:] = gathered(layout.raw, layout.starts + _PHYSICAL_OFFSET_AT, 8)
-    return matrix_rows(hex_letters(packed), STRING)
+    letters = np.empty((count, (host_size + _OFFSET_SIZE) // 2), np.uint32)
+    packed = gathered(layout.raw, starts, host_size)
+    if is_repeated(packed):
+        packed = packed[:1]
+    letters[:, : host_size // 2] = hex_letters(packed).view(np.uint32)
+    offsets = gathered(layout.raw, layout.starts + _PHYSICAL_OFFSET_AT, _OFFSET_SIZE)
+    letters[:, host_size // 2 :] = four_letters(offsets.view(">u2"))
+    return matrix_rows(letters.view(np.uint8), STRING)

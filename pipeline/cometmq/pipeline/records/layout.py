@@ -52,6 +52,7 @@ REGION_SIZE_MAX: Final = (1 << 31) - 1
 """Of bytes that are looked at together: Arrow counts places in 32 bits."""
 
 _HEAD: Final = Struct(">iI").unpack_from
+_SIZE: Final = Struct(">i").unpack_from
 _HEAD_SIZE: Final = 88
 _SYS_FLAG_AT: Final = 36
 _PHYSICAL_OFFSET_AT: Final = 28
@@ -138,39 +139,47 @@ def follow(data: bytes | memoryview, at: int, limit: int) -> tuple[Longs, int]:
     """
     borders = [at]
     add = borders.append
-    magic = alike = last_size = 0
+    alike = last_size = 0
     room = limit - RECORD_SIZE_MIN
     while at <= room:
-        size, magic = _HEAD(data, at)
-        end = at + size
-        if (
-            (magic != MAGIC_V1 and magic != MAGIC_V2)  # quicker than `in`
-            or size < RECORD_SIZE_MIN
-            or end > limit
-        ):
+        (size,) = _SIZE(data, at)
+        if size < RECORD_SIZE_MIN:
             break
-        add(end)
-        at = end
-        magic = 0
-        alike = alike + 1 if size == last_size else 0
-        last_size = size
+        at += size
+        add(at)
+        if size != last_size:
+            last_size = size
+            alike = 0
+            continue
+        alike += 1
         if alike == _ALIKE_MIN:
             count = _alike(data, at, size, limit)
             borders.extend(range(at + size, at + size * count + 1, size))
             at += size * count
             alike = 0
-    return np.array(borders, np.int64), magic
+    found = np.array(borders if at <= limit else borders[:-1], np.int64)
+    # Of all together that is less than of each: a loop of Python has as little in it as it can.
+    count = _sound_magics(data, found[:-1])
+    end = int(found[count])
+    return found[: count + 1], head_at(data, end)[1] if end <= room else 0
 
 
 def _alike(data: bytes | memoryview, at: int, size: int, limit: int) -> int:
-    """Return how many records of this size follow each other from a place on."""
+    """Return how many sizes like this one follow each other from a place on."""
     count = min((limit - at) // size, _ALIKE_MAX)
     if count <= 0:
         return 0
-    sizes = np.ndarray(count, ">i4", data, at, (size,))
-    magics = np.ndarray(count, ">u4", data, at + 4, (size,))
-    others = (sizes != size) | ((magics != MAGIC_V1) & (magics != MAGIC_V2))
+    others = np.ndarray(count, ">i4", data, at, (size,)) != size
     return int(np.argmax(others)) if others.any() else count
+
+
+def _sound_magics(data: bytes | memoryview, starts: Longs) -> int:
+    """Return how many records have the magic of one, up to the first that has another."""
+    if not len(starts):
+        return 0
+    magics = np.ndarray(len(data) - 3, ">u4", data, strides=(1,))[starts + 4]
+    others = (magics != MAGIC_V1) & (magics != MAGIC_V2)
+    return int(np.argmax(others)) if others.any() else len(starts)
 
 
 def lay_out(raw: Bytes, borders: Longs) -> tuple[Layout, Truths]:

@@ -8,7 +8,7 @@ which are rare, are decoded one by one.
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -169,11 +169,8 @@ class _Pairs:
     def _all_names(self) -> pa.Array:
         if (names_of_all := self._names_of_all) is None:
             return pieces(self._raw, self._name_starts, self._name_ends, STRING)
-        borders = np.zeros(len(self._name_sizes) + 1, np.int32)
-        np.cumsum(self._name_sizes, out=borders[1:])
-        data = b"".join(names_of_all) * self._count
-        buffers = [None, pa.py_buffer(borders), pa.py_buffer(data)]
-        return pa.Array.from_buffers(STRING, len(borders) - 1, buffers)
+        together = _times(tuple(names_of_all), max(self._count - 1, 0).bit_length())
+        return together.slice(0, len(names_of_all) * self._count)
 
     def find(self, name: bytes) -> pa.Array:
         assert 0 < len(name) <= _WORD
@@ -189,6 +186,18 @@ class _Pairs:
         values = pieces(self._raw, self._name_ends[found] + 1, self._value_ends[found], STRING)
         rows = np.searchsorted(self._borders, found, "right") - 1
         return spread(values, rows, self._count)
+
+
+@lru_cache(maxsize=4)
+def _times(names: tuple[bytes, ...], count_log: int) -> pa.Array:
+    """Return the names as many times as the count says: they are the same in batch after batch."""
+    sizes = np.tile(np.array([len(each) for each in names], np.int32), 1 << count_log)
+    borders = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=borders[1:])
+    data = b"".join(names) * (1 << count_log)
+    return pa.Array.from_buffers(
+        STRING, len(sizes), [None, pa.py_buffer(borders), pa.py_buffer(data)]
+    )
 
 
 def decode(raw: bytes) -> dict[str, str]:

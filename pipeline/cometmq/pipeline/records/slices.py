@@ -12,14 +12,18 @@ from cometmq.pipeline.columns import BINARY, STRING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeAlias
 
     import numpy.typing as npt
 
     from cometmq.pipeline.records.layout import Bytes, Longs, Truths
 
+    Words: TypeAlias = npt.NDArray[np.uint64]
 
 _HEX: Final = np.frombuffer("".join(f"{n:02X}" for n in range(256)).encode(), np.uint16)
 """The two letters of each byte."""
+_HEX_OF_TWO: Final = np.stack([np.repeat(_HEX, 256), np.tile(_HEX, 256)], 1).view(np.uint32)[:, 0]
+"""The four letters of each two bytes: a quarter of the looks at a table."""
 _WORD: Final = 8
 _SMALL: Final = 48
 """Bytes of a piece. Larger ones are copied by Arrow, which has the memory for them at hand: new
@@ -29,6 +33,11 @@ pages cost more than the copy."""
 def hex_letters(packed: Bytes) -> Bytes:
     """Return a matrix of bytes as one of letters, two for each byte."""
     return _HEX[packed].view(np.uint8)
+
+
+def four_letters(numbers: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint32]:
+    """Return each number of 16 bits as letters, which are there as a number of 32."""
+    return _HEX_OF_TWO[numbers]
 
 
 def matrix_rows(letters: Bytes, kind: pa.DataType = BINARY) -> pa.Array:
@@ -67,14 +76,17 @@ def pieces(raw: Bytes, starts: Longs, ends: Longs, kind: pa.DataType = BINARY) -
     """Return these pieces, which must be in order and not overlap, as one array.
 
     The array over all borders holds each piece and, between two, what separates them: of those,
-    every second is taken, which is one copy in C++; small pieces of one size are a matrix, which
-    is quicker. Nothing is checked; text must be UTF-8.
+    every second is taken, which is one copy in C++. Pieces of one size are a matrix, which is
+    quicker, if they are small, or always as far apart. Nothing is checked; text must be UTF-8.
     """
     count = len(starts)
     if not count:
         return pa.array([], kind)
-    if int(ends[0] - starts[0]) <= _SMALL and (size := size_of_all(starts, ends)):
-        return matrix_rows(gathered(raw, starts, size), kind)
+    if size := size_of_all(starts, ends):
+        if size <= _SMALL:
+            return matrix_rows(gathered(raw, starts, size), kind)
+        if step := _step_of_all(starts):
+            return _copied(raw, int(starts[0]), (count, size), step, kind)
     borders = np.empty(2 * count, np.int32)
     borders[0::2] = starts
     borders[1::2] = ends
@@ -82,6 +94,25 @@ def pieces(raw: Bytes, starts: Longs, ends: Longs, kind: pa.DataType = BINARY) -
         kind, 2 * count - 1, [None, pa.py_buffer(borders), pa.py_buffer(raw)]
     )
     return both.take(_evens((count - 1).bit_length()).slice(0, count))
+
+
+def _step_of_all(starts: Longs) -> int:
+    """Return how far apart any two neighbours begin; 0 where that differs."""
+    steps = starts[1:] - starts[:-1]
+    return int(steps[0]) if len(steps) and (steps == steps[0]).all() else 0
+
+
+def _copied(
+    raw: Bytes, start: int, shape: tuple[int, int], step: int, kind: pa.DataType
+) -> pa.Array:
+    """Return pieces of one size, each a step behind the last, in memory that Arrow has at hand."""
+    count, size = shape
+    data = pa.allocate_buffer(count * size)
+    np.frombuffer(data, np.uint8).reshape(shape)[:] = np.ndarray(
+        shape, np.uint8, raw, start, (step, 1)
+    )
+    borders = np.arange(0, (count + 1) * size, size, dtype=np.int32)
+    return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(borders), data])
 
 
 def parts_of(array: pa.Array) -> tuple[Bytes, Longs]:
@@ -103,12 +134,19 @@ def repeated(raw: Bytes, starts: Longs, ends: Longs, convert: Callable[[bytes], 
         matrix = gathered(raw, starts, size)
         if is_repeated(matrix):
             return pa.repeat(convert(matrix[0].tobytes()), len(starts))
-        if size == _WORD:  # Numbers are told apart quicker than bytes.
-            numbers = pa.array(matrix.view(np.int64).ravel()).dictionary_encode()
-            different = [each.tobytes() for each in numbers.dictionary.to_numpy()]
-            return pa.array(map(convert, different), STRING).take(numbers.indices)
+        if size == _WORD:
+            return repeated_words(matrix.view(np.uint64).ravel(), convert)
     encoded = pieces(raw, starts, ends).dictionary_encode()
     return pa.array(map(convert, encoded.dictionary.to_pylist()), STRING).take(encoded.indices)
+
+
+def repeated_words(words: Words, convert: Callable[[bytes], str]) -> pa.Array:
+    """Return the same of pieces of eight bytes: as numbers they are told apart quicker."""
+    if len(words) and (words == words[0]).all():
+        return pa.repeat(convert(words[0].tobytes()), len(words))
+    numbers = pa.array(words).dictionary_encode()
+    different = [each.tobytes() for each in numbers.dictionary.to_numpy()]
+    return pa.array(map(convert, different), STRING).take(numbers.indices)
 
 
 def spread(values: pa.Array, rows: Longs, count: int) -> pa.Array:
