@@ -108,7 +108,7 @@ def _copied(
     """Return pieces of one size, each a step behind the last, in memory that Arrow has at hand."""
     count, size = shape
     data = pa.allocate_buffer(count * size)
-    np.frombuffer(data, np.uint8).reshape(shape)[:] = np.ndarray(
+    np.frombuffer(memoryview(data), np.uint8).reshape(shape)[:] = np.ndarray(
         shape, np.uint8, raw, start, (step, 1)
     )
     borders = np.arange(0, (count + 1) * size, size, dtype=np.int32)
