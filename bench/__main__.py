@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 QUICK: Final = ("proto", "messages")
 LONG: Final = (
     *("broker", "transactions", "kinds", "client", "path", "scale"),
-    *("nameserver", "net", "spark", "spark_partitions", "spark_store"),
+    *("nameserver", "net", "spark", "spark_columns", "spark_partitions", "spark_store"),
     *("store", "store_appends", "store_queues"),
 )
 
