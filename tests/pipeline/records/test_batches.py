@@ -57,7 +57,10 @@ def record(body: bytes = b"hello", properties: bytes = b"", **changes: Any) -> b
 @example(record(b"b" * 60) * 3)
 @example(record(b"b" * 60) * 2 + record(b"c" * 60, topic=b"longer") + record(b"d" * 60))
 @example(record() + record(born_host=OTHER_HOST, store_host=OTHER_HOST))
-@example(record(reconsume_times=-3, prepared_transaction_offset=-(2**40)) + record(physical_offset=2**62 + 5))
+@example(
+    record(reconsume_times=-3, prepared_transaction_offset=-(2**40))
+    + record(physical_offset=2**62 + 5)
+)
 @example(record(born_timestamp=-(2**60), store_timestamp=2**60) + record())
 @example(record() + record(sys_flag=0x20, store_host=bytes(15) + b"\x01" + bytes(4)))
 @example(record() + record(sys_flag=0x10, born_host=bytes(15) + b"\x01" + bytes(4)))
