@@ -130,6 +130,20 @@ def test_a_certificate_that_is_refused_ends_a_job_at_once(
     assert settings == []
 
 
+def test_a_server_that_speaks_no_tls_is_told_so(
+    there: Guarded, settings: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked again: one that is being started may close connections, too."""
+    plain = there.cluster.nameserver
+    monkeypatch.setattr("cometmq.pipeline.retrying.time.sleep", lambda _: None)
+    done = CliRunner().invoke(
+        program, ["pipeline", "archive", "--topic", "there", "--to", "a", "--tls", "-n", plain]
+    )
+    assert done.exit_code == 3, done.output
+    assert f"no connection to {plain} by TLS, which it may not speak: " in done.stderr
+    assert settings == []
+
+
 def test_a_name_server_whose_certificate_is_refused_is_asked_again_while_another_is_away(
     there: Guarded, stranger: Path
 ) -> None:

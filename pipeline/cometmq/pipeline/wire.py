@@ -144,6 +144,9 @@ class Wire:
         try:
             plain = socket.create_connection((host.strip("[]"), int(port)), settings.timeout)
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except (OSError, ValueError) as error:
+            raise ConnectionLostError(f"no connection to {address}: {error}") from error
+        try:
             self._socket = _with_tls(plain, host, settings) if settings.tls else plain
         except ssl.SSLCertVerificationError as error:  # It will be as bad the next time.
             raise UntrustedError(
@@ -151,7 +154,9 @@ class Wire:
                 f" name a file with who signed it, and is {settings.tls_ca}"
             ) from None
         except (OSError, ValueError) as error:
-            raise ConnectionLostError(f"no connection to {address}: {error}") from error
+            raise ConnectionLostError(
+                f"no connection to {address} by TLS, which it may not speak: {error}"
+            ) from error
         self._stream = self._socket.makefile("rb", _READ_AHEAD)
 
     def __repr__(self) -> str:
