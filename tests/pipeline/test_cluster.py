@@ -141,6 +141,17 @@ def test_a_connection_that_was_kept_and_broke_is_made_anew(
     assert asked.route("TBW102")
 
 
+def test_a_server_that_says_nothing_is_waited_for_once_a_try() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(ConnectionLostError, match="timed out"):
+            Asked([address], Settings(timeout=0.1)).topics_like(".*")
+        server.setblocking(False)
+        server.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+
 def test_nobody_there_is_said_with_the_address() -> None:
     with pytest.raises(ConnectionLostError, match=r"no name server answers: .*127\.0\.0\.1:1"):
         Asked(["127.0.0.1:1"], SETTINGS).topics_like(".*")

@@ -313,14 +313,17 @@ def with_wire(address: str, settings: Settings, use: Callable[[Wire], R]) -> R:
 
     What `use` asks must do no harm when it is asked twice.
     """
-    try:
-        return _used(address, settings, use)
-    except ConnectionLostError:
-        return _used(address, settings, use)
-
-
-def _used(address: str, settings: Settings, use: Callable[[Wire], R]) -> R:
     peer = wire.connect(address, settings)
+    is_kept = peer.is_known
+    try:
+        return _used(peer, settings, use)
+    except ConnectionLostError:
+        if not is_kept:  # When to ask again is for others to say: each try may take its timeout.
+            raise
+    return _used(wire.connect(address, settings), settings, use)
+
+
+def _used(peer: Wire, settings: Settings, use: Callable[[Wire], R]) -> R:
     try:
         result = use(peer)
     except BaseException:
