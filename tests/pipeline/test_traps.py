@@ -486,6 +486,26 @@ def test_a_topic_that_was_made_anew_and_has_more_messages_is_noticed(
     assert bodies(reader(tables, topic), following, last) == numbers(120, 122)
 
 
+@pytest.mark.parametrize("queues", [1, 2])
+def test_a_topic_that_was_made_anew_and_has_fewer_messages_is_read_once(
+    tables: Tables, queues: int
+) -> None:
+    """The checkpoint has its own first message then, and no more that of the one before."""
+    topic = f"anew-fewer-{queues}"
+    tables.fill(topic, 8, queues=queues)
+    stream = reader(tables, topic, startingOffsets="earliest", failOnDataLoss=False)
+    end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
+    made_anew(tables, topic, 4, queues=queues)
+    following = through_json(stream.latestOffset(end, ALL))
+    assert bodies(reader(tables, topic), end, following) == numbers(100, 104)
+    tables.fill(topic, 2, queues=queues, first=104)
+    for again in (stream, reader(tables, topic)):
+        last = through_json(again.latestOffset(following, ALL))
+        assert bodies(reader(tables, topic), following, last) == numbers(104, 106)
+    with pytest.raises(DataLossError, match=f"topic {topic} of broker broker-a was deleted"):
+        reader(tables, topic).latestOffset(end, ALL)
+
+
 def test_a_topic_that_was_made_anew_before_the_first_batch_is_noticed(tables: Tables) -> None:
     tables.fill("anew-at-once", 4)
     stream = reader(tables, "anew-at-once", startingOffsets="latest")

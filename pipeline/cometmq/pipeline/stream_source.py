@@ -233,7 +233,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         news = [
             queue
             for queue, there in found.queues.items()
-            if there.end > before.queues.get(queue, there.first)
+            # Who has fewer than were read may be another, of which the first is to be noted.
+            if there.end != before.queues.get(queue, there.first)
         ]
         return first_messages.look(self._cluster, before.firsts, found, news)
 
