@@ -128,6 +128,9 @@ def test_an_interrupted_redrive_goes_on_where_it_was(restarts: bool, tmp_path: P
             await until_indexed(mq, 70)
             again = await redrive("billing")
             assert (again.sent, again.earlier) == (0, 70)
+            assert len(set(again.earlier_places)) == 70
+            otherwise = await redrive("billing", to="topic")
+            assert (otherwise.sent, otherwise.earlier, otherwise.earlier_places) == (0, 70, [])
             assert len(await stored(mq, RETRY)) == 70
 
     play_on("asyncio", tmp_path, scenario)

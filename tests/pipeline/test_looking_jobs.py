@@ -167,7 +167,8 @@ def test_what_a_command_redrove_the_job_does_not_send_again(
     told = [each for each in news if "redriven" in each]
     assert told[-1] == {"redriven": 3, "earlier": 1, "of": 4}
     assert len(told) < 4  # A line a second, and the last one: not one a message.
-    assert len(receipts.read_text().splitlines()) == 3
+    # What went to the group went to another topic than receipts would say.
+    assert len(receipts.read_text().splitlines()) == (3 if to == "group" else 4)
     bodies = [each.body for each in tables.cluster.sent(topic, count=7)]
     assert bodies.count(BODIES[2]) == (1 if to == "group" else 2)
     until_indexed(tables, group, 4)

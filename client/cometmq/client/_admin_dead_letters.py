@@ -152,10 +152,10 @@ class DeadLetters(AdminAsking):
         pace = Pace(rate)
         kept: set[str] = set()  # Brokers that do not give back what they are sent.
         async with aclosing(self._letters(check_group(group), wanted, to)) as letters:
-            async for letter, is_earlier in letters:
+            async for letter, sent_to in letters:
                 broker = letter.message.queue.broker
-                if is_earlier:
-                    redriven.earlier += 1
+                if sent_to:
+                    _note_earlier(redriven, letter, sent_to)
                 elif dry_run:
                     _note_sent(redriven, letter.message)
                 else:
@@ -208,23 +208,26 @@ class DeadLetters(AdminAsking):
 
     async def _letters(
         self, group: str, wanted: DeadLetterFilter, to: RedriveTo
-    ) -> AsyncGenerator[tuple[Letter, bool], None]:
-        """Give what is to be sent again, and whether each was already."""
+    ) -> AsyncGenerator[tuple[Letter, str], None]:
+        """Give what is to be sent again, and to which topic each was already; none is empty."""
         page: list[Letter] = []
         async for message in self._each(group, wanted):
             page.append(letter_of(message, group, to))
             if len(page) == LOOKED_AT_ONCE:
                 earlier = await self._earlier(page, group)
                 for letter in page:
-                    yield letter, letter.id in earlier
+                    yield letter, earlier.get(letter.id, "")
                 page = []
         earlier = await self._earlier(page, group)
         for letter in page:
-            yield letter, letter.id in earlier
+            yield letter, earlier.get(letter.id, "")
 
-    async def _earlier(self, letters: list[Letter], group: str) -> set[str]:
-        """The ids of those that were sent before, by either way, as far as the indexes know."""
-        found: set[str] = set()
+    async def _earlier(self, letters: list[Letter], group: str) -> dict[str, str]:
+        """The ids of those that were sent before, by either way, as far as the indexes know.
+
+        Each with the topic that it was sent to.
+        """
+        found: dict[str, str] = {}
         failed: list[ClientError] = []
         masters = await self._masters(None)
 
@@ -232,7 +235,7 @@ class DeadLetters(AdminAsking):
             try:
                 for way in ways_of_letter(letter.message, group):
                     if await self._is_found(way, masters.get(way.message.queue.broker)):
-                        found.add(letter.id)
+                        found[letter.id] = way.topic
                         break
             except ClientError as error:
                 failed.append(error)
@@ -322,6 +325,12 @@ class DeadLetters(AdminAsking):
                     f"group {group!r} consumes in order, and its broker keeps nothing for it to"
                     " retry: redrive to its topic (to='topic')"
                 )
+
+
+def _note_earlier(redriven: Redriven, letter: Letter, sent_to: str) -> None:
+    redriven.earlier += 1
+    if sent_to == letter.topic:
+        redriven.earlier_places.append((letter.message.queue, letter.message.offset))
 
 
 def _note_sent(redriven: Redriven, message: ReceivedMessage) -> None:

@@ -91,7 +91,8 @@ class Redriven:
 
     `sent` went out now (with `dry_run`: would have), `earlier` by a redrive before; what brokers
     refused is in `failed`, by id, with the reason. `sent_ids` are the dead letters' ids, and
-    `sent_places` their queues and offsets, in the same order.
+    `sent_places` their queues and offsets, in the same order. `earlier_places` are those of the
+    ones that went to the same topic before, and not by the other way.
     """
 
     sent: int = 0
@@ -99,6 +100,7 @@ class Redriven:
     failed: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     sent_ids: list[str] = field(default_factory=list[str])
     sent_places: list[tuple[Queue, int]] = field(default_factory=list[tuple[Queue, int]])
+    earlier_places: list[tuple[Queue, int]] = field(default_factory=list[tuple[Queue, int]])
 
     @property
     def count(self) -> int:

@@ -184,15 +184,17 @@ def _redrive(chosen: list[dict[str, Any]], settings: DlqSettings, run: Run, repo
         for each in chosen
     }
     redriven = Redriven()
-    noted, told = 0, -_TELL_SECONDS
+    sent, earlier, told = 0, 0, -_TELL_SECONDS
 
     receipts = Receipts(settings.receipts)
 
     def watch(now: Redriven) -> None:
-        nonlocal redriven, noted, told
+        nonlocal redriven, sent, earlier, told
         redriven = now
-        receipts.write(places[each] for each in now.sent_places[noted:])
-        noted = len(now.sent_places)
+        # A run that was killed may have sent one that it wrote nothing of.
+        there = [*now.sent_places[sent:], *now.earlier_places[earlier:]]
+        receipts.write(places[each] for each in there)
+        sent, earlier = len(now.sent_places), len(now.earlier_places)
         is_last = run.is_stopping or now.count == len(chosen)
         if is_last or time.monotonic() - told >= _TELL_SECONDS:
             told = time.monotonic()
