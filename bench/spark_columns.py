@@ -103,6 +103,7 @@ def answer_batches(made: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
 def measure(name: str, rounds: int, batches: Callable[[], Iterator[pa.RecordBatch]]) -> None:
     """Print what a row takes."""
     taken: list[float] = []
+    rows = count = 0
     for _ in range(rounds + 1):
         gc.collect()
         rows = count = 0

@@ -134,8 +134,12 @@ def test_a_server_that_speaks_no_tls_is_told_so(
     there: Guarded, settings: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is asked again: one that is being started may close connections, too."""
+
+    def at_once(_: float) -> None:
+        pass
+
     plain = there.cluster.nameserver
-    monkeypatch.setattr("cometmq.pipeline.retrying.time.sleep", lambda _: None)
+    monkeypatch.setattr("cometmq.pipeline.retrying.time.sleep", at_once)
     done = CliRunner().invoke(
         program, ["pipeline", "archive", "--topic", "there", "--to", "a", "--tls", "-n", plain]
     )
