@@ -306,6 +306,13 @@ def _opened(
             config.store_path,
             store.made_queues,
         )
+    if store.kept is not None:
+        log.warning(
+            "%s: the end of the log was torn, as a power cut leaves it, and was cut off: the bytes"
+            " are kept in %s",
+            config.store_path,
+            store.kept,
+        )
     if (size := store.segments.size) > store.expiry.space().total // _LOG_FILES_MIN:
         log.warning(
             "%s: a file of the log has %d bytes, more than 5%% of the disk: the next one may take"
