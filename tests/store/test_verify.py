@@ -309,6 +309,14 @@ def test_a_removed_first_index_file_is_missed_where_we_wrote_all_of_the_log() ->
     assert Kind.MISSING_ITEM not in verified(disk).counts
 
 
+def test_an_index_file_that_lost_all_bytes_is_named_as_a_start_does() -> None:
+    disk = small_store()
+    path = f"{ROOT}/index/{disk.list(f'{ROOT}/index')[0].name}"
+    disk.open(path).resize(0)
+    (finding,) = verified(disk).findings
+    assert (finding.kind, finding.path) == (Kind.INDEX_FILE, path)
+
+
 def test_a_removed_only_index_file_is_missed() -> None:
     config = replace(SMALL, index_items=4000)
     disk = small_store(config)

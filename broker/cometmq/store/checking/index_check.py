@@ -81,7 +81,7 @@ class IndexCheck:
         is_readable = True
         for file in self._files:
             half_made = not self._is_closed and file.size < shape.file_size
-            if file.size not in (0, shape.file_size) and not half_made:
+            if file.size != shape.file_size and not half_made:
                 is_readable = False
                 self._find(
                     Kind.INDEX_FILE,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from cometmq.store.disk.names import is_index_file
 from cometmq.store.errors import StoreFormatError
 from cometmq.store.index.index_format import HEADER_SIZE, IndexHeader
+from cometmq.store.index.index_off import load_off
 
 if TYPE_CHECKING:
+    from cometmq.store.config import StoreConfig
     from cometmq.store.disk.filesystem import FileSystem
     from cometmq.store.index.index_file import IndexFile
     from cometmq.store.index.index_format import IndexShape
@@ -42,17 +44,46 @@ def load_files(
             continue
         path = f"{root}/{entry.name}"
         if entry.size > shape.file_size or (clean and entry.size != shape.file_size):
-            raise StoreFormatError(
-                f"{entry.size} bytes, where {shape.slots} slots and"
-                f" {shape.items} items make {shape.file_size}; run `cometmq store rebuild"
-                f" --index-slots {shape.slots} --index-items {shape.items}`, which makes the index"
-                " anew, or set index_slots and index_items to what the store has",
-                path,
-            )
-        file = filesystem.open(path, read_only=True)
-        files.append(KnownFile(entry.name, IndexHeader.unpack(file.read(HEADER_SIZE, 0))))
-        file.close()
+            raise _wrong_size(path, entry.size, shape)
+        files.append(KnownFile(entry.name, _header(filesystem, path)))
     return files
+
+
+def refuse_shortened_index(
+    filesystem: FileSystem, root: str, config: StoreConfig, below: int
+) -> None:
+    """Refuse a file that lost items, of a killed store whose index was synced below an offset.
+
+    What a kill or a power cut leaves half made lies behind that, and a start that is killed while
+    it erases items leaves those in front. While the index was off nobody knows what is there.
+    """
+    if load_off(filesystem, root) is not None:
+        return
+    shape, before = config.index_shape, 0
+    for entry in filesystem.list(f"{root}/index"):
+        if not is_index_file(entry):
+            continue
+        path = f"{root}/index/{entry.name}"
+        header = _header(filesystem, path)
+        is_synced = before <= header.begin_offset <= header.end_offset < below
+        size = shape._replace(items=min(header.next_item, shape.items)).file_size
+        if header.next_item > 1 and is_synced and entry.size < size:
+            raise _wrong_size(path, entry.size, shape)
+        before = header.end_offset
+
+
+def _header(filesystem: FileSystem, path: str) -> IndexHeader:
+    with closing(filesystem.open(path, read_only=True)) as file:
+        return IndexHeader.unpack(file.read(HEADER_SIZE, 0))
+
+
+def _wrong_size(path: str, size: int, shape: IndexShape) -> StoreFormatError:
+    return StoreFormatError(
+        f"{size} bytes, where {shape.slots} slots and {shape.items} items make {shape.file_size};"
+        f" run `cometmq store rebuild --index-slots {shape.slots} --index-items {shape.items}`,"
+        " which makes the index anew, or set index_slots and index_items to what the store has",
+        path,
+    )
 
 
 class FileMaker:

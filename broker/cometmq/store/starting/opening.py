@@ -21,6 +21,7 @@ from cometmq.store.disk.lock import (
 )
 from cometmq.store.disk.sync import Jobs, Syncer
 from cometmq.store.index.index import INDEX_FOLDER, Index
+from cometmq.store.index.index_folder import refuse_shortened_index
 from cometmq.store.index.index_off import load_off, settle_off
 from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.log.log_scan import NEVER
@@ -284,6 +285,8 @@ class Opening:
         if found.history is History.FOREIGN and found.checkpoint.claims is None:
             placed, is_batch_topic = successions.placed, self._is_batch_topic
             refuse_shortened(found.queues, found.segments, placed, is_batch_topic)
+        if not clean and self._config.index and found.checkpoint.claims is not None:
+            refuse_shortened_index(self._filesystem, self._root, self._config, found.complete_to)
         foresight = Foresight(
             self._filesystem,
             self._root,
