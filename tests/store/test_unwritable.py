@@ -47,6 +47,34 @@ def test_a_folder_without_the_right_to_write_refuses_the_start_and_nothing_is_ch
     assert contents(disk) == before
 
 
+@pytest.mark.parametrize("closed", [True, False])
+def test_so_does_the_folder_of_the_store_itself(
+    closed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = small_store() if closed else small_store(close=False).kill()
+    forbid(disk, monkeypatch, ROOT)
+    before = contents(disk)
+    with pytest.raises(PermissionError) as caught:
+        open_small_store(disk)
+    assert caught.value.filename == ROOT
+    assert contents(disk) == before
+
+
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("folder", ["index", "integrity"])
+def test_so_does_the_newest_file_of_the_index_and_of_the_checksums(
+    folder: str, closed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = small_store() if closed else small_store(close=False).kill()
+    newest = [path for path in contents(disk) if path.startswith(f"{ROOT}/{folder}/")][-1]
+    forbid(disk, monkeypatch, newest)
+    before = contents(disk)
+    with pytest.raises(PermissionError) as caught:
+        open_small_store(disk)
+    assert caught.value.filename == newest
+    assert contents(disk) == before
+
+
 @pytest.mark.parametrize("queue", ["consumequeue/T/1", f"batchconsumequeue/{BATCHES}/0"])
 def test_a_start_behind_a_kill_asks_for_the_queues_that_it_is_about_to_write_to(
     queue: str, monkeypatch: pytest.MonkeyPatch

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.store.delay_levels import DELAY_LEVELS
 from cometmq.store.deletions import DELETIONS_NAME
-from cometmq.store.disk.names import PIPE, is_file, is_queue_folder, is_topic_folder
+from cometmq.store.disk.names import (
+    PIPE,
+    is_file,
+    is_index_file,
+    is_offset_file,
+    is_queue_folder,
+    is_topic_folder,
+)
 from cometmq.store.errors import NotAStoreError, StoreFormatError
 from cometmq.store.log.segments import Segments
 from cometmq.store.queues.consume_queues import ConsumeQueues
@@ -93,15 +100,22 @@ def require_files(root: str, entries: list[Entry]) -> None:
             )
 
 
-def check_writable(filesystem: FileSystem, root: str, *, index: bool) -> None:
+def check_writable(filesystem: FileSystem, root: str, config: StoreConfig) -> None:
     """Refuse, with the disk's `OSError`, what could be read, and then not be written.
 
-    Of these folders alone: to look at those of all queues would take too long. `foresight` does of
-    the few that a start writes to.
+    Of the root, these folders and the newest files of those that are filled on: to look at those of
+    all queues would take too long. `foresight` does of the few that a start writes to.
     """
+    filesystem.check_writable(root)
+    unused = {*(() if config.index else ("index",)), *(() if config.integrity else ("integrity",))}
     for name in _WRITTEN:
-        if index or name != "index":
+        if name not in unused:
             filesystem.check_writable(f"{root}/{name}")
+    for name, is_named_so in (("index", is_index_file), ("integrity", is_offset_file)):
+        if name not in unused:
+            files = [each for each in filesystem.list(f"{root}/{name}") if is_named_so(each)]
+            for entry in files[-2:]:
+                filesystem.check_writable(f"{root}/{name}/{entry.name}")
 
 
 def _has_tables(filesystem: FileSystem, folder: str) -> bool:

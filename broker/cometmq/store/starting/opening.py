@@ -277,7 +277,7 @@ class Opening:
         parts = integrity, sealed, deletions, successions.unpromised
         found = Found(history, checkpoint, segments, queues, start, end, *parts, to_make, journal)
         self._foresee(found, successions, clean=clean)
-        check_writable(filesystem, root, index=config.index)
+        check_writable(filesystem, root, config)
         return found
 
     def _foresee(self, found: Found, successions: Successions, *, clean: bool) -> None:
