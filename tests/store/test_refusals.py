@@ -50,6 +50,11 @@ def make(disk: SimulatedFileSystem, path: str, content: bytes, size: int = 0) ->
     file.close()
 
 
+def last_of_log(disk: SimulatedFileSystem) -> str:
+    files = contents(disk, f"{ROOT}/commitlog")
+    return max(path for path, data in files.items() if any(data))
+
+
 def no_store(disk: SimulatedFileSystem) -> None:
     for path in list(contents(disk)):
         disk.remove(path)
@@ -112,6 +117,14 @@ BAD: dict[str, tuple[Callable[[SimulatedFileSystem], None], str]] = {
     "an index of another size": (
         lambda disk: make(disk, f"{ROOT}/index/99990101000000000", bytes(100), 1 << 20),
         "run `cometmq store rebuild --index-slots 20 --index-items 40`",
+    ),
+    "a last file of the log that was cut short": (
+        lambda disk: disk.open(last_of_log(disk)).resize(600),
+        " 600 bytes",
+    ),
+    "a file of the log that is too long": (
+        lambda disk: disk.open(last_of_log(disk)).resize(2 * SMALL.segment_size),
+        f"cut it off (`truncate -s {SMALL.segment_size}`)",
     ),
     "an index file that was cut short": (
         lambda disk: disk.open(next(files_of(disk, f"{ROOT}/index"))).resize(100),

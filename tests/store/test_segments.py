@@ -84,6 +84,10 @@ def test_a_file_without_a_length_is_not_counted_and_its_name_is_taken_over(
             {f"{0:020d}": 505, f"{SIZE:020d}": SIZE},
             rf"{0:020d}: 505 bytes, but .* {SIZE};.* fill it up with zeros \(`truncate -s {SIZE}`",
         ),
+        (
+            {f"{0:020d}": SIZE, f"{SIZE:020d}": 2 * SIZE, f"{2 * SIZE:020d}": SIZE},
+            rf"{SIZE:020d}: {2 * SIZE} bytes, .* cut it off \(`truncate -s {SIZE}`\)",
+        ),
         ({f"{0:020d}": SIZE, f"{SIZE:020d}": 0, f"{2 * SIZE:020d}": SIZE}, f"{SIZE:020d}: 0 bytes"),
         ({f"{5:020d}": SIZE}, "no segment begins there"),
         (

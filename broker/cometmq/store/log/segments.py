@@ -115,7 +115,11 @@ class Segments:
                 raise StoreFormatError(
                     f"{length} bytes, but the segments of this store have {self.size};"
                     " restore it from a copy, or move it elsewhere if it is not of this store"
-                    + (f"; without a copy, fill it up with {self._zeros()}" if is_cut else ""),
+                    + (
+                        f"; without a copy, fill it up with {self._zeros()}"
+                        if is_cut
+                        else self._cut()
+                    ),
                     path,
                 )
             if segment.start % self.size:
@@ -136,6 +140,12 @@ class Segments:
         return (
             f"zeros (`truncate -s {self.size}`), and run `cometmq store repair --dry-run`, which"
             " says what is lost"
+        )
+
+    def _cut(self) -> str:
+        return (
+            f"; without a copy, keep what is behind that elsewhere, cut it off (`truncate -s"
+            f" {self.size}`), and run `cometmq store verify`"
         )
 
     def __iter__(self) -> Iterator[Segment]:

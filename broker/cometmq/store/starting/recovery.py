@@ -197,9 +197,14 @@ def find_end(
     missing_end = start.missing_end(segments)
     if missing_end is not None:
         place, problem = missing_files(segments, missing_end)
+        path, position = segments.directory, place
+        short = segments.at(place)
+        if short is not None and short.start < place:
+            path, position = short.path, place - short.start
+            problem += f" (this file has {position} bytes where others have {segments.size})"
         raise CorruptionError(
-            segments.directory,
-            place,
+            path,
+            position,
             f"{problem}: look whether the disk that it is on is mounted, and restore the missing"
             " files from a copy; `cometmq store repair` says what is lost without them",
         )
