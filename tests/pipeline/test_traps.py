@@ -506,6 +506,27 @@ def test_a_topic_that_was_made_anew_and_has_fewer_messages_is_read_once(
         reader(tables, topic).latestOffset(end, ALL)
 
 
+def test_a_topic_that_was_made_anew_is_noticed_where_its_noted_queue_stays_empty(
+    tables: Tables,
+) -> None:
+    """The other queue has more than was read of the one before it, which would look like news."""
+    topic = "anew-elsewhere"
+    tables.fill(topic, 8, queues=2)
+    stream = reader(tables, topic, startingOffsets="earliest", failOnDataLoss=False)
+    end = through_json(stream.latestOffset(stream.initialOffset(), ALL))
+    assert list(end["firsts"][topic]["broker-a"]) == ["0"]
+    tables.cluster.admin.delete_topic(topic)
+    tables.cluster.admin.create_topic(topic, queues=2)
+    sent = [str(each).encode() for each in range(100, 110)]
+    other = next(each for each in tables.cluster.client.queues(topic) if each.id == 1)
+    tables.cluster.client.send_batch(topic, sent, queue=other)
+    for again in (stream, reader(tables, topic, failOnDataLoss=False)):
+        following = through_json(again.latestOffset(end, ALL))
+        assert bodies(reader(tables, topic), end, following) == numbers(100, 110)
+    with pytest.raises(DataLossError, match=f"topic {topic} of broker broker-a was deleted"):
+        reader(tables, topic).latestOffset(end, ALL)
+
+
 def test_a_topic_that_was_made_anew_before_the_first_batch_is_noticed(tables: Tables) -> None:
     tables.fill("anew-at-once", 4)
     stream = reader(tables, "anew-at-once", startingOffsets="latest")

@@ -63,7 +63,13 @@ def look(cluster: Cluster, before: Firsts, found: Survey, news: Iterable[Queue])
                 del now[queue]
     except (ConnectionLostError, RefusedError):
         return Looked({}, frozenset())
-    return Looked(now, frozenset(part_of(queue) for queue in doubtful & now.keys()))
+    emptied = {part_of(queue) for queue, first in before.items() if _is_gone(first, queue, found)}
+    return Looked(
+        now,
+        frozenset(
+            part_of(queue) for queue in now if queue in doubtful or part_of(queue) in emptied
+        ),
+    )
 
 
 def part_of(queue: Queue) -> Part:
@@ -83,6 +89,11 @@ def _chosen(before: Firsts, found: Survey, news: Iterable[Queue]) -> list[Queue]
         if part_of(queue) in parts and there.first < there.end:
             chosen.setdefault(part_of(queue), queue)
     return list(chosen.values())
+
+
+def _is_gone(first: First, queue: Queue, found: Survey) -> bool:
+    """Whether the queue does not reach to its first message any more."""
+    return queue in found.queues and found.queues[queue].end <= first.offset
 
 
 def _differ(old: First, now: First) -> bool:
