@@ -10,9 +10,13 @@ pytest.importorskip("pyspark", reason="the extra cometmq[spark] is not installed
 
 from tests.pipeline.store.logs import change, write_log
 from tests.store.apache_stores import manifest_records, unpack
+from tests.store.damaged_stores import write_small_store
+from tests.store.records import HOST
 
 from cometmq.pipeline.jobs.audit import AuditSettings, audit
 from cometmq.pipeline.jobs.job import Run
+from cometmq.store.disk.filesystem import RealFileSystem
+from cometmq.store.log.turn import Origin
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -195,6 +199,23 @@ def test_an_open_store_lacks_entries_that_its_checkpoint_knows(
     path, *_ = sorted((root / "consumequeue" / record["topic"] / str(record["queueId"])).iterdir())
     path.write_bytes(path.read_bytes()[:40])
     assert set(judged(spark, root, check="queues")["kinds"]) == {"missing entry"}
+
+
+def test_a_topic_that_was_deleted_and_made_anew_lacks_no_entries(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    store = write_small_store(RealFileSystem(), str(tmp_path), close=False)
+    store.delete_topics(["T"])
+    for number in range(3):
+        now_ms = 1_700_000_100_000 + number
+        store.put("T", 0, b"anew", b"TAGS\x01t\x02", Origin(now_ms, now_ms, HOST))
+    store.commit()
+    store.run_jobs()
+    store.advance()
+    assert store.close(1_700_000_200_000)
+    assert judged(spark, tmp_path)["kinds"] == {}
+    (tmp_path / "deleted_topics.json").unlink()
+    assert judged(spark, tmp_path)["kinds"].keys() == {"missing entry"}
 
 
 def test_a_log_that_ends_in_front_of_what_the_checkpoint_knows_is_a_finding(

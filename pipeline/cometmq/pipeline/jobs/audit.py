@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.audit_entries import ENTRIES, RECORDS, wrong_entries
-from cometmq.pipeline.jobs.checkpoint_claims import read_claims, wrong_claims
+from cometmq.pipeline.jobs.checkpoint_claims import read_claims, read_deletions, wrong_claims
 from cometmq.pipeline.jobs.job import Job, Run, setting, timed
 from cometmq.pipeline.jobs.report import Outcome, Report
 from cometmq.pipeline.jobs.results import Results
@@ -242,7 +242,10 @@ class _Audit:
         with_tag_codes(records).createOrReplaceTempView(RECORDS)
         entries = self._read("queues").where(f"physical_offset >= {self.log.first}").persist()
         entries.createOrReplaceTempView(ENTRIES)
-        return wrong_entries(self.spark, self.first, self._dispatched(entries), self.log.end)
+        dispatched = self._dispatched(entries)
+        # Behind the entries, for a topic may be deleted meanwhile.
+        deleted = read_deletions(self.settings.store)
+        return wrong_entries(self.spark, self.first, dispatched, self.log.end, deleted)
 
     def _dispatched(self, entries: DataFrame) -> int:
         """Return up to where records must have their entries, those that begin there included.

@@ -5,17 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import DataFrame, SparkSession
 
 RECORDS: Final = "cometmq_audit_records"
 ENTRIES: Final = "cometmq_audit_entries"
 """The views that are compared."""
+_DELETED: Final = "cometmq_audit_deleted"
 _ENTRY: Final = "concat('of queue ', queue_id, ' of ', topic, ' at offset ', queue_offset"
 _ENTRY_FINDINGS: Final = (
     (
         "missing entry",
-        # Half messages and those that were rolled back have none; a deleted topic has no queues.
-        "topic IS NULL AND known IS NOT NULL AND (sys_flag & 12) IN (0, 8) AND place <= dispatched",
+        # Half messages and those that were rolled back have none; a deleted topic has no queues,
+        # and one that was made anew none of what stands in front of its mark.
+        "topic IS NULL AND known IS NOT NULL AND (sys_flag & 12) IN (0, 8) AND place <= dispatched"
+        " AND place >= coalesce(deleted_to, 0)",
         "concat('the record of queue ', record_queue, ' of ', record_topic, ' at offset ',"
         " record_offset, ' has none')",
     ),
@@ -38,8 +43,15 @@ _ENTRY_FINDINGS: Final = (
 """What may be wrong about an entry, or the lack of one: its kind, when it is so, and its words."""
 
 
-def wrong_entries(spark: SparkSession, first: int, dispatched: int, log_end: int) -> DataFrame:
-    """Join records and entries by their place in the log, those of entries from `first` on."""
+def wrong_entries(
+    spark: SparkSession, first: int, dispatched: int, log_end: int, deleted: Mapping[str, int]
+) -> DataFrame:
+    """Join records and entries by their place in the log, those of entries from `first` on.
+
+    `deleted` says up to where the records of topics were deleted.
+    """
+    marks = spark.createDataFrame([*deleted.items()], "topic string, deleted_to bigint")
+    marks.createOrReplaceTempView(_DELETED)
     kinds = " ".join(
         f"WHEN {condition} THEN struct('{kind}' AS kind, {detail} AS detail)"
         for kind, condition, detail in _ENTRY_FINDINGS
@@ -49,11 +61,12 @@ def wrong_entries(spark: SparkSession, first: int, dispatched: int, log_end: int
         " place AS end FROM (SELECT r.topic AS record_topic, r.queue_id AS record_queue,"
         " r.queue_offset AS record_offset, r.size AS record_size, r.tag_code, r.sys_flag,"
         " e.*, coalesce(r.physical_offset, e.physical_offset) AS place,"
-        f" {dispatched}L AS dispatched, {log_end}L AS log_end, q.topic AS known"
+        f" {dispatched}L AS dispatched, {log_end}L AS log_end, q.topic AS known, d.deleted_to"
         f" FROM {RECORDS} r"
         f" FULL JOIN (SELECT * FROM {ENTRIES} WHERE physical_offset >= {first}) e"
         " ON r.physical_offset = e.physical_offset"
-        f" LEFT JOIN (SELECT DISTINCT topic FROM {ENTRIES}) q ON r.topic = q.topic)"
+        f" LEFT JOIN (SELECT DISTINCT topic FROM {ENTRIES}) q ON r.topic = q.topic"
+        f" LEFT JOIN {_DELETED} d ON r.topic = d.topic)"
     )
     named: DataFrame = found.where("found IS NOT NULL").selectExpr(
         "found.kind AS kind", "file", "start", "end", "found.detail AS detail"

@@ -64,6 +64,21 @@ def read_claims(root: str) -> Claimed:
     return Claimed(root, there)
 
 
+def read_deletions(root: str) -> dict[str, int]:
+    """Return up to which physical offset topics were deleted, as CometMQ notes it of a store."""
+    from cometmq.store.deletions import Deletions
+    from cometmq.store.disk.filesystem import RealFileSystem
+    from cometmq.store.errors import StoreFormatError
+
+    if "://" in root:
+        return {}
+    try:
+        marks = Deletions(RealFileSystem(), root.rstrip("/")).offsets
+    except (OSError, StoreFormatError) as error:
+        raise OptionError(f"store: {error}") from None
+    return {topic.decode(): offset for topic, offset in marks.items()}
+
+
 def wrong_claims(
     claimed: Claimed, log: Log, latest_ms: Callable[[], int]
 ) -> list[tuple[str, str, int, int, str]]:
