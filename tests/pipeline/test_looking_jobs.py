@@ -20,6 +20,7 @@ from cometmq.pipeline.errors import OptionError
 from cometmq.pipeline.jobs.dlq import DlqSettings, dlq
 from cometmq.pipeline.jobs.job import Run
 from cometmq.pipeline.jobs.latency import LatencySettings, latency
+from cometmq.pipeline.jobs.receipts import Receipts
 from cometmq.pipeline.jobs.report import Outcome, Report
 from cometmq.pipeline.lanes import SEND_MESSAGE_V2
 from cometmq.pipeline.wire import Settings, connect
@@ -119,6 +120,24 @@ def test_what_is_chosen_is_sent_again_once(tables: Tables, died: str, tmp_path: 
     assert len({line["message_id"] for line in lines}) == 3
     assert all(datetime.fromisoformat(line["died"]).tzinfo for line in lines)
     assert len(tables.cluster.dead_letters(died)) == 4
+
+
+def test_of_sql_that_is_wrong_nothing_is_read(tables: Tables, died: str) -> None:
+    """Else it would not count as wrong usage, for the job had begun."""
+    run = Run()
+    with pytest.raises(OptionError, match=r"redrive: .*nope"):
+        looked(tables, died, run, redrive="nope = 1")
+    assert run.report is not None
+    assert run.report.rows == 0
+
+
+def test_receipts_go_on_behind_what_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "receipts.jsonl"
+    path.write_bytes(b"\xff\xfe")
+    for _ in range(2):
+        Receipts(str(path)).write([{"group": "g", "broker": "b", "queue_offset": 1}])
+    torn, line = path.read_bytes().splitlines()
+    assert (torn, json.loads(line)["queue_offset"]) == (b"\xff\xfe", 1)
 
 
 def redriven_by_the_client(tables: Tables, group: str, to: Literal["group", "topic"]) -> Redriven:

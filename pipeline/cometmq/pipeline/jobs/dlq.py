@@ -13,6 +13,7 @@ Apache's at least once). What is there already is counted as `earlier`.
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,6 +47,8 @@ from cometmq.pipeline.jobs.writable import require_file
 from cometmq.pipeline.options import check_bad_body
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from pyspark.sql import DataFrame, SparkSession
 
     from cometmq.pipeline.jobs.report import Report
@@ -143,6 +146,8 @@ def dlq(spark: SparkSession, settings: DlqSettings, run: Run | None = None) -> R
     report = run.report_of("dlq")
     letters = _Letters(spark, settings)
     with timed(report):
+        if settings.redrive:
+            letters.wanted()  # Of SQL that is wrong nothing shall be read.
         clusters = letters.clusters()
         report.rows = sum(each["count"] for each in clusters)
         report.details["clusters"] = clusters[:_GROUPS_MAX]
@@ -320,29 +325,39 @@ class _Letters:
             del found["empty_bodies"]
         report.details |= found
 
+    def wanted(self) -> DataFrame:
+        """Return the table of those that are to be sent again; `OptionError` for wrong SQL."""
+        with self._told_sql():
+            return self.table().where("body IS NOT NULL").where(f"({self.settings.redrive})")
+
+    @contextmanager
+    def _told_sql(self) -> Generator[None]:
+        from pyspark.errors import PySparkException
+
+        try:
+            yield
+        except PySparkException as error:
+            if not _is_of_sql(error):
+                raise
+            raise OptionError(f"redrive: {first_line(error)}") from None
+
     def chosen(self) -> list[dict[str, Any]]:
         """Return the places of those that are to be sent again, in their order.
 
         A body that was skipped is null, and nobody can send it.
         """
-        from pyspark.errors import PySparkException
         from pyspark.sql import functions
 
         to = self.settings.to
         target = functions.col("origin") if to == ORIGIN else functions.lit(to)
-        try:
-            frame = self.table().where("body IS NOT NULL").where(f"({self.settings.redrive})")
-            places = frame.select(
+        with self._told_sql():
+            places = self.wanted().select(
                 functions.lit(self.settings.group).alias("group"),
                 *("message_id", "broker", "queue_id", "queue_offset"),
                 target.alias("to_topic"),
                 functions.col("store_time").alias("died"),
             )
             rows = rows_as_dicts(places.orderBy("broker", "queue_id", "queue_offset"))
-        except PySparkException as error:
-            if not _is_of_sql(error):
-                raise
-            raise OptionError(f"redrive: {first_line(error)}") from None
         if lost := [each["message_id"] for each in rows if not each["to_topic"]]:
             raise OptionError(
                 f"to: nobody knows where {lost[0]} came from, and {len(lost)} in all; say a topic,"

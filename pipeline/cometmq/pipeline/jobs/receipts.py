@@ -20,7 +20,9 @@ class Receipts:
 
     def __init__(self, path: str) -> None:
         self._path = Path(path) if path else None
-        text = self._path.read_text() if self._path and self._path.exists() else ""
+        is_there = self._path is not None and self._path.exists()
+        # What is no text is no receipt, and stays.
+        text = self._path.read_text("utf-8", "replace") if self._path and is_there else ""
         self._is_torn = bool(text) and not text.endswith("\n")
         self._there = {_place(each) for each in map(_read, text.splitlines())}
 
