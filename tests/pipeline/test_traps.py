@@ -527,6 +527,24 @@ def test_a_topic_that_was_made_anew_is_noticed_where_its_noted_queue_stays_empty
         reader(tables, topic).latestOffset(end, ALL)
 
 
+def test_a_topic_that_was_made_anew_without_the_queue_that_was_noted_is_noticed(
+    tables: Tables,
+) -> None:
+    topic = "anew-narrower"
+    tables.cluster.admin.create_topic(topic, queues=2)
+    stream = reader(tables, topic, startingOffsets="earliest")
+    low, high = sorted(tables.cluster.client.queues(topic), key=lambda each: each.id)
+    end = stream.initialOffset()
+    for queue in (high, low):
+        tables.cluster.client.send_batch(topic, [b"1", b"2"], queue=queue)
+        end = through_json(stream.latestOffset(end, ALL))
+        assert list(end["firsts"][topic]["broker-a"]) == [str(queue.id)]
+    made_anew(tables, topic, 5)
+    for again in (stream, reader(tables, topic)):
+        with pytest.raises(DataLossError, match=f"topic {topic} of broker broker-a was deleted"):
+            again.latestOffset(end, ALL)
+
+
 def test_a_topic_that_was_made_anew_before_the_first_batch_is_noticed(tables: Tables) -> None:
     tables.fill("anew-at-once", 4)
     stream = reader(tables, "anew-at-once", startingOffsets="latest")

@@ -64,8 +64,9 @@ def look(cluster: Cluster, before: Firsts, found: Survey, news: Iterable[Queue])
     except (ConnectionLostError, RefusedError):
         return Looked({}, frozenset())
     emptied = {part_of(queue) for queue, first in before.items() if _is_gone(first, queue, found)}
+    lowest = {part_of(queue): queue for queue in sorted(now, reverse=True)}
     return Looked(
-        now,
+        {queue: now[queue] for queue in lowest.values()},
         frozenset(
             part_of(queue) for queue in now if queue in doubtful or part_of(queue) in emptied
         ),
@@ -78,17 +79,21 @@ def part_of(queue: Queue) -> Part:
 
 
 def _chosen(before: Firsts, found: Survey, news: Iterable[Queue]) -> list[Queue]:
-    """Return the queue of each part that was noted, or else the first one that has messages.
+    """Return of each part the queue that was noted, and the lowest one that has messages.
 
+    The lowest is noted from then on: a topic that is made anew with fewer queues has that one.
     Of a slave nothing is asked: what it still has differs from what its master has.
     """
     parts = {part_of(queue) for queue in news if queue.broker not in found.slaves}
-    chosen: dict[Part, Queue] = {}
-    for queue in sorted(found.queues, key=lambda each: (each not in before, each)):
+    noted: set[Queue] = set()
+    lowest: dict[Part, Queue] = {}
+    for queue in sorted(found.queues):
         there = found.queues[queue]
         if part_of(queue) in parts and there.first < there.end:
-            chosen.setdefault(part_of(queue), queue)
-    return list(chosen.values())
+            lowest.setdefault(part_of(queue), queue)
+            if queue in before:
+                noted.add(queue)
+    return sorted(noted | {*lowest.values()})
 
 
 def _is_gone(first: First, queue: Queue, found: Survey) -> bool:
