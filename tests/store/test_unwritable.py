@@ -53,11 +53,7 @@ def test_so_does_the_folder_of_the_store_itself(
 ) -> None:
     disk = small_store() if closed else small_store(close=False).kill()
     forbid(disk, monkeypatch, ROOT)
-    before = contents(disk)
-    with pytest.raises(PermissionError) as caught:
-        open_small_store(disk)
-    assert caught.value.filename == ROOT
-    assert contents(disk) == before
+    assert_refused(disk, ROOT)
 
 
 @pytest.mark.parametrize("closed", [True, False])
@@ -68,11 +64,7 @@ def test_so_does_the_newest_file_of_the_index_and_of_the_checksums(
     disk = small_store() if closed else small_store(close=False).kill()
     newest = [path for path in contents(disk) if path.startswith(f"{ROOT}/{folder}/")][-1]
     forbid(disk, monkeypatch, newest)
-    before = contents(disk)
-    with pytest.raises(PermissionError) as caught:
-        open_small_store(disk)
-    assert caught.value.filename == newest
-    assert contents(disk) == before
+    assert_refused(disk, newest)
 
 
 @pytest.mark.parametrize("queue", ["consumequeue/T/1", f"batchconsumequeue/{BATCHES}/0"])
@@ -81,11 +73,7 @@ def test_a_start_behind_a_kill_asks_for_the_queues_that_it_is_about_to_write_to(
 ) -> None:
     disk = small_store(close=False).kill()
     forbid(disk, monkeypatch, f"{ROOT}/{queue}")
-    before = contents(disk)
-    with pytest.raises(PermissionError) as caught:
-        open_small_store(disk)
-    assert caught.value.filename == f"{ROOT}/{queue}"
-    assert contents(disk) == before
+    assert_refused(disk, f"{ROOT}/{queue}")
 
 
 def test_the_folder_of_an_index_that_is_off_need_not_be_writable(
@@ -115,3 +103,12 @@ def test_a_rebuild_refuses_to_throw_away_what_a_newer_version_noted_of_the_index
     file.close()
     with pytest.raises(StoreFormatError, match="version 2, but this program knows up to 1"):
         check_rebuildable(inspect(disk, ROOT, SMALL))
+
+
+def assert_refused(disk: SimulatedFileSystem, path: str) -> None:
+    """A start is refused for this file or folder, and has changed nothing."""
+    before = contents(disk)
+    with pytest.raises(PermissionError) as caught:
+        open_small_store(disk)
+    assert caught.value.filename == path
+    assert contents(disk) == before
