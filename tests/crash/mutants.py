@@ -14,7 +14,14 @@ from cometmq.store import deletions
 from cometmq.store.disk import sync, unsynced
 from cometmq.store.log import commit_log, log_scan, segments, turn, zero_ahead
 from cometmq.store.queues import consume_queues, entry_disk, entry_journal
-from cometmq.store.starting import catching_up, log_repair, lost_queues, opening, recovery
+from cometmq.store.starting import (
+    catching_up,
+    log_repair,
+    lost_queues,
+    opening,
+    recovery,
+    taking_stock,
+)
 from cometmq.store.upkeep import checkpointing
 
 if TYPE_CHECKING:
@@ -185,7 +192,7 @@ MUTANTS = (
         "recovery leaves the torn tail standing", opening, "repairing", _repairing_without_erasing
     ),
     Mutant("recovery does not write the tail again", log_repair, "write_again", _nothing),
-    Mutant("recovery takes every start for a clean one", opening, "was_left_clean", _always),
+    Mutant("recovery takes every start for a clean one", taking_stock, "was_left_clean", _always),
     Mutant(
         "queues are not cut back before the replay",
         consume_queues.ConsumeQueues,

@@ -16,15 +16,13 @@ from cometmq.store.starting.replay import Replay
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cometmq.store.delay_levels import DelayLevels
     from cometmq.store.disk.filesystem import FileSystem
-    from cometmq.store.index.index import Index
     from cometmq.store.starting.found import Found
 
 
-def index_from(filesystem: FileSystem, root: str, found: Found, index: Index | None) -> int:
-    """Return from where on records may be missing in an index, after repairing it."""
-    if index is None:
+def index_from(filesystem: FileSystem, root: str, found: Found) -> int:
+    """Return from where on records may be missing in the index, after repairing it."""
+    if (index := found.key_index) is None:
         return found.complete_to
     off = load_off(filesystem, root)
     if not filesystem.exists(f"{root}/{INDEX_FOLDER}"):
@@ -44,32 +42,18 @@ class CatchUp:
 
     def __init__(
         self,
-        filesystem: FileSystem,
-        root: str,
         found: Found,
-        index: Index | None,
-        levels: DelayLevels,
         *,
-        is_batch_topic: Callable[[str], bool],
         unsynced_size_max: int,
         on_replay_all: Callable[[], None],
         now_ms: int,
     ) -> None:
         """`on_replay_all` is called before the entries of all records are erased, if they are."""
-        self._filesystem = filesystem
-        self._root = root
         self._found = found
-        self._index = index
-        self._levels = levels
-        self._is_batch_topic = is_batch_topic
         self._unsynced_size_max = unsynced_size_max
         self._on_replay_all = on_replay_all
         self._now_ms = now_ms
         self._replayed: Replay | None = None
-
-    def index_from(self) -> int:
-        """Return from where on records may be missing in the index, after repairing it."""
-        return index_from(self._filesystem, self._root, self._found, self._index)
 
     def run(self, replay_from: int) -> tuple[int, LogEnd]:
         """Take the records that were promised, and find out whether those behind them follow.
@@ -170,11 +154,11 @@ class CatchUp:
             return end
         if self._replayed is None:
             self._replayed = Replay(
-                self._found.queues,
-                self._index,
-                self._found.deletions,
-                is_batch_topic=self._is_batch_topic,
-                levels=self._levels,
+                found.queues,
+                found.key_index,
+                found.deletions,
+                is_batch_topic=found.is_batch_topic,
+                levels=found.levels,
                 now_ms=self._now_ms,
             )
         records = records_up_to(found.segments, replay_from, found.start, end)

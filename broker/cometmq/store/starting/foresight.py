@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cometmq.store.config import StoreConfig
-    from cometmq.store.delay_levels import DelayLevels
     from cometmq.store.disk.filesystem import FileSystem
     from cometmq.store.queues.consume_queues import ConsumeQueues
     from cometmq.store.starting.found import Found
@@ -78,19 +77,16 @@ class Foresight:
         root: str,
         config: StoreConfig,
         found: Found,
-        levels: DelayLevels,
         *,
         says_batch: Callable[[str], bool | None],
-        is_batch_topic: Callable[[str], bool],
         clean: bool,
     ) -> None:
         self._filesystem = filesystem
         self._root = root
         self._config = config
         self._found = found
-        self._levels = levels
         self._says_batch = says_batch
-        self._is_batch_topic = is_batch_topic
+        self._is_batch_topic = found.is_batch_topic
         self._clean = clean
         self._replay_from = found.start.replay_from
         """Behind it nothing of the queues counts, but for what the journal has."""
@@ -135,7 +131,7 @@ class Foresight:
         with closing(
             Index(overlay, root, self._config, clean=self._clean and off is None)
         ) as index:
-            return index_from(overlay, root, found, index)
+            return index_from(overlay, root, found._replace(key_index=index))
 
     @cached_property
     def _on_disk(self) -> ConsumeQueues:
@@ -237,15 +233,10 @@ class Foresight:
             known = dict(self._found.queues.ends.known)
             queues.ends.begin_with(known, known)
         queues.kinds(self._says_batch, self._found.deletions.offsets)  # For what it leaves over.
-        found = self._found._replace(queues=queues)
+        found = self._found._replace(queues=queues, key_index=None)
         first_offset = found.segments.first_offset
         catch_up = CatchUp(
-            overlay,
-            root,
             found,
-            None,
-            self._levels,
-            is_batch_topic=self._is_batch_topic,
             unsynced_size_max=config.unsynced_size_max,
             on_replay_all=lambda: forget_behind(overlay, root, config, found, first_offset),
             now_ms=0,

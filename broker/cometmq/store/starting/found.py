@@ -15,8 +15,12 @@ from cometmq.store.queues.queue_ends import QUEUE_ENDS_NAME, listed_to
 from cometmq.store.upkeep.sealing import INTEGRITY_FOLDER
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cometmq.store.delay_levels import DelayLevels
     from cometmq.store.deletions import Deletions
     from cometmq.store.disk.filesystem import FileSystem
+    from cometmq.store.index.index import Index
     from cometmq.store.log.segments import Segments
     from cometmq.store.queues.consume_queues import ConsumeQueues
     from cometmq.store.queues.journal_reading import QueueEntries
@@ -70,12 +74,19 @@ class Found(NamedTuple):
     checkpoint: Checkpoint
     segments: Segments
     queues: ConsumeQueues
+    has_queues: bool
+    """Whether there is a folder of queues at all."""
+    key_index: Index | None
+    """None where it is turned off."""
     start: Start
     end: LogEnd
     integrity: Integrity
     sealed: SealedTail
     deletions: Deletions
+    levels: DelayLevels
+    is_batch_topic: Callable[[str], bool]
     succession: Succession
+    """Of the records that nobody promised."""
     to_make: Ends
     """Queues of which nothing on the disk counts."""
     journal: list[QueueEntries] | None

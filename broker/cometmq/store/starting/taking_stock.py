@@ -1,0 +1,187 @@
+"""Finding out what there is in the folder of a store, and what a start has to do with it.
+
+Nothing here changes a byte: a store that is refused is left as it was. What would only be refused
+once bytes are changed, or by nobody, is looked for last, see `foresight`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.store.delay_levels import load_delay_levels
+from cometmq.store.deletions import Deletions
+from cometmq.store.index.index import INDEX_FOLDER, Index
+from cometmq.store.index.index_folder import refuse_shortened_index
+from cometmq.store.index.index_off import load_off
+from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
+from cometmq.store.queues.queue_ends import listed_to, load_queue_ends, without_deleted
+from cometmq.store.starting.folder import LOG_FOLDER, check_writable, load_queues, load_segments
+from cometmq.store.starting.foresight import Foresight
+from cometmq.store.starting.found import Found, History, find_journal, was_left_clean
+from cometmq.store.starting.lost_queues import queues_to_make, refuse_shortened
+from cometmq.store.starting.recovery import choose_start, find_end, queues_end
+from cometmq.store.starting.tail_check import Successions
+from cometmq.store.upkeep.checkpoint import load_checkpoint
+from cometmq.store.upkeep.integrity import Integrity
+from cometmq.store.upkeep.sealing import INTEGRITY_FOLDER, SealedTail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import ExitStack
+
+    from cometmq.store.config import StoreConfig
+    from cometmq.store.disk.filesystem import FileSystem
+    from cometmq.store.starting.recovery import LogEnd, Start
+
+_OF_QUEUES: Final = (LOG_FOLDER, SIMPLE_FOLDER, BATCH_FOLDER)
+
+
+def take_stock(
+    filesystem: FileSystem,
+    root: str,
+    config: StoreConfig,
+    *,
+    says_batch: Callable[[str], bool | None],
+    looked_at: ExitStack,
+) -> Found:
+    """Find out what there is, or refuse it by a `StoreFilesError`.
+
+    `says_batch` says of a topic whether it has batch queues, and None of one that it does not know.
+    `looked_at` closes what is opened for it.
+    """
+    return _Stock(filesystem, root, config, says_batch, looked_at).take()
+
+
+class _Stock:
+    """What is read of one store before it is judged."""
+
+    def __init__(
+        self,
+        filesystem: FileSystem,
+        root: str,
+        config: StoreConfig,
+        says_batch: Callable[[str], bool | None],
+        looked_at: ExitStack,
+    ) -> None:
+        self._filesystem, self._root, self._config = filesystem, root, config
+        self._says_batch = says_batch
+        self._checkpoint = checkpoint = load_checkpoint(filesystem, f"{root}/checkpoint")
+        self._clean = was_left_clean(filesystem, root, checkpoint)
+        self._segments = load_segments(filesystem, root, config, checkpoint)
+        looked_at.callback(self._segments.close)
+        self._queues = load_queues(filesystem, root, config, checkpoint, clean=self._clean)
+        looked_at.callback(self._queues.close)
+        self._deletions = Deletions(filesystem, root)
+        if not checkpoint.is_of_others:
+            self._take_ends()
+        self._is_batch_topic = self._queues.kinds(says_batch, self._deletions.offsets)
+        is_ours, delays = checkpoint.claims is not None, config.delay_levels_ms
+        self._levels = load_delay_levels(filesystem, root, delays, is_ours=is_ours)
+        folder = f"{root}/{INTEGRITY_FOLDER}"
+        self._integrity = Integrity(filesystem, folder, self._segments.size)
+        self._sealed = SealedTail(
+            self._integrity, self._segments, is_ours=not checkpoint.is_of_others
+        )
+
+    def _take_ends(self) -> None:
+        """Let the queues know where they ended."""
+        ends = load_queue_ends(self._filesystem, self._root)
+        if ends is not None:
+            known = without_deleted(ends, self._deletions, self._says_batch)
+            self._queues.ends.begin_with(ends, known)
+        elif not any(self._filesystem.exists(f"{self._root}/{name}") for name in _OF_QUEUES):
+            # A list of no queue: the first checkpoint brings one.
+            self._queues.ends.is_whole = True
+
+    def take(self) -> Found:
+        """Find the end of the log, and what queues and index lack of it."""
+        filesystem, root, config = self._filesystem, self._root, self._config
+        segments, queues, claims = self._segments, self._queues, self._checkpoint.claims
+        history, start = self._start()
+        # None of what was promised may be cut any more.
+        successions = Successions(start, claims, self._deletions, self._is_batch_topic)
+        end = find_end(
+            segments,
+            start,
+            clean=self._clean,
+            unsynced_size_max=config.unsynced_size_max,
+            look_at=successions.look_at,
+        )
+        self._sealed.check(start, end.offset, verify=config.integrity)
+        history, start = self._judge(history, start, end)
+        off, index = load_off(filesystem, root), None
+        if config.index:
+            index = Index(filesystem, root, config, clean=self._clean and off is None)
+        has_queues = filesystem.exists(f"{root}/{SIMPLE_FOLDER}")
+        if not has_queues:
+            history = History.BROKEN_OFF
+            start = start._replace(replay_from=segments.first_offset)
+        elif config.index and not (off is None and filesystem.exists(f"{root}/{INDEX_FOLDER}")):
+            history = History.FOREIGN if history is History.COMPLETE else history
+        is_broken_off, journal = history is History.BROKEN_OFF, None
+        to_make = queues_to_make(queues, segments, start.replay_from, clean=not is_broken_off)
+        if is_broken_off and claims is not None and not to_make:
+            deletions = self._deletions
+            journal = find_journal(filesystem, root, segments, claims, start, end, deletions)
+        found = Found(
+            history=history,
+            checkpoint=self._checkpoint,
+            segments=segments,
+            queues=queues,
+            has_queues=has_queues,
+            key_index=index,
+            start=start,
+            end=end,
+            integrity=self._integrity,
+            sealed=self._sealed,
+            deletions=self._deletions,
+            levels=self._levels,
+            is_batch_topic=self._is_batch_topic,
+            succession=successions.unpromised,
+            to_make=to_make,
+            journal=journal,
+        )
+        self._foresee(found, successions)
+        check_writable(filesystem, root, config)
+        return found
+
+    def _start(self) -> tuple[History, Start]:
+        """Return how the store was left, by what it notes, and from where the log is read then."""
+        segments, queues, clean = self._segments, self._queues, self._clean
+        start = choose_start(segments, self._checkpoint)
+        start = start.with_promise(listed_to(queues.ends.known), clean=clean)
+        start = start.with_witnesses(queues, segments, clean=clean)
+        if self._config.integrity:
+            start = start.with_promise(self._sealed.promised_to, clean=clean)
+        if not clean or self._checkpoint.claims is not None:
+            return History.BROKEN_OFF, start
+        # Apache dispatches in the order of the log and stops when all is dispatched.
+        dispatched = queues_end(queues)
+        start = start._replace(synced_offset=dispatched or None, replay_from=dispatched)
+        return History.FOREIGN, start
+
+    def _judge(self, history: History, start: Start, end: LogEnd) -> tuple[History, Start]:
+        """Return the same, now that the end of the log is known."""
+        first_offset = self._segments.first_offset
+        if history is History.FOREIGN and start.replay_from > end.offset:
+            # What Apache cut from the log is still in its queues, or one entry is damaged.
+            history = History.BROKEN_OFF
+            start = start._replace(replay_from=first_offset)
+        elif self._clean and history is not History.FOREIGN and start.replay_from == end.offset:
+            history = History.COMPLETE
+        replay_from = min(max(start.replay_from, first_offset), end.offset)
+        return history, start._replace(replay_from=replay_from)
+
+    def _foresee(self, found: Found, successions: Successions) -> None:
+        """Refuse what would be refused later, or by nobody."""
+        filesystem, root, config, clean = self._filesystem, self._root, self._config, self._clean
+        is_ours = found.checkpoint.claims is not None
+        if found.history is History.FOREIGN and not is_ours:
+            placed = successions.placed
+            refuse_shortened(found.queues, found.segments, placed, found.is_batch_topic)
+        if not clean and config.index and is_ours:
+            refuse_shortened_index(filesystem, root, config, found.complete_to)
+        foresight = Foresight(
+            filesystem, root, config, found, says_batch=self._says_batch, clean=clean
+        )
+        foresight.check(successions.promised)
