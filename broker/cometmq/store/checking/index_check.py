@@ -15,8 +15,8 @@ import numpy as np
 from cometmq.proto.sysflag import TRANSACTION_MASK, TransactionType
 from cometmq.store.checking.index_structure import check_structure
 from cometmq.store.disk.names import has_place_of, in_place_of, is_index_file
-from cometmq.store.index.index import INDEX_FOLDER
 from cometmq.store.index.index_file import seconds_behind
+from cometmq.store.index.index_folder import INDEX_FOLDER
 from cometmq.store.index.index_format import SECONDS_MAX, IndexShape
 from cometmq.store.index.index_hash import Hashed, hash_noted
 from cometmq.store.index.index_items import IndexItems, read_headers

@@ -6,10 +6,6 @@ that it finds every record that was added.
 
 The newest file's slots are in memory, see `index_file`; those of a file that has just become full
 are written in slices by the following builds, and until they are, `settled_offset` stays low.
-
-What an unclean start keeps is decided by physical offsets. Of files that this store synced, all
-items of records below the checkpoint are there. Of Apache's nothing is known: their items count as
-far as their chains are right, and the last record's are taken back, for it may have had more keys.
 """
 
 from __future__ import annotations
@@ -19,19 +15,10 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final
 
 from cometmq.proto.java import string_hash
-from cometmq.store.disk.open_files import OpenFiles
-from cometmq.store.disk.unsynced import Unsynced
-from cometmq.store.index.index_folder import FileMaker, KnownFile, load_files
-from cometmq.store.index.index_format import (
-    HEADER_SIZE,
-    SLOT_SIZE,
-    IndexHeader,
-    index_name,
-    last_before,
-    positive_hash,
-    walk_chain,
-)
+from cometmq.store.index.index_folder import INDEX_FOLDER, IndexFolder
+from cometmq.store.index.index_format import HEADER_SIZE, SLOT_SIZE, positive_hash, walk_chain
 from cometmq.store.index.index_keys import all_sound, query_key
+from cometmq.store.index.index_recovery import recover_files
 from cometmq.store.index.index_waiting import WaitingRecords
 
 if TYPE_CHECKING:
@@ -39,12 +26,11 @@ if TYPE_CHECKING:
 
     from cometmq.store.config import StoreConfig
     from cometmq.store.disk.filesystem import FileSystem
-    from cometmq.store.index.index_file import IndexFile
+    from cometmq.store.disk.unsynced import Unsynced
+    from cometmq.store.index.index_folder import KnownFile
     from cometmq.store.index.index_hash import Hashed
     from cometmq.store.index.index_keys import CountSound, Noted
 
-INDEX_FOLDER: Final = "index"
-OPEN_FILES_MAX: Final = 64
 WAITING_MAX: Final = 4096
 """Records, of some 0.5 µs each, that a query may have to build first."""
 SLOT_PAGES_A_BUILD: Final = 32
@@ -65,23 +51,17 @@ class Index:
         clean: bool,
         read_only: bool = False,
     ) -> None:
-        self._filesystem = filesystem
-        self._root = f"{root}/{INDEX_FOLDER}"
         self._shape = config.index_shape
-        self._count_sound: CountSound = all_sound
+        self._folder = IndexFolder(filesystem, f"{root}/{INDEX_FOLDER}", self._shape, clean=clean)
+        self._files = self._folder.files
         self._searched_files = 2 if read_only and not clean else 0  # See `index_search`.
-        self._open_files = OpenFiles(OPEN_FILES_MAX)
         self._waiting = WaitingRecords()
         self._hashed: Hashed | None = None  # Hashes of records that are noted no more.
-        self._unsynced_files: set[str] = set()
-        self._unsynced_directories: set[str] = set()
-        self._maker = FileMaker(filesystem)
         self.write_error: OSError | None = None
         """Why keys cannot be written now; None again as soon as some could be."""
         self.is_loaded = False
         """Whether numpy is, which takes 100 ms."""
         self._building = Lock()
-        self._files = load_files(filesystem, self._root, self._shape, clean=clean)
         self._resume_offset = self._files[-1].header.end_offset + 1 if self._files else 0
 
     # Filling
@@ -118,7 +98,7 @@ class Index:
         make_tables()
         with self._building, suppress(OSError):
             if self._files and self.waiting:
-                self._opened(self._files[-1])
+                self._folder.opened(self._files[-1])
         self.is_loaded = True
 
     def build(self, records_max: int, now_ms: int) -> bool:
@@ -148,9 +128,8 @@ class Index:
             for known in self._files[-1:]:
                 if known.open is not None:
                     known.open.write_slots(_EVERYTHING)
-                    self._unsynced_files.add(self._path(known))
-            if self._maker.remove_half_made():
-                self._unsynced_directories.add(self._root)
+                    self._folder.touch(known)
+            self._folder.remove_half_made()
         except OSError as error:
             self.write_error = error
             return False
@@ -167,53 +146,31 @@ class Index:
     def _put(self, now_ms: int) -> None:
         """Put what is hashed into the newest file, and those that follow when it is full."""
         while self._hashed is not None:
-            file, path = self._newest(now_ms)
+            known = self._newest(now_ms)
+            file = self._folder.opened(known)
             room = file.room
             hashes, offsets, times = self._hashed
             file.put(hashes[:room], offsets[:room], times[:room])
-            self._files[-1].header = file.header
-            self._unsynced_files.add(path)
+            known.header = file.header
+            self._folder.touch(known)
             self._hashed = self._hashed.behind(room)
 
-    def _newest(self, now_ms: int) -> tuple[IndexFile, str]:
+    def _newest(self, now_ms: int) -> KnownFile:
         """Return the file that has room, making it when there is none."""
-        if not self._files or self._files[-1].header.next_item >= self._shape.items:
-            self._write_slots(_EVERYTHING)  # The file before had a whole file's time for it.
-            self._files.append(self._make(now_ms))
-        known = self._files[-1]
-        return self._opened(known), self._path(known)
+        if self._files and self._files[-1].header.next_item < self._shape.items:
+            return self._files[-1]
+        self._write_slots(_EVERYTHING)  # The file before had a whole file's time for it.
+        return self._folder.make(now_ms)
 
     def _write_slots(self, pages_max: int) -> bool:
         """Write slots of the file before the newest; whether that one is done with."""
         for known in self._files[-2:-1]:
             if known.open is not None:
-                self._unsynced_files.add(self._path(known))
+                self._folder.touch(known)
                 if not known.open.write_slots(pages_max):
                     return False
                 known.close()
         return True
-
-    def _make(self, now_ms: int) -> KnownFile:
-        name, header = index_name(now_ms), IndexHeader()
-        if self._files:
-            last = self._files[-1]
-            name = max(name, f"{int(last.name) + 1:017d}")
-            header = last.header.successor()
-        known = KnownFile(name, header)
-        if not self._filesystem.exists(self._root):
-            self._filesystem.make_directories(self._root)
-            self._unsynced_directories.add(self._root.rpartition("/")[0])
-        self._maker.make(self._path(known), self._shape.file_size)
-        self._unsynced_directories.add(self._root)
-        return known
-
-    def _opened(self, known: KnownFile) -> IndexFile:
-        from cometmq.store.index.index_file import IndexFile
-
-        if known.open is None:
-            file = self._filesystem.open(self._path(known))
-            known.open = IndexFile(file, self._shape, known.header)
-        return known.open
 
     # Asking
 
@@ -254,10 +211,7 @@ class Index:
         self, known: KnownFile, hashed: int, begin_ms: int
     ) -> Iterator[tuple[int, int, int]]:
         number = self._files.index(known)
-        file = self._open_files.get(self, number)
-        if file is None:
-            file = self._filesystem.open(self._path(known), read_only=True)
-            self._open_files.put(self, number, file)
+        file = self._folder.to_read(number)
         if number >= len(self._files) - self._searched_files:
             from cometmq.store.index.index_search import search_items  # It needs numpy.
 
@@ -306,9 +260,7 @@ class Index:
 
     def take_unsynced(self) -> Unsynced:
         """Return what was changed since the last time this was asked."""
-        unsynced = Unsynced(self._filesystem, self._unsynced_files, self._unsynced_directories)
-        self._unsynced_files, self._unsynced_directories = set(), set()
-        return unsynced
+        return self._folder.take_unsynced()
 
     def expire(self, min_physical_offset: int) -> list[str]:
         """Forget the files of which no record is in the log any more; never the newest one.
@@ -317,15 +269,13 @@ class Index:
         """
         expired: list[str] = []
         while len(self._files) > 1 and self._files[0].header.end_offset < min_physical_offset:
-            expired.append(self._path(self._files[0]))
-            self._forget(self._files[0])
+            expired.append(self._folder.path(self._files[0]))
+            self._folder.forget(self._files[0])
         return expired
 
     def close(self) -> None:
         """Close the files; what `finish` did not write has to be recovered."""
-        for known in self._files:
-            known.close()
-        self._open_files.close_all()
+        self._folder.close()
 
     # Opening
 
@@ -337,64 +287,5 @@ class Index:
         says of the last items of a file how many are of the record that they name: a torn item may
         name any.
         """
-        self._count_sound = count_sound
-        for known in self._files[:-1]:
-            if known.header.next_item <= 1:
-                self._remove(known)  # Its making failed, and so did removing it again.
-        self._verify(start, chains=not synced)
-        self._unsynced_directories |= {self._root, self._root.rpartition("/")[0]}
-        if synced:
-            self._resume_offset = start
-        else:
-            last = min(start, self._files[-1].header.end_offset) if self._files else 0
-            self._verify(last, chains=False)
-            self._resume_offset = last
-            self._unsynced_files.update(self._path(known) for known in self._files)
+        self._resume_offset = recover_files(self._folder, start, count_sound, synced=synced)
         return self._resume_offset
-
-    def _verify(self, below: int, *, chains: bool) -> None:
-        """Cut every file that is not full or holds records at or behind an offset.
-
-        And with `chains` the two newest, without them the last that begins before the offset, in
-        any case: it was the newest when the checkpoint was taken, and its slots in memory.
-        """
-        predecessor = IndexHeader()
-        last = last_before([known.header for known in self._files], below)
-        doubted = self._files[-2:] if chains else [*self._files[last:][:1], *self._files[-1:]]
-        for number, known in enumerate(self._files):
-            header = known.header
-            full = header.next_item >= self._shape.items and known not in doubted
-            if not full or header.end_offset >= below:
-                file = self._opened(known)
-                whole = file.recover(below, predecessor, chains=chains)
-                while sound := self._sound_end(file):
-                    whole = file.recover(below, predecessor, chains=chains, end=sound)
-                known.header = file.header
-                file.write_slots(_EVERYTHING)
-                self._unsynced_files.add(self._path(known))
-                self._unsynced_directories.add(self._root)
-                if not whole:
-                    for each in self._files[number + (file.header.next_item > 1) :]:
-                        self._remove(each)
-                    return
-            predecessor = known.header
-
-    def _sound_end(self, file: IndexFile) -> int | None:
-        """Return the item at which a file must end; None when its last ones are what they say."""
-        hashes = file.last_hashes()
-        torn = len(hashes) - self._count_sound(file.header.end_offset, hashes) if hashes else 0
-        return file.header.next_item - torn if torn else None
-
-    def _remove(self, known: KnownFile) -> None:
-        self._forget(known)
-        self._filesystem.remove(self._path(known))
-
-    def _forget(self, known: KnownFile) -> None:
-        known.close()
-        self._open_files.close_all()  # They are known by number, and numbers move.
-        self._unsynced_files.discard(self._path(known))
-        self._unsynced_directories.add(self._root)
-        self._files.remove(known)
-
-    def _path(self, known: KnownFile) -> str:
-        return f"{self._root}/{known.name}"

@@ -1,20 +1,26 @@
-"""What lies in the folder of the index: files named by time, and which of them are open."""
+"""The files of the index: named by time, which of them are open, and what of them is not synced."""
 
 from __future__ import annotations
 
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cometmq.store.disk.names import is_index_file
+from cometmq.store.disk.open_files import OpenFiles
+from cometmq.store.disk.unsynced import Unsynced
 from cometmq.store.errors import StoreFormatError
-from cometmq.store.index.index_format import HEADER_SIZE, IndexHeader
+from cometmq.store.index.index_format import HEADER_SIZE, IndexHeader, index_name
 from cometmq.store.index.index_off import load_off
 
 if TYPE_CHECKING:
     from cometmq.store.config import StoreConfig
-    from cometmq.store.disk.filesystem import FileSystem
+    from cometmq.store.disk.filesystem import File, FileSystem
     from cometmq.store.index.index_file import IndexFile
     from cometmq.store.index.index_format import IndexShape
+
+INDEX_FOLDER: Final = "index"
+OPEN_FILES_MAX: Final = 64
+"""Of those that are only read."""
 
 
 class KnownFile:
@@ -34,59 +40,100 @@ class KnownFile:
             self.open = None
 
 
-def load_files(
-    filesystem: FileSystem, root: str, shape: IndexShape, *, clean: bool
-) -> list[KnownFile]:
-    """Return the files in order; `StoreFormatError` for one of a size that it cannot have."""
-    files: list[KnownFile] = []
-    for entry in filesystem.list(root):
-        if not is_index_file(entry):
-            continue
-        path = f"{root}/{entry.name}"
-        if entry.size > shape.file_size or (clean and entry.size != shape.file_size):
-            raise _wrong_size(path, entry.size, shape)
-        files.append(KnownFile(entry.name, _header(filesystem, path)))
-    return files
+class IndexFolder:
+    """The row of an index's files."""
+
+    def __init__(
+        self, filesystem: FileSystem, root: str, shape: IndexShape, *, clean: bool
+    ) -> None:
+        """`StoreFormatError` for a file of a size that it cannot have, see `_load_files`."""
+        self.shape = shape
+        self.root = root
+        self.files = _load_files(filesystem, root, shape, clean=clean)
+        """In order: each begins where the one before it was full."""
+        self._filesystem = filesystem
+        self._open_files = OpenFiles(OPEN_FILES_MAX)
+        self._maker = _FileMaker(filesystem)
+        self._unsynced_files: set[str] = set()
+        self._unsynced_directories: set[str] = set()
+
+    def make(self, now_ms: int) -> KnownFile:
+        """Make the file that follows the last one."""
+        name, header = index_name(now_ms), IndexHeader()
+        if self.files:
+            last = self.files[-1]
+            name = max(name, f"{int(last.name) + 1:017d}")
+            header = last.header.successor()
+        known = KnownFile(name, header)
+        if not self._filesystem.exists(self.root):
+            self._filesystem.make_directories(self.root)
+            self._unsynced_directories.add(self.root.rpartition("/")[0])
+        self._maker.make(self.path(known), self.shape.file_size)
+        self._unsynced_directories.add(self.root)
+        self.files.append(known)
+        return known
+
+    def remove_half_made(self) -> None:
+        """Remove files that could not be made, and not be removed again at once."""
+        if self._maker.remove_half_made():
+            self._unsynced_directories.add(self.root)
+
+    def opened(self, known: KnownFile) -> IndexFile:
+        """Return a file with its slots in memory, 20 MB: who fills it has to."""
+        from cometmq.store.index.index_file import IndexFile  # It needs numpy.
+
+        if known.open is None:
+            file = self._filesystem.open(self.path(known))
+            known.open = IndexFile(file, self.shape, known.header)
+        return known.open
+
+    def to_read(self, number: int) -> File:
+        """Return a file, by its number, that is only read; it stays open for a while."""
+        file = self._open_files.get(self, number)
+        if file is None:
+            file = self._filesystem.open(self.path(self.files[number]), read_only=True)
+            self._open_files.put(self, number, file)
+        return file
+
+    def touch(self, known: KnownFile) -> None:
+        """Note that a file is not synced as it is now."""
+        self._unsynced_files.add(self.path(known))
+
+    def doubt_names(self) -> None:
+        """Note that nobody knows whether the disk has the names of all files."""
+        self._unsynced_directories |= {self.root, self.root.rpartition("/")[0]}
+
+    def take_unsynced(self) -> Unsynced:
+        """Return what was changed since the last time this was asked."""
+        unsynced = Unsynced(self._filesystem, self._unsynced_files, self._unsynced_directories)
+        self._unsynced_files, self._unsynced_directories = set(), set()
+        return unsynced
+
+    def remove(self, known: KnownFile) -> None:
+        """Remove a file."""
+        self.forget(known)
+        self._filesystem.remove(self.path(known))
+
+    def forget(self, known: KnownFile) -> None:
+        """Take a file out of the row; removing it is up to the caller."""
+        known.close()
+        self._open_files.close_all()  # They are known by number, and numbers move.
+        self._unsynced_files.discard(self.path(known))
+        self._unsynced_directories.add(self.root)
+        self.files.remove(known)
+
+    def path(self, known: KnownFile) -> str:
+        """Return where a file lies."""
+        return f"{self.root}/{known.name}"
+
+    def close(self) -> None:
+        """Close every file, and forget the slots."""
+        for known in self.files:
+            known.close()
+        self._open_files.close_all()
 
 
-def refuse_shortened_index(
-    filesystem: FileSystem, root: str, config: StoreConfig, below: int
-) -> None:
-    """Refuse a file that lost items, of a killed store whose index was synced below an offset.
-
-    What a kill or a power cut leaves half made lies behind that, and a start that is killed while
-    it erases items leaves those in front. While the index was off nobody knows what is there.
-    """
-    if load_off(filesystem, root) is not None:
-        return
-    shape, before = config.index_shape, 0
-    for entry in filesystem.list(f"{root}/index"):
-        if not is_index_file(entry):
-            continue
-        path = f"{root}/index/{entry.name}"
-        header = _header(filesystem, path)
-        is_synced = before <= header.begin_offset <= header.end_offset < below
-        size = shape._replace(items=min(header.next_item, shape.items)).file_size
-        if header.next_item > 1 and is_synced and entry.size < size:
-            raise _wrong_size(path, entry.size, shape)
-        before = header.end_offset
-
-
-def _header(filesystem: FileSystem, path: str) -> IndexHeader:
-    with closing(filesystem.open(path, read_only=True)) as file:
-        return IndexHeader.unpack(file.read(HEADER_SIZE, 0))
-
-
-def _wrong_size(path: str, size: int, shape: IndexShape) -> StoreFormatError:
-    return StoreFormatError(
-        f"{size} bytes, where {shape.slots} slots and {shape.items} items make {shape.file_size};"
-        f" run `cometmq store rebuild --index-slots {shape.slots} --index-items {shape.items}`,"
-        " which makes the index anew, or set index_slots and index_items to what the store has",
-        path,
-    )
-
-
-class FileMaker:
+class _FileMaker:
     """Makes files, and knows those that it could neither make nor remove again.
 
     One that is too short would stand in front of the file that is made next.
@@ -121,3 +168,55 @@ class FileMaker:
         with suppress(FileNotFoundError):
             self._filesystem.remove(path)
         self._half_made.remove(path)
+
+
+def _load_files(
+    filesystem: FileSystem, root: str, shape: IndexShape, *, clean: bool
+) -> list[KnownFile]:
+    """Return the files in order; `StoreFormatError` for one of a size that it cannot have."""
+    files: list[KnownFile] = []
+    for entry in filesystem.list(root):
+        if not is_index_file(entry):
+            continue
+        path = f"{root}/{entry.name}"
+        if entry.size > shape.file_size or (clean and entry.size != shape.file_size):
+            raise _wrong_size(path, entry.size, shape)
+        files.append(KnownFile(entry.name, _header(filesystem, path)))
+    return files
+
+
+def refuse_shortened_index(
+    filesystem: FileSystem, root: str, config: StoreConfig, below: int
+) -> None:
+    """Refuse a file that lost items, of a killed store whose index was synced below an offset.
+
+    What a kill or a power cut leaves half made lies behind that, and a start that is killed while
+    it erases items leaves those in front. While the index was off nobody knows what is there.
+    """
+    if load_off(filesystem, root) is not None:
+        return
+    shape, before = config.index_shape, 0
+    for entry in filesystem.list(f"{root}/{INDEX_FOLDER}"):
+        if not is_index_file(entry):
+            continue
+        path = f"{root}/{INDEX_FOLDER}/{entry.name}"
+        header = _header(filesystem, path)
+        is_synced = before <= header.begin_offset <= header.end_offset < below
+        size = shape._replace(items=min(header.next_item, shape.items)).file_size
+        if header.next_item > 1 and is_synced and entry.size < size:
+            raise _wrong_size(path, entry.size, shape)
+        before = header.end_offset
+
+
+def _header(filesystem: FileSystem, path: str) -> IndexHeader:
+    with closing(filesystem.open(path, read_only=True)) as file:
+        return IndexHeader.unpack(file.read(HEADER_SIZE, 0))
+
+
+def _wrong_size(path: str, size: int, shape: IndexShape) -> StoreFormatError:
+    return StoreFormatError(
+        f"{size} bytes, where {shape.slots} slots and {shape.items} items make {shape.file_size};"
+        f" run `cometmq store rebuild --index-slots {shape.slots} --index-items {shape.items}`,"
+        " which makes the index anew, or set index_slots and index_items to what the store has",
+        path,
+    )

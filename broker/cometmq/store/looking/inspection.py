@@ -18,7 +18,7 @@ from cometmq.proto.errors import BodyError
 from cometmq.store.delay_levels import DelayLevels, load_delay_levels
 from cometmq.store.deletions import Deletions
 from cometmq.store.errors import NotAStoreError, StoreFormatError
-from cometmq.store.index.index import INDEX_FOLDER
+from cometmq.store.index.index_folder import INDEX_FOLDER
 from cometmq.store.index.index_shape import find_shape
 from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY_SIZE
 from cometmq.store.queues.consume_queue import ENTRY_SIZE

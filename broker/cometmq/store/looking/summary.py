@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cometmq.store.index.index import INDEX_FOLDER
+from cometmq.store.index.index_folder import INDEX_FOLDER
 from cometmq.store.index.index_items import read_headers
 from cometmq.store.log.log_scan import LogScan
 from cometmq.store.looking.log_check import LogCheck

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.store.disk.names import is_index_file, is_offset_file, is_queue_folder, is_topic_folder
 from cometmq.store.errors import StoreFormatError
-from cometmq.store.index.index import INDEX_FOLDER
+from cometmq.store.index.index_folder import INDEX_FOLDER
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 
 if TYPE_CHECKING:

@@ -31,7 +31,8 @@ from cometmq.store.errors import (
     StoreFilesError,
     StoreFormatError,
 )
-from cometmq.store.index.index import INDEX_FOLDER, Index
+from cometmq.store.index.index import Index
+from cometmq.store.index.index_folder import INDEX_FOLDER
 from cometmq.store.index.index_off import forget_off, load_off
 from cometmq.store.log.log_scan import NEVER
 from cometmq.store.looking.findings import Progress

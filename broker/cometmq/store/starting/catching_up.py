@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cometmq.store.errors import MissingEntriesError
-from cometmq.store.index.index import INDEX_FOLDER
+from cometmq.store.index.index_folder import INDEX_FOLDER
 from cometmq.store.index.index_off import load_off
 from cometmq.store.queues.record_check import RecordCheck
 from cometmq.store.starting.found import History, place_journal

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 
 from cometmq.store.disk.overlay import Overlay
 from cometmq.store.errors import StoreFormatError
-from cometmq.store.index.index import INDEX_FOLDER, Index
+from cometmq.store.index.index import Index
+from cometmq.store.index.index_folder import INDEX_FOLDER
 from cometmq.store.index.index_off import load_off
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.queues.queue_ends import QueueKey

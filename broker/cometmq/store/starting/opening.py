@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from cometmq.store.disk.lock import RunningMark, acquire_lock, give_up_lock, sign_lock
 from cometmq.store.disk.sync import Jobs, Syncer
-from cometmq.store.index.index import INDEX_FOLDER
+from cometmq.store.index.index_folder import INDEX_FOLDER
 from cometmq.store.index.index_off import settle_off
 from cometmq.store.log.commit_log import CommitLog
 from cometmq.store.log.log_scan import NEVER

@@ -12,7 +12,7 @@ import errno
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from cometmq.store.index.index import INDEX_FOLDER
+from cometmq.store.index.index_folder import INDEX_FOLDER
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 
 if TYPE_CHECKING:

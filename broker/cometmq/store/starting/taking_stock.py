@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from cometmq.store.delay_levels import load_delay_levels
 from cometmq.store.deletions import Deletions
-from cometmq.store.index.index import INDEX_FOLDER, Index
-from cometmq.store.index.index_folder import refuse_shortened_index
+from cometmq.store.index.index import Index
+from cometmq.store.index.index_folder import INDEX_FOLDER, refuse_shortened_index
 from cometmq.store.index.index_off import load_off
 from cometmq.store.queues.consume_queues import BATCH_FOLDER, SIMPLE_FOLDER
 from cometmq.store.queues.queue_ends import listed_to, load_queue_ends, without_deleted

@@ -1,0 +1,69 @@
+"""Repairing the files of the index after an unclean stop.
+
+What is kept is decided by physical offsets. Of files that this store synced, all items of records
+below the checkpoint are there. Of Apache's nothing is known: their items count as far as their
+chains are right, and the last record's are taken back, for it may have had more keys.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cometmq.store.index.index_format import IndexHeader, last_before
+
+if TYPE_CHECKING:
+    from cometmq.store.index.index_file import IndexFile
+    from cometmq.store.index.index_folder import IndexFolder
+    from cometmq.store.index.index_keys import CountSound
+
+_EVERYTHING: Final = 1 << 62
+
+
+def recover_files(folder: IndexFolder, start: int, count_sound: CountSound, *, synced: bool) -> int:
+    """Repair the files; returns from where on records must be added, see `Index.recover`."""
+    for known in folder.files[:-1]:
+        if known.header.next_item <= 1:
+            folder.remove(known)  # Its making failed, and so did removing it again.
+    _verify(folder, start, count_sound, chains=not synced)
+    folder.doubt_names()
+    if synced:
+        return start
+    last = min(start, folder.files[-1].header.end_offset) if folder.files else 0
+    _verify(folder, last, count_sound, chains=False)
+    for known in folder.files:
+        folder.touch(known)
+    return last
+
+
+def _verify(folder: IndexFolder, below: int, count_sound: CountSound, *, chains: bool) -> None:
+    """Cut every file that is not full or holds records at or behind an offset.
+
+    And with `chains` the two newest, without them the last that begins before the offset, in any
+    case: it was the newest when the checkpoint was taken, and its slots in memory.
+    """
+    files, predecessor = folder.files, IndexHeader()
+    last = last_before([known.header for known in files], below)
+    doubted = files[-2:] if chains else [*files[last:][:1], *files[-1:]]
+    for number, known in enumerate(files):
+        header = known.header
+        full = header.next_item >= folder.shape.items and known not in doubted
+        if not full or header.end_offset >= below:
+            file = folder.opened(known)
+            whole = file.recover(below, predecessor, chains=chains)
+            while sound := _sound_end(file, count_sound):
+                whole = file.recover(below, predecessor, chains=chains, end=sound)
+            known.header = file.header
+            file.write_slots(_EVERYTHING)
+            folder.touch(known)
+            if not whole:
+                for each in files[number + (file.header.next_item > 1) :]:
+                    folder.remove(each)
+                return
+        predecessor = known.header
+
+
+def _sound_end(file: IndexFile, count_sound: CountSound) -> int | None:
+    """Return the item at which a file must end; None when its last ones are what they say."""
+    hashes = file.last_hashes()
+    torn = len(hashes) - count_sound(file.header.end_offset, hashes) if hashes else 0
+    return file.header.next_item - torn if torn else None
