@@ -11,7 +11,6 @@ from tests.store.queue_model import EVERYTHING, files_below, open_queues, small_
 from cometmq.store.config import StoreConfig
 from cometmq.store.disk.filesystem import RealFileSystem
 from cometmq.store.disk.unsynced import SYNCED_EACH_MAX
-from cometmq.store.errors import StoreFormatError
 from cometmq.store.queues.batch_consume_queue import BatchEntry
 from cometmq.store.queues.consume_queues import ConsumeQueues
 from cometmq.store.queues.entry_files import WRITE_BYTES_MAX
@@ -160,20 +159,6 @@ def test_destroying_a_topic_removes_its_queues_and_folders() -> None:
     queues.take_unsynced().sync()
     queues.simple.get("a", 0).append(600, 100, 0)
     assert queues.simple.get("a", 0).max_offset == 1
-
-
-def test_a_topic_whose_queues_are_of_the_wrong_kind_is_named() -> None:
-    disk = SimulatedFileSystem()
-    stored(disk)
-    queues = opened(disk)
-    known = queues.kinds({"b": False, "c": True}.get, {})
-    assert [known("b"), known("c"), known("x")] == [False, True, False]
-    unknown = queues.kinds(lambda _: None, {})  # The folders say.
-    assert [unknown("b"), unknown("c"), unknown("x")] == [False, True, False]
-    with pytest.raises(StoreFormatError, match=r"topic b is queue\.type=BatchCQ"):
-        queues.kinds({"b", "c"}.__contains__, {})
-    with pytest.raises(StoreFormatError, match=r"topic c is not queue\.type=BatchCQ"):
-        queues.kinds(lambda _topic: False, {})
 
 
 def test_queues_are_written_in_the_order_in_which_they_have_waited() -> None:

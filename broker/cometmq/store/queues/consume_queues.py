@@ -16,7 +16,7 @@ so that a second crash starts from there again.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cometmq.store.disk.open_files import OpenFiles
 from cometmq.store.disk.unsynced import Unsynced
@@ -25,16 +25,15 @@ from cometmq.store.queues.batch_consume_queue import BATCH_ENTRY_SIZE, BatchCons
 from cometmq.store.queues.consume_queue import ENTRY, ENTRY_SIZE, ConsumeQueue
 from cometmq.store.queues.entry_disk import EntryDisk
 from cometmq.store.queues.entry_files import EntryFiles
-from cometmq.store.queues.entry_search import KEEPS_OFFSET, NO_CUT
+from cometmq.store.queues.entry_search import NO_CUT
 from cometmq.store.queues.queue_ends import QueueKey, Sizes
 from cometmq.store.queues.queue_table import QueueTable, Shape
 from cometmq.store.queues.record_check import RecordCheck
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from cometmq.store.config import StoreConfig
-    from cometmq.store.deletions import Deletions
     from cometmq.store.disk.filesystem import FileSystem
     from cometmq.store.log.segments import Segments
     from cometmq.store.queues.queue_ends import Ends, QueueEnds
@@ -93,54 +92,8 @@ class ConsumeQueues:
         sizes = Sizes(self.simple.file_size, self.batch.file_size, config.index_shape)
         self.ends.sizes = sizes
         self._lacking_from: int | None = None
-        self._leftovers: list[tuple[QueueTable[Any], str]] = []
-        """Topics that were made again as ones of the other kind, with the queues of before."""
         self.write_error: OSError | None = None
         """Why entries cannot be written now; None again as soon as one could be."""
-
-    def kinds(
-        self, is_batch_topic: Callable[[str], bool | None], marks: Mapping[bytes, int]
-    ) -> Callable[[str], bool]:
-        """Give what says of any topic whether its queues are batch queues.
-
-        Where `is_batch_topic` says None the folders do: a topic that was deleted may have queues
-        left. A store in which the two contradict one another is refused. What a power cut brought
-        back of a topic that was deleted, see `Deletions.offsets`, and made again as one of the
-        other kind contradicts nothing, nor do files without an entry: they are for
-        `destroy_leftovers`.
-        """
-        in_folder = set[str]()
-        listed = {(key.is_batch, key.topic) for key in self.ends.known}
-        for table, batch in ((self.simple, False), (self.batch, True)):
-            for topic in table.topics():
-                says, mark = is_batch_topic(topic), marks.get(topic.encode())
-                if says is None or says is batch:
-                    if batch and (says or self._are_batches(topic, mark)):
-                        in_folder.add(topic)
-                elif (batch, topic) in listed or table.holds(topic, mark):
-                    kind = f"{'not ' if batch else ''}queue.type=BatchCQ"
-                    raise StoreFormatError(
-                        f"topic {topic} is {kind}, but its queues lie in"
-                        f" {BATCH_FOLDER if batch else SIMPLE_FOLDER}/; give the topic back its"
-                        " queue.type in config/topics.json, or move its folder elsewhere and run"
-                        " `cometmq store rebuild`"
-                    )
-                elif mark is not None or table.has_files(topic):
-                    self._leftovers.append((table, topic))
-        in_folder |= {topic for batch, topic in listed if batch}  # A lost one, too.
-
-        def is_batch(topic: str) -> bool:
-            says = is_batch_topic(topic)
-            return topic in in_folder if says is None else says
-
-        return is_batch
-
-    def _are_batches(self, topic: str, mark: int | None) -> bool:
-        """Whether the folders say that a topic, which nobody knows, has batch queues."""
-        if self.batch.holds(topic, mark):
-            return True
-        # It may have just begun: its entries were not synced.
-        return mark is None and self.batch.has_files(topic) and not self.simple.holds(topic, None)
 
     @property
     def ends(self) -> QueueEnds:
@@ -344,32 +297,6 @@ class ConsumeQueues:
         self.simple.destroy(topic, queue_id)
         self.batch.destroy(topic, queue_id)
 
-    def destroy_leftovers(self) -> None:
-        """Remove what `kinds` found of topics that are now of the other kind."""
-        for table, topic in self._leftovers:
-            self._disk.unsynced_directories.add(table.root)
-            table.destroy(topic)
-        self._leftovers.clear()
-
-    def destroy_deleted(self, deletions: Deletions, recover_from: int = 0) -> None:
-        """Remove queues of deleted topics whose removal the last process could not make sure of.
-
-        One that goes on behind the mark is of a topic that Apache brought back; one that only
-        keeps an offset may be of a topic that was made again. So may one whose files are damaged:
-        that concerns it alone. One without an entry keeps nothing, and would hide that of a topic
-        that is made again as one of the other kind. Not if the mark is in front of `recover_from`,
-        so that the disk has the removal: its entries are lost then, and begin not just anywhere.
-        """
-        if deletions.offsets:
-            self._disk.unsynced_directories |= {self.simple.root, self.batch.root}
-        for topic_raw, offset in deletions.offsets.items():
-            topic = topic_raw.decode()
-            for table in (self.simple, self.batch):
-                for queue_id in table.queues(topic):
-                    queue = table.find_sound(topic, queue_id)
-                    if queue is not None and _is_gone(queue, offset, recover_from):
-                        table.destroy(topic, queue_id)
-
     def close(self) -> None:
         """Close the files; what was not written is lost. No sync may be under way."""
         self._open_files.close_all()
@@ -390,11 +317,3 @@ class ConsumeQueues:
     def _walk(self) -> Iterator[EntryFiles | None]:
         yield from self.simple.walk_sound()
         yield from self.batch.walk_sound()
-
-
-def _is_gone(queue: EntryFiles, mark: int, recover_from: int) -> bool:
-    """Whether all that a queue has is of a topic that was deleted at a mark."""
-    if queue.end <= queue.start:
-        return not queue.end and mark >= recover_from
-    last_offset, size = queue.head(queue.end - 1)
-    return last_offset < mark and size not in KEEPS_OFFSET

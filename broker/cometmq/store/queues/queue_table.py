@@ -189,6 +189,10 @@ class QueueTable(Generic[Queue]):
             self._on_disk.pop(topic, None)
             self._remove_folder(f"{self._root}/{topic}")
 
+    def doubt_names(self) -> None:
+        """Note that nobody knows whether the disk has the removal of topics that are gone."""
+        self._disk.unsynced_directories.add(self._root)
+
     def discard(self, topic: str, queue_id: int) -> None:
         """Remove the files of a queue, whatever they are: it is made again."""
         directory, disk = f"{self._root}/{topic}/{queue_id}", self._disk

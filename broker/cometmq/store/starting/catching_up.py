@@ -8,10 +8,12 @@ from cometmq.store.errors import MissingEntriesError
 from cometmq.store.index.index_folder import INDEX_FOLDER
 from cometmq.store.index.index_off import load_off
 from cometmq.store.queues.record_check import RecordCheck
+from cometmq.store.starting.deleted_queues import destroy_deleted
 from cometmq.store.starting.found import History, place_journal
 from cometmq.store.starting.lost_queues import hold_offsets, lost_queues, name_lacking
 from cometmq.store.starting.recovery import LogEnd, end_at, gap_in_log, records_up_to
 from cometmq.store.starting.replay import Replay
+from cometmq.store.starting.topic_kinds import destroy_leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,10 +113,10 @@ class CatchUp:
         found = self._found
         queues, segments = found.queues, found.segments
         queues.correct_min(segments.first_offset)
-        queues.destroy_leftovers()
+        destroy_leftovers(found.leftovers)
         if found.history is History.COMPLETE:
             queues.expect_whole(found.end.offset)
-            queues.destroy_deleted(found.deletions)
+            destroy_deleted(queues, found.deletions)
             return until
         if found.history is History.FOREIGN and found.checkpoint.claims is not None:
             queues.expect_whole(found.end.offset)  # It is the index alone that lacks records.
@@ -123,7 +125,7 @@ class CatchUp:
             queues.expect_records(segments)
             queues.truncate(queues_from)
             queues.discard(found.to_make)
-            queues.destroy_deleted(found.deletions, queues_from)
+            destroy_deleted(queues, found.deletions, queues_from)
         if place_journal(found):
             queues_from = found.complete_to
         replay_from = min(replay_from, queues_from)

@@ -32,6 +32,7 @@ from cometmq.store.starting.found import History
 from cometmq.store.starting.lost_queues import forget_cut, refuse_cut_short
 from cometmq.store.starting.recovery import records_up_to
 from cometmq.store.starting.tail_check import Succession
+from cometmq.store.starting.topic_kinds import topic_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -233,8 +234,8 @@ class Foresight:
         if self._found.queues.ends.is_whole:
             known = dict(self._found.queues.ends.known)
             queues.ends.begin_with(known, known)
-        queues.kinds(self._says_batch, self._found.deletions.offsets)  # For what it leaves over.
-        found = self._found._replace(queues=queues, key_index=None)
+        _, leftovers = topic_kinds(queues, self._says_batch, self._found.deletions.offsets)
+        found = self._found._replace(queues=queues, leftovers=leftovers, key_index=None)
         first_offset = found.segments.first_offset
         catch_up = CatchUp(
             found,

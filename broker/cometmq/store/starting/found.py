@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cometmq.store.queues.queue_ends import Ends
     from cometmq.store.starting.recovery import LogEnd, Start
     from cometmq.store.starting.tail_check import Succession
+    from cometmq.store.starting.topic_kinds import Leftover
     from cometmq.store.upkeep.checkpoint import Checkpoint, Claims
     from cometmq.store.upkeep.integrity import Integrity
     from cometmq.store.upkeep.sealing import SealedTail
@@ -85,6 +86,8 @@ class Found(NamedTuple):
     deletions: Deletions
     levels: DelayLevels
     is_batch_topic: Callable[[str], bool]
+    leftovers: list[Leftover]
+    """Queues of topics that are now of the other kind, which go."""
     succession: Succession
     """Of the records that nobody promised."""
     to_make: Ends

@@ -21,6 +21,7 @@ from cometmq.store.starting.found import Found, History, find_journal, was_left_
 from cometmq.store.starting.lost_queues import queues_to_make, refuse_shortened
 from cometmq.store.starting.recovery import choose_start, find_end, queues_end
 from cometmq.store.starting.tail_check import Successions
+from cometmq.store.starting.topic_kinds import topic_kinds
 from cometmq.store.upkeep.checkpoint import load_checkpoint
 from cometmq.store.upkeep.integrity import Integrity
 from cometmq.store.upkeep.sealing import INTEGRITY_FOLDER, SealedTail
@@ -74,7 +75,7 @@ class _Stock:
         self._deletions = Deletions(filesystem, root)
         if not checkpoint.is_of_others:
             self._take_ends()
-        self._is_batch_topic = self._queues.kinds(says_batch, self._deletions.offsets)
+        self._kinds = topic_kinds(self._queues, says_batch, self._deletions.offsets)
         is_ours, delays = checkpoint.claims is not None, config.delay_levels_ms
         self._levels = load_delay_levels(filesystem, root, delays, is_ours=is_ours)
         folder = f"{root}/{INTEGRITY_FOLDER}"
@@ -99,7 +100,7 @@ class _Stock:
         segments, queues, claims = self._segments, self._queues, self._checkpoint.claims
         history, start = self._start()
         # None of what was promised may be cut any more.
-        successions = Successions(start, claims, self._deletions, self._is_batch_topic)
+        successions = Successions(start, claims, self._deletions, self._kinds.is_batch)
         end = find_end(
             segments,
             start,
@@ -136,7 +137,8 @@ class _Stock:
             sealed=self._sealed,
             deletions=self._deletions,
             levels=self._levels,
-            is_batch_topic=self._is_batch_topic,
+            is_batch_topic=self._kinds.is_batch,
+            leftovers=self._kinds.leftovers,
             succession=successions.unpromised,
             to_make=to_make,
             journal=journal,

@@ -1,0 +1,41 @@
+"""Queues of deleted topics whose removal the last process could not make sure of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cometmq.store.queues.entry_search import KEEPS_OFFSET
+
+if TYPE_CHECKING:
+    from cometmq.store.deletions import Deletions
+    from cometmq.store.queues.consume_queues import ConsumeQueues
+    from cometmq.store.queues.entry_files import EntryFiles
+
+
+def destroy_deleted(queues: ConsumeQueues, deletions: Deletions, recover_from: int = 0) -> None:
+    """Remove them.
+
+    One that goes on behind the mark is of a topic that Apache brought back; one that only keeps an
+    offset may be of a topic that was made again. So may one whose files are damaged: that concerns
+    it alone. One without an entry keeps nothing, and would hide that of a topic that is made again
+    as one of the other kind. Not if the mark is in front of `recover_from`, so that the disk has
+    the removal: its entries are lost then, and begin not just anywhere.
+    """
+    tables = queues.simple, queues.batch
+    for table in tables if deletions.offsets else ():
+        table.doubt_names()
+    for topic_raw, mark in deletions.offsets.items():
+        topic = topic_raw.decode()
+        for table in tables:
+            for queue_id in table.queues(topic):
+                queue = table.find_sound(topic, queue_id)
+                if queue is not None and _is_gone(queue, mark, recover_from):
+                    table.destroy(topic, queue_id)
+
+
+def _is_gone(queue: EntryFiles, mark: int, recover_from: int) -> bool:
+    """Whether all that a queue has is of a topic that was deleted at a mark."""
+    if queue.end <= queue.start:
+        return not queue.end and mark >= recover_from
+    last_offset, size = queue.head(queue.end - 1)
+    return last_offset < mark and size not in KEEPS_OFFSET
