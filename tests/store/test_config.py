@@ -31,6 +31,11 @@ def test_the_delay_levels_are_apaches() -> None:
         ("message_size_max", 0),
         ("checkpoint_bytes", -1),
         ("flush_interval_ms", 0),
+        ("index_slots", 0),
+        ("index_slots", 1 << 31),
+        ("index_items", 1),
+        ("zero_ahead_size", -1),
+        ("verify_size", -1),
     ],
 )
 def test_a_setting_that_cannot_work_is_refused_by_its_name(name: str, value: int) -> None:

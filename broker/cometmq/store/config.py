@@ -1,8 +1,8 @@
 """Every setting of a store: its default, its unit and why it is what it is.
 
-A store has three sizes that cannot change once its files exist: `segment_size`,
-`consume_queue_file_size` and those of the index. Opening an existing store takes the first two from
-its files and leaves the settings for new stores.
+A store has sizes that cannot change once its files exist: `segment_size`, those of the files of
+queues, and those of the index. Opening an existing store takes all but the last from its files, and
+leaves the settings for new stores.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from enum import Enum
 
 from cometmq.store.errors import StoreFormatError
-from cometmq.store.index.index_format import IndexShape
+from cometmq.store.index.index_format import COUNT_MAX, IndexShape
 
 CONSUME_QUEUE_ENTRY_SIZE = 20
 BATCH_CONSUME_QUEUE_ENTRY_SIZE = 46
@@ -176,6 +176,10 @@ class StoreConfig:
                 " of them negative"
             )
         self._check_retention()
+        for name, least in (("index_slots", 1), ("index_items", 2)):  # Item 0 is never used.
+            count: int = getattr(self, name)
+            if not least <= count <= COUNT_MAX:
+                raise StoreFormatError(f"{name}: {count} is not {least} to {COUNT_MAX}")
         for name, entry_size in (
             ("consume_queue_file_size", CONSUME_QUEUE_ENTRY_SIZE),
             ("batch_consume_queue_file_size", BATCH_CONSUME_QUEUE_ENTRY_SIZE),
@@ -185,12 +189,10 @@ class StoreConfig:
                 raise StoreFormatError(f"{name}: {size} is not a positive multiple of {entry_size}")
         for field in fields(self):
             value: object = getattr(self, field.name)
-            if (
-                field.name.endswith(("_max", "_bytes", "_ms"))
-                and isinstance(value, int)
-                and value < 1
-            ):
-                raise StoreFormatError(f"{field.name}: {value} is not positive")
+            least = 1 if field.name.endswith(("_max", "_bytes", "_ms")) else 0
+            if isinstance(value, int) and value < least:
+                problem = "not positive" if least else "negative"
+                raise StoreFormatError(f"{field.name}: {value} is {problem}")
 
     def _check_retention(self) -> None:
         if self.retention_hours < 1:

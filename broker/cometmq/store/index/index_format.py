@@ -49,6 +49,8 @@ ITEM_SIZE: Final = 20
 assert (HEADER.size, SLOT.size, ITEM.size) == (HEADER_SIZE, SLOT_SIZE, ITEM_SIZE)
 
 SECONDS_MAX: Final = 0x7FFFFFFF
+COUNT_MAX: Final = 0x7FFFFFFF
+"""Slots, or items, of a file: their numbers have 4 bytes."""
 
 
 class IndexShape(NamedTuple):
