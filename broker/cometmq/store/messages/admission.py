@@ -20,6 +20,9 @@ RETRY_TOPIC_SIZE_MAX: Final = 255
 BATCH_COUNT_MAX: Final = 32767
 """Messages of an inner batch: their number is an i16 in the ConsumeQueue."""
 
+_DIGITS_MAX: Final = 40
+"""Of a number in a property, leading zeros included: of thousands Python makes none."""
+
 RETRY_PREFIX: Final = "%RETRY%"
 
 
@@ -66,7 +69,8 @@ def admit_batch(topic: str, number: bytes | None, *, is_batch: bool, is_inner: b
         )
     if number is None:
         return 1
-    batch_size = int(number) if number.isdigit() else 0
+    is_number = number.isdigit() and len(number) <= _DIGITS_MAX
+    batch_size = int(number) if is_number else 0
     if not 1 <= batch_size <= BATCH_COUNT_MAX:
-        raise MessageIllegalError(f"{topic}: INNER_NUM is {number!r}")
+        raise MessageIllegalError(f"{topic}: INNER_NUM is {number!r:.40}")
     return batch_size
