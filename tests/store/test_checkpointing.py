@@ -7,7 +7,8 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tests.crash.disk import SimulatedFileSystem
+import pytest
+from tests.crash.disk import Moment, SimulatedFileSystem
 from tests.crash.subject import Subject
 from tests.store.records import refuse
 
@@ -18,6 +19,8 @@ from cometmq.store.upkeep.write_behind import WRITES_A_TICK
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.crash.disk import Operation
 
 CONFIG = StoreConfig(segment_size=16_384, index_slots=16, index_items=40)
 NOW_MS = 1_700_000_000_000
@@ -43,6 +46,31 @@ def test_after_a_failed_sync_no_checkpoint_is_written_any_more() -> None:
     assert after.recover_from == before.recover_from
     assert not subject.close(NOW_MS)
     assert disk.exists("/store/abort")
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told_once_until_one_can_be(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = SimulatedFileSystem()
+    subject = Subject(disk, CONFIG, NOW_MS)
+    checkpoints = [NOW_MS + 100_000 * passed for passed in range(1, 5)]
+
+    def refuse_checkpoints(operation: Operation) -> None:
+        is_new = operation.verb == "create" and operation.path.endswith("checkpoint.new")
+        if is_new and operation.moment is Moment.BEFORE:
+            raise OSError(28, "No space left on device", operation.path)
+
+    for at in checkpoints[:3]:
+        disk.hook = refuse_checkpoints
+        subject.put("T", 0, b"body", {}, at)
+        subject.commit()
+        subject.checkpoint(at)
+    (refused,) = caplog.messages
+    assert "/store/checkpoint.new: No space left on device; make room" in refused
+    disk.hook = None
+    subject.checkpoint(checkpoints[3])
+    assert caplog.messages[1:] == ["the checkpoint is written again"]
+    assert subject.close(NOW_MS)
 
 
 def test_entries_that_are_old_enough_are_written_however_many_queues_they_are_of() -> None:

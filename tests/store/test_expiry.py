@@ -494,6 +494,30 @@ def test_what_the_disk_refuses_to_remove_is_removed_in_a_later_round() -> None:
     assert life.bodies("A")[-1] == 103
 
 
+def test_a_file_of_a_queue_that_the_disk_refuses_to_remove_goes_in_a_later_round(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    life = Life()
+    life.put(100)
+    life.checkpoint()
+
+    def refuse(operation: Operation) -> None:
+        is_of_queue = f"{ROOT}/consumequeue/" in operation.path
+        if operation.verb == "remove" and is_of_queue and operation.moment is Moment.BEFORE:
+            raise OSError(5, "Input/output error", operation.path)
+
+    life.disk.hook = refuse
+    life.upkeep(60)
+    assert life.store.first_offset > 3 * SEGMENT
+    assert life.files("consumequeue/A/0")[0] == 0
+    (told,) = [message for message in caplog.messages if "has expired" in message]
+    assert f"{ROOT}/consumequeue/A/0/{0:020d}: Input/output error" in told
+    life.disk.hook = None
+    life.upkeep(60)
+    for topic in TOPICS:
+        assert life.files(f"consumequeue/{topic}/0")[0] > 0
+
+
 def test_what_a_crash_left_in_front_of_the_log_goes_after_the_next_start() -> None:
     for seed in range(20):
         life = Life()

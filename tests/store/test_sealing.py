@@ -211,7 +211,9 @@ def test_a_cut_of_the_tail_forgets_the_blocks_behind_it_at_every_power_cut() -> 
         assert open_store(disk).close(1)
 
 
-def test_a_sidecar_that_cannot_be_written_stops_no_put_and_is_made_up_for() -> None:
+def test_a_sidecar_that_cannot_be_written_stops_no_put_is_told_and_made_up_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     disk = SimulatedFileSystem()
     store = open_store(disk)
 
@@ -225,6 +227,10 @@ def test_a_sidecar_that_cannot_be_written_stops_no_put_and_is_made_up_for() -> N
     disk.hook = None
     fill(store, 100)
     assert sealed_end(disk) == 2 * BLOCK_SIZE
+    refused, taken = caplog.messages
+    assert "checksums" in refused
+    assert "/integrity" in refused
+    assert "again" in taken
     assert store.close(1)
 
 

@@ -19,10 +19,12 @@ what is written after the mark may or may not be in the files, and is read back 
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from cometmq.store.errors import disk_error_text
 from cometmq.store.upkeep.checkpoint import Longs
 from cometmq.store.upkeep.write_behind import WriteBehind
 
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from cometmq.store.queues.entry_journal import EntryJournal, UnsyncedJournal
     from cometmq.store.upkeep.checkpoint import Checkpoint, CheckpointFile, Claims
     from cometmq.store.upkeep.write_behind import Moment
+
+log = logging.getLogger(__name__)
 
 INDEXED_A_TICK: Final = 512
 """Records, of some 0.5 µs each, and 100 µs for numpy's calls, whatever their size."""
@@ -139,8 +143,7 @@ class Checkpointer:
         self._opened_ms: int | None = None
         self._indexed_ms = -INDEXED_AFTER_MS
         self._borders = deque([claims.verify_from])  # of records, ever further on
-        self.write_error: OSError | None = None
-        """Why the checkpoint cannot be written now; tried again with the next one."""
+        self._is_refused = False  # And that was told.
 
     @property
     def claims(self) -> Claims:
@@ -349,8 +352,13 @@ class Checkpointer:
                 ends()
             self._file.write(longs, claims)
         except OSError as error:
-            self.write_error = error
+            if not self._is_refused:
+                text = disk_error_text(error)
+                log.error("the checkpoint cannot be written, tried again with the next: %s", text)
+            self._is_refused = True
         else:
-            self.write_error = None
+            if self._is_refused:
+                log.warning("the checkpoint is written again")
+            self._is_refused = False
             self._claims, self._longs = claims, longs
             self._journal.remove_others(claims.journal)

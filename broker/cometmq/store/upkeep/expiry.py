@@ -18,6 +18,8 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from cometmq.store.errors import disk_error_text
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
@@ -49,8 +51,9 @@ class Expiry:
         jobs: Jobs,
         config: StoreConfig,
     ) -> None:
-        self.error: OSError | None = None
-        """What the disk refused; tried again in the next round."""
+        self._error: OSError | None = None
+        """What the disk refused in this round; tried again in the next."""
+        self._told = ""
         self._filesystem = filesystem
         self._retention = retention
         self._segments = segments
@@ -123,8 +126,9 @@ class Expiry:
             self._look(now_ms)
             return self._step()
         except OSError as error:
-            self.error = error
+            self._refused(error)
             self._plan.clear()
+            self._must_follow |= self._following is not None
             self._following = None
         return False
 
@@ -144,12 +148,12 @@ class Expiry:
         is_due |= self._retention.is_held_no_longer
         if is_due or (self._retention.is_full and not was_full):
             self._round_ms = now_ms
-            self.error = None
+            self._error = None
             self._plan = deque(self._retention.plan(now_ms))
 
     def _step(self) -> bool:
         if self._retention.is_leaving:
-            if self.error is None:  # Else the next round tries again.
+            if self._error is None:  # Else the next round tries again.
                 self._settle()
             return False
         while self._plan:
@@ -157,7 +161,7 @@ class Expiry:
                 self._must_follow = True
                 self._settle()
                 return False
-        if self._must_follow and self.error is None:
+        if self._must_follow and self._error is None:
             self._must_follow = False
             self._following = self._follow(self._segments.first_offset)
         if self._following is None:
@@ -180,11 +184,18 @@ class Expiry:
             try:
                 work()
             except OSError as error:
-                self.error = error
+                self._refused(error)
                 self._must_follow = True
             self._in_thread = False
 
         self._jobs.submit(job)
+
+    def _refused(self, error: OSError) -> None:
+        """Note what the disk refused, and tell it, if it is not the same once more."""
+        self._error, text = error, disk_error_text(error)
+        if text != self._told:
+            self._told = text
+            log.error("what has expired is not all removed, tried again: %s", text)
 
     def _follow(self, first_offset: int) -> Iterator[int]:
         """Remove what lies in front of the log, one queue a step."""

@@ -12,10 +12,11 @@ refuse puts: sealing stands still until it takes it again.
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from cometmq.store.errors import CorruptionError
+from cometmq.store.errors import CorruptionError, disk_error_text
 from cometmq.store.log.commit_log import Cold, fetch
 from cometmq.store.upkeep.integrity import BLOCK_SIZE, Integrity
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from cometmq.store.log.commit_log import CommitLog
     from cometmq.store.log.segments import Segments
     from cometmq.store.starting.recovery import Start
+
+logger = logging.getLogger(__name__)
 
 INTEGRITY_FOLDER: Final = "integrity"
 _AHEAD_SIZE: Final = 16 * BLOCK_SIZE
@@ -107,8 +110,6 @@ class Sealing:
         jobs: Jobs,
         config: StoreConfig,
     ) -> None:
-        self.error: OSError | None = None
-        """Why nothing can be sealed now; tried again with each tick."""
         self._filesystem = filesystem
         self._integrity = integrity
         self._log = log
@@ -116,13 +117,9 @@ class Sealing:
         self._jobs = jobs
         self._config = config
         self._in_thread = False
+        self._is_refused = False  # And that was told.
         self._synced_to = integrity.next_offset
         self._synced_ms: int | None = None
-
-    @property
-    def sealed_offset(self) -> int:
-        """How far the log is sealed."""
-        return self._integrity.next_offset
 
     def tick(self, now_ms: int) -> bool:
         """Seal a slice, some 100 µs; whether there is more to seal at once."""
@@ -134,13 +131,25 @@ class Sealing:
         more = False
         try:
             more = integrity.advance(self._syncer.synced_offset, self._read)
-            self.error = None
         except _NotInMemoryError as needs:
             self._read_ahead(needs.cold)
         except OSError as error:
-            self.error = error
+            self._refused(error)
+        else:
+            self._taken()
         self._sync(now_ms)
         return more
+
+    def _refused(self, error: OSError) -> None:
+        """Tell once why nothing can be sealed now; each tick tries again."""
+        if not self._is_refused:
+            self._is_refused = True
+            logger.error("sealed data gets no checksums, tried again: %s", disk_error_text(error))
+
+    def _taken(self) -> None:
+        if self._is_refused:
+            self._is_refused = False
+            logger.warning("sealed data gets checksums again")
 
     def finish(self) -> None:
         """Seal all that is synced, and sync that; waits for the disk."""
